@@ -1,0 +1,252 @@
+"""Times contestants that do the same work: callables go in; a table, its targets and rows of a CSV file come out.
+
+Every contestant first runs once unmeasured by the clock: that run warms it up, shows its peak memory, and gives the
+output that is compared with the baseline's. Where outputs differ nothing is timed. Then all take turns (A B A B ...),
+so that a machine that slows down slows all of them.
+"""
+
+import csv
+import gc
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What every contestant of a race does."""
+
+    benchmark: str  # names the CSV file
+    case: str  # "lcp, 140000 rows": what tells this race from others in the same file
+    items: int
+    unit: str  # of items: "prompts"
+    packages: Sequence[str]  # whose versions the rows state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """One contestant's figures."""
+
+    contestant: str
+    runs: int
+    median_s: float
+    q1_s: float
+    q3_s: float
+    min_s: float
+    max_s: float
+    peak_mib: float  # resident memory of this process and its children, in the warm-up run
+    added_mib: float  # of this, what was not resident before that run
+    times_baseline: float  # the baseline's median over this one's: 2 is twice as fast
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A stated limit and what was measured against it."""
+
+    what: str
+    value: float
+    at_most: float = float("inf")
+    at_least: float = float("-inf")
+
+    @property
+    def met(self) -> bool:
+        return self.at_least <= self.value <= self.at_most
+
+
+def require_green_tests(path: str) -> None:
+    """Leave the benchmark when the tests at this path, seen from the repository root, do not pass."""
+    if subprocess.run([sys.executable, "-m", "pytest", "-q", path], cwd=ROOT, check=False).returncode:
+        raise SystemExit(f"{path} does not pass, so nothing is timed.")
+
+
+def race(
+    work: Work,
+    contestants: Mapping[str, Callable[[], Any]],
+    *,
+    runs: int,
+    same: Callable[[Any, Any], None] = np.testing.assert_equal,
+) -> dict[str, Timing]:
+    """Run, compare, time, print and append one row a contestant to results/<benchmark>.csv.
+
+    Args:
+        work: what is done.
+        contestants: name -> callable; the first is the baseline.
+        runs: timed runs of each.
+        same: given the baseline's output and another's, raises AssertionError where they differ.
+
+    Returns:
+        Timing of each contestant, by name. Leaves the benchmark (SystemExit) when outputs differ.
+    """
+    memory = _warm_up(work, contestants, same)
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(runs):
+        for name, run in contestants.items():
+            seconds[name].append(_time(run))
+    medians = {name: float(np.median(times)) for name, times in seconds.items()}
+    baseline_s = medians[next(iter(contestants))]
+    timings = {
+        name: Timing(
+            contestant=name,
+            runs=runs,
+            median_s=medians[name],
+            q1_s=float(np.quantile(times, 0.25)),
+            q3_s=float(np.quantile(times, 0.75)),
+            min_s=min(times),
+            max_s=max(times),
+            peak_mib=memory[name].peak_mib,
+            added_mib=memory[name].peak_mib - memory[name].start_mib,
+            times_baseline=baseline_s / medians[name],
+        )
+        for name, times in seconds.items()
+    }
+    _print_table(work, timings.values())
+    _append(work, timings.values())
+    return timings
+
+
+def print_targets(*targets: Target) -> None:
+    """One line a target: what was asked, what was measured, met or missed."""
+    for target in targets:
+        limit = f"<= {target.at_most:g}" if target.at_most < float("inf") else f">= {target.at_least:g}"
+        print(f"{'met   ' if target.met else 'MISSED'}  {target.what}: {target.value:.3g}, target {limit}")
+
+
+def _warm_up(
+    work: Work, contestants: Mapping[str, Callable[[], Any]], same: Callable[[Any, Any], None]
+) -> dict[str, SimpleNamespace]:
+    memory = {}
+    outputs: list[Any] = []
+    for name, run in contestants.items():
+        gc.collect()
+        with _peak_memory() as memory[name]:
+            output = run()
+        try:
+            same(outputs[0] if outputs else output, output)
+        except AssertionError as difference:
+            raise SystemExit(
+                f"{work.case}: {name} differs from the baseline, so nothing is timed.\n{difference}"
+            ) from None
+        outputs = outputs or [output]
+    return memory
+
+
+def _time(run: Callable[[], Any]) -> float:
+    gc.collect()
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def _peak_memory(every_s: float = 0.005) -> Iterator[SimpleNamespace]:
+    """start_mib and, after the block, peak_mib: sampled, so a peak shorter than the interval may be missed."""
+    seen = SimpleNamespace(start_mib=_resident_mib())
+    seen.peak_mib = seen.start_mib
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(every_s):
+            seen.peak_mib = max(seen.peak_mib, _resident_mib())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        watcher.join()
+        seen.peak_mib = max(seen.peak_mib, _resident_mib())
+
+
+def _resident_mib() -> float:
+    total = 0
+    for process in (me := psutil.Process(), *me.children(recursive=True)):
+        try:
+            total += process.memory_info().rss
+        except psutil.NoSuchProcess:  # a child that ended since it was listed
+            continue
+    return total / MIB
+
+
+def _print_table(work: Work, timings: Sequence[Timing]) -> None:
+    print(f"\n{work.benchmark}: {work.case} ({_device()})")
+    print(
+        f"{'':24}{'median s':>10}{'q1-q3':>16}{'min-max':>16}{work.unit + '/s':>14}{'added MiB':>11}{'x baseline':>12}"
+    )
+    for t in timings:
+        quartiles, extremes = f"{t.q1_s:.3f}-{t.q3_s:.3f}", f"{t.min_s:.3f}-{t.max_s:.3f}"
+        rate = (
+            f"{work.items / t.median_s:,.0f}" if work.items / t.median_s >= 1_000 else f"{work.items / t.median_s:.3g}"
+        )
+        print(
+            f"{t.contestant:24}{t.median_s:>10.3f}{quartiles:>16}{extremes:>16}"
+            f"{rate:>14}{t.added_mib:>11.0f}{t.times_baseline:>12.2f}"
+        )
+
+
+def _append(work: Work, timings: Sequence[Timing]) -> None:
+    run = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "device": _device(),
+        "versions": _versions(work.packages),
+        "case": work.case,
+        "items": work.items,
+        "unit": work.unit,
+    }
+    rows = [run | {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(t).items()} for t in timings]
+    file = RESULTS / f"{work.benchmark}.csv"
+    new = not file.exists()
+    with file.open("a", newline="") as out:
+        writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+def _commit() -> str:
+    """Short hash, with a + when files other than results differ from it."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results")
+    return (git("rev-parse", "--short", "HEAD") or "none") + ("+" if changed else "")
+
+
+def _device() -> str:
+    """Processor, cores this process may use, memory, and graphics cards: what a time depends on, and no host's name."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parts = [models[0] if models else platform.machine(), f"{cores} cores"]
+    parts.append(f"{psutil.virtual_memory().total / 2**30:.0f} GiB")
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        parts += subprocess.run(query, capture_output=True, text=True, check=False).stdout.split("\n")[:-1]
+    return ", ".join(parts)
+
+
+def _versions(packages: Sequence[str]) -> str:
+    named = [f"{package} {importlib.metadata.version(package)}" for package in packages]
+    return ", ".join([f"python {platform.python_version()}", *named])

@@ -1,0 +1,1 @@
+"""One benchmark a kernel, under the kernel's name."""

@@ -1,0 +1,90 @@
+"""Shared prefix lengths of sorted token rows, and the prefix order and floors made with them.
+
+Rows are shaped like few-shot prompts: groups that share their first three quarters (the demonstrations) and differ in
+the rest (the query).
+
+    python -m benchmarks.kernels.shared_prefix [n_rows] [tokens_per_row]
+"""
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
+from evaluator.store.prefix_order import block_floor, prefix_order, token_floor
+from evaluator_kernels.shared_prefix import implementation, numba_kernel, reference, shared_prefix_lengths
+
+VOCABULARY = 32_000
+GROUP = 32  # rows that share a stem
+Tokens = npt.NDArray[np.int32]
+Offsets = npt.NDArray[np.int64]
+
+
+def main(n_rows: int = 140_000, tokens_per_row: int = 200) -> None:
+    require_green_tests("tests/kernels/test_shared_prefix.py")
+    unsorted, (tokens, offsets) = make_rows(n_rows, tokens_per_row)
+
+    def work(case: str) -> Work:
+        case = f"{case}, {n_rows} rows of about {tokens_per_row} tokens"
+        return Work(
+            benchmark="shared_prefix", case=case, items=n_rows, unit="rows", packages=["numpy", "numba", "pyarrow"]
+        )
+
+    timings = race(
+        work("shared prefix lengths"),
+        {
+            "python loop": lambda: python_loop(tokens, offsets),
+            "numpy reference": lambda: reference.shared_prefix_lengths(tokens, offsets),
+            "numba": lambda: numba_kernel.shared_prefix_lengths(tokens, offsets),
+            f"public ({implementation()})": lambda: shared_prefix_lengths(tokens, offsets),
+        },
+        runs=5,
+    )
+    race(work("prefix order"), {"sort": lambda: prefix_order(*unsorted)}, runs=5)
+    race(work("floor"), {"token floor": lambda: token_floor(tokens, offsets)}, runs=5)
+    race(work("block floor"), {"blocks of 16": lambda: block_floor(tokens, offsets, 16)}, runs=5)
+    if (n_rows, tokens_per_row) == (140_000, 200):
+        print_targets(
+            Target(what="numba, seconds", value=timings["numba"].median_s, at_most=0.5),
+            Target(what="numba, times as fast as the loop", value=timings["numba"].times_baseline, at_least=20),
+        )
+
+
+def make_rows(n_rows: int, tokens_per_row: int) -> tuple[tuple[Tokens, Offsets], tuple[Tokens, Offsets]]:
+    """(tokens, offsets) of random rows in random order, and of the same rows in prefix order."""
+    random = np.random.default_rng(0)
+    longest, stem = tokens_per_row * 11 // 10, tokens_per_row * 3 // 4
+    lengths = random.integers(tokens_per_row * 9 // 10, longest + 1, n_rows)
+    rows = random.integers(0, VOCABULARY, (n_rows, longest), dtype=np.int32)
+    stems = random.integers(0, VOCABULARY, (n_rows // GROUP + 1, stem), dtype=np.int32)
+    rows[:, :stem] = stems[random.integers(0, len(stems), n_rows)]
+
+    def flat(order: npt.NDArray[np.int64]) -> tuple[Tokens, Offsets]:
+        inside = np.arange(longest) < lengths[order, None]
+        return rows[order][inside], np.concatenate([[0], np.cumsum(lengths[order])])
+
+    as_made = flat(np.arange(n_rows))
+    return as_made, flat(prefix_order(*as_made))
+
+
+def python_loop(tokens: Tokens, offsets: Offsets) -> Tokens:
+    """What one would write without a kernel: early exit as well, one row's list at a time."""
+    shared = [0]
+    above: list[int] = []
+    for row, (start, end) in enumerate(pairwise(offsets.tolist())):
+        here = tokens[start:end].tolist()
+        if row:
+            length = 0
+            for a, b in zip(above, here, strict=False):
+                if a != b:
+                    break
+                length += 1
+            shared.append(length)
+        above = here
+    return np.array(shared, dtype=np.int32)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,5 @@
+"""`python -m evaluator`."""
+
+from evaluator.cli import main
+
+main()

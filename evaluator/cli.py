@@ -1,0 +1,225 @@
+"""The command line: words in, one call of the pipeline, progress on the terminal, an exit code out.
+
+0: done. 2: something the user can mend, said in one message. 130: stopped by Ctrl-C; the same command resumes.
+Heavy imports live inside the commands, so that `--help` answers at once.
+"""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from evaluator import __version__
+from evaluator.config import Dtype, LabelBoundary, ModelConfig, StoreConfig
+from evaluator.errors import EvaluatorError
+from evaluator.schemas import DEFINITIONS
+
+if TYPE_CHECKING:
+    from evaluator.progress import Stage
+
+T = TypeVar("T")
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Several options as one decorator, in the order they are shown."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+suite_options = options(
+    click.argument("suites", nargs=-1, required=True, metavar="SUITE..."),
+    click.option("--out", required=True, type=OUTPUT_FOLDER, help="Output folder; an interrupted run resumes in it."),
+    click.option(
+        "--datasets", default="all", show_default=True, metavar="A,B", help="`evaluator datasets` lists what there is."
+    ),
+    click.option("--shots", type=int, default=4, show_default=True, help="Demonstrations in a prompt."),
+    click.option("--queries", type=int, help="Only the first N test queries of each dataset."),
+    click.option("--methods", default="vanilla", show_default=True, metavar="A,B", help="Inference methods, or `all`."),
+    click.option(
+        "--definition",
+        type=click.Choice(["all", *DEFINITIONS]),
+        default="all",
+        show_default=True,
+        help="Whose formulas: the paper's, the released code's, or those behind the published tables.",
+    ),
+)
+model_options = options(
+    click.option("--model", required=True, help="A model folder, a hub name, or `random` (a small random Llama)."),
+    click.option("--engine", help="vllm, transformers or fake; vllm where it is installed."),
+    click.option("--dtype", type=click.Choice(Dtype.__args__), default="auto", show_default=True),
+    click.option(
+        "--label-boundary",
+        type=click.Choice(LabelBoundary.__args__),
+        default="separate",
+        show_default=True,
+        help="Tokenise prompt and label apart (as the StaICC toolkit does), or merged as one string.",
+    ),
+    click.option("--kv-cache-gib", type=float, help="Memory for the prefix cache; the engine's choice if left out."),
+    click.option("--revision", help="Revision of a hub model."),
+    click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model."),
+)
+existing_folder = click.argument("out", metavar="DIR", type=OUTPUT_FOLDER)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__)
+def cli() -> None:
+    """Evaluate how well a language model classifies in context."""
+
+
+@cli.command()
+@suite_options
+@model_options
+def run(**given: Any) -> None:
+    """Build the prompts of SUITE..., score them, measure, and write a report."""
+    from evaluator import pipeline
+
+    page = watch(pipeline.run(store_config(given), model_config(given), given["out"]))
+    click.echo(f"Report: {page}")
+
+
+@cli.command()
+@suite_options
+@click.option("--model", help="Tokenise for this model as well.")
+def build(model: str | None, **given: Any) -> None:
+    """Build the prompts of SUITE... and write them to Arrow files."""
+    from evaluator import pipeline
+
+    store = watch(pipeline.build(store_config(given), given["out"], ModelConfig(model=model) if model else None))
+    click.echo(f"{store.manifest['n_requests']:,} requests, {store.manifest['n_prompts']:,} distinct prompts: {store.folder}")
+
+
+@cli.command()
+@existing_folder
+@model_options
+def score(**given: Any) -> None:
+    """Score the prompts in DIR with a model; what is there already is kept."""
+    from evaluator import pipeline
+
+    scores = watch(pipeline.score(given["out"], model_config(given)))
+    click.echo(f"{scores.totals()['prompts']:,} prompts scored: {scores.folder}")
+
+
+@cli.command()
+@existing_folder
+def measure(out: Path) -> None:
+    """Turn the scores in DIR into metrics."""
+    from evaluator import pipeline
+
+    metrics = watch(pipeline.measure(out))
+    click.echo(f"{metrics.height:,} metrics: {out / 'tables' / 'metrics.parquet'}")
+
+
+@cli.command()
+@existing_folder
+def report(out: Path) -> None:
+    """Write the report of the metrics in DIR."""
+    from evaluator import pipeline
+
+    click.echo(f"Report: {watch(pipeline.report(out))}")
+
+
+@cli.command()
+def suites() -> None:
+    """List the suites."""
+    from evaluator.suites import SUITES
+
+    show_list((name, suite.summary) for name, suite in SUITES.items())
+
+
+@cli.command()
+def datasets() -> None:
+    """List the datasets."""
+    from evaluator.datasets import DATASETS
+
+    show_list((name, "") for name in DATASETS)
+
+
+@cli.command()
+def methods() -> None:
+    """List the inference methods."""
+    from evaluator.methods import METHODS
+
+    show_list((name, method.summary) for name, method in METHODS.items())
+
+
+@cli.command()
+def engines() -> None:
+    """List the engines."""
+    from evaluator.engine import ENGINES
+
+    show_list((name, "") for name in ENGINES)
+
+
+def show_list(rows: Any) -> None:
+    for name, summary in rows:
+        click.echo(f"{name:20} {summary}".rstrip())
+
+
+def store_config(given: dict[str, Any]) -> StoreConfig:
+    from evaluator.datasets import DATASETS
+    from evaluator.methods import METHODS
+
+    return StoreConfig(
+        suites=given["suites"],
+        datasets=names(given["datasets"], DATASETS),
+        n_shots=given["shots"],
+        n_queries=given["queries"],
+        methods=names(given["methods"], METHODS),
+        definitions=DEFINITIONS if given["definition"] == "all" else (given["definition"],),
+    )
+
+
+def names(given: str, known: Iterable[str]) -> tuple[str, ...]:
+    """A comma-separated list of names; `all` stands for every known one."""
+    return tuple(known) if given == "all" else tuple(name.strip() for name in given.split(","))
+
+
+def model_config(given: dict[str, Any]) -> ModelConfig:
+    names = ("model", "engine", "dtype", "label_boundary", "kv_cache_gib", "revision", "trust_remote_code")
+    return ModelConfig(**{name: given[name] for name in names})
+
+
+def watch(stage: "Stage[T]") -> T:
+    """Run a stage and draw the progress it yields, on a terminal as a bar, elsewhere as a line now and then."""
+    from evaluator.terminal import draw
+
+    return draw(stage)
+
+
+def main() -> None:
+    """The entry point; see the module's docstring for the exit codes."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        status = interrupted()
+    except KeyboardInterrupt:
+        status = interrupted()
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except EvaluatorError as error:
+        click.echo(f"Error: {error}", err=True)
+        status = 2
+    sys.exit(status)
+
+
+def interrupted() -> int:
+    command = shlex.join(["evaluator", *sys.argv[1:]])
+    click.echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command}", err=True)
+    return 130
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""What a dataset is once it is loaded: three disjoint splits, a label space, and the template it is shown with."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from evaluator.prompts.template import MetaTemplate, Verbalizer
+
+EXAMPLES = pl.Schema(
+    {
+        "source_row": pl.Int64(),  # row of the table that the splits were drawn from
+        "texts": pl.List(pl.String()),  # one a text field, in the order of the template's prefixes
+        "gold": pl.Int64(),  # index into the label space
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassificationDataset:
+    """A labelled dataset, split. Row numbers within a split are the ids of its queries and demonstrations."""
+
+    name: str
+    calibration: pl.DataFrame  # EXAMPLES, as are the other two
+    demonstration: pl.DataFrame
+    test: pl.DataFrame
+    text_fields: tuple[str, ...]  # what each of an example's texts is
+    template: MetaTemplate
+    verbalizer: Verbalizer
+    fingerprint: str  # hex; changes with the source's bytes, the splits, the template and the label names

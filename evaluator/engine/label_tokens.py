@@ -1,0 +1,172 @@
+"""Where a label begins once tokenised: prompts and labels enter as texts, contexts and continuations leave as token ids.
+
+The boundary is a choice, because merges cross it. `separate` tokenises prompt and label apart, as the toolkit does and as
+every published StaICC number was made: after "sentiment: " the label is scored behind a lone space token. `merged`
+tokenises the whole string, as a model meets it in running text: the space becomes part of the label's first token.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, pairwise
+from os.path import commonprefix
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from evaluator.config import LabelBoundary
+from evaluator.engine.text_tokenizer import TextTokenizer
+from evaluator.errors import LabelError, ModelError, PromptTooLongError
+
+_PROMPTS_A_BATCH = 4096  # what one call of the tokenizer holds in memory; the answer does not depend on it
+_SHOWN = 3  # how many offenders an error lists
+
+
+class PromptTokens(NamedTuple):
+    """Prompts as a model meets them, one row a prompt."""
+
+    contexts: pa.ListArray  # list<int32>; none empty
+    continuations: pa.ListArray  # list<list<int32>>; none empty, no two of a prompt equal
+
+
+def tokenize_prompts(
+    tokenizer: TextTokenizer,
+    prompts: Sequence[str],
+    continuations: Sequence[Sequence[str]],
+    boundary: LabelBoundary,
+) -> PromptTokens:
+    """Tokenise each prompt with the continuations to be scored after it.
+
+    Under `separate` a context is the prompt just as the tokenizer begins a text (BOS included where it adds one) and a
+    continuation is its text alone. Under `merged` each prompt + continuation is tokenised whole; the context is the
+    longest run of first tokens that they and the bare prompt have in common, so that a stem which all labels share
+    still counts, and a continuation is the rest.
+
+    An EOS that the tokenizer appends is dropped: behind it a new text would begin.
+
+    Raises LabelError when a continuation has no tokens, when two of a prompt have the same, or when a context is empty.
+    """
+    tokenize = _tokenize_separately if boundary == "separate" else _tokenize_merged
+    as_text = _without_appended_tokens(tokenizer)
+    batches = [
+        tokenize(tokenizer, as_text, prompts[start : start + _PROMPTS_A_BATCH], continuations[start : start + _PROMPTS_A_BATCH])
+        for start in range(0, len(prompts), _PROMPTS_A_BATCH)
+    ]
+    return PromptTokens(
+        pa.concat_arrays([contexts for contexts, _ in batches]) if batches else _ragged([]),
+        pa.concat_arrays([rows for _, rows in batches]) if batches else _doubly_ragged([]),
+    )
+
+
+def check_prompt_lengths(tokens: PromptTokens, prompts: Sequence[str], context_length: int) -> None:
+    """Raise PromptTooLongError, listing the first few, when a context with its longest continuation exceeds the model's."""
+    lengths = _row_lengths(tokens.contexts) + _longest_continuations(tokens.continuations)
+    too_long = np.flatnonzero(lengths > context_length)
+    if len(too_long) == 0:
+        return
+    listed = "\n".join(f"  prompt {i}: {lengths[i]} tokens, begins {prompts[i][:60]!r}" for i in too_long[:_SHOWN])
+    more = f"\n  and {len(too_long) - _SHOWN} more" if len(too_long) > _SHOWN else ""
+    raise PromptTooLongError(
+        f"{len(too_long)} of {len(prompts)} prompts with their labels are longer than the model's context of "
+        f"{context_length} tokens, and none is ever cut:\n{listed}{more}\n"
+        "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or choose a model with a longer context."
+    )
+
+
+Tokenize = Callable[[Sequence[str]], list[list[int]]]
+
+
+def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
+    """Tokenise texts as the tokenizer begins them, less what it appends to every text."""
+    (bare,) = tokenizer.token_ids(["a"], special_tokens=False)
+    (whole,) = tokenizer.token_ids(["a"], special_tokens=True)
+    n_before = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
+    if n_before is None:
+        raise ModelError(f"The tokenizer turns 'a' into {bare} alone and {whole} as a text: where a text begins is unclear.")
+    n_after = len(whole) - n_before - len(bare)
+
+    def tokenize(texts: Sequence[str]) -> list[list[int]]:
+        rows = tokenizer.token_ids(texts, special_tokens=True)
+        return [row[:-n_after] for row in rows] if n_after else rows
+
+    return tokenize
+
+
+def _tokenize_separately(
+    tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
+) -> tuple[pa.ListArray, pa.ListArray]:
+    contexts = as_text(prompts)
+    _refuse_empty_contexts(prompts, contexts)
+    texts = list(dict.fromkeys(chain.from_iterable(continuations)))
+    tokens = dict(zip(texts, tokenizer.token_ids(texts, special_tokens=False), strict=True))
+    spaces = {tuple(space): [tokens[text] for text in space] for space in continuations}
+    for space, space_tokens in spaces.items():
+        _refuse_indistinct(space, space_tokens, "")
+    return _ragged(contexts), _doubly_ragged([spaces[tuple(space)] for space in continuations])
+
+
+def _tokenize_merged(
+    tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
+) -> tuple[pa.ListArray, pa.ListArray]:
+    bare = as_text(prompts)
+    whole = as_text([prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space])
+    bounds = pairwise(np.cumsum([0, *map(len, continuations)]).tolist())
+    candidates = [whole[start:end] for start, end in bounds]
+    contexts = [commonprefix([prompt, *rows]) for prompt, rows in zip(bare, candidates, strict=True)]
+    _refuse_empty_contexts(prompts, contexts)
+    rests = [[row[len(context) :] for row in rows] for context, rows in zip(contexts, candidates, strict=True)]
+    for prompt, space, rest in zip(prompts, continuations, rests, strict=True):
+        _refuse_indistinct(space, rest, prompt)
+    return _ragged(contexts), _doubly_ragged(rests)
+
+
+def _refuse_empty_contexts(prompts: Sequence[str], contexts: Sequence[Sequence[int]]) -> None:
+    if all(contexts):
+        return
+    empty = next(i for i, context in enumerate(contexts) if not context)
+    raise LabelError(
+        f"Prompt {prompts[empty][:60]!r} leaves no token in front of its labels, so nothing can be scored after it: it is "
+        "empty and the tokenizer adds no BOS. Give it an instruction or demonstrations, or choose another model."
+    )
+
+
+def _refuse_indistinct(texts: Sequence[str], tokens: Sequence[Sequence[int]], prompt: str) -> None:
+    after = f" after the prompt that ends {prompt[-60:]!r}" if prompt else ""
+    first_with: dict[tuple[int, ...], str] = {}
+    for text, ids in zip(texts, tokens, strict=True):
+        if not ids:
+            raise LabelError(
+                f"Label {text!r} of {list(texts)} has no tokens of its own{after}, so it cannot be scored. "
+                "Choose another verbalizer."
+            )
+        if (other := first_with.setdefault(tuple(ids), text)) != text or len(set(texts)) < len(texts):
+            raise LabelError(
+                f"Labels {other!r} and {text!r} of {list(texts)} tokenise identically{after}, so no score can tell them "
+                "apart. Choose another verbalizer, or another --label-boundary."
+            )
+
+
+def _ragged(rows: Sequence[Sequence[int]]) -> pa.ListArray:
+    values = np.fromiter(chain.from_iterable(rows), np.int32)
+    return pa.ListArray.from_arrays(_offsets(rows), values)
+
+
+def _doubly_ragged(rows: Sequence[Sequence[Sequence[int]]]) -> pa.ListArray:
+    return pa.ListArray.from_arrays(_offsets(rows), _ragged(list(chain.from_iterable(rows))))
+
+
+def _offsets(rows: Iterable[Sequence[object]]) -> npt.NDArray[np.int32]:
+    return np.cumsum([0, *map(len, rows)], dtype=np.int32)
+
+
+def _row_lengths(rows: pa.ListArray) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = rows.value_lengths().to_numpy().astype(np.int64)
+    return lengths
+
+
+def _longest_continuations(continuations: pa.ListArray) -> npt.NDArray[np.int64]:
+    if len(continuations) == 0:
+        return np.zeros(0, np.int64)
+    lengths = _row_lengths(continuations.flatten())
+    starts = np.cumsum(_row_lengths(continuations)) - _row_lengths(continuations)
+    return np.maximum.reduceat(lengths, starts)

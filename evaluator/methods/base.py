@@ -1,0 +1,27 @@
+"""What an inference method is: how label scores become label probabilities."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+from evaluator.schemas import Definition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """An inference method.
+
+    `label_probs` takes requests joined with their scores (schemas.REQUESTS and schemas.SCORES) and a definition, and
+    returns them with the column `label_probs`: List[f64] in label-space order, summing to one.
+    """
+
+    summary: str
+    label_probs: Callable[[pl.LazyFrame, Definition], pl.LazyFrame]
+    max_label_tokens: int | None = None  # the longest label it can score; None: any
+
+
+def softmax(scores: pl.Expr) -> pl.Expr:
+    """Normalise each list of log-likelihoods (nats) into probabilities; shape is kept."""
+    scaled = (pl.element() - pl.element().max()).exp()
+    return scores.list.eval(scaled / scaled.sum())

@@ -1,0 +1,90 @@
+"""Scored requests and the names of methods go in; schemas.PREDICTIONS come out, one row a request, method and definition."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from evaluator.errors import ConfigError, LabelError
+from evaluator.methods import METHODS
+from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
+
+def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
+    """Those that decide which tokens are scored: `published` differs from `released` in its metrics alone."""
+    return list(dict.fromkeys("released" if name == "published" else name for name in definitions))
+
+
+def predict(scored: pl.LazyFrame, methods: Sequence[str], definitions: Sequence[Definition]) -> pl.LazyFrame:
+    """Label probabilities and predictions of each method under each definition, sorted by key.
+
+    Args:
+        scored: requests joined with their scores, as evaluator.read_scores gives them.
+        methods: names in METHODS.
+        definitions: as asked; predictions hold the ones that score different tokens, `paper` and `released`.
+    """
+    tables = [
+        METHODS[name].label_probs(scored, definition).with_columns(method=pl.lit(name), definition=pl.lit(definition))
+        for name in methods
+        for definition in scored_definitions(definitions)
+    ]
+    predictions = pl.concat(tables).with_columns(pred=pl.col("label_probs").list.arg_max())
+    return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items()).sort(PREDICTIONS_KEY)
+
+
+def check_labels(
+    methods: Sequence[str], definitions: Sequence[Definition], tokens: pl.DataFrame, prompts: pl.LazyFrame
+) -> None:
+    """Refuse labels that a method or definition cannot score, before anything is scored.
+
+    Args:
+        methods, definitions: what the scores will be used for.
+        tokens, prompts: schemas.TOKENS and schemas.PROMPTS of one store.
+
+    Raises:
+        ConfigError: a method that does not exist.
+        LabelError: a label with more tokens than a method takes, or labels that `released` cannot tell apart.
+    """
+    labels = _label_tokens(tokens, prompts)
+    for name in methods:
+        if name not in METHODS:
+            raise ConfigError(f"There is no method {name!r}. There are: {', '.join(METHODS)}.")
+        _refuse_long_labels(name, METHODS[name].max_label_tokens, labels)
+    if "released" in scored_definitions(definitions):
+        _refuse_equal_last_tokens(labels)
+
+
+def _label_tokens(tokens: pl.DataFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
+    """One row a distinct label of a distinct label space: `space`, `label`, and its `tokens`."""
+    return (
+        tokens.lazy()
+        .select("prompt_id", tokens="continuations")
+        .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
+        .select("space", "tokens", label="space")
+        .unique()
+        .explode("label", "tokens")
+        .sort("space", "label", maintain_order=True)
+        .collect()
+    )
+
+
+def _refuse_long_labels(method: str, limit: int | None, labels: pl.DataFrame) -> None:
+    if limit is None:
+        return
+    too_long = labels.filter(pl.col("tokens").list.len() > limit)
+    if not too_long.is_empty():
+        named = ", ".join(f"{row['label']!r} ({len(row['tokens'])} tokens)" for row in too_long.head(5).to_dicts())
+        raise LabelError(
+            f"The method {method} scores labels of at most {limit} token{'s' * (limit != 1)}, and this tokenizer makes "
+            f"more of {named}. Choose other label names, or leave the method out (--methods)."
+        )
+
+
+def _refuse_equal_last_tokens(labels: pl.DataFrame) -> None:
+    last = labels.with_columns(last=pl.col("tokens").list.last())
+    alike = last.filter(pl.struct("space", "last").is_duplicated())
+    if not alike.is_empty():
+        first, second = alike.filter(pl.struct("space", "last") == alike.select(pl.struct("space", "last")).item(0, 0)).head(2).to_dicts()
+        raise LabelError(
+            f"Labels {first['label']!r} and {second['label']!r} of {first['space']} end in the same token, and the "
+            "definitions `released` and `published` score the last token alone, so no score can tell them apart there. "
+            "Ask for --definition paper, or choose other label names."
+        )

@@ -1,0 +1,37 @@
+"""Expected calibration error (ECE-1): by how much confidence and accuracy part, in 10 equal bins of confidence."""
+
+import polars as pl
+
+from evaluator.metrics.base import N_REQUESTS, Metric
+
+N_BINS = 10
+BIN_EDGES = [b / N_BINS for b in range(N_BINS + 1)]
+
+
+def confidence_bin(confidence: pl.Expr, *, last_bin_closed: bool) -> pl.Expr:
+    """Index of the bin [edge, next edge) that holds a confidence, in 0..9.
+
+    A confidence of 1 belongs to the last bin where that is closed (the paper's mean over all N requests needs it);
+    where it is open (the toolkit's code) 1 lies in no bin, which is null. Guo et al. 2017 have (edge, next edge]
+    instead; the paper does not say, so its authors' code decides.
+    """
+    inner = pl.sum_horizontal((confidence >= edge).cast(pl.Int64) for edge in BIN_EDGES[1:-1])
+    return inner if last_bin_closed else pl.when(confidence < BIN_EDGES[-1]).then(inner)
+
+
+def _statistics(_n_labels: int) -> dict[str, pl.Expr]:
+    gap = pl.col("correct").cast(pl.Float64) - pl.col("confidence")
+    return N_REQUESTS | {f"gap_{b}": pl.when(pl.col("bin") == b).then(gap).otherwise(0.0) for b in range(N_BINS)}
+
+
+def _value(_n_labels: int) -> pl.Expr:
+    """|B|/N x |accuracy(B) - mean confidence(B)| is |sum over B of (correct - confidence)| / N."""
+    return pl.sum_horizontal(pl.col(f"gap_{b}").abs() for b in range(N_BINS)) / pl.col("n")
+
+
+EXPECTED_CALIBRATION_ERROR = Metric(statistics=_statistics, value=_value, interval="symmetric")
+"""Sampling noise can only add to it: on n requests a well calibrated model has an error above 0, and the interval is
+one around that expectation, not around the error of endless data. A score interval would be drawn further up.
+
+Source: Cho & Inoue 2025 (StaICC), section 3.2, after Naeini et al. 2015 and Guo et al. 2017.
+"""

@@ -1,0 +1,45 @@
+"""How the StaICC toolkit takes label probabilities before it measures them.
+
+It applies softmax to the *whole* matrix as soon as one row fails a check, so one row's result depends on all others.
+`released` is the check of version 0.1.1, `published` the older one that its published tables must have been made with.
+Both act on a matrix as a frame of one Float64 column a label, and both keep the matrix where the check passes.
+"""
+
+import functools
+import operator
+
+import polars as pl
+
+
+def released_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
+    """Softmax over every row unless all entries lie in [0, 1] and each row sums to exactly 1.
+
+    The sum is taken from left to right in double precision, as Python's `sum` does up to 3.11. Since 3.12 `sum`
+    compensates for rounding, so there the toolkit's own numbers can differ from those of an older Python.
+
+    Source: StaICC 0.1.1, util/functional.py, probability_matrix_check.
+    """
+    sums_to_one = matrix.select((_sum_left_to_right(matrix.columns) == 1).all()).item()
+    return matrix if sums_to_one and _within_unit_interval(matrix) else _softmax(matrix)
+
+
+def published_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
+    """Softmax over every row unless all entries lie in [0, 1]; sums are not looked at.
+
+    Source: StaICC 0.1.1, util/functional.py, the check that stands in comments beside each metric.
+    """
+    return matrix if _within_unit_interval(matrix) else _softmax(matrix)
+
+
+def _within_unit_interval(matrix: pl.DataFrame) -> bool:
+    return bool(matrix.select(pl.all_horizontal(pl.all().is_between(0, 1).all())).item())
+
+
+def _softmax(matrix: pl.DataFrame) -> pl.DataFrame:
+    # Same operations in the same order as the toolkit: a confidence on a bin's edge must fall on the same side of it.
+    exponentials = matrix.select((pl.all() - pl.max_horizontal(pl.all())).exp())
+    return exponentials.select(pl.all() / _sum_left_to_right(matrix.columns))
+
+
+def _sum_left_to_right(columns: list[str]) -> pl.Expr:
+    return functools.reduce(operator.add, [pl.col(column) for column in columns])

@@ -1,0 +1,164 @@
+"""A whole run, one call a stage. Each stage reads the tables of the one before it and writes its own."""
+
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from evaluator.config import ModelConfig, StoreConfig
+from evaluator.datasets.lcg import SEED
+from evaluator.embedded import first_model
+from evaluator.engine import load_engine
+from evaluator.engine.model_source import ModelSource, find_model
+from evaluator.methods.predictions import check_labels, predict
+from evaluator.metrics import confusion_table, metrics_table, reliability_table
+from evaluator.progress import Progress, Stage
+from evaluator.report.page import ReportData, write_report
+from evaluator.run_record import now, read_run, record_stage, writing_to
+from evaluator.scores.checks import check_prompt_lengths, require_complete
+from evaluator.scores.table import ScoreTable, score_prompts
+from evaluator.store.prompt_store import PromptStore, build_store
+from evaluator.store.shards import fingerprint
+from evaluator.store.tokens import tokenise_store
+from evaluator.tables import read_scores, read_table, run_store, write_table
+
+
+def run(prompts: StoreConfig, model: ModelConfig, out: Path) -> Stage[Path]:
+    """Prompts to report; returns the report's path. What an earlier run of the same configuration left is kept."""
+    with writing_to(out):
+        source = _find_model(model)  # a wrong name should not wait for the prompts
+        store = yield from _build(prompts, out)
+        yield from _score(store, source, model, out)
+        yield from _measure(out)
+        return (yield from _report(out))
+
+
+def build(prompts: StoreConfig, out: Path, model: ModelConfig | None = None) -> Stage[PromptStore]:
+    """The prompt store alone and, when a model is named, its tokens."""
+    with writing_to(out):
+        source = _find_model(model) if model else None
+        store = yield from _build(prompts, out)
+        if model and source:
+            yield from tokenise_store(store, source, model.label_boundary)
+        return store
+
+
+def score(out: Path, model: ModelConfig) -> Stage[ScoreTable]:
+    """Scores for the prompts that were built in `out`."""
+    with writing_to(out):
+        store = run_store(out)
+        return (yield from _score(store, _find_model(model), model, out))
+
+
+def measure(out: Path) -> Stage[pl.DataFrame]:
+    """Predictions and metrics of the scores in `out`; returns the metrics."""
+    with writing_to(out):
+        return (yield from _measure(out))
+
+
+def report(out: Path) -> Stage[Path]:
+    """The page about the metrics in `out`; returns its path."""
+    with writing_to(out):
+        return (yield from _report(out))
+
+
+def _build(prompts: StoreConfig, out: Path) -> Stage[PromptStore]:
+    started, clock = now(), time.monotonic()
+    store = yield from build_store(prompts, out)
+    asked = {name: store.manifest[name] for name in ("suites", "datasets", "n_shots", "n_queries")}
+    counts = {"requests": store.manifest["n_requests"], "distinct_prompts": store.manifest["n_prompts"]}
+    record_stage(
+        out,
+        started=started,
+        store={"fingerprint": store.fingerprint, **asked, **counts},
+        seeds={"splits and demonstrations": SEED},
+        elapsed_s={"build": _since(clock)},
+    )
+    return store
+
+
+def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Path) -> Stage[ScoreTable]:
+    clock = time.monotonic()
+    table = yield from tokenise_store(store, source, model.label_boundary)
+    tokens = table.tokens().collect()
+    check_prompt_lengths(tokens, store.prompts(), source.context_length)
+    check_labels(store.manifest["methods"], store.manifest["definitions"], tokens, store.prompts())
+    record_stage(out, model=_describe(source, model), elapsed_s={"tokenise": _since(clock)})
+
+    yield Progress(stage="Loading the model", done=0, total=1, unit="models")
+    clock = time.monotonic()
+    engine = load_engine(source, model)
+    load_s = _since(clock)
+    yield Progress(stage="Loading the model", done=1, total=1, unit="models")
+    facts = asdict(engine.facts)
+    identity = {"model": source.fingerprint, "engine": facts, "tokens": table.fingerprint}
+    try:
+        scores = yield from score_prompts(tokens, engine, out / "scores" / fingerprint(identity), identity=identity)
+    finally:
+        engine.close()
+    totals = scores.totals()
+    record_stage(
+        out,
+        store=table.counts(facts["prefix_block_tokens"]),
+        engine=facts,
+        scores={"fingerprint": scores.folder.name, "label_boundary": model.label_boundary, **totals},
+        elapsed_s={"load": load_s, "score": totals["elapsed_s"]},
+    )
+    return scores
+
+
+def _find_model(model: ModelConfig) -> ModelSource:
+    if model.model == first_model.NAME and model.engine != "fake":
+        model = replace(model, model=str(first_model.random_model_folder()))
+    return find_model(model)
+
+
+def _describe(source: ModelSource, model: ModelConfig) -> dict[str, Any]:
+    """What the record says of a model; `kind` tells a reader whether its numbers can mean anything."""
+    made_here = {first_model.NAME: "random", "fake": "fake"}
+    kind = made_here.get(model.engine or "") or made_here.get(model.model) or ("hub" if source.revision else "folder")
+    return {
+        "name": source.name if kind in ("hub", "folder", "fake") else model.model,
+        "kind": kind,
+        "revision": source.revision,
+        "weights_fingerprint": source.fingerprint,
+        "n_parameters": source.n_parameters,
+        "context_tokens": source.context_length,
+    }
+
+
+def _measure(out: Path) -> Stage[pl.DataFrame]:
+    clock = time.monotonic()
+    yield Progress(stage="Measuring", done=0, total=2, unit="tables")
+    store = run_store(out)
+    scored = read_scores(out)
+    require_complete(store.requests().collect(), scored.collect())
+    predictions = predict(scored, store.manifest["methods"], store.manifest["definitions"]).collect()
+    yield Progress(stage="Measuring", done=1, total=2, unit="tables")
+    metrics = metrics_table(predictions).filter(pl.col("definition").is_in(store.manifest["definitions"]))
+    write_table(out, "predictions", predictions)
+    write_table(out, "metrics", metrics)
+    record_stage(out, elapsed_s={"measure": _since(clock)})
+    yield Progress(stage="Measuring", done=2, total=2, unit="tables")
+    return metrics
+
+
+def _report(out: Path) -> Stage[Path]:
+    yield Progress(stage="Writing the report", done=0, total=1, unit="pages")
+    predictions = read_table(out, "predictions")
+    data = ReportData(
+        run=read_run(out),
+        metrics=read_table(out, "metrics"),
+        predictions=predictions.lazy(),
+        reliability=reliability_table(predictions),
+        confusion=confusion_table(predictions),
+    )
+    page = write_report(data, out / "report.html")
+    yield Progress(stage="Writing the report", done=1, total=1, unit="pages")
+    return page
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)

@@ -1,0 +1,1 @@
+"""Examples, demonstrations and a template become the prompts that a model is asked about."""

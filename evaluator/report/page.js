@@ -1,0 +1,76 @@
+"use strict";
+// Everything is in the page already; this only shows less of it, in another order, with a tooltip.
+
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+function choose(definition) {
+  for (const element of all("[data-definitions]"))
+    element.classList.toggle("not-chosen", !element.dataset.definitions.split(" ").includes(definition));
+}
+
+function showDatasets() {
+  const boxes = all("input[name=dataset]");
+  const shown = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
+  document.querySelector(".filter output").value = shown.size === boxes.length ? "all" : `${shown.size} of ${boxes.length}`;
+  for (const element of all("[data-dataset]")) element.classList.toggle("filtered", !shown.has(element.dataset.dataset));
+  // A row of a drawn figure cannot be taken out; it is faded, and is known by how its label begins.
+  const left = boxes.filter((box) => !box.checked).map((box) => `${box.value}: `);
+  for (const band of all(".interval-figure .role-mark [aria-label]"))
+    band.classList.toggle("left-out", left.some((name) => band.getAttribute("aria-label").startsWith(name)));
+}
+
+function sortBy(header) {
+  const body = header.closest("table").tBodies[0];
+  const column = header.cellIndex;
+  const descending = header.ariaSort ? header.ariaSort === "ascending" : column > 0;
+  for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
+  header.setAttribute("aria-sort", descending ? "descending" : "ascending");
+  const direction = descending ? -1 : 1;
+  body.append(...[...body.rows].sort((a, b) => direction * compare(a.cells[column].dataset.value, b.cells[column].dataset.value, direction)));
+}
+
+function compare(a, b, direction) {
+  const [x, y] = [Number(a), Number(b)];
+  const known = (text) => text !== undefined && text !== "nan";
+  if (!known(a) || !known(b)) return direction * (known(b) - known(a)); // what is missing stands last either way
+  return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
+}
+
+const tip = document.querySelector(".tip");
+
+function showTip(event) {
+  const target = event.target.closest("[data-tip], .role-mark [aria-label]");
+  tip.hidden = !target;
+  if (!target) return;
+  tip.textContent = target.dataset.tip ?? target.getAttribute("aria-label");
+  const { width, height } = tip.getBoundingClientRect();
+  const page = document.documentElement;
+  tip.style.left = `${Math.max(8, Math.min(event.clientX + 12, page.clientWidth - width - 8))}px`;
+  tip.style.top = `${event.clientY + height + 24 > page.clientHeight ? event.clientY - height - 12 : event.clientY + 16}px`;
+}
+
+for (const input of all("input[name=definition]")) input.addEventListener("change", () => choose(input.value));
+for (const box of all("input[name=dataset]")) box.addEventListener("change", showDatasets);
+for (const header of all(".metrics thead th")) header.querySelector(".sort").addEventListener("click", () => sortBy(header));
+document.querySelector(".filter .all").addEventListener("click", () => {
+  for (const box of all("input[name=dataset]")) box.checked = true;
+  showDatasets();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") { tip.hidden = true; document.querySelector(".filter").open = false; }
+});
+document.addEventListener("click", (event) => {
+  const filter = document.querySelector(".filter");
+  if (!filter.contains(event.target)) filter.open = false;
+});
+document.addEventListener("pointermove", showTip);
+document.addEventListener("pointerdown", showTip);
+document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+
+const controls = document.querySelector(".controls");
+const first = document.querySelector("input[name=definition]:checked");
+if (first) {
+  controls.hidden = false;
+  choose(first.value);
+  showDatasets(); // a reload may bring back boxes as they were left
+}

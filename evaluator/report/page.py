@@ -1,0 +1,174 @@
+"""The report: what was run and what came out, as one HTML file that opens from disk without a network."""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+import polars as pl
+from markupsafe import Markup
+
+from evaluator.report import facts, figures, tables
+from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.store.shards import replacing
+
+FOLDER = Path(__file__).parent
+INTERVAL_FIGURES = ("accuracy", "true_label_probability")
+"""Metrics that are drawn; for both of them a guess at random scores 1 / n_labels in expectation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """All that the report shows; whatever is measured was measured before."""
+
+    run: Mapping[str, Any]  # run.json
+    metrics: pl.DataFrame  # schemas.METRICS
+    predictions: pl.LazyFrame  # schemas.PREDICTIONS; read for label names and gold labels alone
+    reliability: pl.DataFrame  # suite, part, dataset, method, definition, bin, n, mean_confidence, accuracy
+    confusion: pl.DataFrame  # suite, part, dataset, method, definition, gold, pred, n
+
+
+class IntervalFigure(NamedTuple):
+    title: str
+    svg: Markup
+
+
+class ReliabilityPanel(NamedTuple):
+    dataset: str
+    errors: dict[str, tables.Cell]  # definition -> calibration error of the predictions drawn
+    svg: Markup
+
+
+class Predicted(NamedTuple):
+    """The figures of one set of predictions, and the definitions whose metrics are computed from it."""
+
+    definitions: tuple[str, ...]
+    reliability: list[ReliabilityPanel]
+    confusion: list[tables.ConfusionTable]
+
+
+class GroupView(NamedTuple):
+    """Everything about one suite's part under one method."""
+
+    group: tables.Group
+    results: list[tables.ResultTable]
+    intervals: dict[str, list[IntervalFigure]]  # by definition
+    predicted: list[Predicted]
+
+
+def write_report(data: ReportData, path: Path) -> Path:
+    """Write the page to `path` and return it. Equal data give equal bytes."""
+    with replacing(path) as file:
+        file.write(render(data).encode())
+    return path
+
+
+def render(data: ReportData) -> str:
+    """The page as text. Names from data and models are escaped; scripts other than our own are refused by the page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"title_of": tables.metric_title, "lower_is_better": tables.lower_is_better}
+    script = (FOLDER / "page.js").read_text("utf-8")
+    datasets = tables.dataset_order(data.metrics, facts.look_up(data.run, "store", "datasets") or ())
+    views = [_group_view(data, group, datasets) for group in tables.groups(data.metrics)]
+    return environment.get_template("page.html").render(
+        style=Markup((FOLDER / "page.css").read_text("utf-8")),
+        script=Markup(script),
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        model=facts.look_up(data.run, "model", "name") or "model not recorded",
+        warning=facts.warning(data.run),
+        headline=facts.headline_facts(data.run),
+        record=facts.record(data.run),
+        command=facts.look_up(data.run, "command"),
+        tokens=facts.token_counts(data.run),
+        store=facts.look_up(data.run, "store") or {},
+        scores=facts.look_up(data.run, "scores") or {},
+        datasets=datasets,
+        definitions=_definitions(views),
+        predicted_under=tables.PREDICTED_UNDER,
+        views=views,
+    )
+
+
+def _group_view(data: ReportData, group: tables.Group, datasets: Sequence[str]) -> GroupView:
+    spaces = tables.label_spaces(data.predictions)
+    results = tables.result_tables(
+        tables.in_group(data.metrics, group), tables.baselines_by_dataset(spaces, group), datasets
+    )
+    reliability, confusion = (tables.in_group(frame, group) for frame in (data.reliability, data.confusion))
+    predicted = []
+    for definition in dict.fromkeys(tables.PREDICTED_UNDER[table.definition] for table in results):
+        served = [table for table in results if tables.PREDICTED_UNDER[table.definition] == definition]
+        predicted.append(
+            Predicted(
+                tuple(table.definition for table in served),
+                list(_reliability_panels(reliability.filter(definition=definition), served, datasets)),
+                tables.confusion_tables(confusion.filter(definition=definition), spaces, group, datasets),
+            )
+        )
+    intervals = {table.definition: list(_interval_figures(table)) for table in results}
+    return GroupView(group, results, intervals, predicted)
+
+
+def _interval_figures(table: tables.ResultTable) -> Iterator[IntervalFigure]:
+    for metric in INTERVAL_FIGURES:
+        if metric in table.metrics:
+            rows = [_interval_row(metric, row, cell) for row, cell in table.column(metric) if cell]
+            frame = pl.DataFrame(rows, schema_overrides={"chance": pl.Float64, "majority": pl.Float64})
+            yield IntervalFigure(tables.metric_title(metric), Markup(figures.interval_figure(frame)))
+
+
+def _interval_row(metric: str, row: tables.ResultRow, cell: tables.Cell) -> dict[str, Any]:
+    chance = row.baselines.chance if row.baselines else None
+    # Always answering with the majority label has an accuracy; as a probability it would be a bet nobody makes.
+    majority = row.baselines.majority if row.baselines and metric == "accuracy" else None
+    return {
+        "dataset": "mean" if row.dataset == MEAN_OVER_DATASETS else row.dataset,
+        "value": cell.value,
+        "ci_low": cell.ci_low,
+        "ci_high": cell.ci_high,
+        "chance": chance,
+        "majority": majority,
+        "description": f"{row.dataset}: {cell.value:.3f}, 95% interval {_decimals(cell.ci_low)} to "
+        f"{_decimals(cell.ci_high)}; chance {_decimals(chance)}"
+        + (f", majority label {majority:.3f}" if majority is not None else ""),
+    }
+
+
+def _reliability_panels(
+    bins: pl.DataFrame, served: Sequence[tables.ResultTable], datasets: Sequence[str]
+) -> Iterator[ReliabilityPanel]:
+    for dataset in datasets:
+        own = bins.filter(dataset=dataset).sort("bin")
+        if not own.is_empty():
+            yield ReliabilityPanel(
+                dataset, _calibration_errors(served, dataset), Markup(figures.reliability_figure(own))
+            )
+
+
+def _calibration_errors(served: Sequence[tables.ResultTable], dataset: str) -> dict[str, tables.Cell]:
+    metric = "expected_calibration_error"
+    return {
+        table.definition: cell
+        for table in served
+        if metric in table.metrics
+        for row, cell in table.column(metric)
+        if row.dataset == dataset and cell
+    }
+
+
+def _definitions(views: Sequence[GroupView]) -> dict[str, str]:
+    present = {table.definition for view in views for table in view.results}
+    return {name: meaning for name, meaning in tables.DEFINITIONS.items() if name in present}
+
+
+def _decimals(value: float | None) -> str:
+    return "not recorded" if value is None else f"{value:.3f}"

@@ -1,0 +1,61 @@
+"""DIR/run.json: what a run was, one section a stage, and the lock that keeps a second process out of DIR."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import filelock
+
+import evaluator
+from evaluator.errors import OutputInUseError, StoreError
+from evaluator.store.shards import read_json, write_json
+
+RUN_FILE = "run.json"
+
+
+@contextmanager
+def writing_to(out: Path) -> Iterator[None]:
+    """Hold the output folder alone; the lock goes with the process, however it ends. Raises OutputInUseError."""
+    out.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(out / ".lock")
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout as error:
+        raise OutputInUseError(
+            f"Another process is writing to {out}. Wait for it, stop it, or choose another folder with --out."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def read_run(out: Path) -> dict[str, Any]:
+    """The record of a run. Raises StoreError where nothing was built."""
+    record = read_json(out / RUN_FILE)
+    if record is None:
+        raise StoreError(f"{out} holds no run. Make one with `evaluator build SUITE --out {out}` or `evaluator run`.")
+    return record
+
+
+def stage_fingerprint(out: Path, stage: Literal["store", "scores"]) -> str:
+    """The folder name of what a stage wrote last. Raises StoreError when that stage has not been run."""
+    record = read_run(out)
+    if stage not in record:
+        command = {"store": f"build SUITE --out {out}", "scores": f"score {out} --model MODEL"}[stage]
+        raise StoreError(f"{out} has no {stage} yet. Run `evaluator {command}` first.")
+    return str(record[stage]["fingerprint"])
+
+
+def record_stage(out: Path, **sections: Any) -> None:
+    """Write these sections into the record; what an earlier stage wrote into the same section stays beside it."""
+    record = read_json(out / RUN_FILE) or {}
+    for name, content in sections.items():
+        record[name] = record.get(name, {}) | content if isinstance(content, dict) else content
+    write_json(out / RUN_FILE, record | {"evaluator": evaluator.__version__, "finished": now()})
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,1 @@
+"""Scores: written while a run goes on, checked before anything is measured."""

@@ -1,0 +1,67 @@
+"""What must hold before prompts are scored and before scores are measured."""
+
+import polars as pl
+
+from evaluator.errors import PromptTooLongError, ScoreError
+
+
+def require_finite(scores: pl.DataFrame) -> None:
+    """Raise ScoreError, naming the first prompt, when a log-likelihood is missing, NaN or infinite."""
+    finite = [
+        pl.col(name).list.eval(pl.element().is_finite().fill_null(False)).list.all()
+        for name in ("label_log_likelihoods", "last_token_log_probs")
+    ]
+    bad = scores.filter(~pl.all_horizontal(finite))
+    if not bad.is_empty():
+        first = bad.row(0, named=True)
+        raise ScoreError(
+            f"{bad.height} of {scores.height} prompts have a label whose log-likelihood is not a finite number; the first "
+            f"is prompt {first['prompt_id']} with {first['label_log_likelihoods']}. The model's logits overflow or are "
+            "damaged: check its weights, or try --dtype float32."
+        )
+
+
+def require_complete(requests: pl.DataFrame, scores: pl.DataFrame) -> None:
+    """Raise ScoreError unless every request has exactly one score, with one number a label."""
+    repeated = scores.filter(pl.col("prompt_id").is_duplicated())
+    if not repeated.is_empty():
+        raise ScoreError(
+            f"{repeated['prompt_id'].n_unique()} prompts have several scores; the first is {repeated['prompt_id'][0]}. "
+            "The score folder is damaged: remove it and run `evaluator score` again."
+        )
+    unscored = requests.join(scores, on="prompt_id", how="anti")
+    if not unscored.is_empty():
+        first = unscored.row(0, named=True)
+        raise ScoreError(
+            f"{unscored.height} of {requests.height} requests have no score; the first is {first['suite']}, "
+            f"{first['dataset']}, position {first['position']}. Finish with `evaluator score`."
+        )
+    sizes = requests.join(scores, on="prompt_id").filter(
+        pl.col("label_names").list.len() != pl.col("label_log_likelihoods").list.len()
+    )
+    if not sizes.is_empty():
+        first = sizes.row(0, named=True)
+        raise ScoreError(
+            f"{first['dataset']}, position {first['position']}: {len(first['label_log_likelihoods'])} scores for the "
+            f"{len(first['label_names'])} labels {first['label_names']}. The scores belong to another store."
+        )
+
+
+def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_length: int) -> None:
+    """Raise PromptTooLongError, listing the first few, when a prompt with its longest label exceeds the model's context.
+
+    Args:
+        tokens, prompts: schemas.TOKENS and schemas.PROMPTS of one store.
+        context_length: of the model, in tokens.
+    """
+    longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
+    lengths = tokens.lazy().select("prompt_id", n=pl.col("context").list.len() + longest)
+    too_long = lengths.filter(pl.col("n") > context_length).join(prompts, on="prompt_id").sort("n", "prompt").collect()
+    if too_long.is_empty():
+        return
+    listed = "".join(f"\n  {row['n']} tokens: {row['prompt'][:60]!r}..." for row in too_long.tail(3).to_dicts())
+    raise PromptTooLongError(
+        f"{too_long.height} of {tokens.height} prompts with their labels are longer than the model's context of "
+        f"{context_length} tokens, and none is ever cut. The longest:{listed}\n"
+        "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or choose a model with a longer context."
+    )

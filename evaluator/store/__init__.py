@@ -1,0 +1,1 @@
+"""Prompts and tokens on disk: materialised once, content-addressed, in prefix order."""

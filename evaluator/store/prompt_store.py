@@ -1,0 +1,151 @@
+"""Suites and datasets go in; the requests they make and the distinct prompts behind them come out, as Arrow files.
+
+Everything that a suite asks of a model is a row of REQUESTS; rows that ask the same share one row of PROMPTS. The folder
+is named by a fingerprint of all that decides its content, so a stale store can be left behind but never be read.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import evaluator
+from evaluator.config import StoreConfig
+from evaluator.datasets import DATASETS
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.errors import ConfigError, StoreError
+from evaluator.progress import Progress, Stage
+from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY
+from evaluator.store import shards
+from evaluator.suites import SUITES
+
+ROWS_PER_SHARD = 65_536
+
+
+@dataclass(frozen=True)
+class PromptStore:
+    """A store on disk, whole."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        return self.folder.name
+
+    def requests(self) -> pl.LazyFrame:
+        """All requests, in the order of their key."""
+        return shards.scan_shards(self.folder, list(self.manifest["requests"]), REQUESTS)
+
+    def prompts(self) -> pl.LazyFrame:
+        """Distinct prompts, in the order of their text, so that neighbours share the longest prefix."""
+        return shards.scan_shards(self.folder, list(self.manifest["prompts"]), PROMPTS)
+
+
+def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
+    """Write the store of `config` under `out`, or find that it is there already."""
+    datasets = {}
+    for done, name in enumerate(config.datasets):
+        yield Progress(stage="Reading datasets", done=done, total=len(config.datasets), unit="datasets")
+        datasets[name] = load_dataset(name)
+    folder = out / "store" / store_fingerprint(config, datasets.values())
+    if (found := open_store(folder)) is not None:
+        return found
+
+    frames = []
+    for done, dataset in enumerate(datasets.values()):
+        yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
+        frames += [suite_requests(suite, dataset, config) for suite in config.suites]
+    asked = with_prompt_ids(pl.concat(frames))
+    yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
+    return write_store(folder, config, asked)
+
+
+def load_dataset(name: str) -> ClassificationDataset:
+    if name not in DATASETS:
+        raise ConfigError(f"There is no dataset {name!r}. There are: {', '.join(DATASETS)}.")
+    return DATASETS[name]()
+
+
+def suite_requests(suite: str, dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
+    if suite not in SUITES:
+        raise ConfigError(f"There is no suite {suite!r}. There are: {', '.join(SUITES)}.")
+    rows = SUITES[suite].requests(dataset, config)
+    return rows.with_columns(suite=pl.lit(suite))
+
+
+def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
+    """Give rows that ask the same of a model the same id: a digest of the prompt and its continuations."""
+    distinct = rows.select("prompt", "continuations").unique()
+    # Polars' own hash is neither wide enough nor the same in every version, and ids are kept on disk.
+    ids = [
+        hashlib.blake2b("\0".join([prompt, *continuations]).encode(), digest_size=16).hexdigest()
+        for prompt, continuations in zip(distinct["prompt"].to_list(), distinct["continuations"].to_list(), strict=True)
+    ]
+    return rows.join(distinct.with_columns(prompt_id=pl.Series(ids, dtype=pl.String)), on=["prompt", "continuations"])
+
+
+def write_store(folder: Path, config: StoreConfig, asked: pl.DataFrame) -> PromptStore:
+    requests = asked.select(pl.col(name).cast(dtype) for name, dtype in REQUESTS.items()).sort(REQUESTS_KEY)
+    repeated = requests.filter(requests.select(REQUESTS_KEY).is_duplicated())
+    assert repeated.is_empty(), f"a suite gave one position twice: {repeated.row(0, named=True)}"
+    prompts = (
+        asked.select(pl.col(name).cast(dtype) for name, dtype in PROMPTS.items())
+        .unique("prompt_id")
+        .sort("prompt", "prompt_id")
+    )
+    manifest = {
+        "evaluator": evaluator.__version__,
+        "suites": list(config.suites),
+        "datasets": list(config.datasets),
+        "n_shots": config.n_shots,
+        "n_queries": config.n_queries,
+        "methods": list(config.methods),
+        "definitions": list(config.definitions),
+        "n_requests": requests.height,
+        "n_prompts": prompts.height,
+        "requests": shards.write_shards(folder, "requests", requests, rows=ROWS_PER_SHARD),
+        "prompts": shards.write_shards(folder, "prompts", prompts, rows=ROWS_PER_SHARD),
+    }
+    shards.write_json(folder / shards.MANIFEST, manifest)
+    return PromptStore(folder, manifest)
+
+
+def open_store(folder: Path) -> PromptStore | None:
+    """The store in this folder, or None when there is none or a shard of it is missing or changed."""
+    manifest = shards.read_json(folder / shards.MANIFEST)
+    if manifest is None or not shards.intact(folder, manifest["requests"] | manifest["prompts"]):
+        return None
+    return PromptStore(folder, manifest)
+
+
+def require_store(folder: Path) -> PromptStore:
+    store = open_store(folder)
+    if store is None:
+        raise StoreError(f"{folder} holds no whole prompt store. Run `evaluator build` for this output folder again.")
+    return store
+
+
+def store_fingerprint(config: StoreConfig, datasets: Iterable[ClassificationDataset]) -> str:
+    """Changes with the suites, datasets (their rows, templates and labels), sizes, and the code that builds prompts."""
+    return shards.fingerprint(
+        code_fingerprint(),
+        list(config.suites),
+        [dataset.fingerprint for dataset in datasets],
+        [config.n_shots, config.n_queries, list(config.methods), list(config.definitions)],
+    )
+
+
+@cache
+def code_fingerprint() -> str:
+    """Of the source that turns datasets into prompts: a version number is forgotten, a digest is not."""
+    package = Path(evaluator.__file__).parent
+    digest = hashlib.sha256()
+    for part in ("datasets", "prompts", "suites", "store"):
+        for path in sorted((package / part).glob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

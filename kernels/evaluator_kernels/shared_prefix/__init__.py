@@ -1,0 +1,78 @@
+"""Longest common prefixes of neighbouring token rows: the arithmetic behind prefix order and the floor of tokens."""
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from evaluator_kernels.shared_prefix import reference
+
+Implementation = Literal["numba", "numpy"]
+Tokens = npt.NDArray[np.int32]
+Offsets = npt.NDArray[np.int64]
+
+_log = logging.getLogger(__name__)
+
+
+class _Kernel(NamedTuple):
+    name: Implementation
+    run: Callable[[Tokens, Offsets], npt.NDArray[np.int32]]
+
+
+def shared_prefix_lengths(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.int32]:
+    """How many leading tokens each row shares with the row above it; 0 for the first row.
+
+    Rows lie flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]]. They may be empty, in any
+    order, and begin after the first token.
+
+    Args:
+        tokens: int32 of [n_tokens].
+        offsets: int64 of [n_rows + 1], never falling, within tokens.
+
+    Returns:
+        int32 of [n_rows].
+
+    Raises:
+        TypeError: another dtype.
+        ValueError: another shape, or offsets that fall or leave tokens.
+    """
+    check_rows(tokens, offsets)
+    # A slice with a step, or a buffer that a file reader handed out at an odd address, is copied here.
+    tokens = np.require(tokens, requirements=("C", "ALIGNED"))
+    offsets = np.require(offsets, requirements=("C", "ALIGNED"))
+    return _kernel().run(tokens, offsets)
+
+
+def implementation() -> Implementation:
+    """Which implementation answers in this process: the compiled one, or the reference where Numba cannot be used."""
+    return _kernel().name
+
+
+def check_rows(tokens: Tokens, offsets: Offsets) -> None:
+    """Refuse what is not a flat column of token rows; raises as shared_prefix_lengths does."""
+    for name, array, dtype in (("tokens", tokens, np.int32), ("offsets", offsets, np.int64)):
+        if array.dtype != dtype:
+            raise TypeError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}.")
+        if array.ndim != 1:
+            raise ValueError(f"{name} must have one axis, got shape {array.shape}.")
+    if offsets.size == 0:
+        raise ValueError("offsets must hold n_rows + 1 numbers, got none; without rows it is [0].")
+    if offsets[0] < 0 or offsets[-1] > tokens.size:
+        raise ValueError(f"offsets must lie within the {tokens.size} tokens, got {offsets[0]} to {offsets[-1]}.")
+    falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if falls.size:
+        raise ValueError(f"offsets must never fall, but row {falls[0]} ends before it begins.")
+
+
+@functools.cache
+def _kernel() -> _Kernel:
+    """Import, and with it compilation, waits for the first call: 0.3 s from Numba's cache, 1 s without it."""
+    try:
+        from evaluator_kernels.shared_prefix.numba_kernel import shared_prefix_lengths as compiled
+    except Exception as error:  # whatever keeps Numba from compiling here: the reference gives the same numbers
+        _log.warning("Shared prefixes fall back to the NumPy reference, because Numba cannot be used: %r", error)
+        return _Kernel("numpy", reference.shared_prefix_lengths)
+    return _Kernel("numba", compiled)

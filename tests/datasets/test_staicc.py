@@ -1,0 +1,154 @@
+import dataclasses
+import pickle
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from evaluator.datasets import DATASETS, staicc
+from evaluator.datasets.base import EXAMPLES, ClassificationDataset
+from evaluator.datasets.staicc import SOURCES, load_staicc
+from evaluator.errors import DatasetError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data folder of a stand-in for the installed package, whose only file is a made-up subjective.dataset."""
+    folder = tmp_path / "site" / "StaICC" / "cached_dataset"
+    folder.mkdir(parents=True)
+    installed = SimpleNamespace(version="0.1.1", locate_file=lambda path: tmp_path / "site" / path)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _name: installed)
+    write_rows(folder, [([f"text {number}"], number % 2) for number in range(6000)])
+    return folder
+
+
+def write_rows(folder: Path, rows: list[tuple[list[str], int]]) -> None:
+    (folder / "subjective.dataset").write_bytes(pickle.dumps(rows))
+
+
+def test_the_registry_holds_the_ten_datasets_in_the_toolkits_order():
+    assert list(DATASETS) == [
+        "glue_sst2",
+        "rotten_tomatoes",
+        "financial_phrasebank",
+        "sst5",
+        "trec",
+        "agnews",
+        "subjective",
+        "tweet_eval_emotion",
+        "tweet_eval_hate",
+        "hate_speech_18",
+    ]
+    assert list(SOURCES) == list(DATASETS)
+
+
+def test_listing_the_names_imports_nothing_heavy():
+    code = (
+        "import sys; from evaluator.datasets import DATASETS; list(DATASETS);"
+        "sys.exit(str(sorted({'numpy', 'polars', 'pyarrow', 'torch', 'StaICC'} & set(sys.modules)) or ''))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == ""
+
+
+def test_loading_runs_none_of_the_packages_code():
+    code = (
+        "import sys; from evaluator.datasets import DATASETS; DATASETS['trec']();"
+        "sys.exit(str([name for name in sys.modules if name.startswith(('StaICC', 'torch'))] or ''))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == ""
+
+
+def test_a_second_load_gives_the_same_from_the_cache(cache: Path):
+    first, converted = load_staicc("trec"), list(cache.rglob("*.arrow"))
+    written = [path.stat().st_mtime_ns for path in converted]
+    again = load_staicc("trec")
+    assert [path.stat().st_mtime_ns for path in converted] == written
+    assert again.fingerprint == first.fingerprint
+    for split in ("calibration", "demonstration", "test"):
+        assert getattr(again, split).equals(getattr(first, split))
+
+
+def test_splits_hold_the_rows_their_numbers_say(package: Path):
+    dataset = load_staicc("subjective")
+    everything = pl.concat([dataset.calibration, dataset.demonstration, dataset.test])
+    assert everything.schema == EXAMPLES
+    assert everything["source_row"].n_unique() == everything.height == 1024 + 4096 + 512
+    expected = everything.select(
+        texts=pl.concat_list(pl.format("text {}", "source_row")), gold=pl.col("source_row") % 2
+    )
+    assert everything.select("texts", "gold").equals(expected)
+
+
+def fingerprint_after(package: Path, rows: list[tuple[list[str], int]]) -> str:
+    write_rows(package, rows)
+    return load_staicc("subjective").fingerprint
+
+
+def test_a_changed_source_is_read_anew_and_has_another_fingerprint(package: Path):
+    before = load_staicc("subjective")
+    write_rows(package, [([f"changed {number}"], number % 2) for number in range(6000)])
+    after = load_staicc("subjective")
+    assert after.fingerprint != before.fingerprint
+    assert after.test["texts"][0][0].startswith("changed")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"label_names": ("no", "yes")}, {"input_prefix": "text: "}, {"label_prefix": "label: "}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_changed_template_has_another_fingerprint(
+    package: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
+):
+    before = load_staicc("subjective").fingerprint
+    monkeypatch.setitem(SOURCES, "subjective", dataclasses.replace(SOURCES["subjective"], **change))
+    assert load_staicc("subjective").fingerprint != before
+
+
+def test_the_source_is_checked_even_where_a_conversion_is_kept(package: Path):
+    load_staicc("subjective")
+    (package / "subjective.dataset").write_bytes(pickle.dumps([len]))
+    with pytest.raises(DatasetError, match=r"subjective\.dataset: asks for the global"):
+        load_staicc("subjective")
+
+
+def test_a_label_outside_the_label_space_is_refused_by_file_and_row(package: Path):
+    write_rows(package, [(["text"], 0), (["text"], 2)])
+    with pytest.raises(DatasetError, match=r"subjective\.dataset, row 1: .*label from 0 to 1"):
+        load_staicc("subjective")
+
+
+def test_a_missing_data_file_is_an_error_that_says_how_to_install_it(package: Path):
+    with pytest.raises(DatasetError, match=r"trec\.dataset.*pip install StaICC==0\.1\.1 --force-reinstall"):
+        load_staicc("trec")
+
+
+def test_a_missing_package_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    def missing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.distribution", missing)
+    with pytest.raises(DatasetError, match=r"not installed. Run: pip install StaICC==0\.1\.1"):
+        staicc.data_folder()
+
+
+def test_another_version_of_the_package_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _name: SimpleNamespace(version="0.2.0"))
+    with pytest.raises(DatasetError, match=r"StaICC 0\.2\.0 is installed, but 0\.1\.1 is needed"):
+        staicc.data_folder()
+
+
+def test_every_dataset_is_a_frozen_value(package: Path):
+    dataset: ClassificationDataset = load_staicc("subjective")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        dataset.name = "other"  # type: ignore[misc]

@@ -1,0 +1,196 @@
+"""The command as a user types it: a process of its own, its exit code, what it prints, what it leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import evaluator
+from evaluator.schemas import METRICS, PREDICTIONS
+
+TABLES = ("metrics.parquet", "predictions.parquet")
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "evaluator", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def command(*words: object, exits: int = 0) -> str:
+    process = start(*words)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == exits, f"exit {process.returncode}\n{out}\n{err}"
+    assert "Traceback" not in err
+    return out + err
+
+
+def fake_run(out: Path, *more: object) -> str:
+    words = ("run", "staicc-normal", "--model", "fake", "--engine", "fake", "--out", out, "--datasets", "sst5,trec")
+    return command(*words, "--queries", 16, *more)
+
+
+def table_bytes(out: Path) -> dict[str, bytes]:
+    return {name: (out / "tables" / name).read_bytes() for name in TABLES}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "out"
+    fake_run(out)
+    return out
+
+
+def test_a_run_leaves_the_tables_the_record_and_the_report(finished):
+    metrics = pl.read_parquet(finished / "tables" / "metrics.parquet")
+    assert metrics.schema == METRICS
+    assert set(metrics["dataset"]) == {"sst5", "trec", "mean"}
+    assert set(metrics["definition"]) == {"paper", "released", "published"}
+    predictions = pl.read_parquet(finished / "tables" / "predictions.parquet")
+    assert predictions.schema == PREDICTIONS
+    # Two datasets, 16 queries, 2 demonstration sets, 2 definitions.
+    assert predictions.height == 2 * 16 * 2 * 2
+    record = json.loads((finished / "run.json").read_text())
+    assert record["model"]["name"] == "fake"
+    assert record["store"]["n_requests"] == 64
+    assert (finished / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_requests_and_scores_are_read_back_in_the_benchmarks_order(finished):
+    requests = evaluator.read_requests(finished).collect()
+    assert requests["position"].to_list() == [*range(32), *range(32)]
+    assert requests["prompt"].str.len_bytes().min() > 0
+    scores = evaluator.read_scores(finished).collect()
+    assert scores["prompt_id"].to_list() == requests["prompt_id"].to_list()
+
+
+def test_the_same_run_elsewhere_gives_the_same_bytes(finished, tmp_path):
+    fake_run(tmp_path / "again")
+    assert table_bytes(finished) == table_bytes(tmp_path / "again")
+
+
+def test_stages_one_by_one_give_the_tables_of_a_whole_run(finished, tmp_path):
+    out = tmp_path / "staged"
+    command("build", "staicc-normal", "--out", out, "--datasets", "sst5,trec", "--queries", 16)
+    command("score", out, "--model", "fake", "--engine", "fake")
+    command("measure", out)
+    command("report", out)
+    assert table_bytes(finished) == table_bytes(out)
+    assert (out / "report.html").is_file()
+
+
+def test_a_smaller_run_asks_a_subset_of_what_the_larger_one_asks(finished, tmp_path):
+    command("build", "staicc-normal", "--out", tmp_path, "--datasets", "sst5", "--queries", 8)
+    small = evaluator.read_requests(tmp_path).collect()
+    large = evaluator.read_requests(finished).collect()
+    assert set(small["prompt"]) < set(large["prompt"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "no-such-suite", "--model", "fake", "--engine", "fake"], "staicc-normal"),
+        (["run", "staicc-normal", "--model", "fake", "--engine", "fake", "--datasets", "sst6"], "sst5"),
+        (["run", "staicc-normal", "--model", "fake", "--engine", "fake", "--shots", "-1"], "--shots"),
+        (["run", "staicc-normal", "--model", "fake", "--engine", "fake", "--queries", "0"], "--queries"),
+        (["run", "staicc-normal", "--model", "fake", "--engine", "warp"], "transformers"),
+        (["run", "staicc-normal", "--model", "/no/such/folder", "--engine", "transformers"], "/no/such/folder"),
+        (["run", "staicc-normal"], "--model"),
+    ],
+)
+def test_a_users_mistake_ends_with_exit_code_2_and_says_what_there_is(tmp_path, words, message):
+    assert message in command(*words, "--out", tmp_path / "out", exits=2)
+
+
+@pytest.mark.parametrize("stage", ["score", "measure", "report"])
+def test_a_stage_without_the_one_before_it_says_what_to_run(tmp_path, stage):
+    words = ("--model", "fake", "--engine", "fake") if stage == "score" else ()
+    assert "evaluator build" in command(stage, tmp_path, *words, exits=2)
+
+
+@pytest.mark.parametrize("what", ["suites", "datasets", "methods", "engines"])
+def test_what_there_is_can_be_listed(what):
+    expected = {"suites": "staicc-normal", "datasets": "hate_speech_18", "methods": "vanilla", "engines": "vllm"}
+    assert expected[what] in command(what)
+
+
+def wait_for_a_shard(out: Path, process: subprocess.Popen[str]) -> None:
+    """Until the manifest names at least one shard of the scores."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        for manifest in out.glob("scores/*/manifest.json"):
+            if json.loads(manifest.read_text())["shards"]:
+                return
+        time.sleep(0.02)
+    pytest.fail(f"no shard was written: {process.communicate()}")
+
+
+def shards_done(out: Path) -> tuple[int, int]:
+    (manifest,) = out.glob("scores/*/manifest.json")
+    content = json.loads(manifest.read_text())
+    return len(content["shards"]), content["n_shards"]
+
+
+LONGER = ("run", "staicc-normal", "--model", "fake", "--engine", "fake", "--datasets", "sst5,trec,agnews")
+
+
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("longer") / "out"
+    command(*LONGER, "--out", out)
+    return out
+
+
+def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(never_killed, tmp_path):
+    out = tmp_path / "killed"
+    for _ in range(2):
+        process = start(*LONGER, "--out", out)
+        wait_for_a_shard(out, process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        done, planned = shards_done(out)
+        assert 0 < done < planned
+    command(*LONGER, "--out", out)
+    assert table_bytes(never_killed) == table_bytes(out)
+
+
+def test_a_run_killed_while_prompts_are_built_goes_on(never_killed, tmp_path):
+    out = tmp_path / "killed"
+    process = start(*LONGER, "--out", out)
+    while process.poll() is None and not list(out.glob("store/*")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    command(*LONGER, "--out", out)
+    assert table_bytes(never_killed) == table_bytes(out)
+
+
+def test_ctrl_c_stops_cleanly_and_prints_the_command_that_resumes(never_killed, tmp_path):
+    out = tmp_path / "stopped"
+    process = start(*LONGER, "--out", out)
+    wait_for_a_shard(out, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert f"evaluator {' '.join(map(str, LONGER))} --out {out}" in err
+    command(*LONGER, "--out", out)
+    assert table_bytes(never_killed) == table_bytes(out)
+
+
+def test_a_second_process_on_the_same_folder_refuses_and_the_first_goes_on(tmp_path):
+    out = tmp_path / "shared"
+    process = start(*LONGER, "--out", out)
+    wait_for_a_shard(out, process)
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        assert "Another process is writing" in command(*LONGER, "--out", out, exits=2)
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    process.communicate(timeout=300)
+    assert process.returncode == 0

@@ -1,0 +1,125 @@
+import json
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.errors import ScoreError
+from evaluator.progress import finish
+from evaluator.schemas import TOKENS
+from evaluator.scores.table import score_prompts, shard_plan
+
+
+class CountingEngine:
+    """Answers the negative sum of the context's tokens for each token; can be told to die after some requests."""
+
+    def __init__(self, dies_after: int | None = None) -> None:
+        self.facts = EngineFacts(
+            name="counting", versions={}, device="none", dtype="float64", prefix_block_tokens=None, tokens_per_step=1
+        )
+        self.counts = TokenCounts()
+        self.asked = 0
+        self.dies_after = dies_after
+
+    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+        # Backwards, because answers may come in any order.
+        for index in reversed(range(len(requests))):
+            if self.asked == self.dies_after:
+                raise KeyboardInterrupt
+            self.asked += 1
+            context, continuations = requests[index]
+            self.counts.prompt_tokens += len(context)
+            yield ContinuationScores(
+                index, [[-float(sum(context) + token) for token in tokens] for tokens in continuations]
+            )
+
+    def hidden_states(self, texts: Sequence[Sequence[int]]) -> np.ndarray:
+        raise AssertionError("no suite asked for hidden states")
+
+    def close(self) -> None: ...
+
+
+def token_rows(n: int = 50) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "prompt_id": [f"p{i:03d}" for i in range(n)],
+            "context": [[i, i + 1, i + 2] for i in range(n)],
+            "continuations": [[[1], [2, 3]]] * n,
+        },
+        schema=TOKENS,
+    )
+
+
+def score(tokens, engine, folder):
+    return finish(score_prompts(tokens, engine, folder, identity={"model": "m"}))
+
+
+def test_scores_sum_whole_labels_and_keep_the_last_token_apart(tmp_path):
+    table = score(token_rows(1), CountingEngine(), tmp_path)
+    row = table.scores().collect().row(0, named=True)
+    # The context 0 1 2 sums to 3. Label [1]: -(3+1) = -4. Label [2, 3]: -(3+2) - (3+3) = -11, its last token alone -(3+3).
+    assert row["label_log_likelihoods"] == [-4.0, -11.0]
+    assert row["last_token_log_probs"] == [-4.0, -6.0]
+    assert row["label_token_counts"] == [1, 2]
+
+
+def test_a_run_that_was_stopped_scores_only_what_is_missing_and_ends_with_the_same_bytes(tmp_path):
+    tokens = token_rows()
+    score(tokens, CountingEngine(), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        score(tokens, CountingEngine(dies_after=30), tmp_path / "stopped")
+    kept = json.loads((tmp_path / "stopped" / "manifest.json").read_text())["shards"]
+    assert 0 < len(kept) < len(shard_plan(tokens, shard_tokens=32))
+    second = CountingEngine()
+    score(tokens, second, tmp_path / "stopped")
+    assert second.asked == tokens.height - sum(shard["prompts"] for shard in kept.values())
+    names = sorted(path.name for path in (tmp_path / "whole").glob("*.arrow"))
+    assert names == sorted(path.name for path in (tmp_path / "stopped").glob("*.arrow"))
+    for name in names:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
+
+
+def test_a_shard_that_the_manifest_does_not_name_or_whose_bytes_changed_is_scored_again(tmp_path):
+    tokens = token_rows()
+    score(tokens, CountingEngine(), tmp_path)
+    damaged = tmp_path / "scores-00001.arrow"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1])
+    (tmp_path / "scores-00099.arrow").write_bytes(b"never named")
+    again = CountingEngine()
+    table = score(tokens, again, tmp_path)
+    assert 0 < again.asked < tokens.height
+    assert damaged.read_bytes() == whole
+    assert table.scores().collect().height == tokens.height
+
+
+def test_shards_close_at_the_token_budget_and_cover_every_row_once():
+    tokens = token_rows(25)  # three tokens a context: a shard of 32 tokens takes rows until 33 are reached, eleven
+    plan = shard_plan(tokens, shard_tokens=32)
+    assert list(plan.values()) == [(0, 11), (11, 11), (22, 3)]
+    assert shard_plan(tokens.clear(), shard_tokens=32) == {}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_log_likelihood_that_is_not_finite_is_refused_with_the_prompt_named(tmp_path, value):
+    class Broken(CountingEngine):
+        def log_likelihoods(self, requests):
+            for answer in super().log_likelihoods(requests):
+                yield answer._replace(token_log_probs=[[value], *answer.token_log_probs[1:]])
+
+    with pytest.raises(ScoreError, match="prompt p0"):
+        score(token_rows(3), Broken(), tmp_path)
+    assert not list(tmp_path.glob("*.arrow"))
+
+
+def test_progress_reaches_the_total_and_counts_what_was_there(tmp_path):
+    tokens = token_rows()
+    with pytest.raises(KeyboardInterrupt):
+        score(tokens, CountingEngine(dies_after=30), tmp_path)
+    seen = list(score_prompts(tokens, CountingEngine(), tmp_path, identity={}))
+    assert seen[0].done > 11
+    assert seen[-1].done == seen[-1].total == tokens.height
+    assert all(earlier.done <= later.done for earlier, later in zip(seen, seen[1:], strict=False))
