@@ -101,26 +101,11 @@ def race(
     for _ in range(runs):
         for name, run in contestants.items():
             seconds[name].append(_time(run))
-    medians = {name: float(np.median(times)) for name, times in seconds.items()}
-    baseline_s = medians[next(iter(contestants))]
-    timings = {
-        name: Timing(
-            contestant=name,
-            runs=runs,
-            median_s=medians[name],
-            q1_s=float(np.quantile(times, 0.25)),
-            q3_s=float(np.quantile(times, 0.75)),
-            min_s=min(times),
-            max_s=max(times),
-            peak_mib=memory[name].peak_mib,
-            added_mib=memory[name].peak_mib - memory[name].start_mib,
-            times_baseline=baseline_s / medians[name],
-        )
-        for name, times in seconds.items()
-    }
-    _print_table(work, timings.values())
-    _append(work, timings.values())
-    return timings
+    baseline_s = float(np.median(next(iter(seconds.values()))))
+    timings = [_timing(name, seconds[name], memory[name], baseline_s) for name in contestants]
+    _print_table(work, timings)
+    _append(work, timings)
+    return {timing.contestant: timing for timing in timings}
 
 
 def print_targets(*targets: Target) -> None:
@@ -142,9 +127,8 @@ def _warm_up(
         try:
             same(outputs[0] if outputs else output, output)
         except AssertionError as difference:
-            raise SystemExit(
-                f"{work.case}: {name} differs from the baseline, so nothing is timed.\n{difference}"
-            ) from None
+            why = f"{work.case}: {name} differs from the baseline, so nothing is timed.\n{difference}"
+            raise SystemExit(why) from None
         outputs = outputs or [output]
     return memory
 
@@ -154,6 +138,22 @@ def _time(run: Callable[[], Any]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def _timing(name: str, seconds: list[float], memory: SimpleNamespace, baseline_s: float) -> Timing:
+    low, q1, median, q3, high = map(float, np.quantile(seconds, [0, 0.25, 0.5, 0.75, 1]))
+    return Timing(
+        contestant=name,
+        runs=len(seconds),
+        median_s=median,
+        q1_s=q1,
+        q3_s=q3,
+        min_s=low,
+        max_s=high,
+        peak_mib=memory.peak_mib,
+        added_mib=memory.peak_mib - memory.start_mib,
+        times_baseline=baseline_s / median,
+    )
 
 
 @contextmanager
@@ -189,18 +189,19 @@ def _resident_mib() -> float:
 
 def _print_table(work: Work, timings: Sequence[Timing]) -> None:
     print(f"\n{work.benchmark}: {work.case} ({_device()})")
-    print(
-        f"{'':24}{'median s':>10}{'q1-q3':>16}{'min-max':>16}{work.unit + '/s':>14}{'added MiB':>11}{'x baseline':>12}"
-    )
+    heads = ["median s", "q1-q3", "min-max", f"{work.unit}/s", "added MiB", "x baseline"]
+    print(" " * 24 + "".join(f"{head:>15}" for head in heads))
     for t in timings:
-        quartiles, extremes = f"{t.q1_s:.3f}-{t.q3_s:.3f}", f"{t.min_s:.3f}-{t.max_s:.3f}"
-        rate = (
-            f"{work.items / t.median_s:,.0f}" if work.items / t.median_s >= 1_000 else f"{work.items / t.median_s:.3g}"
-        )
-        print(
-            f"{t.contestant:24}{t.median_s:>10.3f}{quartiles:>16}{extremes:>16}"
-            f"{rate:>14}{t.added_mib:>11.0f}{t.times_baseline:>12.2f}"
-        )
+        rate = work.items / t.median_s
+        cells = [
+            f"{t.median_s:.3f}",
+            f"{t.q1_s:.3f}-{t.q3_s:.3f}",
+            f"{t.min_s:.3f}-{t.max_s:.3f}",
+            f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.3g}",
+            f"{t.added_mib:.0f}",
+            f"{t.times_baseline:.2f}",
+        ]
+        print(f"{t.contestant:24}" + "".join(f"{cell:>15}" for cell in cells))
 
 
 def _append(work: Work, timings: Sequence[Timing]) -> None:
@@ -214,11 +215,9 @@ def _append(work: Work, timings: Sequence[Timing]) -> None:
         "unit": work.unit,
     }
     rows = [run | {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(t).items()} for t in timings]
-    file = RESULTS / f"{work.benchmark}.csv"
-    new = not file.exists()
-    with file.open("a", newline="") as out:
+    with (RESULTS / f"{work.benchmark}.csv").open("a", newline="") as out:
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
-        if new:
+        if out.tell() == 0:
             writer.writeheader()
         writer.writerows(rows)
 
@@ -239,8 +238,8 @@ def _device() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    parts = [models[0] if models else platform.machine(), f"{cores} cores"]
-    parts.append(f"{psutil.virtual_memory().total / 2**30:.0f} GiB")
+    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
+    parts = [models[0] if models else platform.machine(), f"{cores} cores", memory]
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         parts += subprocess.run(query, capture_output=True, text=True, check=False).stdout.split("\n")[:-1]

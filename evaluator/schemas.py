@@ -14,80 +14,80 @@ DEFINITIONS: tuple[Definition, ...] = get_args(Definition)
 REQUESTS_KEY = ["suite", "part", "dataset", "position"]
 REQUESTS = pl.Schema(
     {
-        "suite": pl.String,  # what asked: "staicc-normal"
-        "part": pl.String,  # which test of the suite: "normal"
-        "dataset": pl.String,
-        "position": pl.Int64,  # place in the benchmark's own order, from 0 within (suite, part, dataset)
-        "query_id": pl.Int64,  # row of the test split
-        "repeat": pl.Int64,  # which demonstration set of this query, from 0
-        "demonstration_ids": pl.List(pl.Int64),  # rows of the demonstration split, in prompt order
-        "gold": pl.Int64,  # index into label_names
-        "label_names": pl.List(pl.String),  # the label space: label -> text scored, in order
-        "prompt_id": pl.String,  # key of PROMPTS
+        "suite": pl.String(),  # what asked: "staicc-normal"
+        "part": pl.String(),  # which test of the suite: "normal"
+        "dataset": pl.String(),
+        "position": pl.Int64(),  # place in the benchmark's own order, from 0 within (suite, part, dataset)
+        "query_id": pl.Int64(),  # row of the test split
+        "repeat": pl.Int64(),  # which demonstration set of this query, from 0
+        "demonstration_ids": pl.List(pl.Int64()),  # rows of the demonstration split, in prompt order
+        "gold": pl.Int64(),  # index into label_names
+        "label_names": pl.List(pl.String()),  # the label space: label -> text scored, in order
+        "prompt_id": pl.String(),  # key of PROMPTS
     }
 )
 
 PROMPTS_KEY = ["prompt_id"]
 PROMPTS = pl.Schema(
     {
-        "prompt_id": pl.String,  # digest of prompt and continuations: the same text has the same id in every store
-        "prompt": pl.String,  # the text sent, complete
-        "continuations": pl.List(pl.String),  # the texts whose log-likelihood after the prompt is asked for
+        "prompt_id": pl.String(),  # digest of prompt and continuations: the same text has the same id in every store
+        "prompt": pl.String(),  # the text sent, complete
+        "continuations": pl.List(pl.String()),  # the texts whose log-likelihood after the prompt is asked for
     }
 )
 
 TOKENS_KEY = ["prompt_id"]
 TOKENS = pl.Schema(
     {
-        "prompt_id": pl.String,  # key of PROMPTS; rows stand in prefix order of their contexts
-        "context": pl.List(pl.Int32),  # token ids, BOS included where the tokenizer adds one
-        "continuations": pl.List(pl.List(pl.Int32)),  # token ids of each continuation, none empty
+        "prompt_id": pl.String(),  # key of PROMPTS; rows stand in prefix order of their contexts
+        "context": pl.List(pl.Int32()),  # token ids, BOS included where the tokenizer adds one
+        "continuations": pl.List(pl.List(pl.Int32())),  # token ids of each continuation, none empty
     }
 )
 
 SCORES_KEY = ["prompt_id"]
 SCORES = pl.Schema(
     {
-        "prompt_id": pl.String,  # key of PROMPTS
+        "prompt_id": pl.String(),  # key of PROMPTS
         # One number a continuation, nats, over the whole vocabulary:
-        "label_log_likelihoods": pl.List(pl.Float64),  # summed over all tokens of the continuation
-        "last_token_log_probs": pl.List(pl.Float64),  # of its last token alone, right after the prompt
-        "label_token_counts": pl.List(pl.Int32),  # tokens of each continuation
+        "label_log_likelihoods": pl.List(pl.Float64()),  # summed over all tokens of the continuation
+        "last_token_log_probs": pl.List(pl.Float64()),  # of its last token alone, right after the prompt
+        "label_token_counts": pl.List(pl.Int32()),  # tokens of each continuation
     }
 )
 
 PREDICTIONS_KEY = ["suite", "part", "dataset", "method", "definition", "position"]
 PREDICTIONS = pl.Schema(
     {
-        "suite": pl.String,
-        "part": pl.String,
-        "dataset": pl.String,
-        "method": pl.String,  # inference method: "vanilla"
-        "definition": pl.String,  # "paper" | "released"
-        "position": pl.Int64,
-        "query_id": pl.Int64,
-        "repeat": pl.Int64,
-        "gold": pl.Int64,
-        "pred": pl.Int64,  # index of the most probable label, the first of equals
-        "label_names": pl.List(pl.String),
-        "label_probs": pl.List(pl.Float64),  # sums to one over the label space
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "method": pl.String(),  # inference method: "vanilla"
+        "definition": pl.String(),  # "paper" | "released"
+        "position": pl.Int64(),
+        "query_id": pl.Int64(),
+        "repeat": pl.Int64(),
+        "gold": pl.Int64(),
+        "pred": pl.Int64(),  # index of the most probable label, the first of equals
+        "label_names": pl.List(pl.String()),
+        "label_probs": pl.List(pl.Float64()),  # sums to one over the label space
     }
 )
 
 METRICS_KEY = ["suite", "part", "dataset", "method", "metric", "definition"]
 METRICS = pl.Schema(
     {
-        "suite": pl.String,
-        "part": pl.String,
-        "dataset": pl.String,  # a dataset's name, or MEAN_OVER_DATASETS
-        "method": pl.String,
-        "metric": pl.String,
-        "definition": pl.String,  # Definition
-        "value": pl.Float64,
-        "ci_low": pl.Float64,  # 95% interval, clustered by query
-        "ci_high": pl.Float64,
-        "n_queries": pl.Int64,
-        "n_requests": pl.Int64,
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
+        "method": pl.String(),
+        "metric": pl.String(),
+        "definition": pl.String(),  # Definition
+        "value": pl.Float64(),
+        "ci_low": pl.Float64(),  # 95% interval, clustered by query
+        "ci_high": pl.Float64(),
+        "n_queries": pl.Int64(),
+        "n_requests": pl.Int64(),
     }
 )
 

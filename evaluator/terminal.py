@@ -53,7 +53,7 @@ def _draw_lines(stage: Stage[T], console: Console) -> T:
         name, when = shown
         if now.stage != name or now.done == now.total or time.monotonic() - when > SECONDS_BETWEEN_LINES:
             shown = (now.stage, time.monotonic())
-            console.print(f"{now.stage}: {now.done:,} of {now.total:,} {now.unit} {_note(now)}".rstrip(), highlight=False)
+            console.print(f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}", highlight=False)
 
 
 def _note(now: Progress) -> str:

@@ -70,7 +70,10 @@ def make_rows(n_rows: int, tokens_per_row: int) -> tuple[tuple[Tokens, Offsets],
 
 
 def python_loop(tokens: Tokens, offsets: Offsets) -> Tokens:
-    """What one would write without a kernel: early exit as well, one row's list at a time."""
+    """What one would write without a kernel, from the same arrays and with the same early exit.
+
+    Making the lists is about a quarter of its time.
+    """
     shared = [0]
     above: list[int] = []
     for row, (start, end) in enumerate(pairwise(offsets.tolist())):

@@ -14,61 +14,57 @@ from evaluator.errors import DatasetError
 
 logger = logging.getLogger(__name__)
 
-DIGEST = b"sha256 of the rows"
-
 
 def cached_table(key: str, convert: Callable[[], pa.Table]) -> pa.Table:
-    """The table kept under `key`, made by `convert` where there is none; the key changes with whatever decides the rows.
+    """The table kept under `key`, or made by `convert` and kept; the key must change with whatever decides the rows.
 
-    A damaged file is made anew. Many processes may convert at once: each writes the same bytes, whole or not at all.
-    Raises DatasetError where the folder cannot be written.
+    A file's name ends in the digest of its bytes, so a damaged one is known before it is parsed, and made anew. Many
+    processes may convert at once: each writes the same bytes, whole or not at all.
+
+    Raises DatasetError where the folder cannot be read or written.
     """
     folder = cache_folder() / "datasets"
-    path = folder / f"{key}.arrow"
-    if path.exists():
-        table = _read_whole(path)
-        if table is not None:
-            return table
-        logger.warning("%s does not hold what was written there; it is made again.", path)
-    table = convert()
     try:
-        _write(path, table)
+        table = _kept(folder, key)
+        if table is None:
+            table = convert()
+            _keep(folder, key, table)
     except OSError as error:
         raise DatasetError(
-            f"Cannot keep the converted dataset in {folder}: {error}. Set EVALUATOR_CACHE to a folder with space."
+            f"Cannot keep converted datasets in {folder}: {error}. Set EVALUATOR_CACHE to a folder with space."
         ) from error
     return table
 
 
-def _read_whole(path: Path) -> pa.Table | None:
-    """The memory-mapped table, or None where its rows are not those that were written."""
-    try:
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        table.validate()
-    except (pa.ArrowException, OSError):
-        return None
-    written = (table.schema.metadata or {}).get(DIGEST)
-    return table if written == _digest(table) else None
+def _kept(folder: Path, key: str) -> pa.Table | None:
+    for path in sorted(folder.glob(f"{key}.*.arrow")):
+        content = _map(path)
+        if path.name == _file_name(key, content):
+            return pa.ipc.open_file(content).read_all()
+        logger.warning("%s does not hold what was written there; the dataset is converted again.", path)
+    return None
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table = table.combine_chunks().replace_schema_metadata({DIGEST: _digest(table)})
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+def _map(path: Path) -> pa.Buffer:
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
+
+
+def _keep(folder: Path, key: str, table: pa.Table) -> None:
+    content = pa.BufferOutputStream()
+    with pa.ipc.new_file(content, table.schema) as writer:
+        writer.write_table(table)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{key}.{uuid.uuid4().hex}"
     try:
         with temporary.open("xb") as file:
-            with pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table)
+            file.write(content.getvalue())
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.replace(folder / _file_name(key, content.getvalue()))
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _digest(table: pa.Table) -> bytes:
-    """Of the rows as Arrow writes them, lengths included; about a millisecond a megabyte."""
-    digest = hashlib.sha256()
-    for batch in table.to_batches():
-        digest.update(batch.serialize())
-    return digest.hexdigest().encode()
+def _file_name(key: str, content: pa.Buffer) -> str:
+    return f"{key}.{hashlib.sha256(content).hexdigest()}.arrow"

@@ -7,11 +7,11 @@ from evaluator.errors import DatasetError
 
 
 class SplitSizes(NamedTuple):
-    """Rows of each split; the defaults are StaICC's (Cho & Inoue 2025, section 3.1)."""
+    """How many rows each split takes."""
 
-    calibration: int = 1024
-    demonstration: int = 4096
-    test: int = 512
+    calibration: int
+    demonstration: int
+    test: int
 
 
 class SplitRows(NamedTuple):

@@ -26,7 +26,7 @@ def make_random_llama(
     adds_bos: bool = True,
     seed: int = 0,
 ) -> Path:
-    """Write a random Llama with tied embeddings (safetensors, fp32) and a byte-level BPE tokenizer; equal in equal arguments.
+    """Write a random fp32 Llama (tied embeddings) with a byte-level BPE tokenizer: same arguments, same bytes.
 
     Args:
         folder: where it goes; left alone when it is there already, and never seen half-made.
@@ -39,7 +39,8 @@ def make_random_llama(
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        _save_tokenizer(unfinished, byte_level_tokenizer(texts, vocab_size=vocab_size, adds_bos=adds_bos), context_length)
+        tokenizer = byte_level_tokenizer(texts, vocab_size=vocab_size, adds_bos=adds_bos)
+        _save_tokenizer(unfinished, tokenizer, context_length)
         _save_random_weights(
             unfinished,
             seed,

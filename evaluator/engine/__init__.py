@@ -40,7 +40,7 @@ def default_engine_name() -> str:
 
 
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
-    """Load the engine that a run names. Raises ConfigError for an unknown name, ModelError where the model does not fit."""
+    """Load the engine that a run names. Raises ConfigError for an unknown one, ModelError if the model does not fit."""
     name = config.engine or default_engine_name()
     if name not in ENGINES:
         raise ConfigError(f"There is no engine {name!r}. There are: {', '.join(ENGINES)}.")

@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 
 class ContinuationRequest(NamedTuple):
-    """One context and the continuations to score after it, as token ids; neither the context nor a continuation is empty."""
+    """One context and the continuations to score after it, as token ids; none of them is empty."""
 
     context: Sequence[int]
     continuations: Sequence[Sequence[int]]
 
 
-class ContinuationScores(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ContinuationScores:
     """The answer to one request."""
 
     index: int  # place of the request in the sequence that was asked

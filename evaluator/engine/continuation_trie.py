@@ -50,7 +50,7 @@ class ContinuationTrie:
         return next(self.missing_questions(1), None) is None
 
     def token_log_probs(self, continuation: Sequence[int]) -> list[float]:
-        """Log-probability (nats) of each token of a continuation after those before it; KeyError while one is missing."""
+        """Log-probability (nats) of each token after those before it; KeyError while one is missing."""
         path = tuple(continuation)
         return [self._log_probs[path[:end]] for end in range(1, len(path) + 1)]
 

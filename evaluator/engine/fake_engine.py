@@ -1,4 +1,4 @@
-"""Scores without a model: a hash of the tokens. For fast tests and for trying out a report; its numbers mean nothing."""
+"""Scores without a model: a hash of the tokens, for fast tests and to try out a report. The numbers mean nothing."""
 
 import hashlib
 import math

@@ -23,7 +23,9 @@ def file_digests(files: Iterable[Path]) -> dict[str, str]:
 
 def _remembered_digest(file: Path) -> str:
     status = file.stat()
-    identity = fingerprint({"path": str(file.resolve()), "size": str(status.st_size), "modified": str(status.st_mtime_ns)})
+    identity = fingerprint(
+        {"path": str(file.resolve()), "size": str(status.st_size), "modified": str(status.st_mtime_ns)}
+    )
     remembered = cache_folder() / "digests" / identity
     if remembered.is_file():
         return remembered.read_text(encoding="ascii")

@@ -1,13 +1,12 @@
-"""Where a label begins once tokenised: prompts and labels enter as texts, contexts and continuations leave as token ids.
+"""Where a label begins once tokenised: prompts and labels enter as texts, contexts and continuations leave as ids.
 
-The boundary is a choice, because merges cross it. `separate` tokenises prompt and label apart, as the toolkit does and as
+The boundary is a choice, because merges cross it. `separate` tokenises prompt and label apart, as the toolkit does and
 every published StaICC number was made: after "sentiment: " the label is scored behind a lone space token. `merged`
 tokenises the whole string, as a model meets it in running text: the space becomes part of the label's first token.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
-from os.path import commonprefix
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +47,9 @@ def tokenize_prompts(
     """
     tokenize = _tokenize_separately if boundary == "separate" else _tokenize_merged
     as_text = _without_appended_tokens(tokenizer)
-    batches = [
-        tokenize(tokenizer, as_text, prompts[start : start + _PROMPTS_A_BATCH], continuations[start : start + _PROMPTS_A_BATCH])
-        for start in range(0, len(prompts), _PROMPTS_A_BATCH)
-    ]
+    starts = range(0, len(prompts), _PROMPTS_A_BATCH)
+    slices = [slice(start, start + _PROMPTS_A_BATCH) for start in starts]
+    batches = [tokenize(tokenizer, as_text, prompts[rows], continuations[rows]) for rows in slices]
     return PromptTokens(
         pa.concat_arrays([contexts for contexts, _ in batches]) if batches else _ragged([]),
         pa.concat_arrays([rows for _, rows in batches]) if batches else _doubly_ragged([]),
@@ -59,7 +57,7 @@ def tokenize_prompts(
 
 
 def check_prompt_lengths(tokens: PromptTokens, prompts: Sequence[str], context_length: int) -> None:
-    """Raise PromptTooLongError, listing the first few, when a context with its longest continuation exceeds the model's."""
+    """Raise PromptTooLongError, listing the first few, when prompts and their labels exceed the model's context."""
     lengths = _row_lengths(tokens.contexts) + _longest_continuations(tokens.continuations)
     too_long = np.flatnonzero(lengths > context_length)
     if len(too_long) == 0:
@@ -69,7 +67,7 @@ def check_prompt_lengths(tokens: PromptTokens, prompts: Sequence[str], context_l
     raise PromptTooLongError(
         f"{len(too_long)} of {len(prompts)} prompts with their labels are longer than the model's context of "
         f"{context_length} tokens, and none is ever cut:\n{listed}{more}\n"
-        "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or choose a model with a longer context."
+        "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or choose another model."
     )
 
 
@@ -82,7 +80,7 @@ def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
     (whole,) = tokenizer.token_ids(["a"], special_tokens=True)
     n_before = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
     if n_before is None:
-        raise ModelError(f"The tokenizer turns 'a' into {bare} alone and {whole} as a text: where a text begins is unclear.")
+        raise ModelError(f"The tokenizer turns 'a' into {bare} alone but {whole} as a text: unclear where it begins.")
     n_after = len(whole) - n_before - len(bare)
 
     def tokenize(texts: Sequence[str]) -> list[list[int]]:
@@ -106,13 +104,13 @@ def _tokenize_separately(
 
 
 def _tokenize_merged(
-    tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
+    _tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
 ) -> tuple[pa.ListArray, pa.ListArray]:
     bare = as_text(prompts)
     whole = as_text([prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space])
     bounds = pairwise(np.cumsum([0, *map(len, continuations)]).tolist())
     candidates = [whole[start:end] for start, end in bounds]
-    contexts = [commonprefix([prompt, *rows]) for prompt, rows in zip(bare, candidates, strict=True)]
+    contexts = [_common_start([prompt, *rows]) for prompt, rows in zip(bare, candidates, strict=True)]
     _refuse_empty_contexts(prompts, contexts)
     rests = [[row[len(context) :] for row in rows] for context, rows in zip(contexts, candidates, strict=True)]
     for prompt, space, rest in zip(prompts, continuations, rests, strict=True):
@@ -120,30 +118,37 @@ def _tokenize_merged(
     return _ragged(contexts), _doubly_ragged(rests)
 
 
+def _common_start(rows: Sequence[list[int]]) -> list[int]:
+    first, last = min(rows), max(rows)  # in lexicographic order, so that all others begin as these two do
+    n_common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first[:n_common]
+
+
 def _refuse_empty_contexts(prompts: Sequence[str], contexts: Sequence[Sequence[int]]) -> None:
     if all(contexts):
         return
     empty = next(i for i, context in enumerate(contexts) if not context)
     raise LabelError(
-        f"Prompt {prompts[empty][:60]!r} leaves no token in front of its labels, so nothing can be scored after it: it is "
-        "empty and the tokenizer adds no BOS. Give it an instruction or demonstrations, or choose another model."
+        f"Prompt {prompts[empty][:60]!r} leaves no token in front of its labels, so nothing can be scored after it: it "
+        "is empty and the tokenizer adds no BOS. Give it an instruction or demonstrations, or choose another model."
     )
 
 
 def _refuse_indistinct(texts: Sequence[str], tokens: Sequence[Sequence[int]], prompt: str) -> None:
     after = f" after the prompt that ends {prompt[-60:]!r}" if prompt else ""
-    first_with: dict[tuple[int, ...], str] = {}
+    seen: dict[tuple[int, ...], str] = {}
     for text, ids in zip(texts, tokens, strict=True):
         if not ids:
             raise LabelError(
                 f"Label {text!r} of {list(texts)} has no tokens of its own{after}, so it cannot be scored. "
                 "Choose another verbalizer."
             )
-        if (other := first_with.setdefault(tuple(ids), text)) != text or len(set(texts)) < len(texts):
+        if tuple(ids) in seen:
             raise LabelError(
-                f"Labels {other!r} and {text!r} of {list(texts)} tokenise identically{after}, so no score can tell them "
-                "apart. Choose another verbalizer, or another --label-boundary."
+                f"Labels {seen[tuple(ids)]!r} and {text!r} of {list(texts)} tokenise identically{after}, so no score "
+                "can tell them apart. Choose another verbalizer, or another --label-boundary."
             )
+        seen[tuple(ids)] = text
 
 
 def _ragged(rows: Sequence[Sequence[int]]) -> pa.ListArray:

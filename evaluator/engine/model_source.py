@@ -111,7 +111,7 @@ def find_model(config: ModelConfig) -> ModelSource:
 
 
 def scoring_dtype(source: ModelSource, config: ModelConfig) -> str:
-    """What the engines compute in: as asked, else ("auto") as the weights were saved, whatever the engine and device."""
+    """What the engines compute in: as asked, else ("auto") as the weights were saved, on every engine and device."""
     return source.dtype if config.dtype == "auto" else config.dtype
 
 
@@ -180,8 +180,13 @@ def _hub_folder(config: ModelConfig) -> Path:
     """Folder of a hub model's files, downloaded where they are not in the local cache yet."""
     import httpx
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
-    from huggingface_hub.errors import RevisionNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     def download(*patterns: str) -> Path:
         return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=list(patterns)))
@@ -193,7 +198,9 @@ def _hub_folder(config: ModelConfig) -> Path:
     except HFValidationError as error:
         raise ModelError(f"{missing}: it is no folder here, and no hub name either (owner/name).") from error
     except GatedRepoError as error:
-        raise ModelError(f"{config.model!r} asks for its licence to be accepted on the hub, and for a login.") from error
+        raise ModelError(
+            f"{config.model!r} asks for its licence to be accepted on the hub, and for a login."
+        ) from error
     except RevisionNotFoundError as error:
         raise ModelError(f"{missing} in revision {config.revision!r}.") from error
     except RepositoryNotFoundError as error:

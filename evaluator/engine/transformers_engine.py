@@ -22,7 +22,7 @@ _LOGITS_PER_BATCH = 2**26  # floats: 256 MiB of log-probabilities at a time
 
 
 class _Text(NamedTuple):
-    """A context with all of a continuation but its last token: one pass gives the log-probability of each token after it."""
+    """A context with all of a continuation but its last token: one pass gives each token's log-probability."""
 
     request: int
     tokens: list[int]
@@ -107,7 +107,7 @@ class TransformersEngine:
         return {name: tensor.to(self._device) for name, tensor in inputs.items()} | {"use_cache": False}
 
     def _next_token_log_probs(self, batch: Sequence[_Text]) -> Any:
-        """Log-probabilities (fp32 [text, last positions, vocabulary], nats) of the token after each of the last positions."""
+        """Log-probabilities of the token after each of the last positions: [text, last positions, vocabulary], nats."""
         n_last = max(text.n_predictions for text in batch)
         kept = {"logits_to_keep": n_last} if self._keeps_logits else {}
         with torch.inference_mode():
@@ -120,9 +120,7 @@ def _texts_of(index: int, request: ContinuationRequest) -> list[_Text]:
     places: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place, continuation in enumerate(request.continuations):
         places[tuple(continuation[:-1])].append(place)
-    return [
-        _Text(index, [*request.context, *stem], len(stem) + 1, with_stem) for stem, with_stem in places.items()
-    ]
+    return [_Text(index, [*request.context, *stem], len(stem) + 1, with_stem) for stem, with_stem in places.items()]
 
 
 def _read_off(text: _Text, log_probs: Any, request: ContinuationRequest) -> dict[int, list[float]]:

@@ -1,7 +1,7 @@
 """The fast engine: vLLM in this process, with its prefix cache.
 
-A label of one token costs no more than its context: one request brings the log-probabilities of all first tokens. Longer
-continuations are scored as cached suffixes, and what the cache hides of them is asked for token by token.
+A label of one token costs no more than its context: one request brings the log-probabilities of all first tokens.
+Longer continuations are scored as cached suffixes, and what the cache hides of them is asked for token by token.
 """
 
 import platform
@@ -72,7 +72,7 @@ class VllmEngine:
         del self._llm
 
     def _begin(self, kind: Kind) -> None:
-        """Have a model of this kind with an empty prefix cache, so that earlier calls cannot be told from the answers."""
+        """Have a model of this kind with an empty prefix cache, so that answers do not depend on earlier calls."""
         if kind != self._kind:
             self.close()
             self._llm = start_vllm(self._source, self._config, kind)
@@ -85,7 +85,7 @@ class VllmEngine:
         limit = self._llm.llm_engine.model_config.max_model_len
         if longest > limit:
             raise PromptTooLongError(
-                f"A prompt of {longest} tokens is longer than the {limit} that the model's context and the KV cache allow. "
+                f"A prompt of {longest} tokens is longer than the {limit} that the model's context and KV cache allow. "
                 "Ask for a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
             )
 

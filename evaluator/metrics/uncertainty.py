@@ -52,7 +52,7 @@ def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     varies = se >= NO_VARIATION
     spread = (value * (1 - value)).clip(lower_bound=0)
     effective_n = pl.when(varies).then(spread / se.pow(2)).otherwise(n_queries)
-    # Nothing is divided by n* alone: it is 0 where macro-F1 is 1 but hangs on one query of a label; then [0, 1] comes out.
+    # n* is 0 where macro-F1 is 1 but hangs on one query of a label. Nothing is divided by n* alone: [0, 1] comes out.
     t = pl.col("t")
     centre = (effective_n * value + t.pow(2) / 2) / (effective_n + t.pow(2))
     half_width = t * (effective_n * spread + t.pow(2) / 4).sqrt() / (effective_n + t.pow(2))

@@ -3,7 +3,7 @@
 from evaluator.datasets.lcg import Ints, Lcg
 from evaluator.errors import TemplateError
 
-N_REPEATS = 2  # demonstration sets of each query (Cho & Inoue 2025, section 3.2)
+N_REPEATS = 2  # the toolkit shows each query behind two demonstration sets; the paper does not say
 
 
 def sample_demonstrations(*, n_shots: int, n_demonstrations: int, n_queries: int, n_repeats: int = N_REPEATS) -> Ints:

@@ -35,7 +35,7 @@ class MetaTemplate:
         prefix_0 text_0 affix_0 prefix_1 text_1 affix_1 label_prefix label label_affix      (the demonstration)
         query_prefix prefix_0 text_0 affix_0 prefix_1 text_1 affix_1 label_prefix           (the query)
 
-    with nothing between the parts, the line ends above included (Cho & Inoue 2025, section 3.1).
+    with nothing between the parts, the line ends above included (Cho & Inoue 2025, figure 3).
     """
 
     instruction: str = ""

@@ -84,12 +84,12 @@ def record(run: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
             [
                 Fact("Kind of model", _text(look_up(run, "model", "kind"))),
                 Fact("Context", _with_unit(look_up(run, "model", "context_tokens"), "tokens")),
-                Fact("Prefix-cache block", _with_unit(engine.get("prefix_block_tokens"), "tokens")),
+                Fact("Prefix-cache block", _block(engine)),
                 Fact("Prompts scored", _text(scores.get("prompts"))),
                 Fact("Throughput", _with_unit(scores.get("tokens_per_s"), "tokens/s")),
             ],
         ),
-        ("Time", [*_stage_times(run), Fact("Scoring alone", _with_unit(scores.get("elapsed_s"), "s"))]),
+        ("Time", _stage_times(run)),
         (
             "Versions",
             [
@@ -122,9 +122,23 @@ def token_counts(run: Mapping[str, Any]) -> list[TokenCount]:
     ]
 
 
+def token_summary(run: Mapping[str, Any]) -> str:
+    """What the token counts come to, in as many sentences as were recorded."""
+    requests, prompts = (look_up(run, "store", name) for name in ("requests", "distinct_prompts"))
+    sent, cached, speed = (look_up(run, "scores", name) for name in ("prompt_tokens", "cached_tokens", "tokens_per_s"))
+    sentences = []
+    if requests is not None and prompts is not None:
+        sentences.append(f"{requests:,} requests are {prompts:,} distinct prompts.")
+    if sent and cached is not None:
+        sentences.append(f"{cached / sent:.1%} of the tokens sent came from the prefix cache.")
+    if speed:
+        sentences.append(f"Scoring went through {speed:,.0f} tokens a second.")
+    return " ".join(sentences)
+
+
 def _stage_times(run: Mapping[str, Any]) -> list[Fact]:
     elapsed = run.get("elapsed_s") or {}
-    return [Fact(STAGES.get(stage, stage.capitalize()), _with_unit(seconds, "s")) for stage, seconds in elapsed.items()]
+    return [Fact(title, _with_unit(elapsed.get(stage), "s")) for stage, title in STAGES.items()]
 
 
 def _revision(run: Mapping[str, Any]) -> str | None:
@@ -137,6 +151,11 @@ def _queries(store: Mapping[str, Any]) -> str | None:
     # The record holds null where every query was asked for, which is not the same as holding nothing.
     every = "n_queries" in store and store["n_queries"] is None
     return "the whole test split" if every else _text(store.get("n_queries"))
+
+
+def _block(engine: Mapping[str, Any]) -> str | None:
+    cacheless = "prefix_block_tokens" in engine and engine["prefix_block_tokens"] is None
+    return "none, no prefix cache" if cacheless else _with_unit(engine.get("prefix_block_tokens"), "tokens")
 
 
 def _text(value: Any) -> str | None:

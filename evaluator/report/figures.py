@@ -1,6 +1,6 @@
 """Frames to figures: each comes back as one SVG element, drawn once and for all, that needs no script to be seen.
 
-Vega's own scripts would weigh 0.9 MB and draw some fifty views at every opening; drawn beforehand the same figures
+Vega's own scripts would weigh 0.9 MB and draw some thirty views at every opening; drawn beforehand the same figures
 open at once, print as they look, and survive without scripts. What the reader hovers is a transparent band whose
 aria-label holds the numbers: the page shows it as a tooltip, a screen reader reads it out.
 """
@@ -17,10 +17,8 @@ BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 ROW_HEIGHT = 26
-INTERVAL_WIDTH = 320
-PANEL_WIDTH = 150
-N_BINS = 10
-"""Equal confidence bins of ECE-1 (Cho and Inoue 2025, section 3); a bin's index says where its band lies."""
+INTERVAL_WIDTH, INTERVAL_ROOM = 320, {"left": 134, "right": 12, "top": 4, "bottom": 22}
+PANEL_WIDTH, PANEL_ROOM = 150, {"left": 44, "right": 12, "top": 12, "bottom": 36}
 
 
 def interval_figure(rows: pl.DataFrame) -> str:
@@ -30,7 +28,7 @@ def interval_figure(rows: pl.DataFrame) -> str:
         rows: dataset, value, ci_low, ci_high, chance, majority (null: not drawn) and description, in drawing order.
     """
     y = alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None)
-    y = y.axis(labelFontSize=12, labelLimit=118, labelPadding=6, minExtent=124, maxExtent=124, grid=True, gridColor="#eef0f3")
+    y = y.axis(labelFontSize=12, labelLimit=INTERVAL_ROOM["left"] - 10, grid=True, gridColor="#eef0f3")
     x_axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
     base = alt.Chart(rows).encode(y=y)
 
@@ -38,7 +36,7 @@ def interval_figure(rows: pl.DataFrame) -> str:
         return alt.X(f"{column}:Q", title=None, axis=x_axis).scale(domain=[0, 1], clamp=True)
 
     layers = [
-        base.mark_tick(color=VERMILION, thickness=2, size=18, aria=False).encode(x=x("chance")),
+        base.mark_tick(color=VERMILION, thickness=2, size=18, opacity=1, aria=False).encode(x=x("chance")),
         base.mark_point(shape="diamond", color=GREY, size=42, strokeWidth=1.5, aria=False).encode(x=x("majority")),
         base.mark_rule(color=BLUE, strokeWidth=2, aria=False).encode(x=x("ci_low"), x2="ci_high:Q"),
         base.mark_point(filled=True, color=BLUE, size=58, opacity=1, aria=False).encode(x=x("value")),
@@ -46,27 +44,23 @@ def interval_figure(rows: pl.DataFrame) -> str:
             x=alt.datum(0, scale=alt.Scale(domain=[0, 1])), x2=alt.datum(1), description="description:N"
         ),
     ]
-    return _svg(alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=alt.Step(ROW_HEIGHT)))
+    height = ROW_HEIGHT * rows.height
+    return _svg(alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=height), INTERVAL_ROOM)
 
 
 def reliability_figure(bins: pl.DataFrame) -> str:
     """Accuracy against mean confidence, one point a bin, its area the share of predictions in the bin.
 
     Args:
-        bins: bin (index from 0), n, mean_confidence and accuracy of one dataset; empty bins may be left out.
+        bins: bin_low, bin_high, n_requests, mean_confidence and accuracy of one dataset; an empty bin is not drawn.
     """
-    filled = bins.filter(pl.col("n") > 0).select(
-        "n",
-        "mean_confidence",
-        "accuracy",
-        left=pl.col("bin") / N_BINS,
-        right=(pl.col("bin") + 1) / N_BINS,
-        share=pl.col("n") / pl.col("n").sum(),
+    filled = bins.filter(pl.col("n_requests") > 0).with_columns(
+        share=pl.col("n_requests") / pl.col("n_requests").sum(),
         description=pl.format(
             "Confidence {} to {}: {} predictions, mean confidence {}, accuracy {}",
-            pl.col("bin") / N_BINS,
-            (pl.col("bin") + 1) / N_BINS,
-            "n",
+            "bin_low",
+            "bin_high",
+            "n_requests",
             pl.col("mean_confidence").round(3),
             pl.col("accuracy").round(3),
         ),
@@ -83,26 +77,27 @@ def reliability_figure(bins: pl.DataFrame) -> str:
         base.mark_line(color=BLUE, strokeWidth=1, opacity=0.5, aria=False).encode(x=x, y=y),
         base.mark_point(filled=True, color=BLUE, opacity=0.85, aria=False).encode(x=x, y=y, size=area),
         base.mark_rect(color="#ffffff", fillOpacity=0).encode(
-            x=_unit(alt.X, "left", "confidence"), x2="right:Q", description="description:N"
+            x=_unit(alt.X, "bin_low", "confidence"), x2="bin_high:Q", description="description:N"
         ),
     ]
-    return _svg(alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_WIDTH))
+    return _svg(alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_WIDTH), PANEL_ROOM)
 
 
 def _unit(channel: Any, column: str, title: str) -> Any:
-    # Extents are fixed, so that the drawing does not depend on the fonts of the machine that drew it.
-    extent = 24 if channel is alt.X else 30
+    extent = 18 if channel is alt.X else 26
     axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor="#eef0f3", minExtent=extent, maxExtent=extent)
     return channel(f"{column}:Q", title=title, axis=axis).scale(domain=[0, 1])
 
 
-def _svg(chart: alt.LayerChart) -> str:
-    """The chart as one SVG element; text in it is escaped, and its height and width scale with the page."""
+def _svg(chart: alt.LayerChart, room: dict[str, int]) -> str:
+    """The chart as one SVG element, text in it escaped, with `room` in pixels around it for its axes."""
     styled = (
-        chart.configure(font="sans-serif", background="transparent", padding=4)
+        # Sized by hand, so that panels line up and nothing depends on the fonts of the machine that draws.
+        chart.configure(font="sans-serif", background="transparent", autosize="none", padding=room)
         .configure_view(stroke=None)
-        .configure_axis(domainColor="#c3c9d0", ticks=False, labelColor=INK, labelFontSize=11, titleColor=INK)
-        .configure_axis(titleFontWeight="normal", titleFontSize=11)
+        .configure_axis(domainColor="#c3c9d0", ticks=False, labelPadding=5, labelColor=INK, labelFontSize=11)
+        .configure_axisX(titleColor=INK, titleFontWeight="normal", titleFontSize=11)
+        .configure_axisY(titleColor=INK, titleFontWeight="normal", titleFontSize=11)
     )
     svg = vl_convert.vegalite_to_svg(styled.to_dict(), vl_version=VEGA_LITE)
     assert isinstance(svg, str)

@@ -25,15 +25,15 @@ function sortBy(header) {
   const descending = header.ariaSort ? header.ariaSort === "ascending" : column > 0;
   for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", descending ? "descending" : "ascending");
-  const direction = descending ? -1 : 1;
-  body.append(...[...body.rows].sort((a, b) => direction * compare(a.cells[column].dataset.value, b.cells[column].dataset.value, direction)));
+  const value = (row) => row.cells[column].dataset.value;
+  const known = (row) => value(row) !== undefined && value(row) !== "nan";
+  const rows = [...body.rows].filter(known).sort((a, b) => compare(value(a), value(b)));
+  // What is missing or undefined stands last in either direction.
+  body.append(...(descending ? rows.reverse() : rows), ...[...body.rows].filter((row) => !known(row)));
 }
 
-function compare(a, b, direction) {
-  const [x, y] = [Number(a), Number(b)];
-  const known = (text) => text !== undefined && text !== "nan";
-  if (!known(a) || !known(b)) return direction * (known(b) - known(a)); // what is missing stands last either way
-  return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
+function compare(a, b) {
+  return Number.isNaN(Number(a)) || Number.isNaN(Number(b)) ? a.localeCompare(b) : Number(a) - Number(b);
 }
 
 const tip = document.querySelector(".tip");

@@ -19,6 +19,9 @@ FOLDER = Path(__file__).parent
 INTERVAL_FIGURES = ("accuracy", "true_label_probability")
 """Metrics that are drawn; for both of them a guess at random scores 1 / n_labels in expectation."""
 
+FIGURE_DEFINITION = "paper"
+"""The definition of reliability diagrams and confusion matrices, whichever one the reader has chosen for the rest."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReportData:
@@ -27,8 +30,8 @@ class ReportData:
     run: Mapping[str, Any]  # run.json
     metrics: pl.DataFrame  # schemas.METRICS
     predictions: pl.LazyFrame  # schemas.PREDICTIONS; read for label names and gold labels alone
-    reliability: pl.DataFrame  # suite, part, dataset, method, definition, bin, n, mean_confidence, accuracy
-    confusion: pl.DataFrame  # suite, part, dataset, method, definition, gold, pred, n
+    reliability: pl.DataFrame  # metrics.reliability_table, under FIGURE_DEFINITION
+    confusion: pl.DataFrame  # metrics.confusion_table, under FIGURE_DEFINITION
 
 
 class IntervalFigure(NamedTuple):
@@ -38,16 +41,8 @@ class IntervalFigure(NamedTuple):
 
 class ReliabilityPanel(NamedTuple):
     dataset: str
-    errors: dict[str, tables.Cell]  # definition -> calibration error of the predictions drawn
+    error: tables.Cell | None  # its expected calibration error
     svg: Markup
-
-
-class Predicted(NamedTuple):
-    """The figures of one set of predictions, and the definitions whose metrics are computed from it."""
-
-    definitions: tuple[str, ...]
-    reliability: list[ReliabilityPanel]
-    confusion: list[tables.ConfusionTable]
 
 
 class GroupView(NamedTuple):
@@ -56,7 +51,8 @@ class GroupView(NamedTuple):
     group: tables.Group
     results: list[tables.ResultTable]
     intervals: dict[str, list[IntervalFigure]]  # by definition
-    predicted: list[Predicted]
+    reliability: list[ReliabilityPanel]
+    confusion: list[tables.ConfusionTable]
 
 
 def write_report(data: ReportData, path: Path) -> Path:
@@ -78,7 +74,8 @@ def render(data: ReportData) -> str:
     environment.filters |= {"title_of": tables.metric_title, "lower_is_better": tables.lower_is_better}
     script = (FOLDER / "page.js").read_text("utf-8")
     datasets = tables.dataset_order(data.metrics, facts.look_up(data.run, "store", "datasets") or ())
-    views = [_group_view(data, group, datasets) for group in tables.groups(data.metrics)]
+    spaces = tables.label_spaces(data.predictions)
+    views = [_group_view(data, group, spaces, datasets) for group in tables.groups(data.metrics)]
     return environment.get_template("page.html").render(
         style=Markup((FOLDER / "page.css").read_text("utf-8")),
         script=Markup(script),
@@ -89,33 +86,27 @@ def render(data: ReportData) -> str:
         record=facts.record(data.run),
         command=facts.look_up(data.run, "command"),
         tokens=facts.token_counts(data.run),
-        store=facts.look_up(data.run, "store") or {},
-        scores=facts.look_up(data.run, "scores") or {},
+        token_summary=facts.token_summary(data.run),
+        n_shots=facts.look_up(data.run, "store", "n_shots"),
         datasets=datasets,
         definitions=_definitions(views),
-        predicted_under=tables.PREDICTED_UNDER,
+        figure_definition=FIGURE_DEFINITION,
         views=views,
     )
 
 
-def _group_view(data: ReportData, group: tables.Group, datasets: Sequence[str]) -> GroupView:
-    spaces = tables.label_spaces(data.predictions)
+def _group_view(data: ReportData, group: tables.Group, spaces: pl.DataFrame, datasets: Sequence[str]) -> GroupView:
     results = tables.result_tables(
         tables.in_group(data.metrics, group), tables.baselines_by_dataset(spaces, group), datasets
     )
-    reliability, confusion = (tables.in_group(frame, group) for frame in (data.reliability, data.confusion))
-    predicted = []
-    for definition in dict.fromkeys(tables.PREDICTED_UNDER[table.definition] for table in results):
-        served = [table for table in results if tables.PREDICTED_UNDER[table.definition] == definition]
-        predicted.append(
-            Predicted(
-                tuple(table.definition for table in served),
-                list(_reliability_panels(reliability.filter(definition=definition), served, datasets)),
-                tables.confusion_tables(confusion.filter(definition=definition), spaces, group, datasets),
-            )
-        )
-    intervals = {table.definition: list(_interval_figures(table)) for table in results}
-    return GroupView(group, results, intervals, predicted)
+    bins, confusion = (tables.in_group(frame, group) for frame in (data.reliability, data.confusion))
+    return GroupView(
+        group,
+        results,
+        intervals={table.definition: list(_interval_figures(table)) for table in results},
+        reliability=list(_reliability_panels(bins, _calibration_errors(results), datasets)),
+        confusion=tables.confusion_tables(confusion, spaces, group, datasets),
+    )
 
 
 def _interval_figures(table: tables.ResultTable) -> Iterator[IntervalFigure]:
@@ -144,24 +135,22 @@ def _interval_row(metric: str, row: tables.ResultRow, cell: tables.Cell) -> dict
 
 
 def _reliability_panels(
-    bins: pl.DataFrame, served: Sequence[tables.ResultTable], datasets: Sequence[str]
+    bins: pl.DataFrame, errors: Mapping[str, tables.Cell], datasets: Sequence[str]
 ) -> Iterator[ReliabilityPanel]:
     for dataset in datasets:
-        own = bins.filter(dataset=dataset).sort("bin")
+        own = bins.filter(dataset=dataset)
         if not own.is_empty():
-            yield ReliabilityPanel(
-                dataset, _calibration_errors(served, dataset), Markup(figures.reliability_figure(own))
-            )
+            yield ReliabilityPanel(dataset, errors.get(dataset), Markup(figures.reliability_figure(own)))
 
 
-def _calibration_errors(served: Sequence[tables.ResultTable], dataset: str) -> dict[str, tables.Cell]:
+def _calibration_errors(results: Sequence[tables.ResultTable]) -> dict[str, tables.Cell]:
     metric = "expected_calibration_error"
     return {
-        table.definition: cell
-        for table in served
-        if metric in table.metrics
+        row.dataset: cell
+        for table in results
+        if table.definition == FIGURE_DEFINITION and metric in table.metrics
         for row, cell in table.column(metric)
-        if row.dataset == dataset and cell
+        if cell
     }
 
 

@@ -15,23 +15,14 @@ GROUP = ["suite", "part", "method"]
 """What one results table is about; its rows are datasets, and there is one a definition."""
 
 DEFINITIONS = {
-    "paper": (
-        "the papers' formulas. Every token of a label is scored, probabilities are taken as they are, "
-        "and the calibration error counts every prediction."
-    ),
+    "paper": "the papers' formulas. Every token of a label is scored, and probabilities are taken as they are.",
     "released": (
-        "what the released toolkit computes. Only a label's last token is scored, probabilities mostly pass through "
-        "a second softmax, and the calibration error drops a confidence of exactly 1."
+        "what the released toolkit computes. A label's last token alone is scored, and probabilities pass through "
+        "a second softmax wherever one row misses a sum of 1."
     ),
-    "published": (
-        "the formulas the published tables were made with. As released, but probabilities are not softmaxed again. "
-        "Compare these with the literature."
-    ),
+    "published": "what the published tables were made with, to compare with: as released, without the second softmax.",
 }
 """Definition -> one line for the reader, in the order of the switch."""
-
-PREDICTED_UNDER = {"paper": "paper", "released": "released", "published": "released"}
-"""Definition of a metric -> definition of the predictions it is computed from: `published` scores what `released` does."""
 
 METRIC_TITLES = {
     "accuracy": "Accuracy",
@@ -173,12 +164,12 @@ def confusion_tables(
     """One table a dataset; a pair that never occurred counts 0.
 
     Args:
-        confusion: dataset, gold, pred and n of one group and definition.
+        confusion: dataset, gold, pred and n_requests of one group.
         spaces: as label_spaces gives them.
     """
     own = spaces.filter(suite=group.suite, part=group.part)
     names = dict(own.select("dataset", "label_names").rows())
-    counts = {(dataset, gold, pred): n for dataset, gold, pred, n in _columns(confusion, "dataset", "gold", "pred", "n")}
+    counts = {tuple(key): n for *key, n in _columns(confusion, "dataset", "gold", "pred", "n_requests")}
     tables = []
     for dataset in datasets:
         if dataset in set(confusion["dataset"]):

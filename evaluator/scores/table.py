@@ -152,7 +152,8 @@ class _Clock:
             unit="prompts",
             tokens_per_s=counts.prompt_tokens / elapsed if elapsed > 0 else None,
             cached_share=counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else None,
-            seconds_left=elapsed / here * left if here else None,
+            # The first answers of a session wait for a whole batch and say little about the rest.
+            seconds_left=elapsed / here * left if here and elapsed > 1 else None,
         )
 
 

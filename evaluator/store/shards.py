@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import polars as pl
+import pyarrow as pa
 
 from evaluator.errors import StoreError
 
@@ -62,9 +63,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def write_shard(path: Path, frame: pl.DataFrame) -> str:
     """Write one shard and return the SHA-256 of its bytes; equal frames give equal bytes."""
-    with replacing(path) as file:
-        # Rechunked, because the bytes must not depend on how the frame was put together.
-        frame.rechunk().write_ipc(file, compression="lz4")
+    # In plain Arrow layout, because the views in which Polars holds strings depend on how the frame was put together.
+    table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with replacing(path) as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
+        writer.write_table(table)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

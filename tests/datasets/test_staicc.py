@@ -78,7 +78,8 @@ def test_a_second_load_gives_the_same_from_the_cache(cache: Path):
         assert getattr(again, split).equals(getattr(first, split))
 
 
-def test_splits_hold_the_rows_their_numbers_say(package: Path):
+@pytest.mark.usefixtures("package")
+def test_splits_hold_the_rows_their_numbers_say():
     dataset = load_staicc("subjective")
     everything = pl.concat([dataset.calibration, dataset.demonstration, dataset.test])
     assert everything.schema == EXAMPLES
@@ -89,11 +90,6 @@ def test_splits_hold_the_rows_their_numbers_say(package: Path):
     assert everything.select("texts", "gold").equals(expected)
 
 
-def fingerprint_after(package: Path, rows: list[tuple[list[str], int]]) -> str:
-    write_rows(package, rows)
-    return load_staicc("subjective").fingerprint
-
-
 def test_a_changed_source_is_read_anew_and_has_another_fingerprint(package: Path):
     before = load_staicc("subjective")
     write_rows(package, [([f"changed {number}"], number % 2) for number in range(6000)])
@@ -102,14 +98,13 @@ def test_a_changed_source_is_read_anew_and_has_another_fingerprint(package: Path
     assert after.test["texts"][0][0].startswith("changed")
 
 
+@pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(
     "change",
     [{"label_names": ("no", "yes")}, {"input_prefix": "text: "}, {"label_prefix": "label: "}],
     ids=lambda change: next(iter(change)),
 )
-def test_a_changed_template_has_another_fingerprint(
-    package: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
-):
+def test_a_changed_template_has_another_fingerprint(monkeypatch: pytest.MonkeyPatch, change: dict[str, object]):
     before = load_staicc("subjective").fingerprint
     monkeypatch.setitem(SOURCES, "subjective", dataclasses.replace(SOURCES["subjective"], **change))
     assert load_staicc("subjective").fingerprint != before
@@ -128,7 +123,16 @@ def test_a_label_outside_the_label_space_is_refused_by_file_and_row(package: Pat
         load_staicc("subjective")
 
 
-def test_a_missing_data_file_is_an_error_that_says_how_to_install_it(package: Path):
+@pytest.mark.usefixtures("package")
+def test_a_kept_conversion_does_not_excuse_labels_that_a_smaller_label_space_lacks(monkeypatch: pytest.MonkeyPatch):
+    load_staicc("subjective")
+    monkeypatch.setitem(SOURCES, "subjective", dataclasses.replace(SOURCES["subjective"], label_names=("false",)))
+    with pytest.raises(DatasetError, match=r"row 1: .*label from 0 to 0"):
+        load_staicc("subjective")
+
+
+@pytest.mark.usefixtures("package")
+def test_a_missing_data_file_is_an_error_that_says_how_to_install_it():
     with pytest.raises(DatasetError, match=r"trec\.dataset.*pip install StaICC==0\.1\.1 --force-reinstall"):
         load_staicc("trec")
 
@@ -148,7 +152,8 @@ def test_another_version_of_the_package_is_refused(monkeypatch: pytest.MonkeyPat
         staicc.data_folder()
 
 
-def test_every_dataset_is_a_frozen_value(package: Path):
+@pytest.mark.usefixtures("package")
+def test_every_dataset_is_a_frozen_value():
     dataset: ClassificationDataset = load_staicc("subjective")
     with pytest.raises(dataclasses.FrozenInstanceError):
         dataset.name = "other"  # type: ignore[misc]

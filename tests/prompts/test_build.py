@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -90,3 +92,9 @@ def test_more_queries_than_the_test_split_has_are_refused():
 def test_more_shots_than_demonstrations_are_refused():
     with pytest.raises(TemplateError, match="5 shots"):
         normal_requests(DATASET, n_shots=5, n_queries=None)
+
+
+def test_a_template_that_leaves_out_a_text_field_is_refused():
+    one_field = MetaTemplate(input_prefixes=("P: ",), input_affixes=(" ",), label_prefix="L: ", label_affix="\n")
+    with pytest.raises(TemplateError, match=r"2 text fields \['premise', 'claim'\]"):
+        normal_requests(replace(DATASET, template=one_field), n_shots=1, n_queries=None)

@@ -1,6 +1,7 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -108,7 +109,7 @@ def test_a_log_likelihood_that_is_not_finite_is_refused_with_the_prompt_named(tm
     class Broken(CountingEngine):
         def log_likelihoods(self, requests):
             for answer in super().log_likelihoods(requests):
-                yield answer._replace(token_log_probs=[[value], *answer.token_log_probs[1:]])
+                yield replace(answer, token_log_probs=[[value], *answer.token_log_probs[1:]])
 
     with pytest.raises(ScoreError, match="prompt p0"):
         score(token_rows(3), Broken(), tmp_path)

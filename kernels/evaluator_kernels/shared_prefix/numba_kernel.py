@@ -1,7 +1,7 @@
 """Shared prefix lengths, compiled: one pass over the rows that leaves each at its first difference.
 
-One thread: the pass waits for memory (29 ms for 140,000 rows of 200 tokens; 18 ms on two threads), and a thread pool
-would stay behind in a process that may later fork engine workers.
+One thread and one token a step: 140,000 rows of 200 tokens take 27 ms. Two threads would take 18 ms and 16 tokens a
+step 16 ms, but a thread pool stays behind in a process that may later fork engine workers, and nobody waits for 27 ms.
 """
 
 from typing import Any

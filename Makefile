@@ -1,0 +1,63 @@
+# Every target is one call of the public command; what is asked for here can be typed without make as well.
+PYTHON ?= python3
+MODEL = random
+ENGINE =
+DATASETS =
+SHOTS =
+QUERIES =
+DTYPE =
+ARGS =
+
+BIN = .venv/bin
+option = $(if $($(1)),--$(2) '$($(1))')
+EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT)' \
+  $(call option,ENGINE,engine) $(call option,DTYPE,dtype) \
+  $(call option,DATASETS,datasets) $(call option,SHOTS,shots) $(call option,QUERIES,queries) $(ARGS))
+BENCHMARKS = $(shell grep -l "^if __name__" benchmarks/*/*.py)
+
+.PHONY: help setup run normal report bench test test-gpu check golden
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  Variables, as in make normal MODEL=/path/to/model OUT=runs/mine QUERIES=64:"
+	@echo "  MODEL (a folder, a hub name, or random), OUT, ENGINE, DATASETS, SHOTS, QUERIES, DTYPE; PYTHON for the set-up;"
+	@echo "  ARGS (anything more that the command behind a target takes)"
+
+setup: ## make .venv: done by every other target, and nothing the second time
+	@$(PYTHON) setup_venv.py
+
+run: setup ## set everything up, evaluate StaICC-Normal and write a report: start here
+run: SUITE = staicc-normal
+run: OUT = runs/first
+
+normal: setup ## StaICC-Normal: ten datasets, no perturbation
+normal: SUITE = staicc-normal
+normal: OUT = runs/normal
+
+run normal:
+	$(EVALUATE)
+
+report: setup ## write the report of OUT again, from its metrics
+report: OUT = runs/first
+report:
+	$(BIN)/evaluator report '$(OUT)' $(ARGS)
+
+bench: ## every benchmark under benchmarks/, against the tools it is compared with (BENCHMARKS=path for one)
+	@$(PYTHON) setup_venv.py bench
+	@set -e; for file in $(BENCHMARKS); do (set -x; $(BIN)/python -m $$(echo $${file%.py} | tr / .) $(ARGS)); done
+
+test: export HF_HUB_OFFLINE = 1
+test: setup ## the whole test suite, on the CPU (ARGS='-k prefix' for some)
+	$(BIN)/python -m pytest -m 'not gpu and not network' $(ARGS)
+
+test-gpu: setup ## the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+check: setup ## lint, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+golden: setup ## make the golden files of tests/golden again; review the diff
+	$(BIN)/python tests/golden/remake.py

@@ -1,0 +1,168 @@
+"""Tools that score labels after prompts, each in a process of its own: token rows go in, label probabilities come out.
+
+Every contestant loads its model once and then scores the same prompts whenever it is told to, so that a race times the
+scoring and neither the loading nor another contestant's memory. All of them get one prompt's text or tokens as their own
+users would pass them, and return [n_prompts, n_labels], normalised over the label space.
+"""
+
+import contextlib
+import importlib.metadata
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Probs = npt.NDArray[np.float64]
+Score = Callable[[], Probs]
+
+
+class Prompts(NamedTuple):
+    """What is scored: the same prompts as text and as tokens."""
+
+    model: Path
+    dtype: str
+    texts: list[str]
+    labels: list[str]
+    contexts: list[list[int]]
+    label_tokens: list[list[int]]
+
+
+def ours(prompts: Prompts, engine: str) -> Score:
+    """An engine of this project, asked for what a run asks."""
+    from evaluator.config import ModelConfig
+    from evaluator.engine import load_engine
+    from evaluator.engine.base import ContinuationRequest
+    from evaluator.engine.model_source import find_model
+
+    config = ModelConfig(model=str(prompts.model), engine=engine, dtype=prompts.dtype)
+    loaded = load_engine(find_model(config), config)
+    requests = [ContinuationRequest(context, prompts.label_tokens) for context in prompts.contexts]
+
+    def score() -> Probs:
+        scores = np.empty((len(requests), len(prompts.labels)))
+        for answer in loaded.log_likelihoods(requests):
+            scores[answer.index] = [sum(token_log_probs) for token_log_probs in answer.token_log_probs]
+        return softmax(scores)
+
+    return score
+
+
+def vllm_engine(prompts: Prompts) -> Score:
+    return ours(prompts, "vllm")
+
+
+def transformers_engine(prompts: Prompts) -> Score:
+    return ours(prompts, "transformers")
+
+
+def staicc_toolkit(prompts: Prompts) -> Score:
+    """The StaICC toolkit's own inference function, one prompt at a time."""
+    import torch
+    from StaICC.prefabricate_inference.model_kernel import standard_ICL_inference_with_torch_Causal_LM as infer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(prompts.model))
+    model = AutoModelForCausalLM.from_pretrained(str(prompts.model), dtype=getattr(torch, prompts.dtype)).eval()
+    return lambda: np.array(
+        [
+            infer(prompt=text, model=model, tokenizer=tokenizer, label_space=prompts.labels, cache_empty=None)
+            for text in prompts.texts
+        ]
+    )
+
+
+def lm_eval_vllm(prompts: Prompts) -> Score:
+    """lm-evaluation-harness with its vLLM backend at its defaults, one request a label, handed our tokens."""
+    os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"  # both cores, as for us
+    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    _answer_for_vllm()
+    from lm_eval.models.vllm_causallms import VLLM
+
+    harness = VLLM(pretrained=str(prompts.model), dtype=prompts.dtype, batch_size="auto", max_model_len=2048)
+    requests = [
+        ((text, label), context, tokens)
+        for text, context in zip(prompts.texts, prompts.contexts, strict=True)
+        for label, tokens in zip(prompts.labels, prompts.label_tokens, strict=True)
+    ]
+
+    def score() -> Probs:
+        answers = harness._loglikelihood_tokens(requests, disable_tqdm=True)
+        return softmax(np.array([log_likelihood for log_likelihood, _ in answers]).reshape(-1, len(prompts.labels)))
+
+    return score
+
+
+CONTESTANTS: dict[str, Callable[[Prompts], Score]] = {
+    "StaICC toolkit": staicc_toolkit,
+    "lm-eval, vLLM": lm_eval_vllm,
+    "evaluator, vLLM": vllm_engine,
+    "evaluator, transformers": transformers_engine,
+}
+
+
+@contextmanager
+def contestant(name: str, prompts: Prompts) -> Iterator[Score]:
+    """A contestant, loaded in a process of its own that ends with the block."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(name, prompts, there), daemon=False)
+    process.start()
+    there.close()
+
+    def score() -> Probs:
+        here.send("score")
+        return _answer(here, name)
+
+    try:
+        _answer(here, name)  # loaded
+        yield score
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            here.send("end")
+        process.join(timeout=30)
+        process.kill()
+
+
+def _answer(connection: Connection, name: str) -> Any:
+    try:
+        return connection.recv()
+    except EOFError:
+        raise SystemExit(f"{name} died; its own words are above.") from None
+
+
+def _serve(name: str, prompts: Prompts, connection: Connection) -> None:
+    score = CONTESTANTS[name](prompts)
+    connection.send("loaded")
+    while connection.recv() == "score":
+        connection.send(score())
+    # Engines that other tools start hold threads and processes of their own; nothing they could still say matters.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _answer_for_vllm() -> None:
+    """Let a tool that asks which version of `vllm` is installed hear that of the CPU build, which has another name."""
+    installed = importlib.metadata.version
+
+    def version(name: str) -> str:
+        try:
+            return installed(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name != "vllm":
+                raise
+            return installed("vllm-cpu")
+
+    importlib.metadata.version = version
+
+
+def softmax(scores: Probs) -> Probs:
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+

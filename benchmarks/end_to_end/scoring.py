@@ -1,0 +1,79 @@
+"""Scoring SST-5 of StaICC-Normal with a 28 M-parameter random Llama, beside the StaICC toolkit and lm-evaluation-harness.
+
+No two of these prompts share demonstrations, so this is the efficiency of an engine alone.
+
+    python -m benchmarks.end_to_end.scoring [n_prompts] [runs]
+"""
+
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.end_to_end.contestants import Prompts, contestant
+from benchmarks.harness import Target, Work, print_targets, race
+from evaluator.config import ModelConfig
+from evaluator.datasets import DATASETS
+from evaluator.embedded.random_llama import make_random_llama
+from evaluator.engine.label_tokens import tokenize_prompts
+from evaluator.engine.model_source import find_model
+from evaluator.prompts.build import normal_requests
+
+SIZES = {"hidden_size": 512, "n_layers": 8, "n_heads": 8, "intermediate_size": 1408, "vocab_size": 4096}
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
+"""Between label probabilities of two tools; in bfloat16 they round in different places."""
+
+
+def main(n_prompts: int = 128, runs: int = 5) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        prompts = sst5_prompts(Path(folder) / "llama-28m", n_prompts)
+        fp32 = timed(prompts, "float32", ["StaICC toolkit", "lm-eval, vLLM", "evaluator, transformers", "evaluator, vLLM"], runs)
+        bf16 = timed(prompts, "bfloat16", ["lm-eval, vLLM", "evaluator, vLLM"], runs)
+    ours, toolkit = "evaluator, vLLM", "StaICC toolkit"
+    print_targets(
+        Target(what="fp32, times the toolkit", value=fp32[toolkit] / fp32[ours], at_least=1.9),
+        Target(what="bf16, times the toolkit in fp32", value=fp32[toolkit] / bf16[ours], at_least=4.0),
+        Target(what="fp32, times lm-eval's vLLM", value=fp32["lm-eval, vLLM"] / fp32[ours], at_least=4.5),
+        Target(what="bf16, times lm-eval's vLLM", value=bf16["lm-eval, vLLM"] / bf16[ours], at_least=4.5),
+    )
+
+
+def timed(prompts: Prompts, dtype: str, names: list[str], runs: int) -> dict[str, float]:
+    """Median seconds of each contestant, after their label probabilities were compared."""
+    work = Work(
+        benchmark="scoring",
+        case=f"SST-5, k=4, 28 M random Llama, {dtype}",
+        items=len(prompts.texts),
+        unit="prompts",
+        packages=["torch", "transformers", "StaICC", "lm-eval"],
+    )
+
+    def same(expected: np.ndarray, found: np.ndarray) -> None:
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE[dtype], rtol=0)
+
+    with ExitStack() as stack:
+        asked = prompts._replace(dtype=dtype)
+        loaded = {name: stack.enter_context(contestant(name, asked)) for name in names}
+        return {name: timing.median_s for name, timing in race(work, loaded, runs=runs, same=same).items()}
+
+
+def sst5_prompts(model: Path, n_prompts: int) -> Prompts:
+    dataset = DATASETS["sst5"]()
+    make_random_llama(model, texts=dataset.demonstration["texts"].explode().to_list(), **SIZES)
+    rows = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)
+    texts, labels = rows["prompt"].to_list(), list(dataset.verbalizer.label_names)
+    tokens = tokenize_prompts(find_model(ModelConfig(model=str(model))).tokenizer, texts, [labels] * len(texts), "separate")
+    return Prompts(
+        model=model,
+        dtype="float32",
+        texts=texts,
+        labels=labels,
+        contexts=tokens.contexts.to_pylist(),
+        label_tokens=tokens.continuations[0].as_py(),
+    )
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,228 @@
+"""What every engine must do, over one fixture; and against the log-softmax of transformers computed here."""
+
+import math
+import random
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from evaluator.engine.base import ContinuationRequest, Engine
+from evaluator.engine.label_tokens import tokenize_prompts
+from evaluator.engine.model_source import ModelSource
+
+BLOCK = 32  # tokens of a prefix-cache block on a CPU; twice that of a GPU
+VOCAB_SIZE = 258  # ids below are tokens of every engine's vocabulary
+
+Scores = list[list[list[float]]]
+
+
+def answers(engine: Engine, requests: Sequence[ContinuationRequest]) -> Scores:
+    """Answers in the order asked, after checking that each comes once."""
+    given = list(engine.log_likelihoods(requests))
+    by_index = {answer.index: answer.token_log_probs for answer in given}
+    assert len(given) == len(by_index)
+    assert sorted(by_index) == list(range(len(requests)))
+    return [by_index[index] for index in range(len(requests))]
+
+
+def tokens(seed: int, n: int) -> list[int]:
+    return random.Random(seed).choices(range(2, VOCAB_SIZE), k=n)
+
+
+def flat(scores: Scores) -> list[float]:
+    return [value for request in scores for continuation in request for value in continuation]
+
+
+@pytest.fixture(scope="session")
+def oracle(tiny_model: Path) -> Any:
+    """The same model through transformers alone, one text at a time: [context, continuation] -> log-probabilities."""
+    model = AutoModelForCausalLM.from_pretrained(str(tiny_model), dtype=torch.float32)
+
+    @cache
+    def next_token_log_probs(context: tuple[int, ...], stem: tuple[int, ...]) -> torch.Tensor:
+        """After the context and after each token of the stem: [len(stem) + 1, vocabulary]."""
+        with torch.inference_mode():
+            logits = model(torch.tensor([context + stem])).logits[0, len(context) - 1 :]
+        return torch.log_softmax(logits.double(), dim=-1)
+
+    def token_log_probs(context: Sequence[int], continuation: Sequence[int]) -> list[float]:
+        rows = next_token_log_probs(tuple(context), tuple(continuation[:-1]))
+        return [float(rows[place, token]) for place, token in enumerate(continuation)]
+
+    token_log_probs.model = model  # type: ignore[attr-defined]
+    return token_log_probs
+
+
+@pytest.fixture
+def real_engine(engine: Engine) -> Engine:
+    if engine.facts.name == "fake":
+        pytest.skip("the fake engine has no model to compare with")
+    return engine
+
+
+def assert_agrees(engine: Engine, oracle: Any, requests: Sequence[ContinuationRequest]) -> None:
+    expected = [[oracle(r.context, c) for c in r.continuations] for r in requests]
+    got = answers(engine, requests)
+    assert [[len(c) for c in request] for request in got] == [[len(c) for c in request] for request in expected]
+    np.testing.assert_allclose(flat(got), flat(expected), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("boundary", ["separate", "merged"])
+def test_labels_of_real_prompts_of_every_dataset_agree_with_log_softmax(
+    real_engine: Engine, oracle: Any, real_prompts: pl.DataFrame, tiny_source: ModelSource, boundary: Any
+) -> None:
+    rows = tokenize_prompts(
+        tiny_source.tokenizer, real_prompts["prompt"].to_list(), real_prompts["continuations"].to_list(), boundary
+    )
+    requests = [
+        ContinuationRequest(context, continuations)
+        for context, continuations in zip(rows.contexts.to_pylist(), rows.continuations.to_pylist(), strict=True)
+    ]
+    lengths = {len(continuation) for request in requests for continuation in request.continuations}
+    assert max(lengths) > 2, "the labels should take several tokens, or this tests too little"
+    assert_agrees(real_engine, oracle, requests)
+    first_tokens_only = [r._replace(continuations=[[t] for t in {c[0] for c in r.continuations}]) for r in requests]
+    assert_agrees(real_engine, oracle, first_tokens_only)
+
+
+def test_more_labels_than_one_question_may_ask_for_are_all_scored(real_engine: Engine, oracle: Any) -> None:
+    assert_agrees(real_engine, oracle, [ContinuationRequest(tokens(1, 9), [[t] for t in range(2, 258)])])
+
+
+def test_a_context_of_one_token_is_enough(real_engine: Engine, oracle: Any) -> None:
+    assert_agrees(real_engine, oracle, [ContinuationRequest([0], [[7], [8, 9], [8, 10, 11, 12]])])
+
+
+@pytest.mark.parametrize("n_context", [BLOCK - 8, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
+def test_a_stem_that_fills_blocks_is_scored_for_every_label_that_begins_with_it(
+    real_engine: Engine, oracle: Any, n_context: int
+) -> None:
+    stem = tokens(2, 2 * BLOCK)
+    labels = [stem + tokens(seed, n) for seed, n in [(3, 1), (4, 1), (5, 2), (6, 9)]]
+    assert_agrees(real_engine, oracle, [ContinuationRequest(tokens(n_context, n_context), labels)])
+
+
+@pytest.mark.parametrize("n_shared", range(BLOCK - 2, BLOCK + 2))
+def test_labels_that_part_at_a_blocks_edge_are_scored(real_engine: Engine, oracle: Any, n_shared: int) -> None:
+    context = tokens(7, 5)
+    stem = tokens(8, n_shared - len(context))
+    labels = [[*stem, token, 50, 51, 52] for token in (10, 11, 12)]
+    assert_agrees(real_engine, oracle, [ContinuationRequest(context, labels)])
+
+
+def test_a_label_that_begins_another_is_scored_by_itself_too(real_engine: Engine, oracle: Any) -> None:
+    label = tokens(9, 6)
+    assert_agrees(real_engine, oracle, [ContinuationRequest(tokens(10, 40), [label[:1], label[:3], label, label[:5]])])
+
+
+def test_random_requests_of_all_lengths_agree_with_log_softmax(real_engine: Engine, oracle: Any) -> None:
+    rng = random.Random(0)
+    shared = tokens(11, 150)
+    requests = [
+        ContinuationRequest(
+            shared[: rng.randrange(1, 150)] + tokens(seed, rng.randrange(3)),
+            [tokens(seed * 7 + place, rng.randrange(1, 6)) for place in range(rng.randrange(1, 5))],
+        )
+        for seed in range(60)
+    ]
+    assert_agrees(real_engine, oracle, requests)
+
+
+def mixed_requests() -> list[ContinuationRequest]:
+    short = [ContinuationRequest(tokens(seed, 3 + 11 * seed), [[5], [6], [7]]) for seed in range(8)]
+    long = [ContinuationRequest(tokens(seed, 3 + 11 * seed), [[5], [6, 7], tokens(seed, 5)]) for seed in range(8)]
+    return [request for pair in zip(short, long, strict=True) for request in pair]
+
+
+def test_each_request_is_answered_once_with_a_number_for_every_token(engine: Engine) -> None:
+    requests = mixed_requests()
+    for request, scores in zip(requests, answers(engine, requests), strict=True):
+        assert [len(label) for label in scores] == [len(label) for label in request.continuations]
+        assert all(math.isfinite(value) and value <= 0 for label in scores for value in label)
+
+
+def test_no_requests_have_no_answers(engine: Engine) -> None:
+    assert answers(engine, []) == []
+    assert engine.hidden_states([]).shape[0] == 0
+
+
+def test_a_call_repeated_gives_the_same_bits(engine: Engine) -> None:
+    first = answers(engine, mixed_requests())
+    answers(engine, [ContinuationRequest(tokens(1, 90), [[9], [9, 10, 11]])])
+    assert answers(engine, mixed_requests()) == first
+
+
+def test_the_order_of_requests_does_not_matter(engine: Engine) -> None:
+    requests = mixed_requests()
+    forwards, backwards = answers(engine, requests), answers(engine, requests[::-1])[::-1]
+    np.testing.assert_allclose(flat(forwards), flat(backwards), rtol=0, atol=1e-5)
+
+
+def test_the_same_request_twice_gets_the_same_answer(engine: Engine) -> None:
+    request = ContinuationRequest(tokens(3, 70), [tokens(4, 40), [9], tokens(5, 4)])
+    first, second = answers(engine, [request, request])
+    np.testing.assert_allclose(flat([first]), flat([second]), rtol=0, atol=1e-5)
+
+
+def test_counts_grow_by_at_least_the_tokens_sent_while_a_call_runs(engine: Engine) -> None:
+    requests = [ContinuationRequest(tokens(seed, 30), [[5]]) for seed in range(3)]
+    before = engine.counts.prompt_tokens
+    answers(engine, requests)
+    assert engine.counts.prompt_tokens - before == 90
+    assert 0 <= engine.counts.cached_tokens <= engine.counts.prompt_tokens
+    assert engine.counts.computed_tokens == engine.counts.prompt_tokens - engine.counts.cached_tokens
+
+
+def test_a_shared_prefix_is_computed_once_where_there_is_a_prefix_cache(engine: Engine) -> None:
+    if engine.facts.prefix_block_tokens is None:
+        pytest.skip("this engine has no prefix cache")
+    prefix = tokens(6, 4 * BLOCK)
+    before = engine.counts.cached_tokens
+    answers(engine, [ContinuationRequest([*prefix, token], [[5], [6]]) for token in range(2, 12)])
+    assert engine.counts.cached_tokens - before == 9 * 4 * BLOCK
+
+
+def test_answers_that_nobody_waits_for_leave_the_engine_usable(engine: Engine) -> None:
+    expected = answers(engine, mixed_requests())
+    running = engine.log_likelihoods(mixed_requests() * 20)
+    next(running)
+    running.close()  # type: ignore[attr-defined]
+    assert answers(engine, mixed_requests()) == expected
+
+
+def test_an_interrupt_leaves_the_engine_usable(engine: Engine) -> None:
+    expected = answers(engine, mixed_requests())
+    running = engine.log_likelihoods(mixed_requests() * 20)
+    next(running)
+    with pytest.raises(KeyboardInterrupt):
+        running.throw(KeyboardInterrupt())  # type: ignore[attr-defined]
+    assert answers(engine, mixed_requests()) == expected
+
+
+def test_facts_say_what_made_the_numbers(real_engine: Engine) -> None:
+    facts = real_engine.facts
+    assert facts.dtype == "float32"
+    assert facts.device
+    assert facts.versions["torch"] == torch.__version__
+    assert facts.versions["transformers"][0].isdigit()
+    assert facts.tokens_per_step >= 256
+
+
+def test_hidden_states_are_the_final_norm_of_the_last_token(real_engine: Engine, oracle: Any) -> None:
+    texts = [tokens(seed, n) for seed, n in enumerate([1, 2, 31, 32, 33, 64, 150])]
+    with torch.inference_mode():
+        expected = [oracle.model.model(torch.tensor([text])).last_hidden_state[0, -1].numpy() for text in texts]
+    np.testing.assert_allclose(real_engine.hidden_states(texts), np.stack(expected), rtol=0, atol=2e-5)
+
+
+def test_log_likelihoods_are_the_same_after_hidden_states(engine: Engine) -> None:
+    before = answers(engine, mixed_requests())
+    engine.hidden_states([tokens(1, 20)])
+    assert answers(engine, mixed_requests()) == before

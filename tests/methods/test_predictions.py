@@ -1,0 +1,81 @@
+import math
+
+import polars as pl
+import pytest
+from scipy.special import softmax
+
+from evaluator.errors import ConfigError, LabelError
+from evaluator.methods import METHODS, predictions
+from evaluator.methods.base import Method
+from evaluator.methods.predictions import check_labels, predict, scored_definitions
+from evaluator.schemas import DEFINITIONS, PREDICTIONS, TOKENS
+
+SCORED = pl.LazyFrame(
+    {
+        "suite": "s",
+        "part": "normal",
+        "dataset": "d",
+        "position": [1, 0],
+        "query_id": [1, 0],
+        "repeat": 0,
+        "gold": [0, 1],
+        "label_names": [["bad", "very good", "good"]] * 2,
+        "label_log_likelihoods": [[-1.0, -3.0, -2.0], [-700.0, -700.0 - math.log(2), -900.0]],
+        "last_token_log_probs": [[-1.0, -2.0, -2.5], [-700.0, -600.0, -900.0]],
+    }
+)
+
+
+def test_vanilla_normalises_over_the_label_space_and_takes_the_likeliest_label():
+    table = predict(SCORED, ["vanilla"], DEFINITIONS).collect()
+    assert table.schema == PREDICTIONS
+    assert table.select("definition", "position").rows() == [("paper", 0), ("paper", 1), ("released", 0), ("released", 1)]
+    by_hand = table.filter(pl.col("definition") == "paper")["label_probs"]
+    # Position 0: the likelihoods stand 2 : 1 : e^-200, however small they are by themselves.
+    assert by_hand[0].to_list() == pytest.approx([2 / 3, 1 / 3, 0.0], abs=1e-12)  # 700 has a spacing of 1e-13
+    assert by_hand[1].to_list() == pytest.approx(softmax([-1.0, -3.0, -2.0]), abs=1e-15)
+    assert table.filter(pl.col("definition") == "paper")["pred"].to_list() == [0, 0]
+
+
+def test_released_scores_the_last_token_alone():
+    table = predict(SCORED, ["vanilla"], ("released",)).collect()
+    assert table["definition"].unique().to_list() == ["released"]
+    assert table["pred"].to_list() == [1, 0]
+    assert table["label_probs"][1].to_list() == pytest.approx(softmax([-1.0, -2.0, -2.5]), abs=1e-15)
+
+
+def test_equally_likely_labels_give_the_first():
+    tied = SCORED.with_columns(label_log_likelihoods=pl.lit([-2.0, -1.0, -1.0]))
+    assert predict(tied, ["vanilla"], ("paper",)).collect()["pred"].to_list() == [1, 1]
+
+
+def test_published_uses_the_scores_of_released():
+    assert scored_definitions(DEFINITIONS) == ["paper", "released"]
+    assert scored_definitions(("published",)) == ["released"]
+    assert scored_definitions(("paper",)) == ["paper"]
+
+
+def label_tables(labels: dict[str, list[int]]) -> tuple[pl.DataFrame, pl.LazyFrame]:
+    tokens = {"prompt_id": ["a", "b"], "context": [[1], [2]], "continuations": [list(labels.values())] * 2}
+    prompts = {"prompt_id": ["a", "b"], "prompt": ["p", "q"], "continuations": [list(labels)] * 2}
+    return pl.DataFrame(tokens, schema=TOKENS), pl.LazyFrame(prompts)
+
+
+def test_labels_that_end_in_the_same_token_are_refused_under_released_and_allowed_under_paper():
+    labels = label_tables({"very good": [5, 7], "good": [7], "bad": [8]})
+    check_labels(["vanilla"], ("paper",), *labels)
+    with pytest.raises(LabelError, match=r"'good' and 'very good'.*--definition paper"):
+        check_labels(["vanilla"], DEFINITIONS, *labels)
+
+
+def test_a_label_longer_than_a_method_takes_is_named_with_its_tokens(monkeypatch):
+    one_token = Method(summary="", label_probs=METHODS["vanilla"].label_probs, max_label_tokens=1)
+    monkeypatch.setitem(predictions.METHODS, "one_token", one_token)
+    check_labels(["one_token"], DEFINITIONS, *label_tables({"good": [7], "bad": [8]}))
+    with pytest.raises(LabelError, match=r"one_token scores labels of at most 1 token, .* 'very good' \(2 tokens\)"):
+        check_labels(["one_token"], DEFINITIONS, *label_tables({"very good": [5, 7], "bad": [8]}))
+
+
+def test_an_unknown_method_is_an_error_that_lists_those_there_are():
+    with pytest.raises(ConfigError, match="vanilla"):
+        check_labels(["magic"], DEFINITIONS, *label_tables({"good": [7]}))

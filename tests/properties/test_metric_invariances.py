@@ -1,0 +1,76 @@
+"""What holds for every registered metric, whatever the predictions."""
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from evaluator.metrics import METRICS, metrics_table
+from evaluator.metrics.requests import DEFINITIONS
+from evaluator.schemas import METRICS_KEY
+from tests.strategies import score_tables
+
+examples = settings(max_examples=40, deadline=None)
+
+
+@examples
+@given(score_tables(), st.integers(0, 2**31))
+def test_row_order_does_not_matter_to_the_last_bit(predictions: pl.DataFrame, seed: int) -> None:
+    shuffled = predictions.sample(fraction=1.0, shuffle=True, seed=seed)
+    assert_frame_equal(metrics_table(shuffled), metrics_table(predictions), check_exact=True)
+
+
+@examples
+@given(score_tables())
+def test_every_metric_and_definition_is_there_within_its_range_and_inside_its_interval(
+    predictions: pl.DataFrame,
+) -> None:
+    table = metrics_table(predictions)
+    assert set(table["metric"]) == set(METRICS)
+    assert set(table["definition"]) == set(DEFINITIONS)
+    assert table["value"].is_between(0, 1).all()
+    inside = table.filter(pl.col("ci_low").is_not_null()).select(
+        (pl.col("ci_low") >= 0) & (pl.col("ci_high") <= 1),
+        holds=pl.col("value").is_between(pl.col("ci_low"), pl.col("ci_high")),
+    )
+    assert inside.select(pl.all().all()).row(0) == (True, True)
+
+
+@examples
+@given(score_tables(ties=False), st.randoms(use_true_random=False))
+def test_permuting_the_label_space_changes_nothing(predictions: pl.DataFrame, random: object) -> None:
+    # Not under `released`: whether a row sums to exactly 1 depends on the order of its terms. Nor with ties, of which
+    # the first label wins.
+    def permuted(rows: pl.DataFrame) -> pl.DataFrame:
+        n_labels = len(rows["label_names"][0])
+        order = list(range(n_labels))
+        random.shuffle(order)  # type: ignore[attr-defined]
+        return rows.with_columns(
+            pl.col("label_probs", "label_names").list.gather(order),
+            pl.col("gold", "pred").replace_strict(order, range(n_labels)),
+        )
+
+    definition_kept = pl.col("definition") != "released"
+    assert_frame_equal(
+        metrics_table(pl.concat(map(permuted, predictions.partition_by("dataset")))).filter(definition_kept),
+        metrics_table(predictions).filter(definition_kept),
+        abs_tol=1e-9,
+    )
+
+
+@examples
+@given(score_tables())
+def test_asking_every_request_twice_adds_nothing_to_values_or_certainty(predictions: pl.DataFrame) -> None:
+    again = predictions.with_columns(pl.col("position") + 1_000)
+    once, twice = metrics_table(predictions), metrics_table(pl.concat([predictions, again]))
+    n_requests = pl.col("n_requests")
+    assert_frame_equal(twice, once.with_columns(n_requests * 2), abs_tol=1e-9)
+
+
+@examples
+@given(score_tables(max_datasets=1))
+def test_another_dataset_moves_only_the_mean(predictions: pl.DataFrame) -> None:
+    other = predictions.with_columns(dataset=pl.lit("another"))
+    both = metrics_table(pl.concat([predictions, other]))
+    assert_frame_equal(both.filter(dataset="dataset-0"), metrics_table(predictions).filter(dataset="dataset-0"))
+    assert both.select(METRICS_KEY).is_unique().all()

@@ -1,0 +1,139 @@
+"""Hand-made frames for a report, and a browser to open it in. No number here comes from our own metrics."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from selenium import webdriver
+
+from evaluator.report.page import ReportData, write_report
+from evaluator.schemas import METRICS, PREDICTIONS
+
+GROUP = {"suite": "staicc-normal", "part": "normal", "method": "vanilla"}
+LABELS = {"zoo": ["cat", "dog"], "abc": ["x", "y", "z", "w"], "mid": ["no", "yes"]}
+METRIC_NAMES = ["accuracy", "true_label_probability", "macro_f1", "expected_calibration_error"]
+# Accuracies rise zoo < mid < abc under `paper`, so that neither benchmark order nor the alphabet sorts by them.
+ACCURACY = {"zoo": 0.123456789012345, "abc": 0.9, "mid": 0.5, "mean": 0.5078}
+SHIFT = {"paper": 0.0, "released": 0.01, "published": 0.02}
+
+
+def metrics_frame() -> pl.DataFrame:
+    rows = []
+    for definition, shift in SHIFT.items():
+        for dataset, accuracy in ACCURACY.items():
+            for place, metric in enumerate(METRIC_NAMES):
+                value = accuracy / (1 + place) + shift
+                sizes = {"n_queries": 12 if dataset == "mean" else 4, "n_requests": 24 if dataset == "mean" else 8}
+                names = {"dataset": dataset, "metric": metric, "definition": definition}
+                rows.append(GROUP | names | {"value": value, "ci_low": value / 2, "ci_high": value + 1 / 64} | sizes)
+    return pl.DataFrame(rows, schema=METRICS)
+
+
+def predictions_frame() -> pl.LazyFrame:
+    """Each dataset has 8 requests; 6 of them have gold label 0 and 2 have gold label 1."""
+    rows = [
+        GROUP
+        | {"dataset": dataset, "definition": definition, "position": place, "query_id": place // 2, "repeat": place % 2}
+        | {"gold": int(place >= 6), "pred": 0, "label_names": names}
+        | {"label_probs": [1.0] + [0.0] * (len(names) - 1)}
+        for definition in ("paper", "released")
+        for dataset, names in LABELS.items()
+        for place in range(8)
+    ]
+    return pl.LazyFrame(rows, schema=PREDICTIONS)
+
+
+def reliability_frame() -> pl.DataFrame:
+    empty = {"bin": 1, "bin_low": 0.1, "bin_high": 0.2, "n_requests": 0, "mean_confidence": None, "accuracy": None}
+    full = {"bin": 9, "bin_low": 0.9, "bin_high": 1.0, "n_requests": 8, "mean_confidence": 1.0, "accuracy": 0.75}
+    return pl.DataFrame([GROUP | {"dataset": name} | row for name in LABELS for row in (full, empty)])
+
+
+def confusion_frame() -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            GROUP | {"dataset": name, "gold": gold, "pred": 0, "n_requests": n}
+            for name in LABELS
+            for gold, n in ((0, 6), (1, 2))
+        ]
+    )
+
+
+def run_record() -> dict[str, Any]:
+    return {
+        "evaluator": "0.1.0",
+        "started": "2026-01-02T03:04:05+00:00",
+        "finished": "2026-01-02T03:14:05+00:00",
+        "elapsed_s": {"build": 1.5, "score": 598.0},
+        "store": {
+            "fingerprint": "0123456789abcdef", "suites": ["staicc-normal"], "datasets": ["zoo", "mid", "abc"],
+            "n_shots": 4, "n_queries": None, "requests": 24, "distinct_prompts": 20,
+            "request_tokens": 2400, "tokens": 2000,
+            "floor_tokens": 1000, "block_tokens": 32, "block_floor_tokens": 1100,
+        },
+        "model": {"name": "acme/small", "kind": "hub", "revision": "c0ffee", "n_parameters": 1234567},
+        "engine": {"name": "vllm", "versions": {"vllm": "9.9.9"}, "device": "cpu", "dtype": "float32"},
+        "scores": {"prompts": 20, "prompt_tokens": 2000, "cached_tokens": 750, "computed_tokens": 1250},
+        "seeds": {"demonstrations": 42},
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def report_data() -> ReportData:
+    return ReportData(
+        run=run_record(),
+        metrics=metrics_frame(),
+        predictions=predictions_frame(),
+        reliability=reliability_frame(),
+        confusion=confusion_frame(),
+    )
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no chromium with chromedriver on the path (Debian: apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"):
+        options.add_argument(f"--{flag}")
+    for flag in ("disable-background-networking", "disable-component-update", "window-size=1280,900"):
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    driven = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield driven
+    driven.quit()
+
+
+@pytest.fixture
+def opened(browser: webdriver.Chrome, tmp_path: Path) -> Callable[[ReportData], webdriver.Chrome]:
+    """Write a report and open it."""
+
+    def open_report(data: ReportData) -> webdriver.Chrome:
+        return open_fresh(browser, write_report(data, tmp_path / "report.html"))
+
+    return open_report
+
+
+@pytest.fixture(scope="session")
+def report_path(report_data: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(report_data, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome, report_path: Path) -> webdriver.Chrome:
+    """The browser with the report of `report_data` just opened."""
+    return open_fresh(browser, report_path)
+
+
+def open_fresh(browser: webdriver.Chrome, path: Path) -> webdriver.Chrome:
+    for log in ("browser", "performance"):
+        browser.get_log(log)  # reading a log empties it
+    browser.get(path.as_uri())
+    return browser

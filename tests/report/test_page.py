@@ -1,0 +1,234 @@
+"""The page in a real browser: what it shows, and what it must never do."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html import unescape
+
+import polars as pl
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from evaluator.report.page import ReportData, render
+
+Opened = Callable[[ReportData], webdriver.Chrome]
+
+EVIL = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">"'&{{ 7 * 7 }}"""
+
+CELLS = """return [...document.querySelectorAll("table.metrics td.metric")].map((cell) => {
+  const row = cell.parentElement;
+  return [row.closest("table").dataset.definition, row.dataset.dataset ?? "mean", cell.dataset.metric,
+          cell.dataset.value, cell.dataset.low, cell.dataset.high, cell.textContent];
+});"""
+VISIBLE_TABLES = """return [...document.querySelectorAll("table.metrics")]
+  .filter((table) => table.checkVisibility()).map((table) => table.dataset.definition);"""
+ROW_NAMES = """return [...document.querySelector("table.metrics").tBodies[0].rows]
+  .filter((row) => row.checkVisibility()).map((row) => row.cells[0].textContent);"""
+
+
+@pytest.fixture
+def narrow(browser: webdriver.Chrome) -> Iterator[None]:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def addresses_asked_by(page: webdriver.Chrome) -> list[str]:
+    events = (json.loads(entry["message"])["message"] for entry in page.get_log("performance"))
+    asked = (event["params"] for event in events if event["method"] == "Network.requestWillBeSent")
+    # The browser's own start page may still be loading beside ours.
+    return [request["request"]["url"] for request in asked if request["documentURL"] == page.current_url]
+
+
+def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothing(page: webdriver.Chrome) -> None:
+    assert page.get_log("browser") == []
+    addresses = addresses_asked_by(page)
+    assert page.current_url in addresses
+    assert [address for address in addresses if not address.startswith(("file:", "data:"))] == []
+
+
+def test_the_tables_hold_every_number_of_the_metrics_frame_and_no_other(
+    page: webdriver.Chrome, report_data: ReportData
+) -> None:
+    shown = {
+        (definition, dataset, metric): (float(value), float(low), float(high), text)
+        for definition, dataset, metric, value, low, high, text in page.execute_script(CELLS)
+    }
+    measured = {
+        (row["definition"], row["dataset"], row["metric"]): (
+            row["value"],
+            row["ci_low"],
+            row["ci_high"],
+            f"{row['value']:.3f} {row['ci_low']:.3f}–{row['ci_high']:.3f}",
+        )
+        for row in report_data.metrics.to_dicts()
+    }
+    assert shown == measured
+
+
+def test_chance_and_the_majority_share_stand_beside_accuracy(page: webdriver.Chrome) -> None:
+    rows = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper] tr:has(td)")
+    columns = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper] thead th")
+    assert [column.text.split("\n")[0] for column in columns[:4]] == ["Dataset", "Accuracy", "Chance", "Majority"]
+    shown = {
+        row.find_element(By.TAG_NAME, "th").text: [cell.text for cell in row.find_elements(By.TAG_NAME, "td")[1:3]]
+        for row in rows
+    }
+    # Labels: zoo 2, mid 2, abc 4; gold labels everywhere 6 against 2. Mean of chances: (1/2 + 1/2 + 1/4) / 3 = 5/12.
+    assert shown == {
+        "zoo": ["0.500", "0.750"],
+        "mid": ["0.500", "0.750"],
+        "abc": ["0.250", "0.750"],
+        "Mean over datasets": ["0.417", "0.750"],
+    }
+
+
+def test_rows_stand_in_the_order_of_the_benchmark(page: webdriver.Chrome) -> None:
+    assert page.execute_script(ROW_NAMES) == ["zoo", "mid", "abc"]
+
+
+def test_one_definition_is_shown_and_the_switch_shows_another(page: webdriver.Chrome) -> None:
+    assert page.execute_script(VISIBLE_TABLES) == ["paper"]
+    page.find_element(By.CSS_SELECTOR, "label:has(input[value=released])").click()
+    assert page.execute_script(VISIBLE_TABLES) == ["released"]
+    explained = page.find_element(By.CSS_SELECTOR, "dl.definitions").text
+    assert explained.startswith("released:")
+    assert "paper:" not in explained
+
+
+def test_a_column_sorts_down_then_up_and_the_mean_stays_last(page: webdriver.Chrome) -> None:
+    header = page.find_element(By.XPATH, "//table[@data-definition='paper']//th[.//button[text()='Accuracy']]")
+    header.find_element(By.TAG_NAME, "button").click()
+    assert page.execute_script(ROW_NAMES) == ["abc", "mid", "zoo"]
+    assert header.get_attribute("aria-sort") == "descending"
+    header.find_element(By.TAG_NAME, "button").click()
+    assert page.execute_script(ROW_NAMES) == ["zoo", "mid", "abc"]
+    assert page.find_element(By.CSS_SELECTOR, "tfoot th").text == "Mean over datasets"
+
+
+def test_an_undefined_value_is_called_undefined_and_sorts_last_both_ways(
+    opened: Opened, report_data: ReportData
+) -> None:
+    of_mid = (pl.col("dataset") == "mid") & (pl.col("metric") == "accuracy")
+    metrics = report_data.metrics.with_columns(value=pl.when(of_mid).then(float("nan")).otherwise("value"))
+    browser = opened(replace(report_data, metrics=metrics))
+    assert browser.find_element(By.CSS_SELECTOR, "tr[data-dataset=mid] td.metric b").text == "undefined"
+    button = browser.find_element(By.XPATH, "//table[@data-definition='paper']//button[text()='Accuracy']")
+    for expected in (["abc", "zoo", "mid"], ["zoo", "abc", "mid"]):
+        button.click()
+        assert browser.execute_script(ROW_NAMES) == expected
+
+
+def test_a_dataset_that_is_unticked_leaves_tables_and_panels(page: webdriver.Chrome) -> None:
+    page.find_element(By.CSS_SELECTOR, ".filter summary").click()
+    page.find_element(By.CSS_SELECTOR, "input[name=dataset][value=mid]").click()
+    assert page.execute_script(ROW_NAMES) == ["zoo", "abc"]
+    assert page.find_element(By.CSS_SELECTOR, ".filter output").text == "2 of 3"
+    panels = page.find_elements(By.CSS_SELECTOR, "figure[data-dataset], .matrix[data-dataset]")
+    assert {panel.get_attribute("data-dataset") for panel in panels if panel.is_displayed()} == {"zoo", "abc"}
+    page.find_element(By.CSS_SELECTOR, ".filter .all").click()
+    assert page.execute_script(ROW_NAMES) == ["zoo", "mid", "abc"]
+
+
+def test_a_figure_tells_its_numbers_when_it_is_pointed_at(page: webdriver.Chrome) -> None:
+    bands = page.find_elements(By.CSS_SELECTOR, ".interval-figure .role-mark [aria-label]")
+    # A scroll hides what was told, and is announced a frame late.
+    page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", bands[0])
+    page.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))")
+    webdriver.ActionChains(page).move_to_element(bands[0]).perform()
+    # value 0.12346, interval value / 2 to value + 1/64 = 0.01563
+    expected = "zoo: 0.123, 95% interval 0.062 to 0.139; chance 0.500, majority label 0.750"
+    assert page.find_element(By.CLASS_NAME, "tip").text == expected
+
+
+def test_print_holds_every_definition_and_every_dataset(page: webdriver.Chrome) -> None:
+    page.find_element(By.CSS_SELECTOR, ".filter summary").click()
+    page.find_element(By.CSS_SELECTOR, "input[name=dataset][value=mid]").click()
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert page.execute_script(VISIBLE_TABLES) == ["paper", "released", "published"]
+        assert page.execute_script(ROW_NAMES) == ["zoo", "mid", "abc"]
+        assert not page.find_element(By.CLASS_NAME, "controls").is_displayed()
+    finally:
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+@pytest.mark.usefixtures("narrow")
+def test_on_a_phone_the_page_does_not_scroll_sideways(opened: Opened, report_data: ReportData) -> None:
+    long_name = "organisation/" + "a-model-with-a-very-long-name-" * 4
+    run = report_data.run | {
+        "model": report_data.run["model"] | {"name": long_name},
+        "command": "evaluator " + "x" * 300,
+    }
+    browser = opened(replace(report_data, run=run))
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+
+
+def test_names_from_data_and_models_are_text_and_never_markup(opened: Opened, report_data: ReportData) -> None:
+    def rename(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(pl.col("dataset").replace("mid", EVIL))
+
+    predictions = rename(report_data.predictions.collect()).with_columns(
+        pl.col("label_names").list.eval(pl.element().replace("cat", EVIL))
+    )
+    run = report_data.run | {"model": {"name": EVIL, "revision": EVIL}, "command": EVIL}
+    browser = opened(
+        ReportData(
+            run=run,
+            metrics=rename(report_data.metrics),
+            predictions=predictions.lazy(),
+            reliability=rename(report_data.reliability),
+            confusion=rename(report_data.confusion),
+        )
+    )
+    assert browser.execute_script("return window.broken") is None
+    assert browser.get_log("browser") == []
+    assert browser.find_elements(By.TAG_NAME, "img") == []
+    assert len(browser.find_elements(By.TAG_NAME, "script")) == 1
+    for place in (
+        "h1",
+        "pre",
+        "table.metrics tr:nth-child(3) th",
+        ".matrix thead th span",
+        ".reliability figure:nth-child(3) figcaption",
+    ):
+        assert EVIL in browser.execute_script("return document.querySelector(arguments[0]).textContent", place)
+
+
+def test_equal_data_give_equal_bytes_whatever_the_order_of_rows(report_data: ReportData) -> None:
+    shuffled = replace(
+        report_data,
+        metrics=report_data.metrics.sample(fraction=1, shuffle=True, seed=1),
+        predictions=report_data.predictions.reverse(),
+        reliability=report_data.reliability.reverse(),
+        confusion=report_data.confusion.reverse(),
+    )
+    assert render(shuffled) == render(report_data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("random", "This model's weights are random: every number here is chance."),
+        ("fake", "No model was asked"),
+    ],
+)
+def test_numbers_that_are_chance_are_said_to_be_chance(report_data: ReportData, kind: str, words: str) -> None:
+    run = report_data.run | {"model": report_data.run["model"] | {"kind": kind}}
+    unmeasured = report_data.metrics.clear()
+    assert words in unescape(render(replace(report_data, run=run, metrics=unmeasured)))
+
+
+def test_a_trained_model_has_no_warning(page: webdriver.Chrome) -> None:
+    assert page.find_elements(By.CLASS_NAME, "warning") == []
+
+
+def test_a_record_that_holds_nothing_says_so_everywhere(opened: Opened, report_data: ReportData) -> None:
+    browser = opened(replace(report_data, run={}))
+    assert browser.get_log("browser") == []
+    assert "not recorded" in browser.find_element(By.TAG_NAME, "h1").text
+    facts = browser.find_elements(By.CSS_SELECTOR, "dl.facts dd")
+    assert {fact.text for fact in facts} == {"not recorded"}
+    assert "Token counts were not recorded." in browser.find_element(By.TAG_NAME, "main").text

@@ -1,0 +1,50 @@
+import polars as pl
+import pytest
+
+from evaluator.errors import PromptTooLongError, ScoreError
+from evaluator.schemas import SCORES, TOKENS
+from evaluator.scores.checks import check_prompt_lengths, require_complete
+
+REQUESTS = pl.DataFrame(
+    {"suite": "s", "dataset": "d", "position": [0, 1], "prompt_id": ["a", "b"], "label_names": [["x", "y"]] * 2}
+)
+SCORED = pl.DataFrame(
+    {
+        "prompt_id": ["a", "b"],
+        "label_log_likelihoods": [[-1.0, -2.0]] * 2,
+        "last_token_log_probs": [[-1.0, -2.0]] * 2,
+        "label_token_counts": [[1, 1]] * 2,
+    },
+    schema=SCORES,
+)
+
+
+def test_complete_scores_pass():
+    require_complete(REQUESTS, SCORED)
+
+
+def test_a_request_without_a_score_is_named():
+    with pytest.raises(ScoreError, match="1 of 2 requests have no score; the first is s, d, position 1"):
+        require_complete(REQUESTS, SCORED.head(1))
+
+
+def test_a_prompt_scored_twice_is_refused():
+    with pytest.raises(ScoreError, match="several scores; the first is a"):
+        require_complete(REQUESTS, pl.concat([SCORED, SCORED.head(1)]))
+
+
+def test_scores_for_another_number_of_labels_are_refused():
+    shorter = SCORED.with_columns(label_log_likelihoods=pl.lit([-1.0]))
+    with pytest.raises(ScoreError, match="1 scores for the 2 labels"):
+        require_complete(REQUESTS, shorter)
+
+
+def test_prompts_longer_than_the_context_are_listed_with_their_length_and_none_is_cut():
+    tokens = pl.DataFrame(
+        {"prompt_id": ["a", "b"], "context": [[1] * 9, [1] * 4], "continuations": [[[1], [1, 2]], [[1], [1, 2]]]},
+        schema=TOKENS,
+    )
+    prompts = pl.LazyFrame({"prompt_id": ["a", "b"], "prompt": ["the long one", "the short one"]})
+    check_prompt_lengths(tokens, prompts, context_length=11)  # nine tokens and a label of two fit exactly
+    with pytest.raises(PromptTooLongError, match=r"1 of 2 prompts .* 10 tokens.*\n  11 tokens: 'the long one"):
+        check_prompt_lengths(tokens, prompts, context_length=10)

