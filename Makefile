@@ -1,4 +1,4 @@
-# Every target is one call of the public command; what is asked for here can be typed without make as well.
+# Every evaluation is one call of the public command, printed as it runs: it can be typed without make as well.
 PYTHON ?= python3
 MODEL = random
 ENGINE =

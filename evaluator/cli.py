@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -57,10 +57,10 @@ suite_options = options(
 model_options = options(
     click.option("--model", required=True, help="A model folder, a hub name, or `random` (a small random Llama)."),
     click.option("--engine", help="vllm, transformers or fake; vllm where it is installed."),
-    click.option("--dtype", type=click.Choice(Dtype.__args__), default="auto", show_default=True),
+    click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True),
     click.option(
         "--label-boundary",
-        type=click.Choice(LabelBoundary.__args__),
+        type=click.Choice(get_args(LabelBoundary)),
         default="separate",
         show_default=True,
         help="Tokenise prompt and label apart (as the StaICC toolkit does), or merged as one string.",
@@ -97,7 +97,9 @@ def build(model: str | None, **given: Any) -> None:
     from evaluator import pipeline
 
     store = watch(pipeline.build(store_config(given), given["out"], ModelConfig(model=model) if model else None))
-    click.echo(f"{store.manifest['n_requests']:,} requests, {store.manifest['n_prompts']:,} distinct prompts: {store.folder}")
+    click.echo(
+        f"{store.manifest['n_requests']:,} requests, {store.manifest['n_prompts']:,} distinct prompts: {store.folder}"
+    )
 
 
 @cli.command()

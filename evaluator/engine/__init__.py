@@ -39,9 +39,14 @@ def default_engine_name() -> str:
     return "vllm" if find_spec("vllm") else "transformers"
 
 
-def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
-    """Load the engine that a run names. Raises ConfigError for an unknown one, ModelError if the model does not fit."""
+def engine_name(config: ModelConfig) -> str:
+    """The engine a run names, or the default. Raises ConfigError for an unknown one."""
     name = config.engine or default_engine_name()
     if name not in ENGINES:
         raise ConfigError(f"There is no engine {name!r}. There are: {', '.join(ENGINES)}.")
-    return ENGINES[name](source, config)
+    return name
+
+
+def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
+    """Load the engine that a run names. Raises ConfigError for an unknown one, ModelError if the model does not fit."""
+    return ENGINES[engine_name(config)](source, config)

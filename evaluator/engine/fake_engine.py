@@ -2,6 +2,8 @@
 
 import hashlib
 import math
+import re
+import zlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from evaluator.embedded.random_llama import byte_level_tokenizer
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.model_source import ModelSource
-from evaluator.engine.text_tokenizer import FastTokenizer, TextTokenizer
+from evaluator.engine.text_tokenizer import TextTokenizer
 
-_VOCAB_SIZE = 258  # BOS, EOS and every byte
+_VOCAB_SIZE = 2**20
+_PIECES = re.compile(r"\s?\w+|\s|[^\w\s]")  # a word with the space before it, or any other single character
 _HIDDEN_SIZE = 16
 
 
 class FakeModelSource(ModelSource):
-    """Stands where a model would: no files, one token a byte."""
+    """Stands where a model would: no files, one token a word."""
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -31,11 +33,18 @@ class FakeModelSource(ModelSource):
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:
-        return "fake-bytes"
+        return "fake-words"
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        return FastTokenizer(byte_level_tokenizer())
+        return WordTokenizer()
+
+
+class WordTokenizer:
+    """One token a word, numbered by its hash, so that label names are single tokens; it adds nothing to a text."""
+
+    def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:  # noqa: ARG002
+        return [[zlib.crc32(piece.encode()) % _VOCAB_SIZE for piece in _PIECES.findall(text)] for text in texts]
 
 
 def fake_model_source() -> FakeModelSource:
@@ -57,7 +66,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.facts = EngineFacts(
-            name="fake", versions={}, device="none", dtype="float64", prefix_block_tokens=None, tokens_per_step=4096
+            name="fake", versions={}, device="none", dtype="float64", prefix_block_tokens=None, tokens_per_step=256
         )
         self.counts = TokenCounts()
 

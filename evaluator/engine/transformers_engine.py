@@ -1,7 +1,6 @@
 """The plain engine and our reference: any causal model of transformers, in length-sorted batches, nothing cached."""
 
 import inspect
-import platform
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import torch
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.device import device_kind, device_name
 from evaluator.engine.model_source import ModelSource, scoring_dtype
 from evaluator.errors import ModelError
 
@@ -35,7 +35,7 @@ class TransformersEngine:
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         dtype = scoring_dtype(source, config)
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device = device_kind()
         self._model = _load(source, getattr(torch, dtype)).to(self._device).eval()
         accepted = inspect.signature(self._model.forward).parameters
         self._takes_positions = "position_ids" in accepted
@@ -44,7 +44,7 @@ class TransformersEngine:
         self.facts = EngineFacts(
             name="transformers",
             versions={package: version(package) for package in ("transformers", "torch")},
-            device=torch.cuda.get_device_name() if self._device == "cuda" else platform.processor() or "cpu",
+            device=device_name(),
             dtype=dtype,
             prefix_block_tokens=None,
             tokens_per_step=_TOKENS_PER_BATCH[self._device],

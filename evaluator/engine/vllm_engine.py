@@ -4,7 +4,6 @@ A label of one token costs no more than its context: one request brings the log-
 Longer continuations are scored as cached suffixes, and what the cache hides of them is asked for token by token.
 """
 
-import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import count, islice
@@ -16,8 +15,9 @@ import numpy.typing as npt
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.continuation_trie import ContinuationTrie, NextTokenQuestion, Path
+from evaluator.engine.device import device_name
 from evaluator.engine.model_source import ModelSource, scoring_dtype
-from evaluator.engine.vllm_loading import Kind, device_kind, start_vllm, stop_vllm, vllm_version
+from evaluator.engine.vllm_loading import Kind, start_vllm, stop_vllm, vllm_version
 from evaluator.errors import PromptTooLongError
 
 _MOST_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request may ask for
@@ -41,7 +41,7 @@ class VllmEngine:
         self.facts = EngineFacts(
             name="vllm",
             versions={"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")},
-            device=_device_name(),
+            device=device_name(),
             dtype=scoring_dtype(source, config),
             prefix_block_tokens=loaded.cache_config.block_size,
             tokens_per_step=loaded.scheduler_config.max_num_batched_tokens,
@@ -216,11 +216,3 @@ def _learn_suffix(trie: ContinuationTrie, continuation: Path, output: Any) -> No
 
 def _scores(index: int, request: ContinuationRequest, trie: ContinuationTrie) -> ContinuationScores:
     return ContinuationScores(index, [trie.token_log_probs(continuation) for continuation in request.continuations])
-
-
-def _device_name() -> str:
-    if device_kind() == "cuda":
-        import torch
-
-        return str(torch.cuda.get_device_name())
-    return platform.processor() or "cpu"

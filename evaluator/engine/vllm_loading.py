@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from evaluator.config import ModelConfig
+from evaluator.engine.device import device_kind
 from evaluator.engine.model_source import ModelSource, scoring_dtype
 from evaluator.errors import ModelError
 
@@ -29,12 +30,6 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",  # by default a core stays idle for a server that is not there
 }
-
-
-def device_kind() -> Literal["cpu", "cuda"]:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def vllm_version() -> str:

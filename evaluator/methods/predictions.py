@@ -1,4 +1,4 @@
-"""Scored requests and the names of methods go in; schemas.PREDICTIONS come out, one row a request, method and definition."""
+"""Scored requests go in; predictions come out, one row a request, method and definition."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ import polars as pl
 from evaluator.errors import ConfigError, LabelError
 from evaluator.methods import METHODS
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
+
 
 def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
     """Those that decide which tokens are scored: `published` differs from `released` in its metrics alone."""
@@ -82,7 +83,11 @@ def _refuse_equal_last_tokens(labels: pl.DataFrame) -> None:
     last = labels.with_columns(last=pl.col("tokens").list.last())
     alike = last.filter(pl.struct("space", "last").is_duplicated())
     if not alike.is_empty():
-        first, second = alike.filter(pl.struct("space", "last") == alike.select(pl.struct("space", "last")).item(0, 0)).head(2).to_dicts()
+        first, second = (
+            alike.filter(pl.struct("space", "last") == alike.select(pl.struct("space", "last")).item(0, 0))
+            .head(2)
+            .to_dicts()
+        )
         raise LabelError(
             f"Labels {first['label']!r} and {second['label']!r} of {first['space']} end in the same token, and the "
             "definitions `released` and `published` score the last token alone, so no score can tell them apart there. "

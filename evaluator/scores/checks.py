@@ -15,8 +15,8 @@ def require_finite(scores: pl.DataFrame) -> None:
     if not bad.is_empty():
         first = bad.row(0, named=True)
         raise ScoreError(
-            f"{bad.height} of {scores.height} prompts have a label whose log-likelihood is not a finite number; the first "
-            f"is prompt {first['prompt_id']} with {first['label_log_likelihoods']}. The model's logits overflow or are "
+            f"{bad.height} of {scores.height} prompts have a label whose log-likelihood is not a finite number; the "
+            f"first is prompt {first['prompt_id']} with {first['label_log_likelihoods']}. The model overflows or is "
             "damaged: check its weights, or try --dtype float32."
         )
 
@@ -48,7 +48,7 @@ def require_complete(requests: pl.DataFrame, scores: pl.DataFrame) -> None:
 
 
 def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_length: int) -> None:
-    """Raise PromptTooLongError, listing the first few, when a prompt with its longest label exceeds the model's context.
+    """Raise PromptTooLongError, listing the longest, when a prompt and its longest label exceed the model's context.
 
     Args:
         tokens, prompts: schemas.TOKENS and schemas.PROMPTS of one store.
@@ -63,5 +63,5 @@ def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_le
     raise PromptTooLongError(
         f"{too_long.height} of {tokens.height} prompts with their labels are longer than the model's context of "
         f"{context_length} tokens, and none is ever cut. The longest:{listed}\n"
-        "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or choose a model with a longer context."
+        "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or take a model with a longer context."
     )

@@ -1,7 +1,7 @@
 """Token rows and an engine go in; score shards come out, one after the other, each of them kept.
 
-A shard is a pure function of its rows: which rows belong to it depends on the tokens alone, and an engine carries nothing
-from one call to the next. So a run that was killed and started again writes the same bytes as one that never was.
+A shard is a pure function of its rows: which rows belong to it depends on the tokens alone, and an engine carries
+nothing from one call to the next. So a run that was killed and started again writes the same bytes as one never killed.
 """
 
 import time
@@ -19,7 +19,7 @@ from evaluator.scores.checks import require_finite
 from evaluator.store import shards
 
 STEPS_PER_SHARD = 32
-"""Forward passes a shard holds: few enough that a kill loses little, many enough that a restart of the cache costs little."""
+"""Forward passes a shard holds: so few that a kill loses little, so many that an emptied cache costs little."""
 
 SECONDS_BETWEEN_REPORTS = 0.1
 
@@ -79,7 +79,7 @@ def shard_plan(tokens: pl.DataFrame, *, shard_tokens: int) -> dict[str, tuple[in
 
 
 def engine_requests(tokens: pl.DataFrame) -> list[ContinuationRequest]:
-    """One request a row: its continuations, then the last token alone of each that has several (`released` needs it)."""
+    """One request a row: its continuations, then the last token of each that has several (for `released`)."""
     rows = zip(tokens["context"].to_list(), tokens["continuations"].to_list(), strict=True)
     return [
         ContinuationRequest(context, [*labels, *([label[-1]] for label in labels if len(label) > 1)])
@@ -112,9 +112,7 @@ def open_scores(folder: Path) -> ScoreTable | None:
     manifest = shards.read_json(folder / shards.MANIFEST)
     if manifest is None:
         return None
-    kept = {
-        name: shard for name, shard in manifest["shards"].items() if shards.intact(folder, {name: shard["sha256"]})
-    }
+    kept = {name: shard for name, shard in manifest["shards"].items() if shards.intact(folder, {name: shard["sha256"]})}
     return ScoreTable(folder, manifest | {"shards": kept})
 
 

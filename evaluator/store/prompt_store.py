@@ -1,13 +1,12 @@
 """Suites and datasets go in; the requests they make and the distinct prompts behind them come out, as Arrow files.
 
-Everything that a suite asks of a model is a row of REQUESTS; rows that ask the same share one row of PROMPTS. The folder
-is named by a fingerprint of all that decides its content, so a stale store can be left behind but never be read.
+Everything that a suite asks of a model is a row of REQUESTS; rows that ask the same share one row of PROMPTS. The
+folder is named by a fingerprint of all that decides its content, so a stale store can be left behind but never be read.
 """
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import Progress, Stage
 from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY
 from evaluator.store import shards
+from evaluator.store.shards import source_fingerprint
 from evaluator.suites import SUITES
 
 ROWS_PER_SHARD = 65_536
@@ -133,19 +133,8 @@ def require_store(folder: Path) -> PromptStore:
 def store_fingerprint(config: StoreConfig, datasets: Iterable[ClassificationDataset]) -> str:
     """Changes with the suites, datasets (their rows, templates and labels), sizes, and the code that builds prompts."""
     return shards.fingerprint(
-        code_fingerprint(),
+        source_fingerprint("datasets", "prompts", "suites", "store"),
         list(config.suites),
         [dataset.fingerprint for dataset in datasets],
         [config.n_shots, config.n_queries, list(config.methods), list(config.definitions)],
     )
-
-
-@cache
-def code_fingerprint() -> str:
-    """Of the source that turns datasets into prompts: a version number is forgotten, a digest is not."""
-    package = Path(evaluator.__file__).parent
-    digest = hashlib.sha256()
-    for part in ("datasets", "prompts", "suites", "store"):
-        for path in sorted((package / part).glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()

@@ -1,7 +1,7 @@
 """Arrow shards and the manifest that makes them count: frames in, files that are whole or absent out.
 
-A shard is written under a temporary name, flushed to disk and renamed; it counts once the manifest, written the same way
-after it, names it. So a process killed at any moment leaves either the old state or the new one.
+A shard is written under a temporary name, flushed to disk and renamed; it counts once the manifest, written the same
+way after it, names it. So a process killed at any moment leaves either the old state or the new one.
 """
 
 import hashlib
@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,14 @@ def fingerprint(*parts: object) -> str:
     """Sixteen hex digits that change whenever any part does. Parts must be JSON-serialisable; key order is ignored."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def source_fingerprint(*folders: str) -> str:
+    """Of the source in these folders of the package: version numbers are forgotten when code changes."""
+    package = Path(__file__).parents[1]
+    files = [path for folder in folders for path in sorted((package / folder).glob("*.py"))]
+    return fingerprint([[path.name, hashlib.sha256(path.read_bytes()).hexdigest()] for path in files])
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class TokenTable:
         return shards.scan_shards(self.folder, list(self.manifest["shards"]), TOKENS)
 
     def counts(self, block_tokens: int | None) -> dict[str, Any]:
-        """What a report says of the tokens; the block floor is that of the engine's blocks, where it has any we count."""
+        """What a report says of the tokens; the block floor is that of the engine's blocks, if it has any."""
         floors = self.manifest["block_floor_tokens"]
         counts = {name: self.manifest[name] for name in ("request_tokens", "tokens", "floor_tokens")}
         return counts | {"block_tokens": block_tokens, "block_floor_tokens": floors.get(str(block_tokens))}

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,30 +11,12 @@ import pytest
 
 import evaluator
 from evaluator.schemas import METRICS, PREDICTIONS
-
-TABLES = ("metrics.parquet", "predictions.parquet")
-
-
-def start(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "evaluator", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def command(*words: object, exits: int = 0) -> str:
-    process = start(*words)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == exits, f"exit {process.returncode}\n{out}\n{err}"
-    assert "Traceback" not in err
-    return out + err
+from tests.end_to_end.processes import command, shards_done, start, table_bytes, wait_for_a_shard
 
 
 def fake_run(out: Path, *more: object) -> str:
     words = ("run", "staicc-normal", "--model", "fake", "--engine", "fake", "--out", out, "--datasets", "sst5,trec")
     return command(*words, "--queries", 16, *more)
-
-
-def table_bytes(out: Path) -> dict[str, bytes]:
-    return {name: (out / "tables" / name).read_bytes() for name in TABLES}
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +37,14 @@ def test_a_run_leaves_the_tables_the_record_and_the_report(finished):
     assert predictions.height == 2 * 16 * 2 * 2
     record = json.loads((finished / "run.json").read_text())
     assert record["model"]["name"] == "fake"
-    assert record["store"]["n_requests"] == 64
+    assert record["store"]["requests"] == 64
     assert (finished / "report.html").read_text().startswith("<!doctype html>")
 
 
 def test_requests_and_scores_are_read_back_in_the_benchmarks_order(finished):
     requests = evaluator.read_requests(finished).collect()
-    assert requests["position"].to_list() == [*range(32), *range(32)]
+    # Places in the full benchmark: the first 16 of 512 queries, then the same behind their other demonstrations.
+    assert requests["position"].to_list() == [*range(16), *range(512, 528)] * 2
     assert requests["prompt"].str.len_bytes().min() > 0
     scores = evaluator.read_scores(finished).collect()
     assert scores["prompt_id"].to_list() == requests["prompt_id"].to_list()
@@ -117,23 +98,6 @@ def test_a_stage_without_the_one_before_it_says_what_to_run(tmp_path, stage):
 def test_what_there_is_can_be_listed(what):
     expected = {"suites": "staicc-normal", "datasets": "hate_speech_18", "methods": "vanilla", "engines": "vllm"}
     assert expected[what] in command(what)
-
-
-def wait_for_a_shard(out: Path, process: subprocess.Popen[str]) -> None:
-    """Until the manifest names at least one shard of the scores."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        for manifest in out.glob("scores/*/manifest.json"):
-            if json.loads(manifest.read_text())["shards"]:
-                return
-        time.sleep(0.02)
-    pytest.fail(f"no shard was written: {process.communicate()}")
-
-
-def shards_done(out: Path) -> tuple[int, int]:
-    (manifest,) = out.glob("scores/*/manifest.json")
-    content = json.loads(manifest.read_text())
-    return len(content["shards"]), content["n_shards"]
 
 
 LONGER = ("run", "staicc-normal", "--model", "fake", "--engine", "fake", "--datasets", "sst5,trec,agnews")

@@ -29,7 +29,12 @@ SCORED = pl.LazyFrame(
 def test_vanilla_normalises_over_the_label_space_and_takes_the_likeliest_label():
     table = predict(SCORED, ["vanilla"], DEFINITIONS).collect()
     assert table.schema == PREDICTIONS
-    assert table.select("definition", "position").rows() == [("paper", 0), ("paper", 1), ("released", 0), ("released", 1)]
+    assert table.select("definition", "position").rows() == [
+        ("paper", 0),
+        ("paper", 1),
+        ("released", 0),
+        ("released", 1),
+    ]
     by_hand = table.filter(pl.col("definition") == "paper")["label_probs"]
     # Position 0: the likelihoods stand 2 : 1 : e^-200, however small they are by themselves.
     assert by_hand[0].to_list() == pytest.approx([2 / 3, 1 / 3, 0.0], abs=1e-12)  # 700 has a spacing of 1e-13

@@ -10,7 +10,7 @@ from evaluator.metrics.requests import DEFINITIONS
 from evaluator.schemas import METRICS_KEY
 from tests.strategies import score_tables
 
-examples = settings(max_examples=40, deadline=None)
+examples = settings(max_examples=40)
 
 
 @examples

@@ -2,6 +2,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -38,7 +39,7 @@ class CountingEngine:
             )
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> np.ndarray:
-        raise AssertionError("no suite asked for hidden states")
+        raise AssertionError(f"nobody asked for {len(texts)} hidden states")
 
     def close(self) -> None: ...
 
@@ -61,7 +62,7 @@ def score(tokens, engine, folder):
 def test_scores_sum_whole_labels_and_keep_the_last_token_apart(tmp_path):
     table = score(token_rows(1), CountingEngine(), tmp_path)
     row = table.scores().collect().row(0, named=True)
-    # The context 0 1 2 sums to 3. Label [1]: -(3+1) = -4. Label [2, 3]: -(3+2) - (3+3) = -11, its last token alone -(3+3).
+    # The context 0 1 2 sums to 3. Label [1]: -(3+1) = -4. Label [2, 3]: -(3+2) - (3+3) = -11; its last token: -(3+3).
     assert row["label_log_likelihoods"] == [-4.0, -11.0]
     assert row["last_token_log_probs"] == [-4.0, -6.0]
     assert row["label_token_counts"] == [1, 2]
@@ -123,4 +124,4 @@ def test_progress_reaches_the_total_and_counts_what_was_there(tmp_path):
     seen = list(score_prompts(tokens, CountingEngine(), tmp_path, identity={}))
     assert seen[0].done > 11
     assert seen[-1].done == seen[-1].total == tokens.height
-    assert all(earlier.done <= later.done for earlier, later in zip(seen, seen[1:], strict=False))
+    assert all(earlier.done <= later.done for earlier, later in pairwise(seen))

@@ -66,7 +66,7 @@ def test_a_changed_template_dataset_or_code_gives_a_new_fingerprint(monkeypatch)
     dataset = DATASETS["sst5"]()
     before = store_fingerprint(CONFIG, [dataset])
     assert store_fingerprint(CONFIG, [replace(dataset, fingerprint="another template or row")]) != before
-    monkeypatch.setattr(prompt_store, "code_fingerprint", lambda: "another version of the code")
+    monkeypatch.setattr(prompt_store, "source_fingerprint", lambda *_: "another version of the code")
     assert store_fingerprint(CONFIG, [dataset]) != before
 
 

@@ -59,7 +59,7 @@ def test_an_empty_frame_makes_one_empty_shard(tmp_path):
 def test_a_damaged_manifest_is_an_error_that_names_it(tmp_path, damage):
     path = tmp_path / "manifest.json"
     path.write_bytes(damage)
-    with pytest.raises(StoreError, match="manifest.json is damaged"):
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
         shards.read_json(path)
 
 
