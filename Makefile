@@ -51,8 +51,8 @@ test: export HF_HUB_OFFLINE = 1
 test: setup ## the whole test suite, on the CPU (ARGS='-k prefix' for some)
 	$(BIN)/python -m pytest -m 'not gpu and not network' $(ARGS)
 
-test-gpu: setup ## the tests that need a CUDA device
-	$(BIN)/python -m pytest -m gpu $(ARGS)
+test-gpu: setup ## the engine contract on a CUDA device, and what only such a device shows
+	$(BIN)/python -m pytest -m 'not network' tests/engine $(ARGS)
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check

@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from evaluator.config import LabelBoundary
 from evaluator.engine.text_tokenizer import TextTokenizer
-from evaluator.errors import LabelError, ModelError, PromptTooLongError
+from evaluator.errors import LabelError, ModelError
 
 _PROMPTS_A_BATCH = 4096  # what one call of the tokenizer holds in memory; the answer does not depend on it
-_SHOWN = 3  # how many offenders an error lists
 
 
 class PromptTokens(NamedTuple):
@@ -53,21 +52,6 @@ def tokenize_prompts(
     return PromptTokens(
         pa.concat_arrays([contexts for contexts, _ in batches]) if batches else _ragged([]),
         pa.concat_arrays([rows for _, rows in batches]) if batches else _doubly_ragged([]),
-    )
-
-
-def check_prompt_lengths(tokens: PromptTokens, prompts: Sequence[str], context_length: int) -> None:
-    """Raise PromptTooLongError, listing the first few, when prompts and their labels exceed the model's context."""
-    lengths = _row_lengths(tokens.contexts) + _longest_continuations(tokens.continuations)
-    too_long = np.flatnonzero(lengths > context_length)
-    if len(too_long) == 0:
-        return
-    listed = "\n".join(f"  prompt {i}: {lengths[i]} tokens, begins {prompts[i][:60]!r}" for i in too_long[:_SHOWN])
-    more = f"\n  and {len(too_long) - _SHOWN} more" if len(too_long) > _SHOWN else ""
-    raise PromptTooLongError(
-        f"{len(too_long)} of {len(prompts)} prompts with their labels are longer than the model's context of "
-        f"{context_length} tokens, and none is ever cut:\n{listed}{more}\n"
-        "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or choose another model."
     )
 
 
@@ -162,16 +146,3 @@ def _doubly_ragged(rows: Sequence[Sequence[Sequence[int]]]) -> pa.ListArray:
 
 def _offsets(rows: Iterable[Sequence[object]]) -> npt.NDArray[np.int32]:
     return np.cumsum([0, *map(len, rows)], dtype=np.int32)
-
-
-def _row_lengths(rows: pa.ListArray) -> npt.NDArray[np.int64]:
-    lengths: npt.NDArray[np.int64] = rows.value_lengths().to_numpy().astype(np.int64)
-    return lengths
-
-
-def _longest_continuations(continuations: pa.ListArray) -> npt.NDArray[np.int64]:
-    if len(continuations) == 0:
-        return np.zeros(0, np.int64)
-    lengths = _row_lengths(continuations.flatten())
-    starts = np.cumsum(_row_lengths(continuations)) - _row_lengths(continuations)
-    return np.maximum.reduceat(lengths, starts)

