@@ -21,6 +21,7 @@ import numpy.typing as npt
 import scipy.special
 
 from evaluator.config import Dtype, ModelConfig
+from evaluator.engine.device import device_kind
 
 Probs = npt.NDArray[np.float64]
 Score = Callable[[], Probs]
@@ -71,7 +72,8 @@ def staicc_toolkit(prompts: Prompts) -> Score:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(prompts.model))
-    model = AutoModelForCausalLM.from_pretrained(str(prompts.model), dtype=getattr(torch, prompts.dtype)).eval()
+    model = AutoModelForCausalLM.from_pretrained(str(prompts.model), dtype=getattr(torch, prompts.dtype))
+    model.eval().to(device_kind())
     return lambda: np.array(
         [
             infer(prompt=text, model=model, tokenizer=tokenizer, label_space=prompts.labels, cache_empty=None)

@@ -57,7 +57,7 @@ def import_vllm() -> None:
             "there is an NVIDIA GPU, or choose --engine transformers."
         ) from error
     # vLLM compiles a helper of its sampler even in eager mode: on a CPU that takes a C++ compiler, which may not be
-    # there, and half a minute of the first run with each size of vocabulary.
+    # there, and some seconds of the first run with each size of vocabulary.
     torch.compiler.set_stance("force_eager")
 
 

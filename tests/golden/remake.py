@@ -1,7 +1,7 @@
 """Make the golden files again, from the StaICC toolkit alone: `make golden`, and review the diff.
 
-staicc_normal_prompts.json: for each dataset, in the toolkit's order, the SHA-256 of the 1,024 prompts of StaICC-Normal at
-each k, joined by NUL characters. Digests alone, because the texts are other people's.
+staicc_normal_prompts.json: for each dataset, in the toolkit's order, the SHA-256 of the 1,024 prompts of StaICC-Normal
+at each k, joined by NUL characters. Digests alone, because the texts are other people's.
 """
 
 import contextlib
