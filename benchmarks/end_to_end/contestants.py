@@ -83,13 +83,22 @@ def staicc_toolkit(prompts: Prompts) -> Score:
 
 
 def lm_eval_vllm(prompts: Prompts) -> Score:
-    """lm-evaluation-harness with its vLLM backend at its defaults, one request a label, handed our tokens."""
+    """lm-evaluation-harness with its vLLM backend, one request a label, handed our tokens.
+
+    At its defaults, but for the share of memory: all contestants are loaded at once.
+    """
     os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"  # both cores, as for us
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
     _answer_for_vllm()
     from lm_eval.models.vllm_causallms import VLLM
 
-    harness = VLLM(pretrained=str(prompts.model), dtype=prompts.dtype, batch_size="auto", max_model_len=2048)
+    harness = VLLM(
+        pretrained=str(prompts.model),
+        dtype=prompts.dtype,
+        batch_size="auto",
+        max_model_len=2048,
+        gpu_memory_utilization=0.3,
+    )
     requests = [
         ((text, label), context, tokens)
         for text, context in zip(prompts.texts, prompts.contexts, strict=True)
@@ -161,7 +170,7 @@ def _answer_for_vllm() -> None:
         except importlib.metadata.PackageNotFoundError:
             if distribution_name != "vllm":
                 raise
-            return installed("vllm-cpu")
+            return f"{installed('vllm-cpu')}+cpu"  # the suffix by which vLLM itself knows where it runs
 
     importlib.metadata.version = version
 

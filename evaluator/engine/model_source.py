@@ -36,6 +36,7 @@ class ModelSource:
     context_length: int  # tokens
     vocab_size: int
     kv_values_per_token: int  # numbers that the KV cache keeps of one token, all layers together
+    feed_forward_size: int  # width of a layer's feed-forward part
     dtype: str  # of the weights as they were saved
     trust_remote_code: bool
 
@@ -105,6 +106,8 @@ def find_model(config: ModelConfig) -> ModelSource:
         context_length=_context_length(config.model, text_part),
         vocab_size=int(text_part["vocab_size"]),
         kv_values_per_token=_kv_values_per_token(text_part),
+        feed_forward_size=_first_of(text_part, "intermediate_size", "n_inner", "ffn_dim")
+        or 4 * _hidden_size(text_part),
         dtype=dtype if dtype in _DTYPES else "float32",
         trust_remote_code=config.trust_remote_code,
     )
@@ -166,14 +169,19 @@ def _context_length(name: str, text_part: dict[str, Any]) -> int:
     )
 
 
-def _kv_values_per_token(text_part: dict[str, Any]) -> int:
-    def first_of(*keys: str) -> int:
-        return next((int(text_part[key]) for key in keys if text_part.get(key)), 0)
+def _first_of(text_part: dict[str, Any], *keys: str) -> int:
+    return next((int(text_part[key]) for key in keys if text_part.get(key)), 0)
 
-    n_heads = first_of("num_attention_heads", "n_head") or 1
-    head_size = first_of("head_dim") or first_of("hidden_size", "n_embd", "d_model") // n_heads
-    n_layers = first_of("num_hidden_layers", "n_layer", "n_layers")
-    return 2 * n_layers * (first_of("num_key_value_heads") or n_heads) * head_size
+
+def _hidden_size(text_part: dict[str, Any]) -> int:
+    return _first_of(text_part, "hidden_size", "n_embd", "d_model")
+
+
+def _kv_values_per_token(text_part: dict[str, Any]) -> int:
+    n_heads = _first_of(text_part, "num_attention_heads", "n_head") or 1
+    head_size = _first_of(text_part, "head_dim") or _hidden_size(text_part) // n_heads
+    n_layers = _first_of(text_part, "num_hidden_layers", "n_layer", "n_layers")
+    return 2 * n_layers * (_first_of(text_part, "num_key_value_heads") or n_heads) * head_size
 
 
 def _hub_folder(config: ModelConfig) -> Path:

@@ -18,7 +18,7 @@ from evaluator.schemas import SCORES
 from evaluator.scores.checks import require_finite
 from evaluator.store import shards
 
-STEPS_PER_SHARD = 32
+STEPS_PER_SHARD = 64
 """Forward passes a shard holds: so few that a kill loses little, so many that an emptied cache costs little."""
 
 SECONDS_BETWEEN_REPORTS = 0.1

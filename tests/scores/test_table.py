@@ -44,7 +44,7 @@ class CountingEngine:
     def close(self) -> None: ...
 
 
-def token_rows(n: int = 50) -> pl.DataFrame:
+def token_rows(n: int = 100) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "prompt_id": [f"p{i:03d}" for i in range(n)],
@@ -72,9 +72,9 @@ def test_a_run_that_was_stopped_scores_only_what_is_missing_and_ends_with_the_sa
     tokens = token_rows()
     score(tokens, CountingEngine(), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        score(tokens, CountingEngine(dies_after=30), tmp_path / "stopped")
+        score(tokens, CountingEngine(dies_after=60), tmp_path / "stopped")
     kept = json.loads((tmp_path / "stopped" / "manifest.json").read_text())["shards"]
-    assert 0 < len(kept) < len(shard_plan(tokens, shard_tokens=32))
+    assert 0 < len(kept) < len(shard_plan(tokens, shard_tokens=64))
     second = CountingEngine()
     score(tokens, second, tmp_path / "stopped")
     assert second.asked == tokens.height - sum(shard["prompts"] for shard in kept.values())
@@ -120,8 +120,8 @@ def test_a_log_likelihood_that_is_not_finite_is_refused_with_the_prompt_named(tm
 def test_progress_reaches_the_total_and_counts_what_was_there(tmp_path):
     tokens = token_rows()
     with pytest.raises(KeyboardInterrupt):
-        score(tokens, CountingEngine(dies_after=30), tmp_path)
+        score(tokens, CountingEngine(dies_after=60), tmp_path)
     seen = list(score_prompts(tokens, CountingEngine(), tmp_path, identity={}))
-    assert seen[0].done > 11
+    assert seen[0].done > 22
     assert seen[-1].done == seen[-1].total == tokens.height
     assert all(earlier.done <= later.done for earlier, later in pairwise(seen))
