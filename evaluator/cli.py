@@ -4,7 +4,6 @@
 Heavy imports live inside the commands, so that `--help` answers at once.
 """
 
-import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -164,7 +163,7 @@ def engines() -> None:
     show_list((name, "") for name in ENGINES)
 
 
-def show_list(rows: Any) -> None:
+def show_list(rows: Iterable[tuple[str, str]]) -> None:
     for name, summary in rows:
         click.echo(f"{name:20} {summary}".rstrip())
 
@@ -218,10 +217,7 @@ def main() -> None:
 
 
 def interrupted() -> int:
-    command = shlex.join(["evaluator", *sys.argv[1:]])
-    click.echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command}", err=True)
+    from evaluator.run_record import command_line
+
+    click.echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command_line()}", err=True)
     return 130
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.run_record import command_line, now, read_run, record_stage, stage_fingerprint, writing_to
 from evaluator.scores.checks import check_prompt_lengths, require_complete
 from evaluator.scores.table import ScoreTable, score_prompts
-from evaluator.store.prompt_store import PromptStore, build_store
+from evaluator.store.prompt_store import PromptStore, build_store, check_names
 from evaluator.store.shards import fingerprint
 from evaluator.store.tokens import tokenise_store
 from evaluator.tables import read_scores, read_table, run_store, write_table
@@ -26,6 +26,7 @@ from evaluator.tables import read_scores, read_table, run_store, write_table
 
 def run(prompts: StoreConfig, model: ModelConfig, out: Path) -> Stage[Path]:
     """Prompts to report; returns the report's path. What an earlier run of the same configuration left is kept."""
+    check_names(prompts)
     with writing_to(out):
         source = _find_model(model)  # a wrong name should not wait for the prompts
         store = yield from _build(prompts, out)
@@ -36,6 +37,7 @@ def run(prompts: StoreConfig, model: ModelConfig, out: Path) -> Stage[Path]:
 
 def build(prompts: StoreConfig, out: Path, model: ModelConfig | None = None) -> Stage[PromptStore]:
     """The prompt store alone and, when a model is named, its tokens."""
+    check_names(prompts)
     with writing_to(out):
         source = _find_model(model) if model else None
         store = yield from _build(prompts, out)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import filelock
 
 import evaluator
-from evaluator.errors import OutputInUseError, StoreError
+from evaluator.errors import ConfigError, OutputInUseError, StoreError
 from evaluator.store.shards import read_json, write_json
 
 RUN_FILE = "run.json"
@@ -19,11 +19,16 @@ RUN_FILE = "run.json"
 
 @contextmanager
 def writing_to(out: Path) -> Iterator[None]:
-    """Hold the output folder alone; the lock goes with the process, however it ends. Raises OutputInUseError."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Hold the output folder alone; the lock goes with the process, however it ends.
+
+    Raises OutputInUseError while another process holds it, ConfigError where it cannot be written to.
+    """
     lock = filelock.FileLock(out / ".lock")
     try:
+        out.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
     except filelock.Timeout as error:
         raise OutputInUseError(
             f"Another process is writing to {out}. Wait for it, stop it, or choose another folder with --out."

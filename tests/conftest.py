@@ -1,12 +1,14 @@
 """What many tests share: real prompts of every dataset, a tiny random model, and each engine loaded once."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 from hypothesis import settings
+from selenium import webdriver
 
 from evaluator.config import ModelConfig
 from evaluator.datasets import DATASETS
@@ -75,3 +77,23 @@ def engine(request: pytest.FixtureRequest, loaded_engine: Callable[[str], Engine
 def model_engine(request: pytest.FixtureRequest, loaded_engine: Callable[[str], Engine]) -> Engine:
     """Every engine that runs a model, whose numbers can be compared with another's."""
     return loaded_engine(request.param)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Headless Chromium that keeps its console and network logs."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no chromium with chromedriver on the path (Debian: apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"):
+        options.add_argument(f"--{flag}")
+    for flag in ("disable-background-networking", "disable-component-update", "window-size=1280,900"):
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    driven = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield driven
+    driven.quit()

@@ -15,8 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import polars as pl
-
 import evaluator
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.datasets import DATASETS
@@ -68,28 +66,27 @@ def command(folder: Path, *words: object) -> None:
     )
 
 
-def cold(folder: Path, model: Path) -> pl.Series:
+def cold(folder: Path, model: Path) -> list[str]:
     shutil.rmtree(folder / "cache", ignore_errors=True)
     shutil.rmtree(folder / "cold", ignore_errors=True)
     return build(folder, folder / "cold", model)
 
 
-def build(folder: Path, out: Path, model: Path) -> pl.Series:
+def build(folder: Path, out: Path, model: Path) -> list[str]:
     """The prompts, sorted: what every contestant must agree on."""
     command(folder, "build", SUITE, "--out", out, "--model", model)
-    return evaluator.read_requests(out).select("prompt").collect()["prompt"].sort()
+    return evaluator.read_requests(out).select("prompt").collect()["prompt"].sort().to_list()
 
 
 def measure(folder: Path, out: Path) -> None:
     command(folder, "measure", out)
 
 
-def toolkit_prompts() -> pl.Series:
+def toolkit_prompts() -> list[str]:
     from StaICC.normal import Normal
 
     with contextlib.redirect_stdout(io.StringIO()):
-        prompts = [prompt for experiment in Normal(k=4).experimentor for prompt in experiment.prompt_set()]
-    return pl.Series("prompt", prompts).sort()
+        return sorted(prompt for experiment in Normal(k=4).experimentor for prompt in experiment.prompt_set())
 
 
 if __name__ == "__main__":

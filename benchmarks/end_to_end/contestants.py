@@ -5,11 +5,9 @@ scoring and neither the loading nor another contestant's memory. All of them get
 pass them, and return [n_prompts, n_labels], normalised over the label space.
 """
 
-import contextlib
 import importlib.metadata
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -18,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import scipy.special
 
 from evaluator.config import Dtype, ModelConfig
@@ -137,10 +136,10 @@ def contestant(name: str, prompts: Prompts) -> Iterator[Score]:
         assert _answer(here, name) == "loaded"
         yield score
     finally:
-        with contextlib.suppress(BrokenPipeError):
-            here.send("end")
-        process.join(timeout=30)
-        process.kill()
+        # Nothing a contestant could still say matters, and the workers that some start would outlive a polite end.
+        for each in (*psutil.Process(process.pid).children(recursive=True), process):
+            each.kill()
+        process.join()
 
 
 def _answer(connection: Connection, name: str) -> Any:
@@ -155,9 +154,6 @@ def _serve(name: str, prompts: Prompts, connection: Connection) -> None:
     connection.send("loaded")
     while connection.recv() == "score":
         connection.send(score())
-    # Engines that other tools start hold threads and processes of their own; nothing they could still say matters.
-    sys.stdout.flush()
-    os._exit(0)
 
 
 def _answer_for_vllm() -> None:

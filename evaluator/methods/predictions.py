@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from evaluator.errors import ConfigError, LabelError
+from evaluator.errors import LabelError
 from evaluator.methods import METHODS
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
 
@@ -40,14 +40,10 @@ def check_labels(
         methods, definitions: what the scores will be used for.
         tokens, prompts: schemas.TOKENS and schemas.PROMPTS of one store.
 
-    Raises:
-        ConfigError: a method that does not exist.
-        LabelError: a label with more tokens than a method takes, or labels that `released` cannot tell apart.
+    Raises LabelError for a label with more tokens than a method takes, or labels that `released` cannot tell apart.
     """
     labels = _label_tokens(tokens, prompts)
     for name in methods:
-        if name not in METHODS:
-            raise ConfigError(f"There is no method {name!r}. There are: {', '.join(METHODS)}.")
         _refuse_long_labels(name, METHODS[name].max_label_tokens, labels)
     if "released" in scored_definitions(definitions):
         _refuse_equal_last_tokens(labels)

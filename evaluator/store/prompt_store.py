@@ -5,7 +5,7 @@ folder is named by a fingerprint of all that decides its content, so a stale sto
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from evaluator.config import StoreConfig
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError, StoreError
+from evaluator.methods import METHODS
 from evaluator.progress import Progress, Stage
 from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY
 from evaluator.store import shards
@@ -47,11 +48,11 @@ class PromptStore:
 
 
 def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
-    """Write the store of `config` under `out`, or find that it is there already."""
+    """Write the store of `config` under `out`, or find that it is there already; its names are known ones."""
     datasets = {}
     for done, name in enumerate(config.datasets):
         yield Progress(stage="Reading datasets", done=done, total=len(config.datasets), unit="datasets")
-        datasets[name] = load_dataset(name)
+        datasets[name] = DATASETS[name]()
     folder = out / "store" / store_fingerprint(config, datasets.values())
     if (found := open_store(folder)) is not None:
         return found
@@ -65,15 +66,20 @@ def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
     return write_store(folder, config, asked)
 
 
-def load_dataset(name: str) -> ClassificationDataset:
-    if name not in DATASETS:
-        raise ConfigError(f"There is no dataset {name!r}. There are: {', '.join(DATASETS)}.")
-    return DATASETS[name]()
+def check_names(config: StoreConfig) -> None:
+    """Raise ConfigError for a suite, dataset or method that does not exist."""
+    asked: list[tuple[str, tuple[str, ...], Collection[str]]] = [
+        ("suite", config.suites, SUITES),
+        ("dataset", config.datasets, DATASETS),
+        ("method", config.methods, METHODS),
+    ]
+    for kind, names, known in asked:
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
 
 
 def suite_requests(suite: str, dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
-    if suite not in SUITES:
-        raise ConfigError(f"There is no suite {suite!r}. There are: {', '.join(SUITES)}.")
     rows = SUITES[suite].requests(dataset, config)
     return rows.with_columns(suite=pl.lit(suite))
 

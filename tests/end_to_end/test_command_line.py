@@ -12,6 +12,7 @@ import pytest
 import evaluator
 from evaluator.schemas import METRICS, PREDICTIONS
 from tests.end_to_end.processes import command, shards_done, start, table_bytes, wait_for_a_shard
+from tests.report.reading import addresses_asked_by, as_shown, metrics_shown, open_fresh
 
 
 def fake_run(out: Path, *more: object) -> str:
@@ -39,6 +40,13 @@ def test_a_run_leaves_the_tables_the_record_and_the_report(finished):
     assert record["model"]["name"] == "fake"
     assert record["store"]["requests"] == 64
     assert (finished / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_report_of_a_run_holds_the_numbers_of_its_metrics_and_makes_no_noise(finished, browser):
+    page = open_fresh(browser, finished / "report.html")
+    assert page.get_log("browser") == []
+    assert all(address.startswith(("file:", "data:")) for address in addresses_asked_by(page))
+    assert metrics_shown(page) == as_shown(pl.read_parquet(finished / "tables" / "metrics.parquet"))
 
 
 def test_requests_and_scores_are_read_back_in_the_benchmarks_order(finished):
@@ -86,6 +94,12 @@ def test_a_smaller_run_asks_a_subset_of_what_the_larger_one_asks(finished, tmp_p
 )
 def test_a_users_mistake_ends_with_exit_code_2_and_says_what_there_is(tmp_path, words, message):
     assert message in command(*words, "--out", tmp_path / "out", exits=2)
+
+
+def test_an_output_folder_that_cannot_be_is_a_users_mistake(tmp_path):
+    (tmp_path / "file").touch()
+    words = ("run", "staicc-normal", "--model", "fake", "--engine", "fake")
+    assert "cannot be written to" in command(*words, "--out", tmp_path / "file" / "out", exits=2)
 
 
 @pytest.mark.parametrize("stage", ["score", "measure", "report"])

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
-from evaluator.errors import ConfigError, LabelError
+from evaluator.errors import LabelError
 from evaluator.methods import METHODS, predictions
 from evaluator.methods.base import Method
 from evaluator.methods.predictions import check_labels, predict, scored_definitions
@@ -79,8 +79,3 @@ def test_a_label_longer_than_a_method_takes_is_named_with_its_tokens(monkeypatch
     check_labels(["one_token"], DEFINITIONS, *label_tables({"good": [7], "bad": [8]}))
     with pytest.raises(LabelError, match=r"one_token scores labels of at most 1 token, .* 'very good' \(2 tokens\)"):
         check_labels(["one_token"], DEFINITIONS, *label_tables({"very good": [5, 7], "bad": [8]}))
-
-
-def test_an_unknown_method_is_an_error_that_lists_those_there_are():
-    with pytest.raises(ConfigError, match="vanilla"):
-        check_labels(["magic"], DEFINITIONS, *label_tables({"good": [7]}))

@@ -1,7 +1,6 @@
-"""Hand-made frames for a report, and a browser to open it in. No number here comes from our own metrics."""
+"""Hand-made frames for a report. No number here comes from our own metrics."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from selenium import webdriver
 
 from evaluator.report.page import ReportData, write_report
 from evaluator.schemas import METRICS, PREDICTIONS
+from tests.report.reading import open_fresh
 
 GROUP = {"suite": "staicc-normal", "part": "normal", "method": "vanilla"}
 LABELS = {"zoo": ["cat", "dog"], "abc": ["x", "y", "z", "w"], "mid": ["no", "yes"]}
@@ -92,25 +92,6 @@ def report_data() -> ReportData:
     )
 
 
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no chromium with chromedriver on the path (Debian: apt-get install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"):
-        options.add_argument(f"--{flag}")
-    for flag in ("disable-background-networking", "disable-component-update", "window-size=1280,900"):
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    driven = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield driven
-    driven.quit()
-
-
 @pytest.fixture
 def opened(browser: webdriver.Chrome, tmp_path: Path) -> Callable[[ReportData], webdriver.Chrome]:
     """Write a report and open it."""
@@ -130,10 +111,3 @@ def report_path(report_data: ReportData, tmp_path_factory: pytest.TempPathFactor
 def page(browser: webdriver.Chrome, report_path: Path) -> webdriver.Chrome:
     """The browser with the report of `report_data` just opened."""
     return open_fresh(browser, report_path)
-
-
-def open_fresh(browser: webdriver.Chrome, path: Path) -> webdriver.Chrome:
-    for log in ("browser", "performance"):
-        browser.get_log(log)  # reading a log empties it
-    browser.get(path.as_uri())
-    return browser

@@ -1,6 +1,5 @@
 """The page in a real browser: what it shows, and what it must never do."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import unescape
@@ -11,16 +10,12 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from evaluator.report.page import ReportData, render
+from tests.report.reading import addresses_asked_by, as_shown, metrics_shown
 
 Opened = Callable[[ReportData], webdriver.Chrome]
 
 EVIL = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">"'&{{ 7 * 7 }}"""
 
-CELLS = """return [...document.querySelectorAll("table.metrics td.metric")].map((cell) => {
-  const row = cell.parentElement;
-  return [row.closest("table").dataset.definition, row.dataset.dataset ?? "mean", cell.dataset.metric,
-          cell.dataset.value, cell.dataset.low, cell.dataset.high, cell.textContent];
-});"""
 VISIBLE_TABLES = """return [...document.querySelectorAll("table.metrics")]
   .filter((table) => table.checkVisibility()).map((table) => table.dataset.definition);"""
 ROW_NAMES = """return [...document.querySelector("table.metrics").tBodies[0].rows]
@@ -35,13 +30,6 @@ def narrow(browser: webdriver.Chrome) -> Iterator[None]:
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def addresses_asked_by(page: webdriver.Chrome) -> list[str]:
-    events = (json.loads(entry["message"])["message"] for entry in page.get_log("performance"))
-    asked = (event["params"] for event in events if event["method"] == "Network.requestWillBeSent")
-    # The browser's own start page may still be loading beside ours.
-    return [request["request"]["url"] for request in asked if request["documentURL"] == page.current_url]
-
-
 def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothing(page: webdriver.Chrome) -> None:
     assert page.get_log("browser") == []
     addresses = addresses_asked_by(page)
@@ -52,20 +40,7 @@ def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothi
 def test_the_tables_hold_every_number_of_the_metrics_frame_and_no_other(
     page: webdriver.Chrome, report_data: ReportData
 ) -> None:
-    shown = {
-        (definition, dataset, metric): (float(value), float(low), float(high), text)
-        for definition, dataset, metric, value, low, high, text in page.execute_script(CELLS)
-    }
-    measured = {
-        (row["definition"], row["dataset"], row["metric"]): (
-            row["value"],
-            row["ci_low"],
-            row["ci_high"],
-            f"{row['value']:.3f} {row['ci_low']:.3f}–{row['ci_high']:.3f}",
-        )
-        for row in report_data.metrics.to_dicts()
-    }
-    assert shown == measured
+    assert metrics_shown(page) == as_shown(report_data.metrics)
 
 
 def test_chance_and_the_majority_share_stand_beside_accuracy(page: webdriver.Chrome) -> None:

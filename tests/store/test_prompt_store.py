@@ -9,7 +9,14 @@ from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import finish
 from evaluator.schemas import PROMPTS, REQUESTS
 from evaluator.store import prompt_store
-from evaluator.store.prompt_store import build_store, open_store, require_store, store_fingerprint, with_prompt_ids
+from evaluator.store.prompt_store import (
+    build_store,
+    check_names,
+    open_store,
+    require_store,
+    store_fingerprint,
+    with_prompt_ids,
+)
 
 CONFIG = StoreConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_shots=2, n_queries=8)
 
@@ -81,11 +88,18 @@ def test_a_damaged_store_is_built_again_and_never_read(tmp_path):
     assert contents(finish(build_store(CONFIG, tmp_path)).folder) == whole
 
 
-def test_an_unknown_suite_or_dataset_is_an_error_that_lists_those_there_are(tmp_path):
-    with pytest.raises(ConfigError, match="staicc-normal"):
-        finish(build_store(replace(CONFIG, suites=("glue",)), tmp_path))
-    with pytest.raises(ConfigError, match="hate_speech_18"):
-        finish(build_store(replace(CONFIG, datasets=("imdb",)), tmp_path))
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        ({"suites": ("glue",)}, "staicc-normal"),
+        ({"datasets": ("imdb",)}, "hate_speech_18"),
+        ({"methods": ("x",)}, "vanilla"),
+    ],
+)
+def test_an_unknown_suite_dataset_or_method_is_an_error_that_lists_those_there_are(change, known):
+    check_names(CONFIG)
+    with pytest.raises(ConfigError, match=known):
+        check_names(replace(CONFIG, **change))
 
 
 def test_prompts_that_differ_only_in_where_a_label_ends_have_different_ids():

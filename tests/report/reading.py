@@ -1,0 +1,51 @@
+"""Reading a report in a browser: its numbers, and what it asked the network for."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+from selenium import webdriver
+
+CELLS = """return [...document.querySelectorAll("table.metrics td.metric")].map((cell) => {
+  const row = cell.parentElement;
+  return [row.closest("table").dataset.definition, row.dataset.dataset ?? "mean", cell.dataset.metric,
+          cell.dataset.value, cell.dataset.low, cell.dataset.high, cell.textContent];
+});"""
+
+Numbers = dict[tuple[str, str, str], tuple[float, float, float, str]]
+"""(definition, dataset, metric) -> value, both ends of its interval, and the text of the cell."""
+
+
+def open_fresh(browser: webdriver.Chrome, path: Path) -> webdriver.Chrome:
+    for log in ("browser", "performance"):
+        browser.get_log(log)  # reading a log empties it
+    browser.get(path.as_uri())
+    return browser
+
+
+def addresses_asked_by(page: webdriver.Chrome) -> list[str]:
+    events = (json.loads(entry["message"])["message"] for entry in page.get_log("performance"))
+    asked = (event["params"] for event in events if event["method"] == "Network.requestWillBeSent")
+    # The browser's own start page may still be loading beside ours.
+    return [request["request"]["url"] for request in asked if request["documentURL"] == page.current_url]
+
+
+def metrics_shown(page: webdriver.Chrome) -> Numbers:
+    """What the tables hold, at full precision."""
+    return {
+        (definition, dataset, metric): (float(value), float(low), float(high), text)
+        for definition, dataset, metric, value, low, high, text in page.execute_script(CELLS)
+    }
+
+
+def as_shown(metrics: pl.DataFrame) -> Numbers:
+    """What the tables should hold of schemas.METRICS."""
+    return {
+        (row["definition"], row["dataset"], row["metric"]): (
+            row["value"],
+            row["ci_low"],
+            row["ci_high"],
+            f"{row['value']:.3f} {row['ci_low']:.3f}–{row['ci_high']:.3f}",
+        )
+        for row in metrics.to_dicts()
+    }
