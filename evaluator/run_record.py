@@ -27,12 +27,12 @@ def writing_to(out: Path) -> Iterator[None]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
-    except filelock.Timeout as error:
+    except filelock.Timeout as error:  # itself an OSError
         raise OutputInUseError(
             f"Another process is writing to {out}. Wait for it, stop it, or choose another folder with --out."
         ) from error
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
     try:
         yield
     finally:
