@@ -48,6 +48,7 @@ def build(prompts: StoreConfig, out: Path, model: ModelConfig | None = None) -> 
 
 def score(out: Path, model: ModelConfig) -> Stage[ScoreTable]:
     """Scores for the prompts that were built in `out`."""
+    read_run(out)  # before the lock makes a folder for what is not there
     with writing_to(out):
         store = run_store(out)
         return (yield from _score(store, _find_model(model), model, out))
@@ -55,12 +56,14 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoreTable]:
 
 def measure(out: Path) -> Stage[pl.DataFrame]:
     """Predictions and metrics of the scores in `out`; returns the metrics."""
+    read_run(out)
     with writing_to(out):
         return (yield from _measure(out))
 
 
 def report(out: Path) -> Stage[Path]:
     """The page about the metrics in `out`; returns its path."""
+    read_run(out)
     with writing_to(out):
         return (yield from _report(out))
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -151,3 +152,28 @@ def test_confusion_counts_every_pair_of_labels_also_those_that_never_occur() -> 
 @pytest.mark.parametrize("make", [reliability_table, confusion_table])
 def test_a_run_without_paper_predictions_has_empty_report_tables(make: Any) -> None:
     assert make(BINARY.with_columns(definition=pl.lit("released"))).height == 0
+
+
+def test_the_table_is_the_same_to_the_last_bit_however_threads_share_the_work():
+    rng = np.random.default_rng(0)
+    n_queries, n_labels = 512, 4
+    probs = rng.dirichlet(np.ones(n_labels), 2 * n_queries)
+    one = pl.DataFrame(
+        {
+            "suite": "s",
+            "part": "p",
+            "method": "m",
+            "definition": "paper",
+            "position": range(2 * n_queries),
+            "query_id": [*range(n_queries)] * 2,
+            "repeat": [0] * n_queries + [1] * n_queries,
+            "gold": [*rng.integers(0, n_labels, n_queries)] * 2,
+            "pred": probs.argmax(axis=1),
+            "label_names": [list("abcd")] * 2 * n_queries,
+            "label_probs": probs.tolist(),
+        }
+    )
+    predictions = pl.concat([one.with_columns(dataset=pl.lit(f"d{i}")) for i in range(10)])
+    predictions = predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items())
+    first = metrics_table(predictions)
+    assert all(metrics_table(predictions).equals(first) for _ in range(20))
