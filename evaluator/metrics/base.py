@@ -4,7 +4,9 @@ Because they add up, the same expression gives the value over all requests, over
 any other group: a value and its uncertainty can never follow two formulas.
 """
 
-from collections.abc import Callable
+import functools
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +27,14 @@ class Metric:
     statistics: Callable[[int], dict[str, pl.Expr]]
     value: Callable[[int], pl.Expr]
     interval: IntervalForm
+
+
+def sum_in_order(terms: Iterable[pl.Expr]) -> pl.Expr:
+    """The terms of a row added from the first to the last.
+
+    Polars' own `sum_horizontal` lets threads add in any order, so that its last digit changes from call to call.
+    """
+    return functools.reduce(operator.add, terms)
 
 
 N_REQUESTS = {"n": pl.lit(1.0)}

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.metrics.base import N_REQUESTS, Metric
+from evaluator.metrics.base import N_REQUESTS, Metric, sum_in_order
 
 N_BINS = 10
 BIN_EDGES = [b / N_BINS for b in range(N_BINS + 1)]
@@ -26,7 +26,7 @@ def _statistics(_n_labels: int) -> dict[str, pl.Expr]:
 
 def _value(_n_labels: int) -> pl.Expr:
     """|B|/N x |accuracy(B) - mean confidence(B)| is |sum over B of (correct - confidence)| / N."""
-    return pl.sum_horizontal(pl.col(f"gap_{b}").abs() for b in range(N_BINS)) / pl.col("n")
+    return sum_in_order(pl.col(f"gap_{b}").abs() for b in range(N_BINS)) / pl.col("n")
 
 
 EXPECTED_CALIBRATION_ERROR = Metric(statistics=_statistics, value=_value, interval="symmetric")

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.metrics.base import Metric
+from evaluator.metrics.base import Metric, sum_in_order
 
 
 def _statistics(n_labels: int) -> dict[str, pl.Expr]:
@@ -26,7 +26,7 @@ def _label_f1(label: int) -> pl.Expr:
 
 
 def _value(n_labels: int) -> pl.Expr:
-    return pl.sum_horizontal(_label_f1(label) for label in range(n_labels)) / n_labels
+    return sum_in_order(_label_f1(label) for label in range(n_labels)) / n_labels
 
 
 MACRO_F1 = Metric(statistics=_statistics, value=_value, interval="score")

@@ -5,10 +5,9 @@ It applies softmax to the *whole* matrix as soon as one row fails a check, so on
 Both act on a matrix as a frame of one Float64 column a label, and both keep the matrix where the check passes.
 """
 
-import functools
-import operator
-
 import polars as pl
+
+from evaluator.metrics.base import sum_in_order
 
 
 def released_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
@@ -19,7 +18,7 @@ def released_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
 
     Source: StaICC 0.1.1, util/functional.py, probability_matrix_check.
     """
-    sums_to_one = matrix.select((_sum_left_to_right(matrix.columns) == 1).all()).item()
+    sums_to_one = matrix.select((sum_in_order(map(pl.col, matrix.columns)) == 1).all()).item()
     return matrix if sums_to_one and _within_unit_interval(matrix) else _softmax(matrix)
 
 
@@ -38,8 +37,4 @@ def _within_unit_interval(matrix: pl.DataFrame) -> bool:
 def _softmax(matrix: pl.DataFrame) -> pl.DataFrame:
     # Same operations in the same order as the toolkit: a confidence on a bin's edge must fall on the same side of it.
     exponentials = matrix.select((pl.all() - pl.max_horizontal(pl.all())).exp())
-    return exponentials.select(pl.all() / _sum_left_to_right(matrix.columns))
-
-
-def _sum_left_to_right(columns: list[str]) -> pl.Expr:
-    return functools.reduce(operator.add, [pl.col(column) for column in columns])
+    return exponentials.select(pl.all() / sum_in_order(map(pl.col, matrix.columns)))

@@ -29,7 +29,6 @@ def metric_values(requests: pl.DataFrame, n_labels: int) -> MetricValues:
         .group_by("query_id", maintain_order=True)
         .agg(pl.all().sum())
         .drop("query_id")
-        .rechunk()  # threads leave chunks of any size, and a sum over them would end in other last digits each time
     )
     values = {name: metric.value(n_labels) for name, metric in METRICS.items()}
     return MetricValues(
