@@ -19,7 +19,7 @@ from evaluator.run_record import command_line, now, read_run, record_stage, stag
 from evaluator.scores.checks import check_prompt_lengths, require_complete
 from evaluator.scores.table import ScoreTable, score_prompts
 from evaluator.store.prompt_store import PromptStore, build_store, check_names
-from evaluator.store.shards import fingerprint
+from evaluator.store.shards import fingerprint, source_fingerprint
 from evaluator.store.tokens import tokenise_store
 from evaluator.tables import read_scores, read_table, run_store, write_table
 
@@ -98,7 +98,12 @@ def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Pat
     load_s = _since(clock)
     yield Progress(stage="Loading the model", done=1, total=1, unit="models")
     facts = asdict(engine.facts)
-    identity = {"model": source.fingerprint, "engine": facts, "tokens": table.fingerprint}
+    identity = {
+        "model": source.fingerprint,
+        "engine": facts,
+        "tokens": table.fingerprint,
+        "code": source_fingerprint("engine", "scores"),
+    }
     try:
         scores = yield from score_prompts(tokens, engine, out / "scores" / fingerprint(identity), identity=identity)
     finally:

@@ -76,16 +76,12 @@ def _refuse_long_labels(method: str, limit: int | None, labels: pl.DataFrame) ->
 
 
 def _refuse_equal_last_tokens(labels: pl.DataFrame) -> None:
-    last = labels.with_columns(last=pl.col("tokens").list.last())
-    alike = last.filter(pl.struct("space", "last").is_duplicated())
+    last = pl.col("tokens").list.last().alias("last")
+    alike = labels.group_by("space", last, maintain_order=True).agg("label").filter(pl.col("label").list.len() > 1)
     if not alike.is_empty():
-        first, second = (
-            alike.filter(pl.struct("space", "last") == alike.select(pl.struct("space", "last")).item(0, 0))
-            .head(2)
-            .to_dicts()
-        )
+        space, _, (first, second, *_) = alike.row(0)
         raise LabelError(
-            f"Labels {first['label']!r} and {second['label']!r} of {first['space']} end in the same token, and the "
-            "definitions `released` and `published` score the last token alone, so no score can tell them apart there. "
-            "Ask for --definition paper, or choose other label names."
+            f"Labels {first!r} and {second!r} of {space} end in the same token, and the definitions `released` and "
+            "`published` score the last token alone, so no score can tell them apart there. Take --definition paper, "
+            "or other label names."
         )
