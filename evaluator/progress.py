@@ -15,7 +15,7 @@ class Progress:
     done: int
     total: int
     unit: str  # what is counted: "datasets", "requests"
-    tokens_per_s: float | None = None  # of this session, cached tokens included
+    tokens_per_s: float | None = None  # of this process, cached tokens included
     cached_share: float | None = None  # share of tokens taken from the prefix cache
     seconds_left: float | None = None
 

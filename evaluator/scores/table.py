@@ -36,7 +36,7 @@ class ScoreTable:
         return shards.scan_shards(self.folder, sorted(self.manifest["shards"]), SCORES)
 
     def totals(self) -> dict[str, float]:
-        """Prompts, tokens and seconds over all shards, whichever session wrote them."""
+        """Prompts, tokens and seconds over all shards, whichever process wrote them."""
         written = self.manifest["shards"].values()
         total = {key: sum(shard[key] for shard in written) for key in ("prompts", *TOKEN_COUNTS, "elapsed_s")}
         total["computed_tokens"] = total["prompt_tokens"] - total["cached_tokens"]
@@ -117,7 +117,7 @@ def open_scores(folder: Path) -> ScoreTable | None:
 
 
 class _Clock:
-    """What this session has done so far: prompts, tokens and seconds."""
+    """What this process has done so far: prompts, tokens and seconds."""
 
     def __init__(self, engine: Engine, *, done_before: int, total: int) -> None:
         self.engine = engine
@@ -150,7 +150,7 @@ class _Clock:
             unit="prompts",
             tokens_per_s=counts.prompt_tokens / elapsed if elapsed > 0 else None,
             cached_share=counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else None,
-            # The first answers of a session wait for a whole batch and say little about the rest.
+            # The first answers of a process wait for a whole batch and say little about the rest.
             seconds_left=elapsed / here * left if here and elapsed > 1 else None,
         )
 
