@@ -108,6 +108,16 @@ def test_a_stage_without_the_one_before_it_says_what_to_run(tmp_path, stage):
     assert "evaluator build" in command(stage, tmp_path, *words, exits=2)
 
 
+def test_metrics_of_earlier_scores_are_not_reported_as_those_of_new_ones(tmp_path):
+    out = tmp_path / "out"
+    fake_run(out)
+    # The same prompts under another boundary make other tokens, and so other scores.
+    command("score", out, "--model", "fake", "--engine", "fake", "--label-boundary", "merged")
+    assert "evaluator measure" in command("report", out, exits=2)
+    command("measure", out)
+    command("report", out)
+
+
 @pytest.mark.parametrize("what", ["suites", "datasets", "methods", "engines"])
 def test_what_there_is_can_be_listed(what):
     expected = {"suites": "staicc-normal", "datasets": "hate_speech_18", "methods": "vanilla", "engines": "vllm"}
