@@ -3,9 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "classification_metrics", "read_requests", "read_scores"]
+__all__ = [
+    "__version__",
+    "classification_metrics",
+    "max_random_accuracy",
+    "max_random_tail",
+    "read_requests",
+    "read_scores",
+]
 
 if TYPE_CHECKING:
+    from evaluator.baselines import max_random_accuracy, max_random_tail
     from evaluator.metrics import classification_metrics
     from evaluator.tables import read_requests, read_scores
 
@@ -16,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from evaluator.metrics import classification_metrics
 
         return classification_metrics
+    if name in ("max_random_accuracy", "max_random_tail"):
+        from evaluator import baselines
+
+        return getattr(baselines, name)
     if name in ("read_requests", "read_scores"):
         from evaluator import tables
 

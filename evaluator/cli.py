@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from evaluator import __version__
-from evaluator.config import Dtype, LabelBoundary, ModelConfig, StoreConfig
+from evaluator.cli_baseline import baseline
+from evaluator.cli_published import baselines
+from evaluator.cli_search import search_options, store_config
+from evaluator.config import Dtype, LabelBoundary, ModelConfig
 from evaluator.errors import EvaluatorError
 from evaluator.schemas import DEFINITIONS
 
@@ -39,12 +42,10 @@ OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 suite_options = options(
     click.argument("suites", nargs=-1, required=True, metavar="SUITE..."),
     click.option("--out", required=True, type=OUTPUT_FOLDER, help="Output folder; an interrupted run resumes in it."),
-    click.option(
-        "--datasets", default="all", show_default=True, metavar="A,B", help="`evaluator datasets` lists what there is."
-    ),
-    click.option("--shots", type=int, default=4, show_default=True, help="Demonstrations in a prompt."),
-    click.option("--queries", type=int, help="Only the first N test queries of each dataset."),
-    click.option("--methods", default="vanilla", show_default=True, metavar="A,B", help="Inference methods, or `all`."),
+    click.option("--datasets", metavar="A,B", help="All that `evaluator datasets` lists; with --data none of them."),
+    click.option("--shots", metavar="K", help="Demonstrations in a prompt; 4. prompt-search takes several: 1,2,4."),
+    click.option("--queries", type=int, help="Only the first N test queries of each dataset; prompt-search: 200."),
+    click.option("--methods", metavar="A,B", help="Inference methods, or `all`; vanilla, prompt-search: per_token."),
     click.option(
         "--definition",
         type=click.Choice(["all", *DEFINITIONS]),
@@ -52,17 +53,19 @@ suite_options = options(
         show_default=True,
         help="Whose formulas: the paper's, the released code's, or those behind the published tables.",
     ),
+    search_options,
 )
 model_options = options(
-    click.option("--model", required=True, help="A model folder, a hub name, or `random` (a small random Llama)."),
+    click.option(
+        "--model", required=True, help="A model folder, a hub name, `embedded` (a small one that ships), or `random`."
+    ),
     click.option("--engine", help="vllm, transformers or fake; vllm where it is installed."),
     click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True),
     click.option(
         "--label-boundary",
         type=click.Choice(get_args(LabelBoundary)),
-        default="separate",
-        show_default=True,
-        help="Tokenise prompt and label apart (as the StaICC toolkit does), or merged as one string.",
+        help="Tokenise prompt and label apart, as the StaICC toolkit does and its suites do here, or merged as one "
+        "string, as prompt-search does.",
     ),
     click.option("--kv-cache-gib", type=float, help="Memory for the prefix cache; the engine's choice if left out."),
     click.option("--revision", help="Revision of a hub model."),
@@ -83,8 +86,12 @@ def cli() -> None:
 def run(**given: Any) -> None:
     """Build the prompts of SUITE..., score them, measure, and write a report."""
     from evaluator import pipeline
+    from evaluator.metrics.summary import verdict_lines
+    from evaluator.tables import read_table
 
     page = watch(pipeline.run(store_config(given), model_config(given), given["out"]))
+    for line in verdict_lines(read_table(given["out"], "metrics")):
+        click.echo(line)
     click.echo(f"Report: {page}")
 
 
@@ -163,28 +170,13 @@ def engines() -> None:
     show_list((name, "") for name in ENGINES)
 
 
+cli.add_command(baseline)
+cli.add_command(baselines)
+
+
 def show_list(rows: Iterable[tuple[str, str]]) -> None:
     for name, summary in rows:
         click.echo(f"{name:20} {summary}".rstrip())
-
-
-def store_config(given: dict[str, Any]) -> StoreConfig:
-    from evaluator.datasets import DATASETS
-    from evaluator.methods import METHODS
-
-    return StoreConfig(
-        suites=given["suites"],
-        datasets=names(given["datasets"], DATASETS),
-        n_shots=given["shots"],
-        n_queries=given["queries"],
-        methods=names(given["methods"], METHODS),
-        definitions=DEFINITIONS if given["definition"] == "all" else (given["definition"],),
-    )
-
-
-def names(given: str, known: Iterable[str]) -> tuple[str, ...]:
-    """A comma-separated list of names; `all` stands for every known one."""
-    return tuple(known) if given == "all" else tuple(name.strip() for name in given.split(","))
 
 
 def model_config(given: dict[str, Any]) -> ModelConfig:

@@ -10,8 +10,11 @@ EvaluatorError
 ├── StoreError           a store that is missing, damaged or of another version
 ├── ScoreError           scores that are missing, repeated or not finite
 ├── MetricError          probabilities, gold labels or a definition that a metric cannot take
+├── BaselineError        numbers of examples, chances or tries that no random baseline has
 └── OutputInUseError     another process is writing to the same output folder
 """
+
+from collections.abc import Sequence
 
 
 class EvaluatorError(Exception):
@@ -41,6 +44,10 @@ class PromptTooLongError(EvaluatorError):
 class LabelError(EvaluatorError):
     """Labels that no score can tell apart, or that a method cannot score."""
 
+    def __init__(self, message: str, labels: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.labels = tuple(labels)  # the label space it is about, where it is about one
+
 
 class StoreError(EvaluatorError):
     """A store is missing, damaged or of another version."""
@@ -52,6 +59,10 @@ class ScoreError(EvaluatorError):
 
 class MetricError(EvaluatorError):
     """Probabilities, gold labels or a definition that a metric cannot take."""
+
+
+class BaselineError(EvaluatorError):
+    """Numbers of examples, chances, tries or correct answers that no random baseline has."""
 
 
 class OutputInUseError(EvaluatorError):

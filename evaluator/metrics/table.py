@@ -3,6 +3,7 @@
 import polars as pl
 
 from evaluator.errors import MetricError
+from evaluator.metrics.baselines import GUESSES, guesses, mean_guesses, tries_by_dataset, with_baselines
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.requests import DEFINITIONS, GROUP, MeasuredGroup, measured_groups
 from evaluator.metrics.uncertainty import mean_of_intervals, with_intervals
@@ -14,6 +15,8 @@ from evaluator.schemas import METRICS as METRICS_SCHEMA
 def metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     """Every metric of every dataset and method, and the plain mean over datasets, with 95% intervals.
 
+    Beside each accuracy stands what guessing would have got (metrics/baselines.py).
+
     Args:
         predictions: schema PREDICTIONS. Rows of definition "paper" give the metrics of that definition, those of
             "released" give "released" and "published"; a definition without predictions has no rows.
@@ -23,33 +26,38 @@ def metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
         n_queries of the mean says how many queries it is over.
 
     Raises:
-        MetricError: no predictions at all, or rows that the definition cannot take.
+        MetricError: no predictions at all, rows that the definition cannot take, or that do not name their prompt.
     """
     frame = predictions.lazy().select(PREDICTIONS.names()).collect()
+    tries = tries_by_dataset(frame)
     rows = [
-        row for definition in DEFINITIONS for group in measured_groups(frame, definition) for row in _metric_rows(group)
+        row
+        for definition in DEFINITIONS
+        for group in measured_groups(frame, definition)
+        for row in _metric_rows(group, tries[group.key["suite"], group.key["part"], group.key["dataset"]])
     ]
     if not rows:
         found = frame["definition"].unique().sort().to_list()
         raise MetricError(f"There is nothing to measure: of definitions 'paper' and 'released', found {found}.")
-    datasets = with_intervals(pl.DataFrame(rows, infer_schema_length=None))
-    means = _mean_over_datasets(datasets)
-    table = pl.concat([part.select(METRICS_SCHEMA.names()).cast(METRICS_SCHEMA) for part in (datasets, means)])
+    datasets = with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides=GUESSES))
+    parts = [with_baselines(part) for part in (datasets, _mean_over_datasets(datasets))]
+    table = pl.concat([part.select(METRICS_SCHEMA.names()).cast(METRICS_SCHEMA) for part in parts])
     return table.sort(METRICS_KEY)
 
 
-def _metric_rows(group: MeasuredGroup) -> list[dict[str, object]]:
+def _metric_rows(group: MeasuredGroup, tries: int) -> list[dict[str, object]]:
     measured = metric_values(group.requests, group.n_labels)
+    beside: dict[str, dict[str, object]] = {"accuracy": guesses(group, tries)}
+    shared: dict[str, object] = {**group.key, "n_queries": measured.n_queries, "n_requests": measured.n_requests}
     return [
-        group.key
+        shared
         | {
             "metric": name,
             "value": measured.values[name],
             "standard_error": measured.standard_errors[name],
             "interval": metric.interval,
-            "n_queries": measured.n_queries,
-            "n_requests": measured.n_requests,
         }
+        | beside.get(name, dict.fromkeys(GUESSES))
         for name, metric in METRICS.items()
     ]
 
@@ -59,6 +67,11 @@ def _mean_over_datasets(datasets: pl.DataFrame) -> pl.DataFrame:
     return (
         datasets.sort("dataset")
         .group_by(apart)
-        .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum(), n_requests=pl.col("n_requests").sum())
+        .agg(
+            **mean_of_intervals(),
+            **mean_guesses(),
+            n_queries=pl.col("n_queries").sum(),
+            n_requests=pl.col("n_requests").sum(),
+        )
         .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
     )

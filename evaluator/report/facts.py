@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-CHANCE_MODELS = {
+MADE_HERE = {
+    "embedded": "This is the small model that ships with the evaluator: it shows how a run goes, not what models can do.",
     "random": "This model's weights are random: every number here is chance.",
     "fake": "No model was asked: a fake engine made these numbers up, and every one of them is chance.",
 }
-"""Kind of model -> what must be said before any number is read."""
+"""Kinds of model that nobody chose for its answers -> what must be said before any number is read."""
 
 STAGES = {"build": "Build", "tokenise": "Tokenise", "load": "Load model", "score": "Score", "measure": "Measure"}
 
@@ -39,7 +40,7 @@ def look_up(run: Mapping[str, Any], *path: str) -> Any:
 
 def warning(run: Mapping[str, Any]) -> str | None:
     """What the reader must know before any number."""
-    return CHANCE_MODELS.get(look_up(run, "model", "kind"))
+    return MADE_HERE.get(look_up(run, "model", "kind"))
 
 
 def headline_facts(run: Mapping[str, Any]) -> list[Fact]:
@@ -143,7 +144,7 @@ def _stage_times(run: Mapping[str, Any]) -> list[Fact]:
 
 def _revision(run: Mapping[str, Any]) -> str | None:
     named = _text(look_up(run, "model", "revision"))
-    local = look_up(run, "model", "kind") in ("folder", *CHANCE_MODELS)
+    local = look_up(run, "model", "kind") in ("folder", *MADE_HERE)
     return "none, a local model" if named is None and local else named
 
 

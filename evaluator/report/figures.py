@@ -16,7 +16,7 @@ BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
-ROW_HEIGHT = 26
+ROW_HEIGHT, TICK = 26, 18
 INTERVAL_WIDTH, INTERVAL_ROOM = 320, {"left": 134, "right": 12, "top": 4, "bottom": 22}
 PANEL_WIDTH, PANEL_ROOM = 150, {"left": 44, "right": 12, "top": 12, "bottom": 36}
 
@@ -25,7 +25,8 @@ def interval_figure(rows: pl.DataFrame) -> str:
     """Values with their intervals, one row a dataset, on a scale from 0 to 1.
 
     Args:
-        rows: dataset, value, ci_low, ci_high, chance, majority (null: not drawn) and description, in drawing order.
+        rows: dataset, value, ci_low, ci_high, chance, max_random, majority and description, in drawing order. A null is
+            not drawn.
     """
     y = alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None)
     y = y.axis(labelFontSize=12, labelLimit=INTERVAL_ROOM["left"] - 10, grid=True, gridColor="#eef0f3")
@@ -35,8 +36,13 @@ def interval_figure(rows: pl.DataFrame) -> str:
     def x(column: str) -> alt.X:
         return alt.X(f"{column}:Q", title=None, axis=x_axis).scale(domain=[0, 1], clamp=True)
 
+    guessed = base.transform_filter("isValid(datum.max_random)")
     layers = [
-        base.mark_tick(color=VERMILION, thickness=2, size=18, opacity=1, aria=False).encode(x=x("chance")),
+        guessed.mark_bar(color=VERMILION, opacity=0.3, height=TICK, aria=False).encode(
+            x=x("chance"), x2="max_random:Q"
+        ),
+        guessed.mark_tick(color=VERMILION, thickness=1, size=TICK, opacity=1, aria=False).encode(x=x("max_random")),
+        base.mark_tick(color=VERMILION, thickness=2, size=TICK, opacity=1, aria=False).encode(x=x("chance")),
         base.mark_point(shape="diamond", color=GREY, size=42, strokeWidth=1.5, aria=False).encode(x=x("majority")),
         base.mark_rule(color=BLUE, strokeWidth=2, aria=False).encode(x=x("ci_low"), x2="ci_high:Q"),
         base.mark_point(filled=True, color=BLUE, size=58, opacity=1, aria=False).encode(x=x("value")),
@@ -45,7 +51,7 @@ def interval_figure(rows: pl.DataFrame) -> str:
         ),
     ]
     height = ROW_HEIGHT * rows.height
-    return _svg(alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=height), INTERVAL_ROOM)
+    return as_svg(alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=height), INTERVAL_ROOM)
 
 
 def reliability_figure(bins: pl.DataFrame) -> str:
@@ -80,7 +86,7 @@ def reliability_figure(bins: pl.DataFrame) -> str:
             x=_unit(alt.X, "bin_low", "confidence"), x2="bin_high:Q", description="description:N"
         ),
     ]
-    return _svg(alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_WIDTH), PANEL_ROOM)
+    return as_svg(alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_WIDTH), PANEL_ROOM)
 
 
 def _unit(channel: Any, column: str, title: str) -> Any:
@@ -89,7 +95,7 @@ def _unit(channel: Any, column: str, title: str) -> Any:
     return channel(f"{column}:Q", title=title, axis=axis).scale(domain=[0, 1])
 
 
-def _svg(chart: alt.LayerChart, room: dict[str, int]) -> str:
+def as_svg(chart: alt.LayerChart, room: dict[str, int]) -> str:
     """The chart as one SVG element, text in it escaped, with `room` in pixels around it for its axes."""
     styled = (
         # Sized by hand, so that panels line up and nothing depends on the fonts of the machine that draws.

@@ -11,7 +11,9 @@ import jinja2
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.baselines.verdicts import POWER, TAIL_TO_TELL
 from evaluator.report import facts, figures, tables
+from evaluator.report.search import SearchTables, search_report
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.store.shards import replacing
 
@@ -32,6 +34,7 @@ class ReportData:
     predictions: pl.LazyFrame  # schemas.PREDICTIONS; read for label names and gold labels alone
     reliability: pl.DataFrame  # metrics.reliability_table, under FIGURE_DEFINITION
     confusion: pl.DataFrame  # metrics.confusion_table, under FIGURE_DEFINITION
+    search: SearchTables | None = None  # of a prompt search, which has none of the rest
 
 
 class IntervalFigure(NamedTuple):
@@ -72,8 +75,10 @@ def render(data: ReportData) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"title_of": tables.metric_title, "lower_is_better": tables.lower_is_better}
+    environment.globals |= {"marks": tables.VERDICT_MARKS, "tail_to_tell": TAIL_TO_TELL, "power": POWER}
     script = (FOLDER / "page.js").read_text("utf-8")
-    datasets = tables.dataset_order(data.metrics, facts.look_up(data.run, "store", "datasets") or ())
+    measured = data.search.results if data.search else data.metrics
+    datasets = tables.dataset_order(measured, facts.look_up(data.run, "store", "datasets") or ())
     spaces = tables.label_spaces(data.predictions)
     views = [_group_view(data, group, spaces, datasets) for group in tables.groups(data.metrics)]
     return environment.get_template("page.html").render(
@@ -92,13 +97,12 @@ def render(data: ReportData) -> str:
         definitions=_definitions(views),
         figure_definition=FIGURE_DEFINITION,
         views=views,
+        search=search_report(data.search, data.run) if data.search else None,
     )
 
 
 def _group_view(data: ReportData, group: tables.Group, spaces: pl.DataFrame, datasets: Sequence[str]) -> GroupView:
-    results = tables.result_tables(
-        tables.in_group(data.metrics, group), tables.baselines_by_dataset(spaces, group), datasets
-    )
+    results = tables.result_tables(tables.in_group(data.metrics, group), tables.label_counts(spaces, group), datasets)
     bins, confusion = (tables.in_group(frame, group) for frame in (data.reliability, data.confusion))
     return GroupView(
         group,
@@ -113,25 +117,30 @@ def _interval_figures(table: tables.ResultTable) -> Iterator[IntervalFigure]:
     for metric in INTERVAL_FIGURES:
         if metric in table.metrics:
             rows = [_interval_row(metric, row, cell) for row, cell in table.column(metric) if cell]
-            frame = pl.DataFrame(rows, schema_overrides={"chance": pl.Float64, "majority": pl.Float64})
+            frame = pl.DataFrame(rows, schema_overrides=dict.fromkeys(("chance", "max_random", "majority"), pl.Float64))
             yield IntervalFigure(tables.metric_title(metric), Markup(figures.interval_figure(frame)))
 
 
 def _interval_row(metric: str, row: tables.ResultRow, cell: tables.Cell) -> dict[str, Any]:
     chance = row.baselines.chance if row.baselines else None
-    # Always answering with the majority label has an accuracy; as a probability it would be a bet nobody makes.
-    majority = row.baselines.majority if row.baselines and metric == "accuracy" else None
+    # The others have an accuracy; as probabilities of the true label they would be bets nobody makes.
+    beaten = row.baselines if metric == "accuracy" else None
     return {
         "dataset": "mean" if row.dataset == MEAN_OVER_DATASETS else row.dataset,
         "value": cell.value,
         "ci_low": cell.ci_low,
         "ci_high": cell.ci_high,
         "chance": chance,
-        "majority": majority,
+        "max_random": beaten.max_random if beaten else None,
+        "majority": beaten.majority if beaten else None,
         "description": f"{row.dataset}: {cell.value:.3f}, 95% interval {_decimals(cell.ci_low)} to "
-        f"{_decimals(cell.ci_high)}; chance {_decimals(chance)}"
-        + (f", majority label {majority:.3f}" if majority is not None else ""),
+        f"{_decimals(cell.ci_high)}; chance {_decimals(chance)}" + (_beside(beaten) if beaten else ""),
     }
+
+
+def _beside(baselines: tables.Baselines) -> str:
+    known = f", max random {_decimals(baselines.max_random)}, majority label {_decimals(baselines.majority)}"
+    return f"{known}; verdict: {baselines.verdict}" if baselines.verdict else known
 
 
 def _reliability_panels(

@@ -1,14 +1,11 @@
-"""Frames to the tables a reader sees. Numbers are laid out here, never computed: what is shown stands in the frames.
-
-The two exceptions are what a model must beat: chance, one over the size of the label space, and the share of the
-majority label among the gold labels.
-"""
+"""Frames to the tables a reader sees. Numbers are laid out here, never computed: what is shown stands in the frames."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from evaluator.baselines.verdicts import Verdict
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 GROUP = ["suite", "part", "method"]
@@ -33,6 +30,10 @@ METRIC_TITLES = {
 """Metrics that have a title of their own, in the order of their columns; others follow by name."""
 
 
+VERDICT_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "below both": "○"}
+"""Verdict -> the sign that Yauney & Mimno 2024 give it in their table 1, from best to worst."""
+
+
 class Group(NamedTuple):
     """One suite's part under one method."""
 
@@ -42,11 +43,15 @@ class Group(NamedTuple):
 
 
 class Baselines(NamedTuple):
-    """What a dataset gives away for nothing; the counts and shares of its mean row are means over datasets."""
+    """What guessing gets beside an accuracy: columns of schemas.METRICS."""
 
-    n_labels: int | None
-    chance: float
-    majority: float
+    chance: float | None
+    max_random: float | None
+    majority: float | None
+    tries: int | None
+    log10_tail: float | None
+    verdict: Verdict | None
+    n_needed: int | None
 
 
 class Cell(NamedTuple):
@@ -63,7 +68,8 @@ class ResultRow(NamedTuple):
     """One dataset, or the mean over them."""
 
     dataset: str
-    baselines: Baselines | None
+    n_labels: int | None
+    baselines: Baselines | None  # None where no accuracy was measured
     cells: tuple[Cell | None, ...]  # in the order of the table's metrics; None where a metric was not measured
 
     @property
@@ -83,6 +89,29 @@ class ResultTable(NamedTuple):
         """The rows, the mean last, with their cell of this metric."""
         place = self.metrics.index(metric)
         return ((row, row.cells[place]) for row in (*self.rows, *([self.mean] if self.mean else [])))
+
+    @property
+    def tries(self) -> list[int]:
+        """The different numbers of tries in the table, ascending."""
+        return sorted({row.baselines.tries for row in self.rows if row.baselines and row.baselines.tries is not None})
+
+    def judged(self, verdict: Verdict) -> list[str]:
+        """The datasets whose accuracy has this verdict."""
+        return [row.dataset for row in self.rows if row.baselines and row.baselines.verdict == verdict]
+
+    def needed(self) -> list[tuple[str, int]]:
+        """Where the verdict is "between": how many queries it would take to tell."""
+        names = [(row.dataset, row) for row in self.rows] + ([("all of them", self.mean)] if self.mean else [])
+        known = ((name, row.baselines.n_needed) for name, row in names if row.baselines)
+        return [(name, n_needed) for name, n_needed in known if n_needed is not None]
+
+    def no_better_than_majority(self) -> list[str]:
+        """The datasets on which always answering with the most frequent gold label is at least as accurate."""
+        if "accuracy" not in self.metrics:
+            return []
+        majority = {row.dataset: row.baselines.majority for row in self.rows if row.baselines}
+        accuracy = {row.dataset: cell.value for row, cell in self.column("accuracy") if cell}
+        return [name for name, share in majority.items() if share is not None and accuracy[name] <= share]
 
 
 class ConfusionTable(NamedTuple):
@@ -117,44 +146,38 @@ def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list
 
 
 def label_spaces(predictions: pl.LazyFrame) -> pl.DataFrame:
-    """One row a suite, part and dataset: `label_names` and `majority`, the largest share of one gold label."""
-    dataset = ["suite", "part", "dataset"]
-    requests = predictions.select(*dataset, "position", "gold", "label_names").unique([*dataset, "position"])
-    counts = requests.group_by(*dataset, "gold").agg(pl.len(), pl.col("label_names").first())
-    shares = counts.group_by(dataset).agg(
-        pl.col("label_names").first(), majority=pl.col("len").max() / pl.col("len").sum()
-    )
-    return shares.sort(dataset).collect()
+    """One row a suite, part and dataset, with its `label_names`."""
+    return predictions.select("suite", "part", "dataset", "label_names").unique().sort(pl.all()).collect()
 
 
-def baselines_by_dataset(spaces: pl.DataFrame, group: Group) -> dict[str, Baselines]:
+def label_counts(spaces: pl.DataFrame, group: Group) -> dict[str, int]:
+    """The size of each dataset's label space."""
     own = spaces.filter(suite=group.suite, part=group.part)
-    rows = own.select("dataset", n=pl.col("label_names").list.len(), majority="majority").rows()
-    return {dataset: Baselines(n, 1 / n, majority) for dataset, n, majority in rows}
+    return dict(own.select("dataset", pl.col("label_names").list.len()).iter_rows())
 
 
-def result_tables(
-    metrics: pl.DataFrame, baselines: Mapping[str, Baselines], datasets: Sequence[str]
-) -> list[ResultTable]:
+def result_tables(metrics: pl.DataFrame, n_labels: Mapping[str, int], datasets: Sequence[str]) -> list[ResultTable]:
     """One table a definition, in the order of DEFINITIONS.
 
     Args:
         metrics: schemas.METRICS of one group.
-        baselines: of each dataset.
+        n_labels: of each dataset.
         datasets: the order of the rows.
     """
     present = set(metrics["metric"])
     columns = (*(name for name in METRIC_TITLES if name in present), *sorted(present - METRIC_TITLES.keys()))
     tables = []
     for definition in DEFINITIONS:
-        cells = _cells(metrics.filter(definition=definition))
-        rows = [
-            ResultRow(name, baselines.get(name), tuple(cells.get((name, column)) for column in columns))
-            for name in datasets
-            if any((name, column) in cells for column in columns)
-        ]
+        own = metrics.filter(definition=definition)
+        cells, baselines = _cells(own), _baselines(own)
+        rows = {
+            name: ResultRow(name, n_labels.get(name), baselines.get(name), tuple(cells.get((name, m)) for m in columns))
+            for name in (*datasets, MEAN_OVER_DATASETS)
+            if any((name, metric) in cells for metric in columns)
+        }
+        mean = rows.pop(MEAN_OVER_DATASETS, None)
         if rows:
-            tables.append(ResultTable(definition, columns, tuple(rows), _mean_row(cells, columns, rows)))
+            tables.append(ResultTable(definition, columns, tuple(rows.values()), mean))
     return tables
 
 
@@ -187,17 +210,9 @@ def _cells(metrics: pl.DataFrame) -> dict[tuple[str, str], Cell]:
     }
 
 
-def _mean_row(
-    cells: Mapping[tuple[str, str], Cell], columns: Sequence[str], rows: Sequence[ResultRow]
-) -> ResultRow | None:
-    means = tuple(cells.get((MEAN_OVER_DATASETS, column)) for column in columns)
-    if not any(means):
-        return None
-    known = [row.baselines for row in rows if row.baselines]
-    if len(known) < len(rows):
-        return ResultRow(MEAN_OVER_DATASETS, None, means)
-    chance, majority = (sum(getattr(each, name) for each in known) / len(known) for name in ("chance", "majority"))
-    return ResultRow(MEAN_OVER_DATASETS, Baselines(None, chance, majority), means)
+def _baselines(metrics: pl.DataFrame) -> dict[str, Baselines]:
+    rows = _columns(metrics.filter(metric="accuracy"), "dataset", *Baselines._fields)
+    return {dataset: Baselines(*row) for dataset, *row in rows}
 
 
 def _columns(frame: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:

@@ -132,6 +132,7 @@ def predictions(run: int, dataset: str, gold: npt.NDArray[np.int64], probs: npt.
         "position": np.arange(2 * n),
         "query_id": np.repeat(np.arange(n), 2),
         "repeat": np.tile([0, 1], n),
+        "prompt_id": [str(position) for position in range(2 * n)],
         "gold": np.repeat(gold, 2),
         "pred": probs.reshape(-1, N_LABELS).argmax(1),
         "label_names": [["a", "b", "c"]] * (2 * n),

@@ -12,6 +12,14 @@ CELLS = """return [...document.querySelectorAll("table.metrics td.metric")].map(
           cell.dataset.value, cell.dataset.low, cell.dataset.high, cell.textContent];
 });"""
 
+GUESSING = """return [...document.querySelectorAll("table.metrics td.verdict")].map((cell) => {
+  const row = cell.parentElement;
+  const baseline = (name) => row.querySelector(`[data-baseline=${name}]`).dataset.value;
+  const { verdict, tries, value, needed } = cell.dataset;
+  return [row.closest("table").dataset.definition, row.dataset.dataset ?? "mean", baseline("chance"),
+          baseline("majority"), baseline("max_random"), tries, value, needed ?? null, verdict];
+});"""
+
 Numbers = dict[tuple[str, str, str], tuple[float, float, float, str]]
 """(definition, dataset, metric) -> value, both ends of its interval, and the text of the cell."""
 
@@ -49,3 +57,18 @@ def as_shown(metrics: pl.DataFrame) -> Numbers:
         )
         for row in metrics.to_dicts()
     }
+
+
+def guessing_shown(page: webdriver.Chrome) -> dict[tuple[str, str], list[float | str | None]]:
+    """(definition, dataset) -> chance, majority, max_random, tries, log10_tail, n_needed and verdict in the tables."""
+    return {
+        (definition, dataset): [*(number and float(number) for number in numbers), verdict]
+        for definition, dataset, *numbers, verdict in page.execute_script(GUESSING)
+    }
+
+
+def guessing_as_shown(metrics: pl.DataFrame) -> dict[tuple[str, str], list[float | str | None]]:
+    """What the tables should hold beside the accuracies of schemas.METRICS."""
+    columns = ("chance", "majority", "max_random", "tries", "log10_tail", "n_needed", "verdict")
+    judged = metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null())
+    return {(row["definition"], row["dataset"]): [row[name] for name in columns] for row in judged.to_dicts()}

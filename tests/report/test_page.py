@@ -10,7 +10,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from evaluator.report.page import ReportData, render
-from tests.report.reading import addresses_asked_by, as_shown, metrics_shown
+from evaluator.schemas import METRICS
+from tests.report.reading import addresses_asked_by, as_shown, guessing_as_shown, guessing_shown, metrics_shown
 
 Opened = Callable[[ReportData], webdriver.Chrome]
 
@@ -43,21 +44,53 @@ def test_the_tables_hold_every_number_of_the_metrics_frame_and_no_other(
     assert metrics_shown(page) == as_shown(report_data.metrics)
 
 
-def test_chance_and_the_majority_share_stand_beside_accuracy(page: webdriver.Chrome) -> None:
+def test_what_guessing_gets_stands_beside_each_accuracy_as_in_the_metrics_frame(
+    page: webdriver.Chrome, report_data: ReportData
+) -> None:
+    assert guessing_shown(page) == guessing_as_shown(report_data.metrics)
     rows = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper] tr:has(td)")
     columns = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper] thead th")
-    assert [column.text.split("\n")[0] for column in columns[:4]] == ["Dataset", "Accuracy", "Chance", "Majority"]
+    titles = [column.find_element(By.TAG_NAME, "button").text for column in columns]
+    assert titles[:5] == ["Dataset", "Accuracy", "Chance", "Majority", "Verdict"]
     shown = {
-        row.find_element(By.TAG_NAME, "th").text: [cell.text for cell in row.find_elements(By.TAG_NAME, "td")[1:3]]
+        row.find_element(By.TAG_NAME, "th").text: [cell.text for cell in row.find_elements(By.TAG_NAME, "td")[1:4]]
         for row in rows
     }
-    # Labels: zoo 2, mid 2, abc 4; gold labels everywhere 6 against 2. Mean of chances: (1/2 + 1/2 + 1/4) / 3 = 5/12.
+    # 10^-0.0017 = 0.996, 10^-0.3125 = 0.487, 10^-1.5 = 0.0316; below a thousandth the exponent is shown.
     assert shown == {
-        "zoo": ["0.500", "0.750"],
-        "mid": ["0.500", "0.750"],
-        "abc": ["0.250", "0.750"],
-        "Mean over datasets": ["0.417", "0.750"],
+        "zoo": ["0.500\n0.637", "0.750", "○ below both\ntail 0.996"],
+        "mid": ["0.500\n0.637", "0.750", "○ below both\ntail 0.487"],
+        "abc": ["0.250\n0.365", "0.750", "● above both\ntail 10−45.3"],
+        "Mean over datasets": ["0.417\n0.500", "0.750", "● above both\ntail 0.032"],
     }
+
+
+def test_the_verdicts_are_summed_up_with_what_it_would_take_to_tell(page: webdriver.Chrome) -> None:
+    def judged(definition: str) -> str:
+        selector = f".results [data-definitions={definition}] .judged"
+        return page.execute_script("return document.querySelector(arguments[0]).innerText", selector)
+
+    assert judged("paper") == (
+        "Accuracy against guessing: ● above both on 1, ◐ between on 0, ○ below both on 2 of 3 datasets. "
+        "Always answering with the majority label is at least as accurate on zoo, mid."
+    )
+    page.find_element(By.CSS_SELECTOR, "label:has(input[value=published])").click()
+    assert judged("published") == (
+        "Accuracy against guessing: ● above both on 1, ◐ between on 1, ○ below both on 1 of 3 datasets. "
+        "Always answering with the majority label is at least as accurate on zoo, mid. "
+        "To tell from guessing what lies between takes 3,906 queries on mid, if these accuracies are the true ones "
+        "(a tail of 0.05 at most, with probability 0.8)."
+    )
+
+
+def test_accuracies_that_were_compared_with_no_guesses_have_no_verdict(opened: Opened, report_data: ReportData) -> None:
+    unknown = {
+        name: pl.lit(None, METRICS[name]) for name in ("max_random", "tries", "log10_tail", "verdict", "n_needed")
+    }
+    browser = opened(replace(report_data, metrics=report_data.metrics.with_columns(**unknown)))
+    assert browser.get_log("browser") == []
+    assert browser.find_elements(By.CSS_SELECTOR, ".judged, td.verdict, [data-baseline=max_random]") == []
+    assert len(browser.find_elements(By.CSS_SELECTOR, "td[data-baseline=chance]")) == 12
 
 
 def test_rows_stand_in_the_order_of_the_benchmark(page: webdriver.Chrome) -> None:
@@ -114,7 +147,10 @@ def test_a_figure_tells_its_numbers_when_it_is_pointed_at(page: webdriver.Chrome
     page.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))")
     webdriver.ActionChains(page).move_to_element(bands[0]).perform()
     # value 0.12346, interval value / 2 to value + 1/64 = 0.01563
-    expected = "zoo: 0.123, 95% interval 0.062 to 0.139; chance 0.500, majority label 0.750"
+    expected = (
+        "zoo: 0.123, 95% interval 0.062 to 0.139; chance 0.500, max random 0.637, majority label 0.750; "
+        "verdict: below both"
+    )
     assert page.find_element(By.CLASS_NAME, "tip").text == expected
 
 
@@ -187,10 +223,11 @@ def test_equal_data_give_equal_bytes_whatever_the_order_of_rows(report_data: Rep
     ("kind", "words"),
     [
         ("random", "This model's weights are random: every number here is chance."),
+        ("embedded", "it shows how a run goes, not what models can do."),
         ("fake", "No model was asked"),
     ],
 )
-def test_numbers_that_are_chance_are_said_to_be_chance(report_data: ReportData, kind: str, words: str) -> None:
+def test_numbers_of_a_model_that_nobody_chose_say_so_first(report_data: ReportData, kind: str, words: str) -> None:
     run = report_data.run | {"model": report_data.run["model"] | {"kind": kind}}
     unmeasured = report_data.metrics.clear()
     assert words in unescape(render(replace(report_data, run=run, metrics=unmeasured)))

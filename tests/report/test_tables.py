@@ -9,16 +9,16 @@ from evaluator.report.page import ReportData
 GROUP = tables.Group("staicc-normal", "normal", "vanilla")
 
 
-def test_the_majority_share_counts_each_request_once_however_many_methods_predicted_it(report_data: ReportData) -> None:
-    spaces = tables.label_spaces(report_data.predictions)  # two definitions, so each request stands there twice
-    assert spaces.select("dataset", "majority").rows() == [("abc", 0.75), ("mid", 0.75), ("zoo", 0.75)]
-    of_some = report_data.predictions.filter(pl.col("gold") == 1).with_columns(method=pl.lit("other"))
-    assert tables.label_spaces(pl.concat([report_data.predictions, of_some])).equals(spaces)
+def test_a_label_space_counts_once_however_many_methods_and_definitions_used_it(report_data: ReportData) -> None:
+    spaces = tables.label_spaces(report_data.predictions)
+    assert spaces["dataset"].to_list() == ["abc", "mid", "zoo"]
+    assert tables.label_counts(spaces, GROUP) == {"abc": 4, "mid": 2, "zoo": 2}
 
 
-def test_chance_is_one_over_the_label_space_even_for_labels_that_never_occur(report_data: ReportData) -> None:
-    baselines = tables.baselines_by_dataset(tables.label_spaces(report_data.predictions), GROUP)
-    assert baselines["abc"] == tables.Baselines(n_labels=4, chance=0.25, majority=0.75)
+def test_a_mean_that_lies_between_says_what_it_would_take_as_its_datasets_do(report_data: ReportData) -> None:
+    needed = pl.when(dataset="mean", metric="accuracy").then(77).otherwise("n_needed")
+    (*_, published) = tables.result_tables(report_data.metrics.with_columns(n_needed=needed), {}, ["zoo", "mid"])
+    assert published.needed() == [("mid", 3906), ("all of them", 77)]
 
 
 def test_datasets_the_benchmark_does_not_name_follow_by_name(report_data: ReportData) -> None:

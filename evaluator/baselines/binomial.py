@@ -1,0 +1,69 @@
+"""Binomial distributions, many at once: numbers of trials and chances enter, probability masses leave."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binomials:
+    """Rows of binomial distributions."""
+
+    n: IntArray  # [rows], numbers of trials
+    chance: FloatArray  # [rows]
+
+    @property
+    def mean_chance(self) -> FloatArray:
+        return self.chance
+
+    def pmf(self, rows: slice) -> FloatArray:
+        """Masses [rows, max(n) + 1]; 0 beyond a row's own n."""
+        return np.exp(self.log_pmf(rows))
+
+    def log_pmf(self, rows: slice) -> FloatArray:
+        """Log masses [rows, max(n) + 1] in nats; -inf beyond a row's own n."""
+        chance = self.chance[rows]
+        return binomial_log_pmf(self.n[rows], np.log(chance), np.log1p(-chance))
+
+
+def binomial_log_pmf(n: IntArray, log_chance: FloatArray, log_miss: FloatArray) -> FloatArray:
+    """Log of C(n, k) p^k (1 - p)^(n - k) for k = 0, 1, ..., max(n), in nats; -inf where k > n.
+
+    No term is larger than n x max(1, |log p|), so a mass is right to about n x 1e-16. Log factorials grow as n log n
+    and would cost ten times the digits.
+
+    Args:
+        n: [rows], numbers of trials.
+        log_chance: [rows], log p.
+        log_miss: [rows], log (1 - p); apart, because 1 - p has few digits where p is near 1.
+
+    Returns:
+        [rows, max(n) + 1].
+    """
+    k = np.arange(n.max() + 1)
+    n = n[:, None]
+    misses = n - k
+    log_mass = _log_choices(n, k, np.maximum(misses, 0)) + k * log_chance[:, None] + misses * log_miss[:, None]
+    log_mass[misses < 0] = -np.inf
+    return log_mass
+
+
+def _log_choices(n: IntArray, k: IntArray, misses: IntArray) -> FloatArray:
+    """log C(n, k): the entropy of the split, and what n log n - n leaves of the three log factorials."""
+    rest = _log_factorial_rest(k[-1] + 1)
+    entropy = k * np.log(np.maximum(k, 1) / n) + misses * np.log(np.maximum(misses, 1) / n)
+    choices: FloatArray = rest[n] - rest[k] - rest[misses] - entropy
+    return choices
+
+
+def _log_factorial_rest(size: int) -> FloatArray:
+    """log k! - k log k + k for k = 0, 1, ..., size - 1: by Stirling's series where it is exact to the last digits."""
+    small = [math.lgamma(k + 1) - (k * math.log(k) - k if k else 0) for k in range(min(size, 16))]
+    k = np.arange(16.0, size)
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / k**2) / k**2) / k**2) / k**2) / k
+    return np.concatenate([small, np.log(2 * np.pi * k) / 2 + series])

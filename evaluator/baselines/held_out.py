@@ -1,0 +1,147 @@
+"""Does a baseline foretell held-out accuracy? Correctness goes in, searches for the best prompt come out."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from evaluator.baselines.held_out_search import Experiment, FloatArray, IntArray, Splits, search
+from evaluator.baselines.max_random import max_random_accuracy, max_random_tail
+from evaluator.errors import DatasetError
+from evaluator.schemas import CHANCES_KEY, CORRECTNESS_KEY, HELD_OUT_KEY, HELD_OUT_TRIALS
+
+SETTING = ["train_chances", "train_counts", "n_prompts", "correct_train"]
+"""What the baselines and tails of a search hang on."""
+
+ROUNDING = 1e-9
+"""In examples: a count this close to a baseline x n reaches it. Means of unlike chances are not exact in a float."""
+
+
+def held_out_trials(
+    correctness: pl.LazyFrame,
+    chances: pl.DataFrame,
+    *,
+    tries: Sequence[int],
+    n_splits: int = 100,
+    train_share: float = 0.75,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """The best prompt of every search, and whether it is above the baselines, on its train part and held out.
+
+    Args:
+        correctness: schemas.CORRECTNESS, in any order and any integer width; every prompt once, so that what is counted
+            as a try is one. `experiment` may be categorical.
+        chances: schemas.CHANCES, a row for every example of every experiment.
+        tries: how many prompts are searched; one run of searches for each of these numbers. Where there are fewer
+            prompts, all are searched and baselines are those of that many.
+        n_splits: of the examples, for every experiment.
+        train_share: floor(train_share x examples) go to the train part.
+        seed: splits of an experiment depend on this, its name, and its examples and prompts, and on nothing else.
+
+    Returns:
+        schemas.HELD_OUT_TRIALS, one row an (experiment, tries, split), sorted by it. An accuracy is above a baseline
+        when it is at least the baseline; both count only examples that the prompt was scored on.
+
+    Raises DatasetError when rows are repeated or missing, or a part of a split would be empty.
+    Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, takes 200
+    tries where fewer prompts are possible, and "above" as more than the baseline.
+    """
+    splits = Splits(tries=tries, n_splits=n_splits, train_share=train_share, seed=seed)
+    return with_baselines(pl.concat([search(each, splits) for each in read_experiments(correctness, chances)]))
+
+
+def read_experiments(correctness: pl.LazyFrame, chances: pl.DataFrame) -> Iterator[Experiment]:
+    """Each experiment as arrays, in the order of first appearance. Raises DatasetError for rows that do not fit."""
+    rows = correctness.select(*CORRECTNESS_KEY, pl.col("correct").cast(pl.Boolean)).collect(engine="streaming")
+    if rows.is_empty():
+        raise DatasetError("There is no row of correctness, so nothing can be split.")
+    if any(rows.null_count().row(0)):
+        raise DatasetError(f"Correctness has missing values, {rows.null_count().row(0, named=True)}: fill every row.")
+    chance_of = {name: own for (name,), own in chances.partition_by("experiment", as_dict=True).items()}
+    for (name,), own in rows.partition_by("experiment", as_dict=True, maintain_order=True).items():
+        yield _experiment(str(name), own, chance_of.get(str(name), chances.clear()))
+
+
+def _experiment(name: str, rows: pl.DataFrame, chances: pl.DataFrame) -> Experiment:
+    prompts, prompt = np.unique(rows["prompt"].to_numpy(), return_inverse=True)
+    examples, example = np.unique(rows["example"].to_numpy(), return_inverse=True)
+    scored = np.zeros((len(prompts), len(examples)), dtype=np.bool_)
+    scored[prompt, example] = True
+    if scored.sum() < rows.height:
+        twice = rows.select(CORRECTNESS_KEY).filter(pl.struct(CORRECTNESS_KEY).is_duplicated()).row(0)
+        raise DatasetError(f"{name}: prompt {twice[1]} was scored twice on example {twice[2]}. Give each row once.")
+    correct = np.zeros_like(scored)
+    correct[prompt, example] = rows["correct"].to_numpy()
+    return Experiment(
+        name=name,
+        prompts=prompts.astype(np.int64),
+        scored=scored,
+        correct=correct,
+        chance=_chance_of(name, examples, chances),
+    )
+
+
+def _chance_of(name: str, examples: IntArray, chances: pl.DataFrame) -> FloatArray:
+    wanted = pl.DataFrame({"example": examples.astype(np.int64)})
+    found = wanted.join(chances.cast({"example": pl.Int64}), on="example", how="left", maintain_order="left")
+    if found.height > wanted.height:
+        raise DatasetError(
+            f"{name}: an example has several chances. Give one row for each {' and '.join(CHANCES_KEY)}."
+        )
+    wrong = found.filter(~pl.col("chance").is_between(0, 1, closed="none").fill_null(False))
+    if wrong.height:
+        example, given = wrong.select("example", "chance").row(0)
+        raise DatasetError(f"{name}: example {example} has chance {given}; give one between 0 and 1, both excluded.")
+    return np.asarray(found["chance"], dtype=np.float64)
+
+
+def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
+    """schemas.HELD_OUT_SEARCHES to schemas.HELD_OUT_TRIALS: baselines, tails and verdicts of every search."""
+    settings = searches.select(SETTING).unique(maintain_order=True)
+    uniform = pl.col("train_chances").list.len() == 1
+    parts = [_uniform_baselines(settings.filter(uniform))]
+    mixed = settings.filter(~uniform).partition_by("train_chances", "train_counts", maintain_order=True)
+    parts += [_mixed_baselines(each) for each in mixed]
+    trials = searches.join(pl.concat(parts), on=SETTING, how="left", maintain_order="left")
+    return (
+        trials.with_columns(
+            above_standard_on_train=reaches("correct_train", "n_train", "standard_on_train"),
+            above_max_on_train=reaches("correct_train", "n_train", "max_random_on_train"),
+            above_standard_on_test=reaches("correct_test", "n_test", "standard_on_test"),
+        )
+        .select(list(HELD_OUT_TRIALS))
+        .sort(HELD_OUT_KEY)
+    )
+
+
+def reaches(correct: str, n: str, baseline: str) -> pl.Expr:
+    """Whether the accuracy correct / n is at least the baseline; columns by their names."""
+    return pl.col(correct) >= pl.col(n) * pl.col(baseline) - ROUNDING
+
+
+def _uniform_baselines(settings: pl.DataFrame) -> pl.DataFrame:
+    """All examples have one chance; each setting has its own n and chance."""
+    n, chance = (settings.select(pl.col(name).list.first()).to_series().to_numpy() for name in SETTING[1::-1])
+    return _baselines(settings, n, chance)
+
+
+def _mixed_baselines(settings: pl.DataFrame) -> pl.DataFrame:
+    """Settings of one mix of chances."""
+    counts = settings["train_counts"][0].to_numpy()
+    return _baselines(settings, int(counts.sum()), np.repeat(settings["train_chances"][0].to_numpy(), counts))
+
+
+def _baselines(settings: pl.DataFrame, n: IntArray | int, chance: FloatArray) -> pl.DataFrame:
+    if settings.is_empty():
+        return settings.with_columns(
+            pl.lit(None, dtype=pl.Float64).alias(name)
+            for name in ("max_random_on_train", "log10_standard_tail", "log10_max_tail")
+        )
+    tries, correct = settings["n_prompts"].to_numpy(), settings["correct_train"].to_numpy()
+    # Both tails in one call: finding the distribution is most of the work.
+    tails = np.asarray(max_random_tail(correct, n, chance, np.stack([np.ones_like(tries), tries]), log10=True))
+    return settings.with_columns(
+        max_random_on_train=np.asarray(max_random_accuracy(n, chance, tries)),
+        log10_standard_tail=tails[0],
+        log10_max_tail=tails[1],
+    )

@@ -1,0 +1,133 @@
+"""Searching for the best prompt on a part of the examples: correctness goes in, what each search found comes out.
+
+Examples are split at random into a train and a test part, many times. Of each split's train part the best of several
+prompts is taken; what it gets right on the test part is the held-out answer. Source: Yauney & Mimno 2024, section 5.2.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from evaluator.errors import DatasetError
+from evaluator.schemas import HELD_OUT_SEARCHES
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One set of prompts and the examples they were scored on."""
+
+    name: str
+    prompts: IntArray  # [prompts], ids, ascending
+    scored: BoolArray  # [prompts, examples]
+    correct: BoolArray  # [prompts, examples], False where not scored
+    chance: FloatArray  # [examples], of guessing each right
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits:
+    """How examples are split and prompts drawn; an experiment's splits do not depend on what else there is."""
+
+    tries: Sequence[int]  # how many prompts are searched, for each of these numbers
+    n_splits: int = 100
+    train_share: float = 0.75  # of the examples, rounded down
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What each prompt did on each split."""
+
+    n_train: IntArray  # [prompts, splits], examples it was scored on
+    correct_train: IntArray
+    n_test: IntArray
+    correct_test: IntArray
+    train: BoolArray  # [splits, examples]
+    order: IntArray  # [splits, prompts], the place of each prompt in the order in which they are tried
+
+
+def search(experiment: Experiment, splits: Splits) -> pl.DataFrame:
+    """The best prompt of every (tries, split): rows of schemas.HELD_OUT_SEARCHES.
+
+    The prompts tried are a random draw for each split, the draw of fewer tries a part of the draw of more; they are
+    compared by their accuracy on the train part, and of equals the one with the lowest id is taken.
+    Raises DatasetError where a part would be empty.
+    """
+    parts = _split(experiment, splits)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        accuracy = np.where(parts.n_train > 0, parts.correct_train / parts.n_train, -1.0)
+    frames = [_best_of(experiment, parts, accuracy, tries) for tries in splits.tries]
+    return pl.concat(frames)
+
+
+def _split(experiment: Experiment, splits: Splits) -> _Parts:
+    n_prompts, n_examples = experiment.scored.shape
+    n_train = int(splits.train_share * n_examples)
+    if not 0 < n_train < n_examples:
+        raise DatasetError(
+            f"{experiment.name} has {n_examples} examples, too few to split: a train part of {splits.train_share:g} of "
+            f"them would hold {n_train}. Take more examples."
+        )
+    rng = np.random.default_rng((splits.seed, zlib.crc32(experiment.name.encode())))
+    train = _orders(rng, splits.n_splits, n_examples) < n_train
+    order = _orders(rng, splits.n_splits, n_prompts)
+    # Counts of a few hundred are exact in float32, in which a matrix product is fast.
+    scored, correct, chosen = (table.astype(np.float32) for table in (experiment.scored, experiment.correct, train))
+    n, right = (np.rint(table @ chosen.T).astype(np.int64) for table in (scored, correct))
+    return _Parts(
+        n_train=n,
+        correct_train=right,
+        n_test=experiment.scored.sum(axis=1)[:, None] - n,
+        correct_test=experiment.correct.sum(axis=1)[:, None] - right,
+        train=train,
+        order=order,
+    )
+
+
+def _orders(rng: np.random.Generator, n_splits: int, size: int) -> IntArray:
+    return rng.permuted(np.tile(np.arange(size), (n_splits, 1)), axis=1)
+
+
+def _best_of(experiment: Experiment, parts: _Parts, accuracy: FloatArray, tries: int) -> pl.DataFrame:
+    tried = np.less(parts.order.T, tries)  # [prompts, splits]
+    best = np.where(tried, accuracy, -2.0).argmax(axis=0)  # the first of equals, prompts being in ascending order
+    split = np.arange(len(best))
+    n_train, n_test = parts.n_train[best, split], parts.n_test[best, split]
+    if (empty := (n_train == 0) | (n_test == 0)).any():
+        at = int(empty.argmax())
+        raise DatasetError(
+            f"{experiment.name}: prompt {experiment.prompts[best[at]]} was scored on {n_train[at]} examples of the "
+            f"train part and {n_test[at]} of the test part of split {at}, and needs one of each. Score it on more."
+        )
+    levels, level = np.unique(experiment.chance, return_inverse=True)
+    of_level = np.eye(len(levels), dtype=np.int64)[level]  # [examples, levels]
+    scored, train = experiment.scored[best], parts.train
+    train_counts, test_counts = (scored & train) @ of_level, (scored & ~train) @ of_level
+    columns = {
+        "experiment": np.repeat(experiment.name, len(best)),
+        "tries": np.full(len(best), tries),
+        "split": split,
+        "n_prompts": np.full(len(best), min(tries, len(experiment.prompts))),
+        "prompt": experiment.prompts[best],
+        "n_train": n_train,
+        "correct_train": parts.correct_train[best, split],
+        "n_test": n_test,
+        "correct_test": parts.correct_test[best, split],
+        "train_chances": np.tile(levels, (len(best), 1)),
+        "train_counts": train_counts,
+        "standard_on_train": _mean_chance(levels, train_counts),
+        "standard_on_test": _mean_chance(levels, test_counts),
+    }
+    return pl.DataFrame(columns).cast(HELD_OUT_SEARCHES)
+
+
+def _mean_chance(levels: FloatArray, counts: IntArray) -> FloatArray:
+    # One level is given back as it is, so that an accuracy equal to it is found to be equal.
+    return np.full(len(counts), levels[0]) if len(levels) == 1 else counts @ levels / counts.sum(axis=1)

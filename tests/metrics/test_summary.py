@@ -1,0 +1,43 @@
+"""The last line of a run."""
+
+import polars as pl
+
+from evaluator.metrics.summary import verdict_lines
+from evaluator.schemas import METRICS
+
+ABOUT = {"suite": "s", "part": "p", "method": "vanilla", "metric": "accuracy"}
+
+
+def row(dataset: str, verdict: str | None, definition: str = "paper", value: float = 0.5) -> dict[str, object]:
+    guesses = {"chance": 0.25, "max_random": 0.3, "majority": 0.75} if verdict else {}
+    return ABOUT | {"dataset": dataset, "definition": definition, "value": value, "verdict": verdict} | guesses
+
+
+DATASETS = [row("a", "above both"), row("b", "above both"), row("c", "between"), row("d", "below both")]
+
+
+def test_a_line_has_the_mean_what_guessing_gets_and_the_verdicts_on_datasets() -> None:
+    metrics = pl.DataFrame([*DATASETS, row("mean", "above both")], schema=METRICS)
+    assert verdict_lines(metrics) == [
+        "s / p, vanilla: mean accuracy 0.500, chance 0.250, max random 0.300, majority label 0.750; "
+        "above both on 2, between on 1, below both on 1 of 4 datasets"
+    ]
+
+
+def test_a_mean_without_a_verdict_is_left_out_of_the_line() -> None:
+    metrics = pl.DataFrame([*DATASETS, row("mean", None)], schema=METRICS)
+    assert verdict_lines(metrics) == ["s / p, vanilla: above both on 2, between on 1, below both on 1 of 4 datasets"]
+
+
+def test_there_is_a_line_a_method_under_the_first_definition_that_was_measured() -> None:
+    rows = [row("a", "between", "published"), row("a", "above both", "released")]
+    other = [entry | {"method": "batch"} for entry in rows]
+    assert verdict_lines(pl.DataFrame(rows + other, schema=METRICS)) == [
+        "s / p, vanilla: above both on 1, between on 0, below both on 0 of 1 dataset",
+        "s / p, batch: above both on 1, between on 0, below both on 0 of 1 dataset",
+    ]
+
+
+def test_where_no_accuracy_was_compared_with_guesses_there_is_no_line() -> None:
+    assert verdict_lines(pl.DataFrame(schema=METRICS)) == []
+    assert verdict_lines(pl.DataFrame([row("a", None)], schema=METRICS)) == []
