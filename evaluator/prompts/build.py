@@ -27,9 +27,20 @@ def normal_requests(dataset: ClassificationDataset, *, n_shots: int, n_queries: 
     return requests(dataset, repeat=repeat, query_id=query_id, demonstration_ids=shown.reshape(len(query_id), n_shots))
 
 
-def requests(dataset: ClassificationDataset, *, repeat: Ints, query_id: Ints, demonstration_ids: Ints) -> pl.DataFrame:
-    """One row a prompt, from row numbers of the test split [n] and of the demonstration split [n, n_shots]."""
+def requests(
+    dataset: ClassificationDataset,
+    *,
+    repeat: Ints,
+    query_id: Ints,
+    demonstration_ids: Ints,
+    shown_labels: Ints | None = None,
+) -> pl.DataFrame:
+    """One row a prompt, from row numbers of the test split [n] and of the demonstration split [n, n_shots].
+
+    `shown_labels` [n, n_shots] are the label indices that demonstrations are shown with, their own where left out.
+    """
     label_names = list(dataset.verbalizer.label_names)
+    text = prompts(dataset, query_id=query_id, demonstration_ids=demonstration_ids, shown_labels=shown_labels)
     return pl.DataFrame(
         {
             "dataset": pl.Series([dataset.name]).new_from_index(0, len(query_id)),
@@ -38,18 +49,24 @@ def requests(dataset: ClassificationDataset, *, repeat: Ints, query_id: Ints, de
             "repeat": repeat,
             "demonstration_ids": pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
             "gold": dataset.test["gold"].gather(query_id),
-            "prompt": prompts(dataset, query_id=query_id, demonstration_ids=demonstration_ids),
+            "prompt": text,
         }
     ).with_columns(label_names=pl.lit(label_names), continuations=pl.lit(label_names))
 
 
-def prompts(dataset: ClassificationDataset, *, query_id: Ints, demonstration_ids: Ints) -> pl.Series:
+def prompts(
+    dataset: ClassificationDataset, *, query_id: Ints, demonstration_ids: Ints, shown_labels: Ints | None = None
+) -> pl.Series:
     """The text of each prompt: instruction, demonstrations in the given order, query."""
     template = dataset.template
     template.require_fields(dataset.text_fields)
-    texts, label_text = pl.col("texts"), dataset.verbalizer.text(pl.col("gold"))
-    # Each example is rendered once, however many prompts show it.
-    demonstrations = dataset.demonstration.select(text=template.demonstration(texts, label_text))["text"]
-    queries = dataset.test.select(text=template.query(texts))["text"]
-    parts = [*(demonstrations.gather(ids) for ids in demonstration_ids.T), queries.gather(query_id)]
+    queries = dataset.test.select(text=template.query(pl.col("texts")))["text"]
+    if shown_labels is None:
+        shown_labels = dataset.demonstration["gold"].to_numpy()[demonstration_ids]
+    # Each example is rendered once a label, however many prompts show it: place = row * number of labels + label.
+    n_labels = len(dataset.verbalizer.label_names)
+    each_label = dataset.demonstration.select("texts", label=pl.lit(list(range(n_labels)))).explode("label")
+    rendered = each_label.select(text=template.demonstration(pl.col("texts"), dataset.verbalizer.text(pl.col("label"))))
+    places = demonstration_ids * n_labels + shown_labels
+    parts = [*(rendered["text"].gather(column) for column in places.T), queries.gather(query_id)]
     return pl.select(prompt=pl.concat_str(pl.lit(template.instruction), *(pl.lit(part) for part in parts)))["prompt"]

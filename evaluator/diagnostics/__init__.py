@@ -1,0 +1,1 @@
+"""Diagnostics: what accuracy alone does not show."""
