@@ -1,6 +1,6 @@
 # Every evaluation is one call of the public command, printed as it runs: it can be typed without make as well.
 PYTHON ?= python3
-MODEL = random
+MODEL = embedded
 ENGINE =
 DATASETS =
 SHOTS =
@@ -21,8 +21,8 @@ help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  Variables, as in make normal MODEL=/path/to/model OUT=runs/mine QUERIES=64:"
-	@echo "  MODEL (a folder, a hub name, or random), OUT, ENGINE, DATASETS, SHOTS, QUERIES, DTYPE; PYTHON for the set-up;"
-	@echo "  ARGS (anything more that the command behind a target takes)"
+	@echo "  MODEL (a folder, a hub name, embedded or random), OUT, ENGINE, DATASETS, SHOTS, QUERIES, DTYPE; PYTHON for the"
+	@echo "  set-up; ARGS (anything more that the command behind a target takes)"
 
 setup: ## make .venv: done by every other target, and nothing the second time
 	@$(PYTHON) setup_venv.py

@@ -14,6 +14,45 @@ LabelBoundary = Literal["separate", "merged"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
+SEARCH_SUITE = "prompt-search"
+
+SearchPart = Literal["demonstrations", "instructions", "templates"]
+"""What a prompt search varies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableColumns:
+    """Which columns of a user's table hold what."""
+
+    input: str = "input"
+    choices: str = "choices"
+    gold: str = "gold"
+    example_id: str | None = None  # None: rows are numbered
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig:
+    """What the suite prompt-search tries, and on which files besides the known datasets."""
+
+    data: tuple[Path, ...] = ()
+    columns: TableColumns = TableColumns()
+    candidates: Path | None = None  # a file of instructions or templates; None: demonstrations are searched
+    shots: tuple[int, ...] = (1, 2, 4)
+    tries: int = 200  # of each part and number of shots; fewer where there are not as many different prompts
+    seed: int = 42
+    halving: bool = False  # stop the worse half of the prompts after each round
+
+    def __post_init__(self) -> None:
+        if not self.shots or min(self.shots) < 0 or len(set(self.shots)) < len(self.shots):
+            raise ConfigError(f"--shots must be different numbers of 0 or more, got {self.shots}.")
+        if self.tries < 1:
+            raise ConfigError(f"--tries must be 1 or more, got {self.tries}.")
+        if self.candidates is None and 0 in self.shots:
+            raise ConfigError(
+                "--shots 0 leaves no demonstrations to search. Search instructions or templates with --candidates FILE."
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
     """What is asked, of whichever model. Equal configurations of equal data give equal prompts, byte for byte."""
@@ -24,16 +63,29 @@ class StoreConfig:
     n_queries: int | None = None  # the first n of the test split; None for all
     methods: tuple[str, ...] = ("vanilla",)
     definitions: tuple[Definition, ...] = DEFINITIONS
+    search: SearchConfig | None = None  # of the suite prompt-search, which goes alone and has its own numbers of shots
 
     def __post_init__(self) -> None:
+        if self.suites == (SEARCH_SUITE,) and self.search is None:
+            object.__setattr__(self, "search", SearchConfig())
         if not self.suites:
             raise ConfigError("No suite was named. `evaluator suites` lists them.")
-        if not self.datasets:
+        if not self.datasets and not (self.search and self.search.data):
             raise ConfigError("No dataset was named. `evaluator datasets` lists them.")
+        if (SEARCH_SUITE in self.suites or self.search) and self.suites != (SEARCH_SUITE,):
+            raise ConfigError(
+                f"{SEARCH_SUITE} has prompts, methods and options of its own, so it goes alone; got {self.suites}. "
+                "Run the other suites in a command of their own."
+            )
         if self.n_shots < 0:
             raise ConfigError(f"--shots must be 0 or more, got {self.n_shots}.")
         if self.n_queries is not None and self.n_queries < 1:
             raise ConfigError(f"--queries must be 1 or more, got {self.n_queries}. Leave it out to take every query.")
+        if self.search and self.search.halving and len(self.methods) > 1:
+            raise ConfigError(
+                f"--halving stops prompts by the accuracy of one method, got {', '.join(self.methods)}. Name one with "
+                "--methods."
+            )
         for option, names in (("SUITE", self.suites), ("--datasets", self.datasets), ("--methods", self.methods)):
             if len(set(names)) < len(names):
                 raise ConfigError(f"{option} names something twice: {', '.join(names)}.")
@@ -43,10 +95,10 @@ class StoreConfig:
 class ModelConfig:
     """Which model scores the prompts, and how it is loaded."""
 
-    model: str  # a folder, a hub name, or a name `evaluator.embedded` knows
+    model: str  # a folder, a hub name, or one of evaluator.embedded.EMBEDDED_MODELS
     engine: str | None = None  # None: vllm where it is installed, else transformers
     dtype: Dtype = "auto"
-    label_boundary: LabelBoundary = "separate"
+    label_boundary: LabelBoundary | None = None  # None: that of the suites
     kv_cache_gib: float | None = None  # None: the engine's own choice
     revision: str | None = None  # of a hub name
     trust_remote_code: bool = False

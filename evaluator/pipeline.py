@@ -1,27 +1,37 @@
 """A whole run, one call a stage. Each stage reads the tables of the one before it and writes its own."""
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from evaluator.config import ModelConfig, StoreConfig
+from evaluator.config import LabelBoundary, ModelConfig, StoreConfig
 from evaluator.datasets.lcg import SEED
-from evaluator.embedded import first_model
+from evaluator.embedded import EMBEDDED_MODELS
 from evaluator.engine import engine_name, load_engine
 from evaluator.engine.model_source import ModelSource, find_model
-from evaluator.errors import StoreError
+from evaluator.errors import LabelError, StoreError
 from evaluator.methods.predictions import check_labels, predict
 from evaluator.progress import Progress, Stage
+from evaluator.prompts.search_prompts import MOST_QUERIES
 from evaluator.run_record import command_line, now, read_run, record_stage, stage_fingerprint, writing_to
+from evaluator.schemas import METRICS, REQUESTS_KEY
 from evaluator.scores.checks import check_prompt_lengths, require_complete
 from evaluator.scores.table import ScoreTable, score_prompts
+from evaluator.search.rounds import asked_requests, score_in_rounds
+from evaluator.search.sources import with_source
 from evaluator.store.prompt_store import PromptStore, build_store, check_names
 from evaluator.store.shards import fingerprint, source_fingerprint
 from evaluator.store.tokens import tokenise_store
-from evaluator.tables import read_scores, read_table, run_store, write_table
+from evaluator.suites import default_label_boundary
+from evaluator.tables import prompt_scores, read_scores, read_table, run_store, write_table
+
+if TYPE_CHECKING:
+    from evaluator.report.search import SearchTables
 
 
 def run(prompts: StoreConfig, model: ModelConfig, out: Path) -> Stage[Path]:
@@ -42,7 +52,7 @@ def build(prompts: StoreConfig, out: Path, model: ModelConfig | None = None) -> 
         source = _find_model(model) if model else None
         store = yield from _build(prompts, out)
         if model and source:
-            yield from tokenise_store(store, source, model.label_boundary)
+            yield from tokenise_store(store, source, _label_boundary(store, model))
         return store
 
 
@@ -71,14 +81,19 @@ def report(out: Path) -> Stage[Path]:
 def _build(prompts: StoreConfig, out: Path) -> Stage[PromptStore]:
     started, clock = now(), time.monotonic()
     store = yield from build_store(prompts, out)
-    asked = {name: store.manifest[name] for name in ("suites", "datasets", "n_shots", "n_queries")}
+    asked = {name: store.manifest[name] for name in ("suites", "datasets", "n_shots", "n_queries", "search", "notes")}
     counts = {"requests": store.manifest["n_requests"], "distinct_prompts": store.manifest["n_prompts"]}
+    seeds = {"splits and demonstrations": SEED}
+    if search := asked["search"]:
+        asked["n_shots"] = ", ".join(map(str, search["shots"]))
+        asked["n_queries"] = asked["n_queries"] or f"at most {MOST_QUERIES}"
+        seeds = {"queries, demonstrations and ties": search["seed"]}
     record_stage(
         out,
         started=started,
         commands={"build": command_line()},
         store={"fingerprint": store.fingerprint, **asked, **counts},
-        seeds={"splits and demonstrations": SEED},
+        seeds=seeds,
         elapsed_s={"build": _since(clock)},
     )
     return store
@@ -86,7 +101,11 @@ def _build(prompts: StoreConfig, out: Path) -> Stage[PromptStore]:
 
 def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Path) -> Stage[ScoreTable]:
     clock = time.monotonic()
-    table = yield from tokenise_store(store, source, model.label_boundary)
+    boundary = _label_boundary(store, model)
+    try:
+        table = yield from tokenise_store(store, source, boundary)
+    except LabelError as error:
+        raise with_source(error, store) from error
     tokens = table.tokens().collect()
     check_prompt_lengths(tokens, store.prompts(), source.context_length)
     check_labels(store.manifest["methods"], store.manifest["definitions"], tokens, store.prompts())
@@ -101,11 +120,16 @@ def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Pat
     identity = {
         "model": source.fingerprint,
         "engine": facts,
+        "store": store.fingerprint,
         "tokens": table.fingerprint,
         "code": source_fingerprint("engine", "scores"),
     }
+    score_all: Callable[..., Stage[ScoreTable]] = score_prompts
+    if (store.manifest["search"] or {}).get("halving"):
+        score_all = partial(score_in_rounds, store)
+        identity |= {"rounds": source_fingerprint("methods", "search")}  # which decide what later rounds ask
     try:
-        scores = yield from score_prompts(tokens, engine, out / "scores" / fingerprint(identity), identity=identity)
+        scores = yield from score_all(tokens, engine, out / "scores" / fingerprint(identity), identity=identity)
     finally:
         engine.close()
     totals = scores.totals()
@@ -115,15 +139,19 @@ def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Pat
         store=table.counts(facts["prefix_block_tokens"]),
         model=_describe(source, model),
         engine=facts,
-        scores={"fingerprint": scores.folder.name, "label_boundary": model.label_boundary, **totals},
+        scores={"fingerprint": scores.folder.name, "label_boundary": boundary, **totals},
         elapsed_s={"tokenise": tokenise_s, "load": load_s, "score": totals["elapsed_s"]},
     )
     return scores
 
 
+def _label_boundary(store: PromptStore, model: ModelConfig) -> LabelBoundary:
+    return model.label_boundary or default_label_boundary(store.manifest["suites"])
+
+
 def _find_model(model: ModelConfig) -> ModelSource:
-    if engine_name(model) != "fake" and model.model == first_model.NAME:
-        model = replace(model, model=str(first_model.random_model_folder()))
+    if engine_name(model) != "fake" and model.model in EMBEDDED_MODELS:
+        model = replace(model, model=str(EMBEDDED_MODELS[model.model]()))
     return find_model(model)
 
 
@@ -131,12 +159,12 @@ def _describe(source: ModelSource, model: ModelConfig) -> dict[str, Any]:
     """What the record says of a model; `kind` tells a reader whether its numbers can mean anything."""
     if model.engine == "fake":
         kind = "fake"
-    elif model.model == first_model.NAME:
-        kind = "random"
+    elif model.model in EMBEDDED_MODELS:
+        kind = model.model
     else:
         kind = "hub" if source.revision else "folder"
     return {
-        "name": model.model if kind == "random" else source.name,
+        "name": model.model if kind in EMBEDDED_MODELS else source.name,
         "kind": kind,
         "revision": source.revision,
         "weights_fingerprint": source.fingerprint,
@@ -152,7 +180,9 @@ def _measure(out: Path) -> Stage[pl.DataFrame]:
     yield Progress(stage="Measuring", done=0, total=2, unit="tables")
     store = run_store(out)
     scored = read_scores(out)
-    require_complete(store.requests().collect(), scored.collect())
+    if store.manifest["search"]:
+        return (yield from _measure_search(store, scored, out))
+    require_complete(store.requests().collect(), prompt_scores(out).collect())
     predictions = predict(scored, store.manifest["methods"], store.manifest["definitions"]).collect()
     yield Progress(stage="Measuring", done=1, total=2, unit="tables")
     metrics = metrics_table(predictions).filter(pl.col("definition").is_in(store.manifest["definitions"]))
@@ -164,13 +194,34 @@ def _measure(out: Path) -> Stage[pl.DataFrame]:
     return metrics
 
 
+def _measure_search(store: PromptStore, scored: pl.LazyFrame, out: Path) -> Stage[pl.DataFrame]:
+    """A search has tables of its own: its choices differ from query to query, so that no label has a frequency."""
+    from evaluator.search.measures import search_measures
+
+    clock = time.monotonic()
+    requests = store.requests().collect()
+    if store.manifest["search"]["halving"]:
+        requests = asked_requests(store, scored)
+        scored = scored.join(requests.lazy(), on=REQUESTS_KEY, how="semi", maintain_order="left")
+    require_complete(requests, scored.collect())
+    tables = search_measures(store, scored) | {"metrics": pl.DataFrame(schema=METRICS)}
+    for done, (name, table) in enumerate(tables.items(), start=1):
+        write_table(out, name, table)
+        yield Progress(stage="Measuring", done=done, total=len(tables), unit="tables")
+    measured = {"scores": stage_fingerprint(out, "scores")}
+    record_stage(out, commands={"measure": command_line()}, measures=measured, elapsed_s={"measure": _since(clock)})
+    return tables["search_results"]
+
+
 def _report(out: Path) -> Stage[Path]:
     from evaluator.metrics import confusion_table, reliability_table
     from evaluator.report.page import ReportData, write_report
 
     yield Progress(stage="Writing the report", done=0, total=1, unit="pages")
     run = read_run(out)
-    predictions = read_table(out, "predictions")
+    is_search = bool(run["store"].get("search"))
+    # Choices that differ from query to query have no reliability or confusion to draw.
+    predictions = read_table(out, "predictions").filter(not is_search)
     if run.get("measures", {}).get("scores") != stage_fingerprint(out, "scores"):
         raise StoreError(f"The metrics in {out} are those of earlier scores. Run `evaluator measure {out}` first.")
     data = ReportData(
@@ -179,10 +230,18 @@ def _report(out: Path) -> Stage[Path]:
         predictions=predictions.lazy(),
         reliability=reliability_table(predictions),
         confusion=confusion_table(predictions),
+        search=_read_search(out) if is_search else None,
     )
     page = write_report(data, out / "report.html")
     yield Progress(stage="Writing the report", done=1, total=1, unit="pages")
     return page
+
+
+def _read_search(out: Path) -> "SearchTables":
+    from evaluator.report.search import SearchTables
+
+    parts = {"prompts": "prompts", "results": "results", "curves": "curves", "held_out": "held_out_prediction"}
+    return SearchTables(**{part: read_table(out, f"search_{name}") for part, name in parts.items()})
 
 
 def _since(started: float) -> float:

@@ -33,11 +33,17 @@ def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
     Requests that are not scored yet are left out. Raises StoreError where nothing was scored.
     """
     out = Path(out)
+    scores = prompt_scores(out)
+    return run_store(out).requests().join(scores, on="prompt_id", how="inner", maintain_order="left")
+
+
+def prompt_scores(out: Path) -> pl.LazyFrame:
+    """The scores of a run's distinct prompts, schemas.SCORES. Raises StoreError where nothing was scored."""
     folder = out / "scores" / stage_fingerprint(out, "scores")
     table = open_scores(folder)
     if table is None:
         raise StoreError(f"{folder} holds no scores. Run `evaluator score {out} --model MODEL`.")
-    return run_store(out).requests().join(table.scores(), on="prompt_id", how="inner", maintain_order="left")
+    return table.scores()
 
 
 def read_table(out: Path, name: str) -> pl.DataFrame:

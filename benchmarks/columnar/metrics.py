@@ -67,6 +67,7 @@ def _predictions(index: int, n_labels: int) -> pl.DataFrame:
             "position": np.arange(N_REQUESTS),
             "query_id": np.repeat(np.arange(N_QUERIES), N_REPEATS),
             "repeat": np.tile(np.arange(N_REPEATS), N_QUERIES),
+            "prompt_id": [f"{index}-{position}" for position in range(N_REQUESTS)],
             "gold": rng.integers(0, n_labels, N_REQUESTS),
             "pred": probs.argmax(axis=1),
             "label_names": [[f"label {label}" for label in range(n_labels)]] * N_REQUESTS,

@@ -18,8 +18,8 @@ from pathlib import Path
 import evaluator
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.datasets import DATASETS
-from evaluator.embedded.first_model import tokenizer_texts
 from evaluator.embedded.random_llama import make_random_llama
+from evaluator.embedded.random_model import tokenizer_texts
 
 SUITE = "staicc-normal"
 N_REQUESTS = 10_240

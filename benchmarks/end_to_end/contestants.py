@@ -37,6 +37,16 @@ class Prompts(NamedTuple):
     label_tokens: list[list[int]]
 
 
+class Choices(NamedTuple):
+    """Prompts with choices of their own, any number of any length, as tokens; answered by one number a choice, nats,
+    prompt by prompt."""
+
+    model: Path
+    dtype: Dtype
+    contexts: list[list[int]]
+    choices: list[list[list[int]]]
+
+
 def ours(prompts: Prompts, engine: str) -> Score:
     """An engine of this project, asked for what a run asks."""
     from evaluator.engine import load_engine
@@ -86,18 +96,7 @@ def lm_eval_vllm(prompts: Prompts) -> Score:
 
     At its defaults, but for the share of memory: all contestants are loaded at once.
     """
-    os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"  # both cores, as for us
-    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-    _answer_for_vllm()
-    from lm_eval.models.vllm_causallms import VLLM
-
-    harness = VLLM(
-        pretrained=str(prompts.model),
-        dtype=prompts.dtype,
-        batch_size="auto",
-        max_model_len=2048,
-        gpu_memory_utilization=0.3,
-    )
+    harness = _lm_eval_on_vllm(prompts.model, prompts.dtype)
     requests = [
         ((text, label), context, tokens)
         for text, context in zip(prompts.texts, prompts.contexts, strict=True)
@@ -111,16 +110,63 @@ def lm_eval_vllm(prompts: Prompts) -> Score:
     return score
 
 
-CONTESTANTS: dict[str, Callable[[Prompts], Score]] = {
+def choices_by_vllm_engine(asked: Choices) -> Score:
+    """Our vLLM engine, asked for what a run asks of choices."""
+    from evaluator.engine import load_engine
+    from evaluator.engine.base import ContinuationRequest
+    from evaluator.engine.model_source import find_model
+
+    config = ModelConfig(model=str(asked.model), engine="vllm", dtype=asked.dtype)
+    loaded = load_engine(find_model(config), config)
+    requests = [ContinuationRequest(*each) for each in zip(asked.contexts, asked.choices, strict=True)]
+
+    def score() -> Probs:
+        sums: list[list[float]] = [[]] * len(requests)
+        for answer in loaded.log_likelihoods(requests):
+            sums[answer.index] = [sum(token_log_probs) for token_log_probs in answer.token_log_probs]
+        return np.concatenate(sums)
+
+    return score
+
+
+def choices_by_lm_eval(asked: Choices) -> Score:
+    """lm-evaluation-harness with its vLLM backend: one request a choice, as its multiple-choice tasks make."""
+    harness = _lm_eval_on_vllm(asked.model, asked.dtype)
+    requests = [
+        ((f"context {number}", f"choice {place}"), context, tokens)
+        for number, (context, choices) in enumerate(zip(asked.contexts, asked.choices, strict=True))
+        for place, tokens in enumerate(choices)
+    ]
+
+    def score() -> Probs:
+        answers = harness._loglikelihood_tokens(requests, disable_tqdm=True)
+        return np.array([log_likelihood for log_likelihood, _ in answers])
+
+    return score
+
+
+def _lm_eval_on_vllm(model: Path, dtype: Dtype) -> Any:
+    os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"  # both cores, as for us
+    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    _answer_for_vllm()
+    from lm_eval.models.vllm_causallms import VLLM
+
+    return VLLM(pretrained=str(model), dtype=dtype, batch_size="auto", max_model_len=2048, gpu_memory_utilization=0.3)
+
+
+CONTESTANTS: dict[str, Callable[[Any], Score]] = {
     "StaICC toolkit": staicc_toolkit,
     "lm-eval, vLLM": lm_eval_vllm,
     "evaluator, vLLM": vllm_engine,
     "evaluator, transformers": transformers_engine,
+    "choices, lm-eval, vLLM": choices_by_lm_eval,
+    "choices, evaluator, vLLM": choices_by_vllm_engine,
 }
+"""By what they take: the first four Prompts, the others Choices."""
 
 
 @contextmanager
-def contestant(name: str, prompts: Prompts) -> Iterator[Score]:
+def contestant(name: str, prompts: Prompts | Choices) -> Iterator[Score]:
     """A contestant, loaded in a process of its own that ends with the block."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -149,7 +195,7 @@ def _answer(connection: Connection, name: str) -> Any:
         raise SystemExit(f"{name} died; its own words are above.") from None
 
 
-def _serve(name: str, prompts: Prompts, connection: Connection) -> None:
+def _serve(name: str, prompts: Prompts | Choices, connection: Connection) -> None:
     score = CONTESTANTS[name](prompts)
     connection.send("loaded")
     while connection.recv() == "score":

@@ -16,8 +16,8 @@ from benchmarks.end_to_end.contestants import Prompts, contestant
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.config import Dtype, ModelConfig
 from evaluator.datasets import DATASETS
-from evaluator.embedded.first_model import tokenizer_texts
 from evaluator.embedded.random_llama import make_random_llama
+from evaluator.embedded.random_model import tokenizer_texts
 from evaluator.engine.label_tokens import tokenize_prompts
 from evaluator.engine.model_source import find_model
 from evaluator.prompts.build import normal_requests

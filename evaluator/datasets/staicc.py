@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 
 from evaluator.datasets.arrow_cache import cached_table
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
@@ -118,14 +119,7 @@ def load_staicc(name: str) -> ClassificationDataset:
     Raises DatasetError where the package is missing or of another version, or its file is malformed or unsafe.
     """
     source = SOURCES[name]
-    path = data_folder() / source.file
-    content = _read_bytes(path)
-    content_digest = _short_digest(content)
-
-    table = cached_table(
-        f"{name}-{content_digest}-{len(source.label_names)}labels-v{CONVERTER_VERSION}",
-        lambda: read_examples(content, path, text_fields=TEXT_FIELDS, n_labels=len(source.label_names)),
-    )
+    table, content_digest = _source_table(name)
     verbalizer = Verbalizer(label_names=source.label_names)
     rows = split_rows(name, table.num_rows, source.sizes)
     # Taken in Arrow: of 127,600 memory-mapped rows only these few thousand are ever read.
@@ -143,6 +137,24 @@ def load_staicc(name: str) -> ClassificationDataset:
         verbalizer=verbalizer,
         fingerprint=_short_digest(repr((name, content_digest, source.sizes, source.template, verbalizer)).encode()),
     )
+
+
+def source_table(name: str) -> pa.Table:
+    """All rows of one of SOURCES, those outside its splits too: `texts` and `gold`. Raises as load_staicc does."""
+    return _source_table(name)[0]
+
+
+def _source_table(name: str) -> tuple[pa.Table, str]:
+    """The rows, and the digest of the file they were read from."""
+    source = SOURCES[name]
+    path = data_folder() / source.file
+    content = _read_bytes(path)
+    content_digest = _short_digest(content)
+    table = cached_table(
+        f"{name}-{content_digest}-{len(source.label_names)}labels-v{CONVERTER_VERSION}",
+        lambda: read_examples(content, path, text_fields=TEXT_FIELDS, n_labels=len(source.label_names)),
+    )
+    return table, content_digest
 
 
 def data_folder() -> Path:

@@ -40,7 +40,7 @@ def make_random_llama(
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         tokenizer = byte_level_tokenizer(texts, vocab_size=vocab_size, adds_bos=adds_bos)
-        _save_tokenizer(unfinished, tokenizer, context_length)
+        save_tokenizer(unfinished, tokenizer, context_length)
         _save_random_weights(
             unfinished,
             seed,
@@ -79,7 +79,7 @@ def byte_level_tokenizer(texts: Iterable[str] = (), *, vocab_size: int = 258, ad
     return tokenizer
 
 
-def _save_tokenizer(folder: Path, tokenizer: Tokenizer, context_length: int) -> None:
+def save_tokenizer(folder: Path, tokenizer: Tokenizer, context_length: int) -> None:
     from transformers import PreTrainedTokenizerFast
 
     PreTrainedTokenizerFast(

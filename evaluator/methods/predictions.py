@@ -26,8 +26,11 @@ def predict(scored: pl.LazyFrame, methods: Sequence[str], definitions: Sequence[
         METHODS[name].label_probs(scored, definition).with_columns(method=pl.lit(name), definition=pl.lit(definition))
         for name in methods
         for definition in scored_definitions(definitions)
+        if definition in METHODS[name].definitions
     ]
-    predictions = pl.concat(tables).with_columns(pred=pl.col("label_probs").list.arg_max())
+    extra_parts = [method.extra.part for method in METHODS.values() if method.extra]
+    asked = pl.concat(tables).filter(~pl.col("part").is_in(extra_parts))
+    predictions = asked.with_columns(pred=pl.col("label_probs").list.arg_max())
     return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items()).sort(PREDICTIONS_KEY)
 
 
@@ -45,7 +48,8 @@ def check_labels(
     labels = _label_tokens(tokens, prompts)
     for name in methods:
         _refuse_long_labels(name, METHODS[name].max_label_tokens, labels)
-    if "released" in scored_definitions(definitions):
+    released = any("released" in METHODS[name].definitions for name in methods)
+    if released and "released" in scored_definitions(definitions):
         _refuse_equal_last_tokens(labels)
 
 

@@ -47,7 +47,9 @@ class ScoreTable:
 TOKEN_COUNTS = ("prompt_tokens", "cached_tokens")
 
 
-def score_prompts(tokens: pl.DataFrame, engine: Engine, folder: Path, *, identity: dict[str, Any]) -> Stage[ScoreTable]:
+def score_prompts(
+    tokens: pl.DataFrame, engine: Engine, folder: Path, *, identity: dict[str, Any], name: str = "scores"
+) -> Stage[ScoreTable]:
     """Score what is missing in `folder` and return the whole.
 
     Args:
@@ -55,27 +57,32 @@ def score_prompts(tokens: pl.DataFrame, engine: Engine, folder: Path, *, identit
         engine: a loaded engine.
         folder: where the shards of this model, engine and store live.
         identity: what made these scores; kept in the manifest.
+        name: of these rows' shards, where a folder is filled in several calls with rows of their own.
     """
-    plan = shard_plan(tokens, shard_tokens=STEPS_PER_SHARD * engine.facts.tokens_per_step)
-    table = open_scores(folder) or ScoreTable(folder, {"identity": identity, "n_shards": len(plan), "shards": {}})
-    clock = _Clock(engine, done_before=int(table.totals()["prompts"]), total=tokens.height)
-    for name, rows in plan.items():
-        if name not in table.manifest["shards"]:
+    plan = shard_plan(tokens, name, shard_tokens=STEPS_PER_SHARD * engine.facts.tokens_per_step)
+    table = open_scores(folder) or ScoreTable(folder, {"identity": identity, "shards": {}})
+    others = [shard for shard in table.manifest["shards"] if shard not in plan]
+    table = ScoreTable(folder, table.manifest | {"n_shards": len(others) + len(plan)})
+    done = {shard: entry["prompts"] for shard, entry in table.manifest["shards"].items()}
+    earlier = sum(done[shard] for shard in others)
+    clock = _Clock(engine, done_before=sum(done.values()), total=earlier + tokens.height)
+    for shard_name, rows in plan.items():
+        if shard_name not in table.manifest["shards"]:
             shard = tokens.slice(*rows)
             answers = yield from _score_shard(shard, engine, clock)
-            table = _append(table, name, score_frame(shard, answers), clock)
+            table = _append(table, shard_name, score_frame(shard, answers), clock)
     yield clock.progress()
     return table
 
 
-def shard_plan(tokens: pl.DataFrame, *, shard_tokens: int) -> dict[str, tuple[int, int]]:
+def shard_plan(tokens: pl.DataFrame, name: str = "scores", *, shard_tokens: int) -> dict[str, tuple[int, int]]:
     """Shard name -> (first row, number of rows); a shard closes once it holds `shard_tokens` context tokens."""
     lengths = tokens.select(pl.col("context").list.len().cast(pl.Int64))
     cut = lengths.select(number=(pl.col("context").cum_sum() - pl.col("context")) // shard_tokens)
     sizes = cut.group_by("number").len().sort("number")
     starts = sizes["len"].cum_sum() - sizes["len"]
     spans = zip(starts.to_list(), sizes["len"].to_list(), strict=True)
-    return {f"scores-{number:05d}.arrow": span for number, span in enumerate(spans)}
+    return {f"{name}-{number:05d}.arrow": span for number, span in enumerate(spans)}
 
 
 def engine_requests(tokens: pl.DataFrame) -> list[ContinuationRequest]:

@@ -5,6 +5,7 @@ folder is named by a fingerprint of all that decides its content, so a stale sto
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +14,24 @@ from typing import Any
 import polars as pl
 
 import evaluator
-from evaluator.config import StoreConfig
+from evaluator.config import SearchConfig, StoreConfig
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, StoreError
 from evaluator.methods import METHODS
+from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
+from evaluator.prompts.candidates import read_candidates
 from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY
 from evaluator.store import shards
 from evaluator.store.shards import source_fingerprint
 from evaluator.suites import SUITES
+from evaluator.suites.prompt_search import search_datasets
 
 ROWS_PER_SHARD = 65_536
+
+AnyDataset = ClassificationDataset | MultipleChoiceDataset
 
 
 @dataclass(frozen=True)
@@ -46,24 +53,39 @@ class PromptStore:
         """Distinct prompts, in the order of their text, so that neighbours share the longest prefix."""
         return shards.scan_shards(self.folder, list(self.manifest["prompts"]), PROMPTS)
 
+    def table(self, name: str, schema: pl.Schema) -> pl.LazyFrame:
+        """A table that the suite wrote beside its requests; without rows where it wrote none."""
+        return shards.scan_shards(self.folder, list(self.manifest["tables"].get(name, {})), schema)
+
 
 def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
     """Write the store of `config` under `out`, or find that it is there already; its names are known ones."""
-    datasets = {}
-    for done, name in enumerate(config.datasets):
-        yield Progress(stage="Reading datasets", done=done, total=len(config.datasets), unit="datasets")
-        datasets[name] = DATASETS[name]()
+    datasets = yield from _read_datasets(config)
     folder = out / "store" / store_fingerprint(config, datasets.values())
     if (found := open_store(folder)) is not None:
         return found
 
-    frames = []
+    frames: list[pl.DataFrame] = []
+    tables: dict[str, list[pl.DataFrame]] = defaultdict(list)
     for done, dataset in enumerate(datasets.values()):
         yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
-        frames += [suite_requests(suite, dataset, config) for suite in config.suites]
+        for suite in config.suites:
+            frames += suite_requests(suite, dataset, config)
+            for name, table in suite_tables(suite, dataset, config).items():
+                tables[name].append(table)
     asked = with_prompt_ids(pl.concat(frames))
     yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
-    return write_store(folder, config, asked)
+    named = {name: pl.concat(parts) for name, parts in tables.items()}
+    return write_store(folder, config, datasets.values(), asked, named)
+
+
+def _read_datasets(config: StoreConfig) -> Stage[dict[str, AnyDataset]]:
+    """Datasets by name; a prompt search takes them as multiple choice, and those of files besides."""
+    datasets: dict[str, ClassificationDataset] = {}
+    for done, name in enumerate(config.datasets):
+        yield Progress(stage="Reading datasets", done=done, total=len(config.datasets), unit="datasets")
+        datasets[name] = DATASETS[name]()
+    return {**(search_datasets(datasets.values(), config.search) if config.search else datasets)}
 
 
 def check_names(config: StoreConfig) -> None:
@@ -77,11 +99,29 @@ def check_names(config: StoreConfig) -> None:
         for name in names:
             if name not in known:
                 raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
+    measured = {definition for name in config.suites for definition in SUITES[name].definitions}
+    for name in config.methods:
+        if not measured & {*METHODS[name].definitions} & {*scored_definitions(config.definitions)}:
+            raise ConfigError(
+                f"The method {name} has the definitions {', '.join(METHODS[name].definitions)} and these suites are "
+                f"measured under {', '.join(sorted(measured))}: --definition {', '.join(config.definitions)} leaves "
+                "nothing. Choose another --definition."
+            )
 
 
-def suite_requests(suite: str, dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
+def suite_requests(suite: str, dataset: AnyDataset, config: StoreConfig) -> list[pl.DataFrame]:
+    """What a suite asks of a dataset, and what the methods ask besides."""
     rows = SUITES[suite].requests(dataset, config)
-    return rows.with_columns(suite=pl.lit(suite))
+    extra = [METHODS[name].extra for name in config.methods]
+    return [
+        frame.select(sorted(rows.columns)).with_columns(suite=pl.lit(suite))
+        for frame in (rows, *(each.rows(rows) for each in extra if each))
+    ]
+
+
+def suite_tables(suite: str, dataset: AnyDataset, config: StoreConfig) -> dict[str, pl.DataFrame]:
+    write = SUITES[suite].tables
+    return write(dataset, config) if write else {}
 
 
 def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
@@ -95,7 +135,13 @@ def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(distinct.with_columns(prompt_id=pl.Series(ids, dtype=pl.String)), on=["prompt", "continuations"])
 
 
-def write_store(folder: Path, config: StoreConfig, asked: pl.DataFrame) -> PromptStore:
+def write_store(
+    folder: Path,
+    config: StoreConfig,
+    datasets: Collection[AnyDataset],
+    asked: pl.DataFrame,
+    tables: dict[str, pl.DataFrame],
+) -> PromptStore:
     requests = asked.select(pl.col(name).cast(dtype) for name, dtype in REQUESTS.items()).sort(REQUESTS_KEY)
     repeated = requests.filter(requests.select(REQUESTS_KEY).is_duplicated())
     assert repeated.is_empty(), f"a suite gave one position twice: {repeated.row(0, named=True)}"
@@ -107,8 +153,10 @@ def write_store(folder: Path, config: StoreConfig, asked: pl.DataFrame) -> Promp
     manifest = {
         "evaluator": evaluator.__version__,
         "suites": list(config.suites),
-        "datasets": list(config.datasets),
+        "datasets": [dataset.name for dataset in datasets],
+        "notes": {each.name: list(each.notes) for each in datasets if isinstance(each, MultipleChoiceDataset)},
         "n_shots": config.n_shots,
+        "search": _search_record(config.search),
         "n_queries": config.n_queries,
         "methods": list(config.methods),
         "definitions": list(config.definitions),
@@ -116,6 +164,9 @@ def write_store(folder: Path, config: StoreConfig, asked: pl.DataFrame) -> Promp
         "n_prompts": prompts.height,
         "requests": shards.write_shards(folder, "requests", requests, rows=ROWS_PER_SHARD),
         "prompts": shards.write_shards(folder, "prompts", prompts, rows=ROWS_PER_SHARD),
+        "tables": {
+            name: shards.write_shards(folder, name, table, rows=ROWS_PER_SHARD) for name, table in tables.items()
+        },
     }
     shards.write_json(folder / shards.MANIFEST, manifest)
     return PromptStore(folder, manifest)
@@ -124,7 +175,10 @@ def write_store(folder: Path, config: StoreConfig, asked: pl.DataFrame) -> Promp
 def open_store(folder: Path) -> PromptStore | None:
     """The store in this folder, or None when there is none or a shard of it is missing or changed."""
     manifest = shards.read_json(folder / shards.MANIFEST)
-    if manifest is None or not shards.intact(folder, manifest["requests"] | manifest["prompts"]):
+    if manifest is None:
+        return None
+    tables = {file: digest for table in manifest["tables"].values() for file, digest in table.items()}
+    if not shards.intact(folder, manifest["requests"] | manifest["prompts"] | tables):
         return None
     return PromptStore(folder, manifest)
 
@@ -136,11 +190,21 @@ def require_store(folder: Path) -> PromptStore:
     return store
 
 
-def store_fingerprint(config: StoreConfig, datasets: Iterable[ClassificationDataset]) -> str:
+def store_fingerprint(config: StoreConfig, datasets: Iterable[AnyDataset]) -> str:
     """Changes with the suites, datasets (their rows, templates and labels), sizes, and the code that builds prompts."""
     return shards.fingerprint(
-        source_fingerprint("datasets", "prompts", "suites", "store"),
+        source_fingerprint("datasets", "prompts", "suites", "store", "methods"),
         list(config.suites),
         [dataset.fingerprint for dataset in datasets],
         [config.n_shots, config.n_queries, list(config.methods), list(config.definitions)],
+        _search_record(config.search),
     )
+
+
+def _search_record(search: SearchConfig | None) -> dict[str, Any] | None:
+    """What a search tries; of its files what they hold, not where they lie."""
+    if search is None:
+        return None
+    candidates = read_candidates(search.candidates).fingerprint if search.candidates else None
+    record = {name: getattr(search, name) for name in ("tries", "seed", "halving")}
+    return record | {"shots": list(search.shots), "candidates": candidates}

@@ -1,8 +1,24 @@
 """The suites: what a benchmark asks for. Name -> suite."""
 
+from collections.abc import Iterable
+from typing import Any
+
+from evaluator.config import SEARCH_SUITE, LabelBoundary
+from evaluator.errors import ConfigError
 from evaluator.suites.base import Suite
+from evaluator.suites.prompt_search import PROMPT_SEARCH
 from evaluator.suites.staicc_normal import STAICC_NORMAL
 
-SUITES: dict[str, Suite] = {
+SUITES: dict[str, Suite[Any]] = {
     "staicc-normal": STAICC_NORMAL,
+    SEARCH_SUITE: PROMPT_SEARCH,
 }
+
+
+def default_label_boundary(suites: Iterable[str]) -> LabelBoundary:
+    """Where labels begin in a run that does not say so. Raises ConfigError where its suites differ."""
+    boundaries = {name: SUITES[name].label_boundary for name in suites}
+    if len(set(boundaries.values())) > 1:
+        stated = ", ".join(f"{name}: {boundary}" for name, boundary in boundaries.items())
+        raise ConfigError(f"These suites begin labels in different places ({stated}). Name one with --label-boundary.")
+    return next(iter(boundaries.values()))

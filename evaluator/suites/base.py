@@ -1,21 +1,29 @@
-"""What a suite is: a description, and the rows it asks for of one dataset."""
+"""What a suite is: a description, the rows it asks for of one dataset, and what holds for a run that says nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import polars as pl
 
-from evaluator.config import StoreConfig
-from evaluator.datasets.base import ClassificationDataset
+from evaluator.config import LabelBoundary, StoreConfig
+from evaluator.schemas import DEFINITIONS, Definition
+
+DatasetT = TypeVar("DatasetT")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suite:
+class Suite(Generic[DatasetT]):
     """A benchmark, as data. A suite only ever writes rows; it knows nothing of engines, methods or metrics.
 
     `requests` returns the columns of schemas.REQUESTS without `suite` and `prompt_id`, and with `prompt` and
-    `continuations` as in schemas.PROMPTS.
+    `continuations` as in schemas.PROMPTS. `tables` returns what the rows do not say, by the tables' names; the store
+    keeps them beside the rows.
     """
 
     summary: str
-    requests: Callable[[ClassificationDataset, StoreConfig], pl.DataFrame]
+    requests: Callable[[DatasetT, StoreConfig], pl.DataFrame]
+    tables: Callable[[DatasetT, StoreConfig], dict[str, pl.DataFrame]] | None = None
+    methods: tuple[str, ...] = ("vanilla",)  # where a run names none
+    definitions: tuple[Definition, ...] = DEFINITIONS  # that it can be measured under
+    label_boundary: LabelBoundary = "separate"  # where a run names none

@@ -12,7 +12,14 @@ import pytest
 import evaluator
 from evaluator.schemas import METRICS, PREDICTIONS
 from tests.end_to_end.processes import command, shards_done, start, table_bytes, wait_for_a_shard
-from tests.report.reading import addresses_asked_by, as_shown, metrics_shown, open_fresh
+from tests.report.reading import (
+    addresses_asked_by,
+    as_shown,
+    guessing_as_shown,
+    guessing_shown,
+    metrics_shown,
+    open_fresh,
+)
 
 
 def fake_run(out: Path, *more: object) -> str:
@@ -46,7 +53,25 @@ def test_the_report_of_a_run_holds_the_numbers_of_its_metrics_and_makes_no_noise
     page = open_fresh(browser, finished / "report.html")
     assert page.get_log("browser") == []
     assert all(address.startswith(("file:", "data:")) for address in addresses_asked_by(page))
-    assert metrics_shown(page) == as_shown(pl.read_parquet(finished / "tables" / "metrics.parquet"))
+    metrics = pl.read_parquet(finished / "tables" / "metrics.parquet")
+    assert metrics_shown(page) == as_shown(metrics)
+    assert guessing_shown(page) == guessing_as_shown(metrics)
+
+
+def test_without_demonstrations_each_prompt_is_scored_once_and_counts_as_one_try(tmp_path):
+    fake_run(tmp_path, "--shots", 0)
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["store"]["requests"], record["store"]["distinct_prompts"]) == (64, 32)
+    metrics = pl.read_parquet(tmp_path / "tables" / "metrics.parquet").filter(metric="accuracy")
+    assert metrics["tries"].unique().to_list() == [1]
+    assert metrics["max_random"].to_list() == pytest.approx(metrics["chance"].to_list(), rel=1e-12)
+
+
+def test_a_run_ends_with_its_verdicts_and_the_place_of_its_report(tmp_path):
+    said = fake_run(tmp_path).splitlines()
+    verdicts = next(line for line in said if line.startswith("staicc-normal / normal, vanilla: mean accuracy "))
+    assert verdicts.endswith(" of 2 datasets")
+    assert f"Report: {tmp_path / 'report.html'}" in said
 
 
 def test_requests_and_scores_are_read_back_in_the_benchmarks_order(finished):

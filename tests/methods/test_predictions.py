@@ -18,6 +18,7 @@ SCORED = pl.LazyFrame(
         "position": [1, 0],
         "query_id": [1, 0],
         "repeat": 0,
+        "prompt_id": ["b", "a"],
         "gold": [0, 1],
         "label_names": [["bad", "very good", "good"]] * 2,
         "label_log_likelihoods": [[-1.0, -3.0, -2.0], [-700.0, -700.0 - math.log(2), -900.0]],

@@ -7,7 +7,7 @@ from polars.testing import assert_frame_equal
 
 from evaluator.metrics import METRICS, metrics_table
 from evaluator.metrics.requests import DEFINITIONS
-from evaluator.schemas import METRICS_KEY
+from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 from tests.strategies import score_tables
 
 examples = settings(max_examples=40)
@@ -34,6 +34,24 @@ def test_every_metric_and_definition_is_there_within_its_range_and_inside_its_in
         holds=pl.col("value").is_between(pl.col("ci_low"), pl.col("ci_high")),
     )
     assert inside.select(pl.all().all()).row(0) == (True, True)
+
+
+@examples
+@given(score_tables())
+def test_every_accuracy_of_a_dataset_has_a_verdict_that_fits_its_baselines_and_no_other_metric_has(
+    predictions: pl.DataFrame,
+) -> None:
+    table = metrics_table(predictions).filter(pl.col("dataset") != MEAN_OVER_DATASETS)
+    value, chance, max_random = pl.col("value"), pl.col("chance"), pl.col("max_random")
+    expected = pl.when(value > max_random).then(pl.lit("above both"))
+    expected = expected.when(value > chance).then(pl.lit("between")).otherwise(pl.lit("below both"))
+    of_accuracy = table.filter(metric="accuracy").with_columns(expected=expected)
+    assert of_accuracy["verdict"].to_list() == of_accuracy["expected"].to_list()
+    assert of_accuracy.select((max_random >= chance) & (max_random < 1) & (pl.col("log10_tail") <= 0))[
+        "max_random"
+    ].all()
+    assert (of_accuracy["n_needed"].is_not_null() == (of_accuracy["verdict"] == "between")).all()
+    assert table.filter(pl.col("metric") != "accuracy")["verdict"].null_count() == table.height - of_accuracy.height
 
 
 @examples

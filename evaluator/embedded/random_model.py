@@ -12,7 +12,6 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.embedded.random_llama import make_random_llama
 from evaluator.store.shards import fingerprint, source_fingerprint
 
-NAME = "random"
 LABEL_REPEATS = 1_000
 """How often a label name stands by itself among the tokenizer's texts: enough to become a token of its own."""
 

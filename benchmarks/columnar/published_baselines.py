@@ -1,0 +1,73 @@
+"""`evaluator baselines table` as a whole, against the verdicts alone by the package max-random-baseline.
+
+python -m benchmarks.columnar.published_baselines
+
+Needs the released results, random_baselines in $EVALUATOR_SHARED_DATA: by default ../shared/data beside the repository.
+What the other contestant does is a small part of the command: no held-out trial, no sound rules, no table, no figure.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+from max_random_baseline.max_random_baseline import max_random_baseline
+
+from benchmarks.harness import ROOT, Target, Work, print_targets, race, require_green_tests
+from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
+
+DATA = Path(os.environ.get("EVALUATOR_SHARED_DATA", ROOT.parent / "shared" / "data")) / "random_baselines"
+EXPERIMENT = ["model", "dataset", "shots"]
+
+Totals = dict[str, int]
+
+
+def main() -> None:
+    if not DATA.is_dir():
+        raise SystemExit(f"{DATA} is not there; name the folder that holds random_baselines in EVALUATOR_SHARED_DATA.")
+    require_green_tests("tests/baselines/test_published.py")
+    work = Work(
+        benchmark="published_baselines",
+        case="288 experiments",
+        items=8_131_781,
+        unit="rows",
+        packages=["polars", "max-random-baseline"],
+    )
+    timings = race(work, {"package, verdicts": by_package, "evaluator, whole command": by_command}, runs=3)
+    ours = timings["evaluator, whole command"]
+    print_targets(
+        Target(what="whole command, s", value=ours.median_s, at_most=20),
+        Target(what="whole command, peak GiB, the benchmark's own included", value=ours.peak_mib / 1024, at_most=2),
+    )
+
+
+def by_package() -> Totals:
+    """Verdicts under the authors' rules, as a short script would find them."""
+    rows = pl.read_parquet(DATA / "few_shot_predictions.parquet", columns=[*EXPERIMENT, "prompt_id", "correct"])
+    accuracy = rows.group_by(*EXPERIMENT, "prompt_id").agg(pl.col("correct").mean())
+    verdicts: Counter[str] = Counter()
+    for _, dataset, shots, best in accuracy.group_by(EXPERIMENT).agg(pl.col("correct").max()).iter_rows():
+        task = TASKS[dataset]
+        small = task.n_rows < MOST_EXAMPLES
+        n = task.n_rows - shots if small else MOST_EXAMPLES
+        tries = task.n_rows if small and shots == 1 else 200
+        chance = float(task.stated_chance)
+        if best >= chance:
+            verdicts["above standard"] += 1
+            verdicts["above both"] += int(best > max_random_baseline(n, chance, tries))
+    return dict(verdicts)
+
+
+def by_command() -> Totals:
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["baselines", "table", "--data", str(DATA), "--out", folder]
+        subprocess.run([sys.executable, "-m", "evaluator", *words], cwd=ROOT, check=True, capture_output=True)
+        totals = pl.read_parquet(Path(folder) / "tables" / "totals.parquet").filter(rules="released")
+        return {"above standard": totals["above_standard"].item(), "above both": totals["above_max"].item()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""A prompt search of hindu_knowledge (BIG-bench Lite; 4 shots, 50 prompts x 100 queries, four to six choices of any
+length) with a 28 M-parameter random Llama, beside lm-evaluation-harness on the same contexts and choices.
+
+The data lies in the folder `bigbench_lite` of $EVALUATOR_SHARED_DATA. The race times the scoring of a slice of the
+search by both; then the command runs the whole search, and its record says how many tokens were computed.
+
+    python -m benchmarks.end_to_end.prompt_search [prompts] [queries] [prompts in the race] [runs]
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from benchmarks.end_to_end.contestants import Choices, contestant
+from benchmarks.harness import ROOT, Target, Work, print_targets, race
+from evaluator.config import ModelConfig, SearchConfig, StoreConfig
+from evaluator.embedded.random_llama import make_random_llama
+from evaluator.engine.model_source import find_model
+from evaluator.progress import finish
+from evaluator.store.prompt_store import PromptStore, build_store
+from evaluator.store.tokens import tokenise_store
+
+SHARED = Path(os.environ.get("EVALUATOR_SHARED_DATA", ROOT.parent / "shared" / "data"))
+TASK = SHARED / "bigbench_lite" / "hindu_knowledge.parquet"
+N_SHOTS = 4
+TOLERANCE = 1e-3  # nats, of a choice of several tokens in float32
+
+
+def main(n_prompts: int = 50, n_queries: int = 100, n_raced: int = 10, runs: int = 3) -> None:
+    if not TASK.is_file():
+        raise SystemExit(f"{TASK} is absent; EVALUATOR_SHARED_DATA names the folder that holds bigbench_lite.")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        store = finish(build_store(search(n_prompts, n_queries), folder / "built"))
+        model = make_random_llama(
+            folder / "llama-28m",
+            texts=store.prompts().collect()["prompt"].unique().sort(),
+            hidden_size=512,
+            n_layers=8,
+            n_heads=8,
+            intermediate_size=1408,
+            vocab_size=4096,
+        )
+        times_lm_eval = raced(asked(store, model, n_raced), n_raced, runs)
+        record = whole_search(folder / "run", model, n_prompts, n_queries)
+    tokens, scores = record["store"], record["scores"]
+    print(f"\nwhole search: {scores['prompts']:,} prompts scored in {scores['elapsed_s']:.0f} s")
+    print_targets(
+        Target(what="choices per second, times lm-eval's vLLM", value=times_lm_eval, at_least=8),
+        Target(
+            what="computed tokens over the floor",
+            value=scores["computed_tokens"] / tokens["floor_tokens"],
+            at_most=1.25,
+        ),
+        Target(
+            what=f"computed tokens over the floor of whole blocks of {tokens['block_tokens']}",
+            value=scores["computed_tokens"] / tokens["block_floor_tokens"],
+            at_most=1.25,
+        ),
+    )
+
+
+def search(n_prompts: int, n_queries: int) -> StoreConfig:
+    return StoreConfig(
+        suites=("prompt-search",),
+        datasets=(),
+        n_queries=n_queries,
+        methods=("per_token",),
+        definitions=("paper",),
+        search=SearchConfig(data=(TASK,), shots=(N_SHOTS,), tries=n_prompts),
+    )
+
+
+def asked(store: PromptStore, model: Path, n_prompts: int) -> Choices:
+    """The first prompts of the search with all their queries, in the order in which a run scores them."""
+    table = finish(tokenise_store(store, find_model(ModelConfig(model=str(model))), "merged"))
+    first = store.requests().filter(pl.col("repeat") < n_prompts).select("prompt_id").unique()
+    tokens = table.tokens().join(first, on="prompt_id", how="semi", maintain_order="left").collect()
+    return Choices(model, "float32", tokens["context"].to_list(), tokens["continuations"].to_list())
+
+
+def raced(choices: Choices, n_prompts: int, runs: int) -> float:
+    """How many times as many choices a second as lm-evaluation-harness, after their answers were compared."""
+    n_choices = sum(map(len, choices.choices))
+    work = Work(
+        benchmark="prompt_search",
+        case=f"hindu_knowledge, {N_SHOTS} shots, {n_prompts} prompts, 28 M random Llama, float32",
+        items=n_choices,
+        unit="choices",
+        packages=["torch", "transformers", "lm-eval"],
+    )
+
+    def same(expected: np.ndarray, found: np.ndarray) -> None:
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=0)
+
+    names = ("lm-eval, vLLM", "evaluator, vLLM")
+    with ExitStack() as stack:
+        loaded = {name: stack.enter_context(contestant(f"choices, {name}", choices)) for name in names}
+        timings = race(work, loaded, runs=runs, same=same)
+    return timings["evaluator, vLLM"].times_baseline
+
+
+def whole_search(out: Path, model: Path, n_prompts: int, n_queries: int) -> dict[str, dict[str, float]]:
+    """What the command records of the whole search."""
+    sizes = ["--shots", N_SHOTS, "--tries", n_prompts, "--queries", n_queries]
+    words = ["run", "prompt-search", "--data", TASK, *sizes, "--model", model, "--engine", "vllm", "--dtype", "float32"]
+    subprocess.run([sys.executable, "-m", "evaluator", *map(str, words), "--out", str(out)], cwd=ROOT, check=True)
+    record: dict[str, dict[str, float]] = json.loads((out / "run.json").read_text())
+    return record
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""Multiple-choice tasks of BIG-bench: a published `task.json`, or BIG-bench Lite's Parquet with `tasks.json` beside it.
+
+A file is a dataset. Its template is what the task states, and what the json_task format prescribes where it is silent.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, choice_examples, correct_of_scores
+from evaluator.datasets.user_table import read_rows
+from evaluator.errors import DatasetError
+from evaluator.prompts.choice_template import ChoiceTemplate
+
+TASKS_FILE = "tasks.json"
+"""Beside Parquet files: the prefixes of each, by the file's stem."""
+
+LITE_COLUMNS = ("input", "choices", "scores", "subtask", "row")
+
+
+def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
+    """The examples of one original `task.json`; exact repeats are dropped, as BIG-bench does, and noted.
+
+    Raises DatasetError, naming file and row, for what choice_examples refuses and for examples without target scores.
+    """
+    task = read_json(path)
+    examples = task.get("examples")
+    if not isinstance(examples, list):
+        raise DatasetError(f"{path} is no BIG-bench task: it has no list of `examples`.")
+    distinct = {json.dumps(example): row for row, example in reversed(list(enumerate(examples)))}
+    rows = sorted(distinct.values())
+    table, notes = choice_examples((_task_row(examples[row], row, path) for row in rows), str(path))
+    if len(rows) < len(examples):
+        notes.append(f"{len(examples) - len(rows)} examples are exact repeats; the first of each is kept")
+    return _dataset(path, name, table, template_of(task, str(path)), notes)
+
+
+def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
+    """One task of BIG-bench Lite: columns input, choices, scores, subtask and row. Raises as load_task_json does.
+
+    Ids are `subtask/row`, because row numbers begin anew in each subtask.
+    """
+
+    def rows() -> Iterator[ChoiceRow]:
+        for number, cells in enumerate(read_rows(path, LITE_COLUMNS)):
+            text, choices, scores, subtask, source_row = cells
+            where = f"{path}, row {number} (from 0)"
+            example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
+            yield ChoiceRow(number, example_id, text, choices or [], _correct(scores, choices, where))
+
+    examples, notes = choice_examples(rows(), str(path))
+    return _dataset(path, path.stem, examples, template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}"), notes)
+
+
+def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
+    """The template a task states, each part that it leaves out as the json_task format has it."""
+    known = {
+        "task_prefix": "",
+        "example_input_prefix": "\nQ: ",
+        "example_output_prefix": "\nA: ",
+        "choice_prefix": "\n  choice: ",
+        "few_shot_example_separator": "\n",
+    }
+    stated = {key: task.get(key, default) for key, default in known.items()}
+    append_choices = task.get("append_choices_to_input", True)
+    wrong = [key for key, value in stated.items() if not isinstance(value, str)]
+    if wrong or not isinstance(append_choices, bool):
+        raise DatasetError(f"{where}: prefixes must be texts and append_choices_to_input true or false; check {wrong}.")
+    return ChoiceTemplate(
+        # The published `inputs` of every example, demonstrations included, begin with the task's prefix.
+        input_prefix=stated["task_prefix"] + stated["example_input_prefix"],
+        output_prefix=stated["example_output_prefix"],
+        choice_prefix=stated["choice_prefix"] if append_choices else None,
+        separator=stated["few_shot_example_separator"],
+    )
+
+
+class JsonObject(dict[str, Any]):
+    """A JSON object that knows which of its keys stood there more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def read_json(path: Path) -> JsonObject:
+    """A JSON object from a file. Raises DatasetError where it is none or repeats a key at its top."""
+    try:
+        content = json.loads(path.read_bytes(), object_pairs_hook=_json_object)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, JsonObject):
+        raise DatasetError(f"{path}: an object was expected, got {type(content).__name__}.")
+    if content.repeated:
+        raise DatasetError(f"{path}: {content.repeated[0]!r} stands there twice, and one of the two would be lost.")
+    return content
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> JsonObject:
+    content = JsonObject(pairs)
+    counts = Counter(key for key, _ in pairs)
+    content.repeated = tuple(key for key, count in counts.items() if count > 1)
+    return content
+
+
+def _task_row(example: Any, row: int, path: Path) -> ChoiceRow:
+    scores = example.get("target_scores") if isinstance(example, dict) else None
+    where = f"{path}, row {row} (from 0)"
+    if not isinstance(scores, JsonObject):
+        raise DatasetError(f"{where}: the example has no `target_scores`, so it is not multiple choice.")
+    if scores.repeated:
+        raise DatasetError(f"{where}: the choice {scores.repeated[0]!r} stands there twice. Remove one of the two.")
+    return ChoiceRow(row, str(row), example.get("input"), list(scores), _correct(list(scores.values()), scores, where))
+
+
+def _correct(scores: Any, choices: Any, where: str) -> list[int]:
+    n_choices = len(choices) if choices is not None else 0
+    numbers = isinstance(scores, list) and all(
+        isinstance(score, (int, float)) and not isinstance(score, bool) for score in scores
+    )
+    if not numbers or len(scores) != n_choices:
+        raise DatasetError(f"{where}: {n_choices} choices need as many scores, all numbers, got {scores}.")
+    return correct_of_scores(scores)
+
+
+def _dataset(path: Path, name: str, examples: Any, template: ChoiceTemplate, notes: list[str]) -> MultipleChoiceDataset:
+    identity = repr((hashlib.sha256(path.read_bytes()).hexdigest(), name, template))
+    return MultipleChoiceDataset(
+        name=name,
+        examples=examples,
+        template=template,
+        source=str(path),
+        notes=tuple(notes),
+        fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
+    )

@@ -1,0 +1,44 @@
+"""`python -m evaluator.embedded.recipe FOLDER`: make the embedded model anew; takes up what a killed one left."""
+
+import logging
+import sys
+from pathlib import Path
+
+from transformers import LlamaForCausalLM
+
+from evaluator.embedded.random_llama import save_tokenizer
+from evaluator.embedded.recipe.development import watch
+from evaluator.embedded.recipe.rows import recipe_rows
+from evaluator.embedded.recipe.tasks import TaskSequences
+from evaluator.embedded.recipe.token_embeddings import train_token_embeddings
+from evaluator.embedded.recipe.tokenized import tokenized
+from evaluator.embedded.recipe.tokenizer import VOCABULARY, train_tokenizer
+from evaluator.embedded.recipe.training import Recipe, train
+from evaluator.embedded.recipe.weights import save_model
+
+logger = logging.getLogger("evaluator.embedded.recipe")
+
+
+def make_embedded_model(folder: Path, recipe: Recipe) -> None:
+    """Write the model, its tokenizer and, until it is done, a checkpoint to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = recipe_rows(seed=recipe.seed)
+    for of_dataset in rows.training:
+        logger.info("%s: %d rows to learn from", of_dataset.dataset.name, len(of_dataset.texts))
+    tokenizer = train_tokenizer(rows.training)
+    training, development = tokenized(rows.training, tokenizer), tokenized(rows.development, tokenizer)
+    embeddings = train_token_embeddings(training, vocabulary=VOCABULARY, width=recipe.hidden_size, seed=recipe.seed)
+
+    def report(model: LlamaForCausalLM) -> None:
+        for scores in watch(model, tokenizer, training, development, seed=recipe.seed):
+            logger.info("  %s", scores)
+
+    sequences = TaskSequences(training, tokenizer, length=recipe.length, seed=recipe.seed)
+    model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", watch=report)
+    save_tokenizer(folder, tokenizer, recipe.context_length)
+    save_model(model, folder)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    make_embedded_model(Path(sys.argv[1]), Recipe())

@@ -1,0 +1,22 @@
+"""Mean log-likelihood per token: long labels are not punished for their length."""
+
+import polars as pl
+
+from evaluator.methods.base import Method, softmax
+from evaluator.schemas import Definition
+
+
+def label_probs(scored: pl.LazyFrame, _definition: Definition) -> pl.LazyFrame:
+    """Softmax over the label space of each label's log-likelihood divided by its number of tokens.
+
+    Source: Yauney & Mimno 2024, appendix B ("the highest average log-likelihood per token"). Its neighbours divide by
+    bytes (per_byte), take off the label's own log-likelihood (unconditional), or do neither (vanilla); all four stand
+    in Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai).
+    """
+    mean = pl.col("label_log_likelihoods") / pl.col("label_token_counts").cast(pl.List(pl.Float64))
+    return scored.with_columns(label_probs=softmax(mean))
+
+
+PER_TOKEN = Method(
+    summary="The label of the highest mean log-likelihood per token.", label_probs=label_probs, definitions=("paper",)
+)
