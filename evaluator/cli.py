@@ -42,7 +42,7 @@ OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 suite_options = options(
     click.argument("suites", nargs=-1, required=True, metavar="SUITE..."),
     click.option("--out", required=True, type=OUTPUT_FOLDER, help="Output folder; an interrupted run resumes in it."),
-    click.option("--datasets", metavar="A,B", help="All that `evaluator datasets` lists; with --data none of them."),
+    click.option("--datasets", metavar="A,B", help="`evaluator datasets` lists them; all, prompt-search: none."),
     click.option("--shots", metavar="K", help="Demonstrations in a prompt; 4. prompt-search takes several: 1,2,4."),
     click.option("--queries", type=int, help="Only the first N test queries of each dataset; prompt-search: 200."),
     click.option("--methods", metavar="A,B", help="Inference methods, or `all`; vanilla, prompt-search: per_token."),
@@ -57,7 +57,7 @@ suite_options = options(
 )
 model_options = options(
     click.option(
-        "--model", required=True, help="A model folder, a hub name, `embedded` (a small one that ships), or `random`."
+        "--model", required=True, help="A folder, a hub name, `embedded` (a small model that ships), or `random`."
     ),
     click.option("--engine", help="vllm, transformers or fake; vllm where it is installed."),
     click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True),

@@ -52,8 +52,8 @@ def store_config(given: dict[str, Any]) -> StoreConfig:
     shots = numbers("--shots", given["shots"]) if given["shots"] else None
     if shots and len(shots) > 1 and not is_search:
         raise ConfigError(f"--shots {given['shots']}: only {SEARCH_SUITE} takes several numbers. Run once for each.")
-    # A search over one's own files should not search the known datasets as well, unless they are named.
-    every = "" if given["data"] else "all"
+    # Ten datasets are more than a million prompts of a search: whoever wants that says so.
+    every = "" if is_search else "all"
     first = SUITES[suites[0]] if suites[0] in SUITES else SUITES[SEARCH_SUITE if is_search else "staicc-normal"]
     definitions = first.definitions if is_search else DEFINITIONS
     return StoreConfig(

@@ -71,7 +71,8 @@ class StoreConfig:
         if not self.suites:
             raise ConfigError("No suite was named. `evaluator suites` lists them.")
         if not self.datasets and not (self.search and self.search.data):
-            raise ConfigError("No dataset was named. `evaluator datasets` lists them.")
+            files = " prompt-search takes files as well, with --data." if self.search else ""
+            raise ConfigError(f"No dataset was named with --datasets. `evaluator datasets` lists them.{files}")
         if (SEARCH_SUITE in self.suites or self.search) and self.suites != (SEARCH_SUITE,):
             raise ConfigError(
                 f"{SEARCH_SUITE} has prompts, methods and options of its own, so it goes alone; got {self.suites}. "

@@ -203,7 +203,7 @@ def _measure_search(store: PromptStore, scored: pl.LazyFrame, out: Path) -> Stag
     if store.manifest["search"]["halving"]:
         requests = asked_requests(store, scored)
         scored = scored.join(requests.lazy(), on=REQUESTS_KEY, how="semi", maintain_order="left")
-    require_complete(requests, scored.collect())
+    require_complete(requests, prompt_scores(out).collect())
     tables = search_measures(store, scored) | {"metrics": pl.DataFrame(schema=METRICS)}
     for done, (name, table) in enumerate(tables.items(), start=1):
         write_table(out, name, table)

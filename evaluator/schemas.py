@@ -234,7 +234,7 @@ HELD_OUT_TRIALS = pl.Schema(
         "max_random_on_train": pl.Float64(),  # expected accuracy of the best of n_prompts random classifiers
         "log10_standard_tail": pl.Float64(),  # of one random classifier getting correct_train or more right
         "log10_max_tail": pl.Float64(),  # of the best of n_prompts doing so
-        "above_standard_on_train": pl.Boolean(),  # accuracy at least the baseline
+        "above_standard_on_train": pl.Boolean(),  # accuracy strictly more than the baseline
         "above_max_on_train": pl.Boolean(),
         "above_standard_on_test": pl.Boolean(),
     }
@@ -244,12 +244,12 @@ HELD_OUT_PREDICTION = pl.Schema(  # after the columns that rows are grouped by
     {
         "predictor": pl.String(),  # "standard" | "max": above that baseline; "standard tail" | "max tail": a score
         "n_trials": pl.Int64(),
-        "held_out_share": pl.Float64(),  # of trials whose held-out accuracy reaches the standard baseline
+        "held_out_share": pl.Float64(),  # of trials whose held-out accuracy is above the standard baseline
         "accuracy": pl.Float64(),  # the next three are null for scores, and NaN where nothing is divided by nothing
         "precision": pl.Float64(),
         "recall": pl.Float64(),
         "auroc": pl.Float64(),  # NaN where all trials have one outcome
-        "aupr": pl.Float64(),  # average precision; NaN where no trial reaches the baseline
+        "aupr": pl.Float64(),  # average precision; NaN where no trial is above the baseline
     }
 )
 

@@ -5,16 +5,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from evaluator.baselines.held_out_search import Experiment, FloatArray, IntArray, Splits, search
+from evaluator.baselines.binomial import FloatArray, IntArray
+from evaluator.baselines.held_out_search import Experiment, Splits, search
 from evaluator.baselines.max_random import max_random_accuracy, max_random_tail
+from evaluator.baselines.verdicts import is_above
 from evaluator.errors import DatasetError
 from evaluator.schemas import CHANCES_KEY, CORRECTNESS_KEY, HELD_OUT_KEY, HELD_OUT_TRIALS
 
 SETTING = ["train_chances", "train_counts", "n_prompts", "correct_train"]
 """What the baselines and tails of a search hang on."""
 
-ROUNDING = 1e-9
-"""In examples: a count this close to a baseline x n reaches it. Means of unlike chances are not exact in a float."""
+BASELINES = ["max_random_on_train", "log10_standard_tail", "log10_max_tail"]
 
 
 def held_out_trials(
@@ -40,11 +41,11 @@ def held_out_trials(
 
     Returns:
         schemas.HELD_OUT_TRIALS, one row an (experiment, tries, split), sorted by it. An accuracy is above a baseline
-        when it is at least the baseline; both count only examples that the prompt was scored on.
+        when it is strictly more (verdicts.is_above); both count only examples that the prompt was scored on.
 
     Raises DatasetError when rows are repeated or missing, or a part of a split would be empty.
-    Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, takes 200
-    tries where fewer prompts are possible, and "above" as more than the baseline.
+    Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, and
+    takes 200 tries where fewer prompts are possible.
     """
     splits = Splits(tries=tries, n_splits=n_splits, train_share=train_share, seed=seed)
     return with_baselines(pl.concat([search(each, splits) for each in read_experiments(correctness, chances)]))
@@ -99,49 +100,38 @@ def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
     """schemas.HELD_OUT_SEARCHES to schemas.HELD_OUT_TRIALS: baselines, tails and verdicts of every search."""
     settings = searches.select(SETTING).unique(maintain_order=True)
     uniform = pl.col("train_chances").list.len() == 1
-    parts = [_uniform_baselines(settings.filter(uniform))]
-    mixed = settings.filter(~uniform).partition_by("train_chances", "train_counts", maintain_order=True)
-    parts += [_mixed_baselines(each) for each in mixed]
-    trials = searches.join(pl.concat(parts), on=SETTING, how="left", maintain_order="left")
+    groups = settings.filter(~uniform).partition_by("train_chances", "train_counts", maintain_order=True)
+    numbers = [_uniform_baselines(settings.filter(uniform)), *map(_mixed_baselines, groups)]
+    baselines = pl.DataFrame(np.concatenate(numbers), schema=dict.fromkeys(BASELINES, pl.Float64))
+    known = pl.concat([pl.concat([settings.filter(uniform), *groups]), baselines], how="horizontal")
+    trials = searches.join(known, on=SETTING, how="left", maintain_order="left")
+    on_train, on_test = (pl.col(f"correct_{part}") / pl.col(f"n_{part}") for part in ("train", "test"))
     return (
         trials.with_columns(
-            above_standard_on_train=reaches("correct_train", "n_train", "standard_on_train"),
-            above_max_on_train=reaches("correct_train", "n_train", "max_random_on_train"),
-            above_standard_on_test=reaches("correct_test", "n_test", "standard_on_test"),
+            above_standard_on_train=is_above(on_train, pl.col("standard_on_train")),
+            above_max_on_train=is_above(on_train, pl.col("max_random_on_train")),
+            above_standard_on_test=is_above(on_test, pl.col("standard_on_test")),
         )
         .select(list(HELD_OUT_TRIALS))
         .sort(HELD_OUT_KEY)
     )
 
 
-def reaches(correct: str, n: str, baseline: str) -> pl.Expr:
-    """Whether the accuracy correct / n is at least the baseline; columns by their names."""
-    return pl.col(correct) >= pl.col(n) * pl.col(baseline) - ROUNDING
-
-
-def _uniform_baselines(settings: pl.DataFrame) -> pl.DataFrame:
+def _uniform_baselines(settings: pl.DataFrame) -> FloatArray:
     """All examples have one chance; each setting has its own n and chance."""
-    n, chance = (settings.select(pl.col(name).list.first()).to_series().to_numpy() for name in SETTING[1::-1])
-    return _baselines(settings, n, chance)
+    n, chance = (settings[name].list.first().to_numpy() for name in ("train_counts", "train_chances"))
+    return _baselines(settings, n, chance) if len(n) else np.empty((0, len(BASELINES)))
 
 
-def _mixed_baselines(settings: pl.DataFrame) -> pl.DataFrame:
+def _mixed_baselines(settings: pl.DataFrame) -> FloatArray:
     """Settings of one mix of chances."""
     counts = settings["train_counts"][0].to_numpy()
     return _baselines(settings, int(counts.sum()), np.repeat(settings["train_chances"][0].to_numpy(), counts))
 
 
-def _baselines(settings: pl.DataFrame, n: IntArray | int, chance: FloatArray) -> pl.DataFrame:
-    if settings.is_empty():
-        return settings.with_columns(
-            pl.lit(None, dtype=pl.Float64).alias(name)
-            for name in ("max_random_on_train", "log10_standard_tail", "log10_max_tail")
-        )
+def _baselines(settings: pl.DataFrame, n: IntArray | int, chance: FloatArray) -> FloatArray:
+    """[settings, BASELINES]."""
     tries, correct = settings["n_prompts"].to_numpy(), settings["correct_train"].to_numpy()
     # Both tails in one call: finding the distribution is most of the work.
     tails = np.asarray(max_random_tail(correct, n, chance, np.stack([np.ones_like(tries), tries]), log10=True))
-    return settings.with_columns(
-        max_random_on_train=np.asarray(max_random_accuracy(n, chance, tries)),
-        log10_standard_tail=tails[0],
-        log10_max_tail=tails[1],
-    )
+    return np.stack([np.asarray(max_random_accuracy(n, chance, tries)), *tails], axis=1)

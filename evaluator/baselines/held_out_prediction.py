@@ -15,7 +15,7 @@ OUTCOME = "above_standard_on_test"
 
 
 def held_out_prediction(trials: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Accuracy, precision, recall, AUROC and AUPR of predicting that held-out accuracy reaches the standard baseline.
+    """Accuracy, precision, recall, AUROC and AUPR of predicting that held-out accuracy is above chance.
 
     Args:
         trials: schemas.HELD_OUT_TRIALS; of the columns only the predictors', the outcome and `by` are read.

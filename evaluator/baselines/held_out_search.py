@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from evaluator.baselines.binomial import FloatArray, IntArray
 from evaluator.errors import DatasetError
 from evaluator.schemas import HELD_OUT_SEARCHES
 
-IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +38,10 @@ class Splits:
     n_splits: int = 100
     train_share: float = 0.75  # of the examples, rounded down
     seed: int = 0
+
+    def n_train(self, n_examples: int) -> int:
+        """Examples of the train part; .29 of 100 are 29, whatever .29 x 100 is in floats."""
+        return int(self.train_share * n_examples + 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +66,14 @@ def search(experiment: Experiment, splits: Splits) -> pl.DataFrame:
     parts = _split(experiment, splits)
     with np.errstate(invalid="ignore", divide="ignore"):
         accuracy = np.where(parts.n_train > 0, parts.correct_train / parts.n_train, -1.0)
-    frames = [_best_of(experiment, parts, accuracy, tries) for tries in splits.tries]
-    return pl.concat(frames)
+    # The first of equals, prompts being in ascending order.
+    best = [np.where(np.less(parts.order.T, tries), accuracy, -2.0).argmax(axis=0) for tries in splits.tries]
+    return _found(experiment, parts, splits.tries, np.array(best))
 
 
 def _split(experiment: Experiment, splits: Splits) -> _Parts:
     n_prompts, n_examples = experiment.scored.shape
-    n_train = int(splits.train_share * n_examples)
+    n_train = splits.n_train(n_examples)
     if not 0 < n_train < n_examples:
         raise DatasetError(
             f"{experiment.name} has {n_examples} examples, too few to split: a train part of {splits.train_share:g} of "
@@ -78,9 +82,7 @@ def _split(experiment: Experiment, splits: Splits) -> _Parts:
     rng = np.random.default_rng((splits.seed, zlib.crc32(experiment.name.encode())))
     train = _orders(rng, splits.n_splits, n_examples) < n_train
     order = _orders(rng, splits.n_splits, n_prompts)
-    # Counts of a few hundred are exact in float32, in which a matrix product is fast.
-    scored, correct, chosen = (table.astype(np.float32) for table in (experiment.scored, experiment.correct, train))
-    n, right = (np.rint(table @ chosen.T).astype(np.int64) for table in (scored, correct))
+    n, right = (_in_common(table, train) for table in (experiment.scored, experiment.correct))
     return _Parts(
         n_train=n,
         correct_train=right,
@@ -91,30 +93,46 @@ def _split(experiment: Experiment, splits: Splits) -> _Parts:
     )
 
 
+def _in_common(rows: BoolArray, others: BoolArray) -> IntArray:
+    """[rows, others], how many columns are True in both.
+
+    Bits are counted, 64 at a time: a matrix product of such sizes is slower, and wakes every thread that BLAS has.
+    """
+    left, right = (_words(table) for table in (rows, others))
+    counts: IntArray = np.bitwise_count(left[:, None] & right[None]).sum(axis=-1, dtype=np.int64)
+    return counts
+
+
+def _words(table: BoolArray) -> npt.NDArray[np.uint64]:
+    packed = np.packbits(table, axis=1)
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+
+
 def _orders(rng: np.random.Generator, n_splits: int, size: int) -> IntArray:
     return rng.permuted(np.tile(np.arange(size), (n_splits, 1)), axis=1)
 
 
-def _best_of(experiment: Experiment, parts: _Parts, accuracy: FloatArray, tries: int) -> pl.DataFrame:
-    tried = np.less(parts.order.T, tries)  # [prompts, splits]
-    best = np.where(tried, accuracy, -2.0).argmax(axis=0)  # the first of equals, prompts being in ascending order
-    split = np.arange(len(best))
+def _found(experiment: Experiment, parts: _Parts, tries: Sequence[int], best: IntArray) -> pl.DataFrame:
+    """The searches' rows, from the index of the best prompt [tries, splits]."""
+    split = np.broadcast_to(np.arange(best.shape[1]), best.shape).ravel()
+    n_tries = np.repeat(np.asarray(tries), best.shape[1])
+    best = best.ravel()
     n_train, n_test = parts.n_train[best, split], parts.n_test[best, split]
     if (empty := (n_train == 0) | (n_test == 0)).any():
         at = int(empty.argmax())
         raise DatasetError(
             f"{experiment.name}: prompt {experiment.prompts[best[at]]} was scored on {n_train[at]} examples of the "
-            f"train part and {n_test[at]} of the test part of split {at}, and needs one of each. Score it on more."
+            f"train part and {n_test[at]} of the test part of split {split[at]}, and needs one of each."
         )
     levels, level = np.unique(experiment.chance, return_inverse=True)
     of_level = np.eye(len(levels), dtype=np.int64)[level]  # [examples, levels]
-    scored, train = experiment.scored[best], parts.train
+    scored, train = experiment.scored[best], parts.train[split]
     train_counts, test_counts = (scored & train) @ of_level, (scored & ~train) @ of_level
     columns = {
         "experiment": np.repeat(experiment.name, len(best)),
-        "tries": np.full(len(best), tries),
+        "tries": n_tries,
         "split": split,
-        "n_prompts": np.full(len(best), min(tries, len(experiment.prompts))),
+        "n_prompts": np.minimum(n_tries, len(experiment.prompts)),
         "prompt": experiment.prompts[best],
         "n_train": n_train,
         "correct_train": parts.correct_train[best, split],
@@ -122,12 +140,7 @@ def _best_of(experiment: Experiment, parts: _Parts, accuracy: FloatArray, tries:
         "correct_test": parts.correct_test[best, split],
         "train_chances": np.tile(levels, (len(best), 1)),
         "train_counts": train_counts,
-        "standard_on_train": _mean_chance(levels, train_counts),
-        "standard_on_test": _mean_chance(levels, test_counts),
+        "standard_on_train": train_counts @ levels / n_train,
+        "standard_on_test": test_counts @ levels / n_test,
     }
     return pl.DataFrame(columns).cast(HELD_OUT_SEARCHES)
-
-
-def _mean_chance(levels: FloatArray, counts: IntArray) -> FloatArray:
-    # One level is given back as it is, so that an accuracy equal to it is found to be equal.
-    return np.full(len(counts), levels[0]) if len(levels) == 1 else counts @ levels / counts.sum(axis=1)

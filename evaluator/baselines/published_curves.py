@@ -1,20 +1,18 @@
 """Lines of the published figures: prompts and chances go in, expected maxima and baselines by tries come out."""
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from evaluator.baselines.expected_max import expected_max_accuracy
+from evaluator.baselines.binomial import IntArray
+from evaluator.baselines.expected_max import expected_maximum_of_draws
+from evaluator.baselines.grid import log_spaced
 from evaluator.baselines.max_random import max_random_accuracy, max_random_pmf, max_random_tail
 from evaluator.baselines.published_data import EXPERIMENT
 from evaluator.baselines.published_rules import STATED_PROMPTS
 from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
 from evaluator.schemas import PUBLISHED_BASELINES, PUBLISHED_CURVES
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-
-TRIES: IntArray = np.unique(np.geomspace(1, STATED_PROMPTS, 60).round().astype(np.int64))
+TRIES: IntArray = log_spaced(1, STATED_PROMPTS, 60)
 """Evenly spaced on a logarithmic axis, which shows the first tries, that gain most."""
 
 ROUNDING = 1e-9
@@ -35,7 +33,7 @@ def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
         task = TASKS[str(dataset)]
         n, chance = min(task.n_rows, MOST_EXAMPLES), float(task.stated_chance)
         tries = TRIES[np.less_equal(TRIES, n) | (shots != 1)]
-        expected = expected_max_accuracy((own["correct"] / own["n_examples"]).to_numpy(), tries)
+        expected = expected_maximum_of_draws((own["correct"] / own["n_examples"]).to_numpy(), tries)
         # P(accuracy >= expected) is that of the next whole count; it may be more than all, which never happens.
         count = np.ceil(n * expected - ROUNDING)
         frames.append(

@@ -119,7 +119,8 @@ def read_prompts(data: PublishedData) -> pl.DataFrame:
     Columns: model, dataset, shots, prompt_id; n_examples it was scored on; correct; n_losses, how many different losses
     there are; losses_fingerprint, equal for prompts whose losses are equal bit for bit; demonstration_ids; with_query,
     False where there are no more different losses than the task has choices: prompts were cut at 512 tokens from the
-    right, and what was left of such a one says nothing of the example.
+    right, and what was left of such a one says nothing of the example. That is told from the losses alone, no prompt
+    being at hand: a prompt whose query was lost for some examples only is not found.
     Raises DatasetError where `correct` is not 0 or 1, or the two files do not hold the same prompts.
     """
     scored = (

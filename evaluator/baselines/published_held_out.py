@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from evaluator.baselines.binomial import FloatArray, IntArray
 from evaluator.baselines.held_out import read_experiments, with_baselines
 from evaluator.baselines.held_out_prediction import held_out_prediction
-from evaluator.baselines.held_out_search import Experiment, FloatArray, IntArray, Splits, search
+from evaluator.baselines.held_out_search import Experiment, Splits, search
 from evaluator.baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.baselines.published_data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
 from evaluator.baselines.published_rules import STATED_PROMPTS
@@ -86,7 +87,7 @@ def own_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame
         splits = Splits(tries=TRIES, seed=SEED)
         sound.append(search(_only(every, kept[every.name]), splits))
         found = search(every, replace(splits, tries=(STATED_PROMPTS,)))
-        n_part = int(splits.train_share * every.scored.shape[1])
+        n_part = splits.n_train(every.scored.shape[1])
         released.append(found.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
         yield Progress(stage="Splitting", done=done, total=n_experiments, unit="experiments")
     names = prompts.select(*EXPERIMENT, experiment_name()).unique()
@@ -112,7 +113,7 @@ def _only(experiment: Experiment, prompts: list[int]) -> Experiment:
 
 
 def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
-    """As `bigbench-held-out-splits.py` does: n of the whole part, one chance a task, above as more than the baseline.
+    """As `bigbench-held-out-splits.py` does: n of the whole part, and one chance a task.
 
     Args:
         searches: schemas.HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, examples of the train part.

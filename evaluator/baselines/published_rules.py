@@ -10,16 +10,14 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from evaluator.baselines.binomial import FloatArray
 from evaluator.baselines.max_random import max_random_accuracy
 from evaluator.baselines.published_data import EXPERIMENT
 from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
-from evaluator.baselines.verdicts import Verdict
+from evaluator.baselines.verdicts import is_above, verdict
 from evaluator.schemas import PUBLISHED_TOTALS, PUBLISHED_VERDICTS
-
-FloatArray = npt.NDArray[np.float64]
 
 STATED_PROMPTS = 200
 
@@ -35,7 +33,7 @@ class Rules:
     n: Literal["stated", "present"]  # the task's size less demonstrations, at most 200 | examples with a prediction
     chance: Literal["stated", "logical_deduction", "task"]  # one constant a task | each example's own
     tries: Literal["stated", "distinct"]  # 200, or the task's size for one shot of small tasks | different prompts run
-    above: Literal["stated", "at least"]  # >= the standard baseline and > the other | >= both
+    above: Literal["stated", "more"]  # >= the standard baseline and > the other | > both, as everywhere else
 
 
 RELEASED = Rules(name="released", n="stated", chance="stated", tries="stated", above="stated")
@@ -45,7 +43,7 @@ LOGICAL_DEDUCTION = Rules(
 )
 ALL_CHOICES = Rules(name="+ choices of every task", n="present", chance="task", tries="stated", above="stated")
 DISTINCT = Rules(name="+ distinct prompts", n="present", chance="task", tries="distinct", above="stated")
-SOUND = Rules(name="sound", n="present", chance="task", tries="distinct", above="at least")
+SOUND = Rules(name="sound", n="present", chance="task", tries="distinct", above="more")
 DISTINCT_ALONE = Rules(name="distinct prompts alone", n="stated", chance="stated", tries="distinct", above="stated")
 
 LADDER = (RELEASED, N_PRESENT, LOGICAL_DEDUCTION, ALL_CHOICES, DISTINCT, SOUND)
@@ -102,23 +100,17 @@ def judge(experiments: pl.DataFrame, mixes: Sequence[Mix], all_rules: Sequence[R
 def _judge(experiments: pl.DataFrame, mixes: Sequence[Mix], rules: Rules) -> pl.DataFrame:
     rows = experiments.iter_rows(named=True)
     settings = [_setting(rules, row, mix) for row, mix in zip(rows, mixes, strict=True)]
-    max_random = _max_random(settings)
-    accuracies = map(Fraction, experiments["correct"], experiments["n"])
-    verdicts = [
-        _verdict(rules, accuracy, setting.chance, top)
-        for accuracy, setting, top in zip(accuracies, settings, max_random, strict=True)
-    ]
     columns = pl.DataFrame(
         {
             "rules": [rules.name] * len(settings),
             "n": [setting.n for setting in settings],
             "chance": [float(setting.chance) for setting in settings],
             "tries": [setting.tries for setting in settings],
-            "max_random": max_random,
-            "verdict": verdicts,
+            "max_random": _max_random(settings),
         }
     )
-    return pl.concat([experiments.select(EXPERIMENT), columns], how="horizontal").cast(PUBLISHED_VERDICTS)
+    judged = pl.concat([experiments.select(*EXPERIMENT, "accuracy"), columns], how="horizontal")
+    return judged.with_columns(verdict=_verdict(rules)).drop("accuracy").cast(PUBLISHED_VERDICTS)
 
 
 def _setting(rules: Rules, row: Mapping[str, Any], mix: Mix) -> Setting:
@@ -153,12 +145,18 @@ def per_example(mix: Mix) -> FloatArray:
     return np.repeat([float(chance) for chance in mix], list(mix.values()))
 
 
-def _verdict(rules: Rules, accuracy: Fraction, chance: Fraction, max_random: float) -> Verdict:
-    # Against chance in exact fractions: an accuracy that equals it is not rare, and one of the rules hangs on that.
-    if accuracy < chance:
-        return "below both"
-    above = float(accuracy) >= max_random if rules.above == "at least" else float(accuracy) > max_random
-    return "above both" if above else "between"
+def _verdict(rules: Rules) -> pl.Expr:
+    """The two ways to judge part where an accuracy equals chance; none of the published best ones does."""
+    accuracy, chance, max_random = pl.col("accuracy"), pl.col("chance"), pl.col("max_random")
+    if rules.above == "more":
+        return verdict(accuracy, chance, max_random)
+    return (
+        pl.when(is_above(chance, accuracy))
+        .then(pl.lit("below both"))
+        .when(is_above(accuracy, max_random))
+        .then(pl.lit("above both"))
+        .otherwise(pl.lit("between"))
+    )
 
 
 def totals(verdicts: pl.DataFrame) -> pl.DataFrame:
@@ -212,4 +210,4 @@ def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         return f"{after['tries']} different prompts ran, not {before['tries']}"
     if before["chance"] != after["chance"]:
         return f"a guess is right with probability {after['chance']:.4g}, not {before['chance']:.4g}"
-    return "an accuracy equal to a baseline is above it"
+    return "an accuracy equal to a baseline is not above it"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from evaluator.baselines.binomial import FloatArray
 
 
 class Curves(NamedTuple):

@@ -18,6 +18,20 @@ POWER = 0.8
 """How often a classifier should be told from guessing. The usual pair of numbers (Cohen 1992, "A power primer")."""
 
 
+ROUNDING = 1e-12
+"""Accuracies this close are equal: k / n and a mean of chances may differ in the last digits where both are one number.
+"""
+
+
+def is_above(accuracy: pl.Expr, baseline: pl.Expr) -> pl.Expr:
+    """Whether an accuracy is above a baseline: strictly more, by more than ROUNDING. Null where an argument is.
+
+    The one rule of all verdicts here but those of the authors (published_rules.py). Two shares of 1,000,000 examples,
+    the most there may be, are further apart than ROUNDING.
+    """
+    return accuracy > baseline + ROUNDING
+
+
 def verdict(accuracy: pl.Expr, chance: pl.Expr, max_random: pl.Expr) -> pl.Expr:
     """A Verdict: "between" is better than one random classifier is expected to be, and not than the best of all tried.
 
@@ -30,9 +44,9 @@ def verdict(accuracy: pl.Expr, chance: pl.Expr, max_random: pl.Expr) -> pl.Expr:
     return (
         pl.when(~known)
         .then(None)
-        .when(accuracy <= chance)
+        .when(~is_above(accuracy, chance))
         .then(pl.lit("below both"))
-        .when(accuracy <= max_random)
+        .when(~is_above(accuracy, max_random))
         .then(pl.lit("between"))
         .otherwise(pl.lit("above both"))
     )

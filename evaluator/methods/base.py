@@ -12,7 +12,7 @@ from evaluator.schemas import Definition
 class ExtraRequests:
     """What a method asks a model besides a suite's requests, written into the same store under a part of its own.
 
-    `rows` takes the rows of one suite and dataset, as Suite.requests returns them, and returns rows of the same columns.
+    `rows` takes rows of one suite and dataset, as Suite.requests returns them, and returns rows of the same columns.
     """
 
     part: str

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 MADE_HERE = {
-    "embedded": "This is the small model that ships with the evaluator: it shows how a run goes, not what models can do.",
+    "embedded": "This is the small model that ships here: it shows how a run goes, not what models can do.",
     "random": "This model's weights are random: every number here is chance.",
     "fake": "No model was asked: a fake engine made these numbers up, and every one of them is chance.",
 }

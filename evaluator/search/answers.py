@@ -7,6 +7,9 @@ from evaluator.schemas import SEARCH_GROUP
 TRY = ["part", "dataset", "n_shots", "repeat"]
 """What tells one tried prompt from the others, whatever the method."""
 
+CHANCE = pl.col("correct").list.len() / pl.col("n_choices")
+"""Of guessing a query right, from schemas.SEARCH_EXAMPLES: any correct choice is right."""
+
 ANSWERS = pl.Schema(
     {
         "part": pl.String(),

@@ -4,15 +4,13 @@ import polars as pl
 
 from evaluator.baselines.held_out import held_out_trials
 from evaluator.schemas import HELD_OUT_TRIALS, SEARCH_GROUP
-
-TRAIN_SHARE = 0.75
-N_SPLITS = 100
-"""Yauney & Mimno 2024, section 5.2."""
+from evaluator.search.answers import CHANCE
 
 
 def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.DataFrame, seed: int) -> pl.DataFrame:
     """schemas.HELD_OUT_TRIALS of every search that stopped no prompt: the best different prompt on 75% of the queries,
-    and its accuracy on the other 25%, for 100 splits. `experiment` is part/dataset/n_shots/method.
+    and its accuracy on the other 25%, for 100 splits, as held_out_trials has them. `experiment` is
+    part/dataset/n_shots/method.
 
     Args:
         answers, prompts: as answers.answers and tables.prompts_table give them.
@@ -23,7 +21,7 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
     different = whole.filter(pl.col("repeat") == pl.col("first_alike"))
     if different.is_empty():
         return pl.DataFrame(schema=HELD_OUT_TRIALS)
-    chance = examples.select("dataset", example="place", chance=pl.col("correct").list.len() / pl.col("n_choices"))
+    chance = examples.select("dataset", example="place", chance=CHANCE)
     named = answers.join(different, on=[*SEARCH_GROUP, "repeat"], how="semi").with_columns(experiment=_experiment())
     return held_out_trials(
         named.lazy().select("experiment", prompt="repeat", example="place", correct="is_correct"),
@@ -34,8 +32,6 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
         .select("experiment", "example", "chance")
         .sort("experiment", "example"),
         tries=[int(different.group_by(SEARCH_GROUP).len()["len"].to_numpy().max())],
-        n_splits=N_SPLITS,
-        train_share=TRAIN_SHARE,
         seed=seed,
     )
 

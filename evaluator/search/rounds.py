@@ -1,7 +1,7 @@
 """Successive halving: all prompts answer a few queries, the better half twice as many, and so on to all queries.
 
-Jamieson & Talwalkar 2016 (algorithm 1), with queries as the budget. A stopped prompt stays a try. Most could not be
-known to lose when they were stopped: search_prompts says of each whether its other queries could have made it the best.
+A stopped prompt stays a try. Most could not be known to lose when they were stopped: search_prompts says of each
+whether its other queries could have made it the best.
 """
 
 import math

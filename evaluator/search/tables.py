@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from evaluator.baselines.binomial import FloatArray
+from evaluator.baselines.expected_max import expected_maximum
+from evaluator.baselines.grid import log_spaced
 from evaluator.baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.baselines.verdicts import examples_needed, verdict
 from evaluator.schemas import (
@@ -19,8 +21,7 @@ from evaluator.schemas import (
     SEARCH_RESULTS,
     SEARCH_RESULTS_KEY,
 )
-from evaluator.search.answers import TRY
-from evaluator.search.expected_maximum import expected_maximum
+from evaluator.search.answers import CHANCE, TRY
 
 MOST_CURVE_POINTS = 200
 """Numbers of tries a curve is given for; more prompts than these are spaced evenly on a logarithmic scale."""
@@ -32,7 +33,7 @@ class Search(NamedTuple):
     key: dict[str, Any]
     all_tried: pl.DataFrame  # SEARCH_PROMPTS of the group
     different: pl.DataFrame  # of these, the first of each text
-    chances: npt.NDArray[np.float64]
+    chances: FloatArray
 
     @property
     def complete(self) -> pl.DataFrame:
@@ -93,8 +94,7 @@ def curves_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _searches(prompts: pl.DataFrame, examples: pl.DataFrame) -> Iterator[Search]:
-    chance = pl.col("correct").list.len() / pl.col("n_choices")
-    chances = dict(examples.sort("dataset", "place").group_by("dataset").agg(chance).rows())
+    chances = dict(examples.sort("dataset", "place").group_by("dataset", maintain_order=True).agg(CHANCE).rows())
     for values, rows in prompts.partition_by(SEARCH_GROUP, as_dict=True, maintain_order=True).items():
         key = dict(zip(SEARCH_GROUP, values, strict=True))
         different = rows.filter(pl.col("repeat") == pl.col("first_alike"))
@@ -126,8 +126,7 @@ def _result(search: Search) -> dict[str, Any]:
 
 def _curve(search: Search) -> pl.DataFrame:
     n_queries, most = len(search.chances), search.different.height
-    spaced = np.geomspace(1, most, min(most, MOST_CURVE_POINTS)).round()
-    tries = np.arange(1, most + 1) if most <= MOST_CURVE_POINTS else np.unique(spaced.astype(np.int64))
+    tries = np.arange(1, most + 1) if most <= MOST_CURVE_POINTS else log_spaced(1, most, MOST_CURVE_POINTS)
     found = expected_maximum(search.different["n_correct"].to_numpy(), tries) / n_queries
     return pl.DataFrame(
         {

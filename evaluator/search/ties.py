@@ -24,7 +24,7 @@ def break_ties(predictions: pl.DataFrame, seed: int) -> pl.DataFrame:
 
 
 def uniform(keys: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each key and the seed. Source: SplitMix64, Steele, Lea & Flood 2014, figure 17 (mix64)."""
+    """A number in [0, 1) for each key and the seed. The mixing is SplitMix64's."""
     mixed = _mix(_mix(keys.astype(np.uint64) * _GAMMA) + np.uint64(seed % 2**64))
     return (mixed >> np.uint64(11)) / 2.0**53
 

@@ -126,6 +126,11 @@ def test_where_there_are_fewer_prompts_than_tries_all_count_as_what_they_are() -
     assert found["max_random_on_train"].item() == pytest.approx(np.arange(7) @ np.diff(below, prepend=0) / 6)
 
 
+def exact_mean(chance: npt.NDArray[np.float64]) -> Fraction:
+    """Of chances that are written with few decimals, as these decimals."""
+    return sum((Fraction(str(each)) for each in chance.tolist()), Fraction()) / len(chance)
+
+
 def test_baselines_and_tails_are_those_of_the_examples_scored() -> None:
     correct, scored = some_answers()
     chance = [0.5, 0.25, 0.2] * 4
@@ -144,15 +149,26 @@ def test_baselines_and_tails_are_those_of_the_examples_scored() -> None:
         k = row["correct_train"]
         assert 10 ** row["log10_standard_tail"] == pytest.approx(1 - (below[k - 1] if k else 0))
         assert 10 ** row["log10_max_tail"] == pytest.approx(1 - (best_below[k - 1] if k else 0))
-        assert row["above_max_on_train"] == (k / len(own) >= row["max_random_on_train"])
-        assert row["above_standard_on_test"] == (row["correct_test"] / len(rest) >= rest.mean())
+        # With one try both baselines are the mean chance, which a share may equal: so in fractions, or well above it.
+        assert row["above_standard_on_train"] == (Fraction(k, len(own)) > exact_mean(own))
+        assert row["above_max_on_train"] == (k / len(own) > row["max_random_on_train"] + 1e-9)
+        assert row["above_standard_on_test"] == (Fraction(row["correct_test"], len(rest)) > exact_mean(rest))
 
 
-def test_an_accuracy_equal_to_a_baseline_is_above_it() -> None:
-    # Three train examples of chance 1/3: one right is equal, so above; none right is below.
-    one = held_out_trials(frame(np.array([[True, False, False, False]])), chances([1 / 3] * 4), tries=[1], n_splits=30)
-    assert set(one["correct_train"]) == {0, 1}
-    assert one["above_standard_on_train"].to_list() == [count == 1 for count in one["correct_train"]]
+def test_an_accuracy_equal_to_a_baseline_is_not_above_it() -> None:
+    # Two of four are right. Three train examples of chance 1/3: one right is equal, so not above; two right are. One
+    # try has one random classifier as its baseline, so both verdicts are one.
+    two = held_out_trials(frame(np.array([[True, True, False, False]])), chances([1 / 3] * 4), tries=[1], n_splits=30)
+    assert set(two["correct_train"]) == {1, 2}
+    for column in ("above_standard_on_train", "above_max_on_train"):
+        assert two[column].to_list() == [count == 2 for count in two["correct_train"]]
+
+
+def test_held_out_accuracy_equal_to_chance_is_not_above_it() -> None:
+    # Eight examples of chance 1/2, of which six are searched and two held out: of these none, one or both are right.
+    four = held_out_trials(frame(np.array([[True] * 4 + [False] * 4])), chances([0.5] * 8), tries=[1], n_splits=60)
+    assert set(four["correct_test"]) == {0, 1, 2}
+    assert four["above_standard_on_test"].to_list() == [count == 2 for count in four["correct_test"]]
 
 
 def test_equality_survives_a_mean_of_unlike_chances_that_no_float_holds() -> None:
@@ -169,7 +185,7 @@ def test_equality_survives_a_mean_of_unlike_chances_that_no_float_holds() -> Non
             ),
             Fraction(),
         )
-        assert row["above_standard_on_train"] == (row["correct_train"] >= exact)
+        assert row["above_standard_on_train"] == row["above_max_on_train"] == (row["correct_train"] > exact)
     assert any(
         math.isclose(row["correct_train"], row["standard_on_train"] * row["n_train"])
         for row in found.iter_rows(named=True)

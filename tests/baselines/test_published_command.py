@@ -47,9 +47,10 @@ def test_experiments_are_judged_as_by_hand(out: Path) -> None:
     assert (base["best_prompt"], base["n"], base["correct"]) == (3, 8, max(CORRECT["OLMo-7B"]))
     assert (base["n_distinct_prompts"], base["sound_tries"]) == (3, 3)
     assert base["best_without_query"]
-    # 4 of 8 is exactly chance, by two prompts of which the first counts: not below it.
+    # 4 of 8 is exactly chance, by two prompts of which the first counts: above it to the authors alone.
     assert (tuned["best_prompt"], tuned["n_best"], tuned["accuracy"]) == (1, 2, 0.5)
-    assert tuned["sound_verdict"] == "between"
+    assert (tuned["released_verdict"], tuned["sound_verdict"]) == ("between", "below both")
+    assert tuned["reason"] == "an accuracy equal to a baseline is not above it: below both"
 
 
 def test_models_with_the_same_losses_are_flagged(out: Path) -> None:

@@ -40,8 +40,25 @@ def test_an_accuracy_that_equals_a_baseline_is_not_above_it(accuracy: float, exp
     assert pl.select(verdict(pl.lit(accuracy), pl.lit(0.25), pl.lit(0.3))).item() == expected
 
 
+def test_accuracies_that_differ_from_a_baseline_in_the_last_digits_alone_equal_it() -> None:
+    # 1, 2, 3 and 6 tenths add up to 12, and their mean is .3, but not in floats; nor is 3 x .1 / 3.
+    mean, tenth = (0.1 + 0.2 + 0.3 + 0.6) / 4, (0.1 + 0.1 + 0.1) / 3
+    assert mean > 3 / 10
+    assert tenth > 1 / 10
+    for accuracy, baseline in ((mean, 0.3), (0.3, mean), (tenth, 0.1), (0.1, tenth)):
+        assert pl.select(verdict(pl.lit(accuracy), pl.lit(baseline), pl.lit(0.9))).item() == "below both"
+        assert pl.select(verdict(pl.lit(accuracy), pl.lit(0.05), pl.lit(baseline))).item() == "between"
+
+
+def test_shares_of_the_most_examples_there_may_be_are_told_from_chances_near_them() -> None:
+    # 333,334 of a million is more than a third by 2/3 of a millionth, 90,910 more than an eleventh by 10/11 of one.
+    accuracies, chances = pl.Series([333_334, 90_910, 333_333, 90_909]) / 1_000_000, pl.Series([1 / 3, 1 / 11] * 2)
+    verdicts = pl.select(verdict(pl.lit(accuracies), pl.lit(chances), pl.lit(chances))).to_series()
+    assert verdicts.to_list() == ["above both", "above both", "below both", "below both"]
+
+
 def test_with_one_try_both_baselines_are_one_and_nothing_lies_between() -> None:
-    accuracies = pl.Series([0.25, math.nextafter(0.25, 1)])
+    accuracies = pl.Series([0.25, 250_001 / 1_000_000])
     verdicts = pl.select(verdict(pl.lit(accuracies), pl.lit(0.25), pl.lit(0.25))).to_series()
     assert verdicts.to_list() == ["below both", "above both"]
 

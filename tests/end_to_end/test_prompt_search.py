@@ -116,6 +116,25 @@ def test_another_search_in_the_same_folder_never_takes_the_scores_of_the_first(t
         assert table.equals(tables(tmp_path / "b")[name])
 
 
+def test_instructions_and_templates_are_searched_with_one_demonstration_set(tmp_path, data):
+    candidates = tmp_path / "candidates.json"
+    stated = {"instructions": ["Choose.", "Answer.", "Choose."], "templates": [{"output_prefix": " ->"}]}
+    candidates.write_text(json.dumps(stated))
+    search(tmp_path / "out", data, "--candidates", candidates, "--shots", "0,2", "--queries", 5, *FAKE)
+    results = tables(tmp_path / "out")["search_results"]
+    found = results.select("part", "n_shots", "n_prompts", "tries").sort("part", "n_shots").rows()
+    # An instruction that stands there twice is one try.
+    assert found == [
+        ("instructions", 0, 3, 2),
+        ("instructions", 2, 3, 2),
+        ("templates", 0, 1, 1),
+        ("templates", 2, 1, 1),
+    ]
+    texts = tables(tmp_path / "out")["search_prompts"].filter(n_shots=0)["text"].to_list()
+    assert texts[0] == "Choose.\nQ: {input}\n  choice: {choices}\nA:"
+    assert texts[3] == "Q: {input}\n  choice: {choices} ->"
+
+
 def test_halving_asks_less_and_says_of_every_prompt_what_it_answered(tmp_path, data):
     out = tmp_path / "halved"
     common = ("--tries", 16, "--shots", 2, "--queries", 32, *FAKE)
@@ -155,6 +174,7 @@ def test_a_halved_search_killed_in_any_round_ends_with_the_same_tables(tmp_path)
         (("run", "staicc-normal", "--tries", 5, *FAKE), "--tries belongs to prompt-search"),
         (("run", "staicc-normal", "--shots", "1,2", *FAKE), "only prompt-search takes several"),
         (("run", "prompt-search", "--shots", "one", *FAKE), "--shots takes whole numbers"),
+        (("run", "prompt-search", *FAKE), "No dataset was named with --datasets"),
         (("run", "prompt-search", "--datasets", "trec", "--definition", "released", *FAKE), "--definition released"),
         (("run", "prompt-search", "--data", "/no/such/file", *FAKE), "/no/such/file is not there"),
         (("run", "prompt-search", "staicc-normal", "--datasets", "trec", *FAKE), "goes alone"),

@@ -1,6 +1,7 @@
 """Falsified demonstrations: how many, which, and what they say instead."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -47,7 +48,7 @@ def test_as_many_labels_are_wrong_as_the_rate_says(sst5, n_shots, wrong_by_rate)
 def test_a_label_that_is_wrong_stays_the_same_wrong_label_at_higher_rates():
     labels = np.random.default_rng(1).integers(0, 5, size=(2, 50, 8))
     shown = [falsified_labels(labels, n_labels=5, n_wrong=n, seed=0) for n in range(9)]
-    for fewer, more in zip(shown, shown[1:], strict=False):
+    for fewer, more in pairwise(shown):
         wrong = fewer != labels
         assert (more[wrong] == fewer[wrong]).all()
         assert ((more != labels).sum(-1) == wrong.sum(-1) + 1).all()

@@ -9,12 +9,13 @@ from transformers import LlamaForCausalLM
 from evaluator.embedded.random_llama import save_tokenizer
 from evaluator.embedded.recipe.development import watch
 from evaluator.embedded.recipe.rows import recipe_rows
+from evaluator.embedded.recipe.settings import Recipe
 from evaluator.embedded.recipe.tasks import TaskSequences
 from evaluator.embedded.recipe.token_embeddings import train_token_embeddings
 from evaluator.embedded.recipe.tokenized import tokenized
 from evaluator.embedded.recipe.tokenizer import VOCABULARY, train_tokenizer
-from evaluator.embedded.recipe.training import Recipe, train
-from evaluator.embedded.recipe.weights import save_model
+from evaluator.embedded.recipe.training import train
+from evaluator.embedded.recipe.weights import compact_tokenizer, save_model
 
 logger = logging.getLogger("evaluator.embedded.recipe")
 
@@ -36,6 +37,7 @@ def make_embedded_model(folder: Path, recipe: Recipe) -> None:
     sequences = TaskSequences(training, tokenizer, length=recipe.length, seed=recipe.seed)
     model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", watch=report)
     save_tokenizer(folder, tokenizer, recipe.context_length)
+    compact_tokenizer(folder)
     save_model(model, folder)
 
 

@@ -85,7 +85,6 @@ def _scores(
     )
 
 
-@torch.inference_mode()
 def _label_probabilities(model: LlamaForCausalLM, prompts: list[list[int]], label_ids: list[int]) -> np.ndarray:
     by_length = np.argsort([len(prompt) for prompt in prompts])
     probabilities = np.zeros((len(prompts), len(label_ids)))
@@ -94,9 +93,9 @@ def _label_probabilities(model: LlamaForCausalLM, prompts: list[list[int]], labe
         token_ids = torch.full((len(batch), int(lengths.max())), EOS_ID)
         for row, place in enumerate(batch):
             token_ids[row, : len(prompts[place])] = torch.tensor(prompts[place])
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
             hidden = model.model(input_ids=token_ids, use_cache=False).last_hidden_state
-        last = hidden[torch.arange(len(batch)), lengths - 1].float()
-        logits = last @ model.lm_head.weight[label_ids].T
+            last = hidden[torch.arange(len(batch)), lengths - 1].float()
+            logits = last @ model.lm_head.weight[label_ids].T
         probabilities[batch] = logits.softmax(-1).numpy()
     return probabilities

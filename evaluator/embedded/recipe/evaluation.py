@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from evaluator.baselines import max_random_accuracy, max_random_tail
@@ -79,8 +80,8 @@ def _against_baselines(answers: pl.DataFrame) -> pl.DataFrame:
     )
     settings = [counted[name].to_numpy() for name in ("correct", "n", "chance")]
     return counted.with_columns(
-        max_random=pl.Series(max_random_accuracy(*settings[1:])),
-        log10_p=pl.Series(max_random_tail(*settings, log10=True)),
+        max_random=pl.Series(np.asarray(max_random_accuracy(*settings[1:]))),
+        log10_p=pl.Series(np.asarray(max_random_tail(*settings, log10=True))),
     )
 
 
@@ -88,7 +89,7 @@ def _by_shots(answers: pl.DataFrame) -> pl.DataFrame:
     """Mean probability of the true label for each number of demonstrations, over both demonstration sets."""
     shown = answers.filter(pl.col("noise_rate").is_null())
     table = shown.pivot("n_shots", index="dataset", values="true_label_prob", aggregate_function="mean")
-    means = table.select(dataset=pl.lit("mean"), *(pl.col(str(n_shots)).mean() for n_shots in SHOT_COUNTS))
+    means = table.select(pl.lit("mean").alias("dataset"), *(pl.col(str(n_shots)).mean() for n_shots in SHOT_COUNTS))
     return pl.concat([table, means])
 
 

@@ -26,7 +26,7 @@ BOS_ID, EOS_ID = 0, 1
 TOKEN_DROPOUTS = (0.0, 0.0, 0.1, 0.2)
 """Share of a text's tokens that is left out, one of these a sequence: small datasets are seen many times."""
 OWN_TEMPLATE = 0.6
-SHARES = {"natural": 0.45, "exchanged": 0.25, "symbolic": 0.15, "mixed": 0.15}
+SHARES = {"natural": 0.50, "exchanged": 0.25, "symbolic": 0.12, "mixed": 0.13}
 """Shares of sequences: the dataset's label names; the same, exchanged among the labels; unrelated words; unrelated
 words for classes out of several datasets."""
 BALANCED = 0.5
@@ -171,7 +171,7 @@ class TaskSequences:
         )
 
     def _one_of(self, texts: Sequence[str]) -> str:
-        return texts[self._random.integers(len(texts))]
+        return texts[int(self._random.integers(len(texts)))]
 
     def _encoded(self, text: str) -> np.ndarray:
         if text not in self._ids:

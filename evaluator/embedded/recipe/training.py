@@ -3,43 +3,22 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
-from evaluator.embedded.recipe.tasks import BOS_ID, EOS_ID, TaskSequences
+from evaluator.embedded.recipe.initial_weights import initial_model
+from evaluator.embedded.recipe.settings import Recipe
+from evaluator.embedded.recipe.tasks import TaskSequences
 
 logger = logging.getLogger(__name__)
 
 REPORT_STEPS = 50
-CHECKPOINT_STEPS = 250
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """All that decides the weights besides the rows."""
-
-    n_steps: int = 2_400
-    seed: int = 0
-    sequences_per_step: int = 16
-    length: int = 512  # tokens
-    hidden_size: int = 192
-    intermediate_size: int = 512
-    n_layers: int = 5
-    n_heads: int = 3
-    context_length: int = 4096
-    rope_theta: float = 500_000.0  # most of a head turns so slowly that it compares what places hold, near or far
-    matrix_learning_rate: float = 0.01  # of Muon, for the matrices inside the layers
-    other_learning_rate: float = 5e-4  # of AdamW, for embeddings and norms
-    warm_up_steps: int = 100
-    cooldown_steps: int = 800  # over which the learning rate falls to nothing
-    vocabulary_weight: float = 0.1  # of finding texts and labels in the whole vocabulary, beside one label among all
-    text_tokens_per_step: int = 512  # drawn out of all: the head over the vocabulary is half of the cost
+CHECKPOINT_STEPS = 300
 
 
 def train(
@@ -56,7 +35,7 @@ def train(
     will be, so a run can also be taken up with another `n_steps`.
     """
     torch.manual_seed(recipe.seed)
-    model = new_model(token_embeddings, recipe)
+    model = initial_model(token_embeddings, recipe)
     optimizers = _optimizers(model, recipe)
     done = _take_up(checkpoint, model, optimizers)
     body = torch.compile(model.model)
@@ -112,42 +91,6 @@ def _take_up(checkpoint: Path, model: LlamaForCausalLM, optimizers: list[torch.o
     for optimizer, state in zip(optimizers, kept["optimizers"], strict=True):
         optimizer.load_state_dict(state)
     return int(kept["step"])
-
-
-def new_model(token_embeddings: Tensor, recipe: Recipe) -> LlamaForCausalLM:
-    """A Llama that begins with these embeddings, which are also its head's."""
-    config = LlamaConfig(
-        architectures=["LlamaForCausalLM"],
-        vocab_size=len(token_embeddings),
-        hidden_size=recipe.hidden_size,
-        intermediate_size=recipe.intermediate_size,
-        num_hidden_layers=recipe.n_layers,
-        num_attention_heads=recipe.n_heads,
-        num_key_value_heads=recipe.n_heads,
-        max_position_embeddings=recipe.context_length,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
-        bos_token_id=BOS_ID,
-        eos_token_id=EOS_ID,
-    )
-    model = LlamaForCausalLM(config)
-    with torch.no_grad():
-        model.model.embed_tokens.weight.copy_(token_embeddings)
-        for number, layer in enumerate(model.model.layers):
-            _begin_near_identity(layer.self_attn, compares=number > 0)
-    return model
-
-
-def _begin_near_identity(attention: nn.Module, *, compares: bool) -> None:
-    """Begin with values and outputs, and where it `compares` queries and keys, near the identity.
-
-    The first layer then averages what stands before a place, and the later ones take over what stands at places that
-    are like it (Trockman & Kolter 2023, "Mimetic initialization of self-attention layers").
-    """
-    scales = {"v_proj": 0.7, "o_proj": 0.7} | ({"q_proj": 0.6, "k_proj": 0.6} if compares else {})
-    for projection, scale in scales.items():
-        weight = getattr(attention, projection).weight
-        weight += scale * torch.eye(len(weight))
 
 
 def _learning_rate(step: int, recipe: Recipe) -> float:

@@ -1,5 +1,6 @@
-"""A trained model as it ships: bf16, embeddings that are also the head kept once."""
+"""A trained model as it ships: bf16, embeddings that are also the head kept once, a tokenizer without white space."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -17,3 +18,9 @@ def save_model(model: LlamaForCausalLM, folder: Path) -> None:
     weights = {name: weight.to(torch.bfloat16).contiguous() for name, weight in model.state_dict().items()}
     del weights["lm_head.weight"]  # tied: engines look for the embeddings, under the embeddings' name
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def compact_tokenizer(folder: Path) -> None:
+    """Write tokenizer.json without the line breaks and indents that are more than half of it."""
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")))

@@ -1,0 +1,25 @@
+"""What decides the weights besides the rows."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Sizes and rates; the defaults are those of the model that ships."""
+
+    n_steps: int = 1_500
+    seed: int = 0
+    sequences_per_step: int = 16
+    length: int = 512  # tokens
+    hidden_size: int = 192
+    intermediate_size: int = 512
+    n_layers: int = 5
+    n_heads: int = 3
+    context_length: int = 4096
+    rope_theta: float = 100_000.0  # much of a head turns so slowly that it compares what places hold, near or far
+    matrix_learning_rate: float = 0.01  # of Muon, for the matrices inside the layers
+    other_learning_rate: float = 5e-4  # of AdamW, for embeddings and norms
+    warm_up_steps: int = 50
+    cooldown_steps: int = 600  # over which the learning rate falls to nothing
+    vocabulary_weight: float = 0.1  # of finding texts and labels in the whole vocabulary, beside one label among all
+    text_tokens_per_step: int = 512  # drawn out of all: the head over the vocabulary is half of the cost

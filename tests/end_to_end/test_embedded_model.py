@@ -1,0 +1,58 @@
+"""What the model that ships can do, on the test queries it never saw: the claims of its MODEL_CARD.md."""
+
+import polars as pl
+import pytest
+
+import evaluator
+from evaluator.config import ModelConfig
+from evaluator.embedded import EMBEDDED_MODELS
+from evaluator.engine.model_source import find_model
+from tests.end_to_end.processes import command
+
+FOLDER = EMBEDDED_MODELS["embedded"]()
+
+
+@pytest.fixture(scope="module")
+def accuracies(tmp_path_factory) -> pl.DataFrame:
+    """StaICC-Normal on all ten datasets, four shots, vanilla: the rows `accuracy` of the paper's definition."""
+    out = tmp_path_factory.mktemp("embedded") / "out"
+    command("run", "staicc-normal", "--model", "embedded", "--engine", "vllm", "--out", out)
+    metrics = pl.read_parquet(out / "tables" / "metrics.parquet")
+    return metrics.filter(pl.col("dataset") != "mean", metric="accuracy", definition="paper")
+
+
+def test_weights_and_tokenizer_take_at_most_eight_megabytes():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 8_000_000
+
+
+def test_it_is_an_ordinary_llama_folder_with_its_own_tokenizer():
+    source = find_model(ModelConfig(model=str(FOLDER)))
+    assert source.dtype == "float32"
+    assert source.n_parameters < 4_000_000
+    assert {path.name for path in FOLDER.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+
+
+@pytest.mark.slow
+def test_seven_of_ten_datasets_lie_above_the_random_baseline(accuracies):
+    # The run's own tail is that of the best of two guesses at each query: higher than that of one, so no easier.
+    assert accuracies.height == 10
+    assert accuracies.filter(pl.col("log10_tail") < -6).height >= 7
+
+
+@pytest.mark.slow
+def test_six_of_ten_datasets_lie_above_the_majority_class(accuracies):
+    assert accuracies.filter(pl.col("value") > pl.col("majority")).height >= 6
+
+
+@pytest.mark.slow
+def test_the_same_model_in_the_reference_engine_gives_the_same_scores(tmp_path):
+    words = ("run", "staicc-normal", "--model", "embedded", "--queries", 8)
+    for engine in ("vllm", "transformers"):
+        command(*words, "--engine", engine, "--out", tmp_path / engine)
+    fast, plain = (
+        evaluator.read_scores(tmp_path / engine).select("prompt_id", "label_log_likelihoods").collect()
+        for engine in ("vllm", "transformers")
+    )
+    assert fast["prompt_id"].to_list() == plain["prompt_id"].to_list()
+    differences = (fast["label_log_likelihoods"].explode() - plain["label_log_likelihoods"].explode()).abs()
+    assert differences.to_numpy().max() <= 1e-5
