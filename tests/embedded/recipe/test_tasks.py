@@ -13,7 +13,7 @@ from evaluator.embedded.recipe.tokenizer import train_tokenizer
 from evaluator.embedded.recipe.words import SYMBOLS
 
 LENGTH = 256
-LATER = 10_000  # a step after the curriculum
+STEP = 7
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,7 @@ def sequences(rows, tokenizer) -> TaskSequences:
 
 
 def only(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    for shares in (tasks.FIRST_SHARES, tasks.LATER_SHARES):
-        for name in shares:
-            monkeypatch.setitem(shares, name, float(name == kind))
+    monkeypatch.setattr(tasks, "SHARES", {name: float(name == kind) for name in tasks.SHARES})
 
 
 def label_words(tokenizer: Tokenizer, batch: tasks.Sequences) -> list[list[str]]:
@@ -57,12 +55,12 @@ def label_words(tokenizer: Tokenizer, batch: tasks.Sequences) -> list[list[str]]
 def test_a_step_is_the_same_whatever_was_drawn_before_it(rows, tokenizer, sequences):
     sequences.batch(1, 4)
     fresh = TaskSequences(tokenized(rows, tokenizer), tokenizer, length=LENGTH, seed=5)
-    assert (sequences.batch(LATER, 4).token_ids == fresh.batch(LATER, 4).token_ids).all()
-    assert (sequences.batch(LATER, 4).token_ids != sequences.batch(LATER + 1, 4).token_ids).any()
+    assert (sequences.batch(STEP, 4).token_ids == fresh.batch(STEP, 4).token_ids).all()
+    assert (sequences.batch(STEP, 4).token_ids != sequences.batch(STEP + 1, 4).token_ids).any()
 
 
 def test_a_sequence_is_full_and_begins_with_bos(sequences):
-    batch = sequences.batch(LATER, 32)
+    batch = sequences.batch(STEP, 32)
     assert (batch.token_ids[:, 0] == BOS_ID).all()
     assert (batch.token_ids[:, 1:] > EOS_ID).all()
     assert not (batch.is_label & batch.is_text).any()
@@ -73,7 +71,7 @@ def test_a_sequence_is_full_and_begins_with_bos(sequences):
 def test_label_names_are_learned_wherever_they_stand(sequences, tokenizer, monkeypatch, kind):
     only(monkeypatch, kind)
     names = {name for load in DATASETS.values() for name in load().verbalizer.label_names}
-    for words in label_words(tokenizer, sequences.batch(LATER, 16)):
+    for words in label_words(tokenizer, sequences.batch(STEP, 16)):
         assert len(words) >= 3
         assert set(words) <= names
 
@@ -81,7 +79,7 @@ def test_label_names_are_learned_wherever_they_stand(sequences, tokenizer, monke
 @pytest.mark.parametrize("kind", ["symbolic", "mixed"])
 def test_a_word_without_meaning_is_learned_only_where_it_stood_before(sequences, tokenizer, monkeypatch, kind):
     only(monkeypatch, kind)
-    batch = sequences.batch(LATER, 16)
+    batch = sequences.batch(STEP, 16)
     for tokens, labels in zip(batch.token_ids, batch.is_label, strict=True):
         places = np.flatnonzero(labels)
         assert all(tokens[place] in tokens[:place] for place in places)
@@ -98,7 +96,7 @@ def test_natural_labels_are_the_texts_own(rows, sequences, tokenizer, monkeypatc
         for text, gold in zip(of_dataset.texts, of_dataset.gold, strict=True)
     }
     checked = 0
-    for tokens in sequences.batch(LATER, 8).token_ids:
+    for tokens in sequences.batch(STEP, 8).token_ids:
         for line in tokenizer.decode(tokens.tolist()).split("\n")[:-1]:  # the last one is cut
             text, label = line.split(": ", 1)[1].rsplit(": ", 1)
             text = " ".join(text.rsplit(" ", 1)[0].split())  # without the label prefix's word
@@ -117,7 +115,7 @@ def test_exchanged_labels_are_the_same_for_all_texts_of_a_class(rows, sequences,
         for text, gold in zip(of_dataset.texts, of_dataset.gold, strict=True)
     }
     exchanged = 0
-    for tokens in sequences.batch(LATER, 16).token_ids:
+    for tokens in sequences.batch(STEP, 16).token_ids:
         shown: dict[int, str] = {}
         for line in tokenizer.decode(tokens.tolist()).split("\n")[:-1]:
             text, label = line.split(": ", 1)[1].rsplit(": ", 1)
@@ -125,15 +123,3 @@ def test_exchanged_labels_are_the_same_for_all_texts_of_a_class(rows, sequences,
             assert shown.setdefault(gold, label) == label
         exchanged += len(set(shown.values())) == len(shown) > 1
     assert exchanged > 8
-
-
-def test_copies_repeat_their_first_tokens(sequences, monkeypatch):
-    only(monkeypatch, "copies")
-    for tokens in sequences.batch(1, 8).token_ids[:, 1:]:
-        assert any((tokens[period:] == tokens[:-period]).all() for period in range(5, 60))
-
-
-def test_texts_are_short_at_first_and_whole_later(sequences, monkeypatch):
-    only(monkeypatch, "natural")
-    first, later = (sequences.batch(step, 32).is_label.sum() for step in (0, LATER))
-    assert first > 1.3 * later  # shorter texts: more labels in a sequence of the same length

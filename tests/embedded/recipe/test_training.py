@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from evaluator.datasets import DATASETS
-from evaluator.embedded.recipe import training
+from evaluator.embedded.recipe import token_embeddings, training
 from evaluator.embedded.recipe.rows import LabelledTexts
 from evaluator.embedded.recipe.settings import Recipe
 from evaluator.embedded.recipe.tasks import TaskSequences
@@ -82,7 +82,8 @@ def test_training_lowers_the_loss(learned, tmp_path, monkeypatch, caplog):
     assert last < first - 0.3
 
 
-def test_token_embeddings_tell_classes_apart_by_their_mean(learned):
+def test_token_embeddings_tell_classes_apart_by_their_mean(learned, monkeypatch):
+    monkeypatch.setattr(token_embeddings, "EPOCH_ROWS", 20_000)
     (rows,), _ = learned
     seen = TokenizedRows(**{**vars(rows), "token_ids": rows.token_ids[:500], "gold": rows.gold[:500]})
     embeddings = train_token_embeddings([seen], vocabulary=VOCABULARY, width=32, seed=0)
