@@ -3,7 +3,6 @@
 import polars as pl
 import pytest
 
-import evaluator
 from evaluator.config import ModelConfig
 from evaluator.embedded import EMBEDDED_MODELS
 from evaluator.engine.model_source import find_model
@@ -42,17 +41,3 @@ def test_seven_of_ten_datasets_lie_above_the_random_baseline(accuracies):
 @pytest.mark.slow
 def test_six_of_ten_datasets_lie_above_the_majority_class(accuracies):
     assert accuracies.filter(pl.col("value") > pl.col("majority")).height >= 6
-
-
-@pytest.mark.slow
-def test_the_same_model_in_the_reference_engine_gives_the_same_scores(tmp_path):
-    words = ("run", "staicc-normal", "--model", "embedded", "--queries", 8)
-    for engine in ("vllm", "transformers"):
-        command(*words, "--engine", engine, "--out", tmp_path / engine)
-    fast, plain = (
-        evaluator.read_scores(tmp_path / engine).select("prompt_id", "label_log_likelihoods").collect()
-        for engine in ("vllm", "transformers")
-    )
-    assert fast["prompt_id"].to_list() == plain["prompt_id"].to_list()
-    differences = (fast["label_log_likelihoods"].explode() - plain["label_log_likelihoods"].explode()).abs()
-    assert differences.to_numpy().max() <= 1e-5
