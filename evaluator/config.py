@@ -1,6 +1,7 @@
 """What a run is: frozen, validated once, passed whole to the stage it belongs to."""
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,11 @@ SEARCH_SUITE = "prompt-search"
 
 SearchPart = Literal["demonstrations", "instructions", "templates"]
 """What a prompt search varies."""
+
+
+def prompt_definition(definitions: Collection[Definition]) -> Definition:
+    """Whose prompts a run has where paper and released code build different ones: the paper's, if it is asked for."""
+    return "paper" if "paper" in definitions else "released"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +70,10 @@ class StoreConfig:
     methods: tuple[str, ...] = ("vanilla",)
     definitions: tuple[Definition, ...] = DEFINITIONS
     search: SearchConfig | None = None  # of the suite prompt-search, which goes alone and has its own numbers of shots
+
+    @property
+    def prompt_definition(self) -> Definition:
+        return prompt_definition(self.definitions)
 
     def __post_init__(self) -> None:
         if self.suites == (SEARCH_SUITE,) and self.search is None:

@@ -10,7 +10,7 @@ from evaluator.baselines.held_out_search import Experiment, Splits, search
 from evaluator.baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.baselines.verdicts import is_above
 from evaluator.errors import DatasetError
-from evaluator.schemas import CHANCES_KEY, CORRECTNESS_KEY, HELD_OUT_KEY, HELD_OUT_TRIALS
+from evaluator.schemas.held_out import CHANCES_KEY, CORRECTNESS_KEY, HELD_OUT_KEY, HELD_OUT_TRIALS
 
 SETTING = ["train_chances", "train_counts", "n_prompts", "correct_train"]
 """What the baselines and tails of a search hang on."""

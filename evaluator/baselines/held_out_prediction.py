@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from evaluator.baselines.ranking import auroc, average_precision
-from evaluator.schemas import HELD_OUT_PREDICTION
+from evaluator.schemas.held_out import HELD_OUT_PREDICTION
 
 VERDICTS = {"standard": "above_standard_on_train", "max": "above_max_on_train"}
 SCORES = {"standard tail": "log10_standard_tail", "max tail": "log10_max_tail"}

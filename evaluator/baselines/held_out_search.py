@@ -14,7 +14,7 @@ import polars as pl
 
 from evaluator.baselines.binomial import FloatArray, IntArray
 from evaluator.errors import DatasetError
-from evaluator.schemas import HELD_OUT_SEARCHES
+from evaluator.schemas.held_out import HELD_OUT_SEARCHES
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -14,7 +14,7 @@ from evaluator.baselines.published_identical import identical_models, same_losse
 from evaluator.baselines.published_rules import RELEASED, SOUND, Mix, best_prompts, judge, per_example, reasons, totals
 from evaluator.baselines.published_tasks import TASKS
 from evaluator.progress import Progress, Stage
-from evaluator.schemas import PUBLISHED_EXPERIMENTS
+from evaluator.schemas.published import PUBLISHED_EXPERIMENTS
 
 ONCE = "sound, models that are the same once"
 

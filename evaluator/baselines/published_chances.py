@@ -10,7 +10,7 @@ from evaluator.baselines.published_data import EXPERIMENT, PublishedData, experi
 from evaluator.baselines.published_rules import Mix
 from evaluator.baselines.published_tasks import TASKS, pooled_chances, uniform_chance
 from evaluator.errors import DatasetError
-from evaluator.schemas import CHANCES
+from evaluator.schemas.held_out import CHANCES
 
 UNLIKE = [name for name, task in TASKS.items() if task.subtasks]
 """Tasks whose examples differ in their chances."""

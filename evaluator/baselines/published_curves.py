@@ -10,7 +10,7 @@ from evaluator.baselines.max_random import max_random_accuracy, max_random_pmf, 
 from evaluator.baselines.published_data import EXPERIMENT
 from evaluator.baselines.published_rules import STATED_PROMPTS
 from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
-from evaluator.schemas import PUBLISHED_BASELINES, PUBLISHED_CURVES
+from evaluator.schemas.published import PUBLISHED_BASELINES, PUBLISHED_CURVES
 
 TRIES: IntArray = log_spaced(1, STATED_PROMPTS, 60)
 """Evenly spaced on a logarithmic axis, which shows the first tries, that gain most."""

@@ -14,7 +14,7 @@ from evaluator.baselines.published_data import EXPERIMENT, PublishedData, distin
 from evaluator.baselines.published_rules import STATED_PROMPTS
 from evaluator.baselines.published_tasks import TASKS
 from evaluator.progress import Progress, Stage
-from evaluator.schemas import PUBLISHED_HELD_OUT
+from evaluator.schemas.published import PUBLISHED_HELD_OUT
 
 MODELS = {
     "Llama-2-7b, Base model": "Llama-2-7b",

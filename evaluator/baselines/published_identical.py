@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.schemas import PUBLISHED_IDENTICAL
+from evaluator.schemas.published import PUBLISHED_IDENTICAL
 
 SHARED = ["dataset", "shots", "demonstration_ids"]
 """What makes prompts of two models the same prompt."""

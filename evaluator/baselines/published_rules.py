@@ -17,7 +17,7 @@ from evaluator.baselines.max_random import max_random_accuracy
 from evaluator.baselines.published_data import EXPERIMENT
 from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
 from evaluator.baselines.verdicts import is_above, verdict
-from evaluator.schemas import PUBLISHED_TOTALS, PUBLISHED_VERDICTS
+from evaluator.schemas.published import PUBLISHED_TOTALS, PUBLISHED_VERDICTS
 
 STATED_PROMPTS = 200
 

@@ -1,38 +1,79 @@
-"""What an inference method is: how label scores become label probabilities."""
+"""What an inference method is: what it asks a model besides a suite's requests, and how answers become probabilities."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from evaluator.schemas import Definition
+from evaluator.config import StoreConfig
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.multiple_choice import MultipleChoiceDataset
+from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, Definition
+
+if TYPE_CHECKING:
+    import torch
+
+AnyDataset = ClassificationDataset | MultipleChoiceDataset
+
+
+class Asked(NamedTuple):
+    """What a method writes its own requests from: one dataset of one suite."""
+
+    dataset: AnyDataset
+    rows: pl.DataFrame  # of the parts that the method answers, as Suite.requests returns them
+    config: StoreConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtraRequests:
-    """What a method asks a model besides a suite's requests, written into the same store under a part of its own.
+class Answers:
+    """What a model answered, over all suites and datasets of a run."""
 
-    `rows` takes rows of one suite and dataset, as Suite.requests returns them, and returns rows of the same columns.
-    """
+    scored: pl.LazyFrame  # schemas.REQUESTS joined with schemas.SCORES
+    states: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=HIDDEN_STATES))  # joined likewise
+    distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
+    asked_parts: Mapping[str, Sequence[Definition]]  # those that suites wrote, and what each can be measured under
 
-    part: str
-    rows: Callable[[pl.DataFrame], pl.DataFrame]
+    @property
+    def asked(self) -> pl.LazyFrame:
+        """Scored requests of suites."""
+        return self.scored.filter(pl.col("part").is_in(list(self.asked_parts)))
+
+    def part(self, name: str) -> pl.LazyFrame:
+        """Scored requests of one part, a suite's or a method's own."""
+        return self.scored.filter(part=name)
+
+    def states_of(self, part: str) -> pl.LazyFrame:
+        """Requests of one part with their hidden states."""
+        return self.states.filter(part=part)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """An inference method.
+    """An inference method, as data.
 
-    `label_probs` takes requests joined with their scores (schemas.REQUESTS and schemas.SCORES), those of its extra part
-    included, and a definition, and returns the others with the column `label_probs`: List[f64] in label-space order,
-    summing to one.
+    Rows that a method asks for have the columns of Suite.requests and a `part` of their own; a row without
+    continuations asks for the hidden state at the end of its prompt. Equal prompts are computed once, whoever asks.
     """
 
     summary: str
-    label_probs: Callable[[pl.LazyFrame, Definition], pl.LazyFrame]
+    label_probs: Callable[[Answers, Definition], pl.LazyFrame]
+    """Answered requests with the column `label_probs`: List[f64] in label-space order, summing to one."""
+
+    requests: Callable[[Asked], list[pl.DataFrame]] | None = None
+    """What it asks before anything is answered."""
+
+    follow_up: Callable[[Asked, Answers], pl.DataFrame] | None = None
+    """What it asks once that is answered."""
+
+    distances: "Callable[[Answers, torch.Tensor], pl.DataFrame] | None" = None
+    """schemas.LABEL_DISTANCES from hidden states and the LM head [vocabulary, hidden size]."""
+
+    parts: tuple[str, ...] | None = None  # the parts of a suite that it answers; None: all
+    definitions: tuple[Definition, ...] = ("paper", "released")  # that it has probabilities for
+    prompts_differ: bool = False  # between definitions, so that a run has only the definition its prompts follow
     max_label_tokens: int | None = None  # the longest label it can score; None: any
-    definitions: tuple[Definition, ...] = ("paper", "released")  # that it has scores for
-    extra: ExtraRequests | None = None
+    labelled_examples: Callable[[int], int] = lambda _n_shots: 0  # used besides a prompt's own demonstrations
 
 
 def softmax(scores: pl.Expr) -> pl.Expr:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from evaluator.config import prompt_definition
 from evaluator.errors import LabelError
 from evaluator.methods import METHODS
+from evaluator.methods.base import Answers, Method
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
 
 
@@ -14,24 +16,35 @@ def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
     return list(dict.fromkeys("released" if name == "published" else name for name in definitions))
 
 
-def predict(scored: pl.LazyFrame, methods: Sequence[str], definitions: Sequence[Definition]) -> pl.LazyFrame:
+def predict(answers: Answers, methods: Sequence[str], definitions: Sequence[Definition]) -> pl.LazyFrame:
     """Label probabilities and predictions of each method under each definition, sorted by key.
 
     Args:
-        scored: requests joined with their scores, as evaluator.read_scores gives them.
+        answers: what the model said of all requests of a run.
         methods: names in METHODS.
         definitions: as asked; predictions hold the ones that score different tokens, `paper` and `released`.
     """
     tables = [
-        METHODS[name].label_probs(scored, definition).with_columns(method=pl.lit(name), definition=pl.lit(definition))
+        METHODS[name]
+        .label_probs(answers, definition)
+        .filter(pl.col("part").is_in(_answered_parts(METHODS[name], answers, definition)))
+        .with_columns(method=pl.lit(name), definition=pl.lit(definition))
         for name in methods
-        for definition in scored_definitions(definitions)
-        if definition in METHODS[name].definitions
+        for definition in measured_definitions(METHODS[name], definitions)
     ]
-    extra_parts = [method.extra.part for method in METHODS.values() if method.extra]
-    asked = pl.concat(tables).filter(~pl.col("part").is_in(extra_parts))
-    predictions = asked.with_columns(pred=pl.col("label_probs").list.arg_max())
+    predictions = pl.concat(tables, how="diagonal").with_columns(pred=pl.col("label_probs").list.arg_max())
     return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items()).sort(PREDICTIONS_KEY)
+
+
+def measured_definitions(method: Method, definitions: Sequence[Definition]) -> list[Definition]:
+    """Those of the asked ones that a run has this method's probabilities under."""
+    own = {prompt_definition(definitions)} if method.prompts_differ else {*method.definitions}
+    return [name for name in scored_definitions(definitions) if name in own and name in method.definitions]
+
+
+def _answered_parts(method: Method, answers: Answers, definition: Definition) -> list[str]:
+    asked = {part for part, definitions in answers.asked_parts.items() if definition in definitions}
+    return sorted(asked if method.parts is None else asked & {*method.parts})
 
 
 def check_labels(

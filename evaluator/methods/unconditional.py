@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import ExtraRequests, Method, softmax
+from evaluator.methods.base import Answers, Asked, Method, softmax
 from evaluator.schemas import Definition
 
 PART = "unconditional"
@@ -12,37 +12,39 @@ CONTEXT = "Answer:"
 _SPACE = ["suite", "dataset", "label_names"]
 
 
-def label_probs(scored: pl.LazyFrame, _definition: Definition) -> pl.LazyFrame:
+def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
     """Softmax over the label space of log P(label | prompt) - log P(label | "Answer:").
 
     Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "unconditional likelihood
     normalized", after Brown et al. 2020. One context for all labels, so the end of a prompt, which differs from
     template to template, is not what stands before them.
     """
-    own = scored.filter(pl.col("part") == PART).select(*_SPACE, unconditional="label_log_likelihoods")
-    asked = scored.filter(pl.col("part") != PART).join(own, on=_SPACE, how="left", maintain_order="left")
+    own = answers.part(PART).select(*_SPACE, unconditional="label_log_likelihoods")
+    asked = answers.asked.join(own, on=_SPACE, how="left", maintain_order="left")
     gain = pl.col("label_log_likelihoods") - pl.col("unconditional")
     return asked.with_columns(label_probs=softmax(gain)).drop("unconditional")
 
 
-def rows(asked: pl.DataFrame) -> pl.DataFrame:
+def requests(asked: Asked) -> list[pl.DataFrame]:
     """One row a distinct label space; it answers no query, so query_id and gold are null."""
-    spaces = asked.select("dataset", "label_names", "continuations").unique(maintain_order=True)
+    spaces = asked.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True)
     spaced = pl.col("continuations").list.first().str.starts_with(" ")
-    return spaces.with_columns(
+    own = spaces.with_columns(
         part=pl.lit(PART),
         position=pl.int_range(pl.len()),
         query_id=pl.lit(None, pl.Int64),
         repeat=pl.lit(0, pl.Int64),
+        variant=pl.lit(0, pl.Int64),
         demonstration_ids=pl.lit([], pl.List(pl.Int64)),
         gold=pl.lit(None, pl.Int64),
         prompt=pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} ")),
-    ).select(asked.columns)
+    )
+    return [own.select(asked.rows.columns)]
 
 
 UNCONDITIONAL = Method(
     summary='The label that the prompt makes likelier than "Answer:" alone does, by the largest factor.',
     label_probs=label_probs,
     definitions=("paper",),
-    extra=ExtraRequests(part=PART, rows=rows),
+    requests=requests,
 )

@@ -47,6 +47,7 @@ def requests(
             "position": query_id + repeat * dataset.test.height,
             "query_id": query_id,
             "repeat": repeat,
+            "variant": pl.Series([0]).new_from_index(0, len(query_id)),
             "demonstration_ids": pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
             "gold": dataset.test["gold"].gather(query_id),
             "prompt": text,

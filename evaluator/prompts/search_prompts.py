@@ -17,7 +17,7 @@ from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.candidates import read_candidates
 from evaluator.prompts.choice_template import ChoiceTemplate, continuations
-from evaluator.schemas import SEARCH_EXAMPLES, TRIED_PROMPTS
+from evaluator.schemas.search import SEARCH_EXAMPLES, TRIED_PROMPTS
 
 MOST_QUERIES = 200
 """Queries of a dataset where no number is asked for (Yauney & Mimno 2024, section 5.1)."""
@@ -169,6 +169,7 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
         repeat=pl.Series(number + tries.first),
+        variant=pl.lit(0, pl.Int64),
         demonstration_ids=pl.Series(tries.demonstrations[number], dtype=pl.Array(pl.Int64, tries.n_shots)).cast(
             pl.List(pl.Int64)
         ),

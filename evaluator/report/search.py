@@ -8,7 +8,7 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.report.search_figures import curve_figure
-from evaluator.schemas import SEARCH_GROUP
+from evaluator.schemas.search import SEARCH_GROUP
 
 VARIED = {
     "demonstrations": "Sets of demonstrations were tried.",

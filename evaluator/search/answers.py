@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.schemas import SEARCH_GROUP
+from evaluator.schemas.search import SEARCH_GROUP
 
 TRY = ["part", "dataset", "n_shots", "repeat"]
 """What tells one tried prompt from the others, whatever the method."""

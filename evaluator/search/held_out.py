@@ -3,7 +3,8 @@
 import polars as pl
 
 from evaluator.baselines.held_out import held_out_trials
-from evaluator.schemas import HELD_OUT_TRIALS, SEARCH_GROUP
+from evaluator.schemas.held_out import HELD_OUT_TRIALS
+from evaluator.schemas.search import SEARCH_GROUP
 from evaluator.search.answers import CHANCE
 
 

@@ -6,7 +6,8 @@ import polars as pl
 
 from evaluator.baselines.held_out_prediction import held_out_prediction
 from evaluator.methods.predictions import predict
-from evaluator.schemas import PREDICTIONS, SEARCH_EXAMPLES, TRIED_PROMPTS
+from evaluator.schemas import PREDICTIONS
+from evaluator.schemas.search import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.search.answers import answers, planned
 from evaluator.search.held_out import search_held_out
 from evaluator.search.tables import curves_table, prompts_table, results_table

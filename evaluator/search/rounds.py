@@ -15,7 +15,7 @@ import polars as pl
 from evaluator.engine.base import Engine
 from evaluator.methods.predictions import predict
 from evaluator.progress import Stage
-from evaluator.schemas import SEARCH_EXAMPLES
+from evaluator.schemas.search import SEARCH_EXAMPLES
 from evaluator.scores.table import ScoreTable, score_prompts
 from evaluator.search.answers import TRY, answers, planned
 from evaluator.search.ties import break_ties

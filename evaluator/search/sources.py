@@ -4,7 +4,7 @@ import polars as pl
 
 from evaluator.errors import LabelError
 from evaluator.prompts.choice_template import LABEL_SPACE
-from evaluator.schemas import SEARCH_EXAMPLES
+from evaluator.schemas.search import SEARCH_EXAMPLES
 from evaluator.store.prompt_store import PromptStore
 
 

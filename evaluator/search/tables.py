@@ -12,7 +12,7 @@ from evaluator.baselines.expected_max import expected_maximum
 from evaluator.baselines.grid import log_spaced
 from evaluator.baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.baselines.verdicts import examples_needed, verdict
-from evaluator.schemas import (
+from evaluator.schemas.search import (
     SEARCH_CURVES,
     SEARCH_CURVES_KEY,
     SEARCH_GROUP,

@@ -1,10 +1,11 @@
 """Prompt search: the best of many prompts on one set of queries, as Yauney & Mimno 2024 (section 5.1) search for it."""
 
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 import polars as pl
 
-from evaluator.config import SearchConfig, StoreConfig
+from evaluator.config import SearchConfig, SearchPart, StoreConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.data_files import load_data
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset, from_classification
@@ -48,6 +49,7 @@ PROMPT_SEARCH = Suite(
     summary="The best of 200 demonstration sets, instructions or templates: is it better than guessing?",
     requests=requests,
     tables=tables,
+    parts=get_args(SearchPart),
     methods=("per_token",),
     definitions=("paper",),
     label_boundary="merged",

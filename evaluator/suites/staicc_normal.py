@@ -16,4 +16,5 @@ def requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFram
 STAICC_NORMAL = Suite(
     summary="Ten datasets, 512 queries each behind two demonstration sets: accuracy, probability, F1, calibration.",
     requests=requests,
+    parts=("normal",),
 )

@@ -23,7 +23,7 @@ from sklearn.metrics import (
 from evaluator.baselines.held_out import held_out_trials
 from evaluator.baselines.held_out_prediction import held_out_prediction
 from evaluator.errors import DatasetError
-from evaluator.schemas import HELD_OUT_PREDICTION, HELD_OUT_TRIALS
+from evaluator.schemas.held_out import HELD_OUT_PREDICTION, HELD_OUT_TRIALS
 
 N_PROMPTS, N_EXAMPLES, N_SPLITS = 5, 12, 40
 TRIES = (1, 3, 5)

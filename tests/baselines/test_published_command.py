@@ -11,7 +11,7 @@ from evaluator.baselines.published_data import open_published, read_prompts
 from evaluator.errors import DatasetError
 from evaluator.progress import finish
 from evaluator.published_pipeline import write_published
-from evaluator.schemas import PUBLISHED_EXPERIMENTS, PUBLISHED_HELD_OUT, PUBLISHED_TOTALS
+from evaluator.schemas.published import PUBLISHED_EXPERIMENTS, PUBLISHED_HELD_OUT, PUBLISHED_TOTALS
 from tests.baselines.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder
 from tests.end_to_end.processes import command
 

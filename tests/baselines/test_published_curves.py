@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binom
 
 from evaluator.baselines.published_curves import accuracy_histogram, baseline_curves, expected_curves
-from evaluator.schemas import PUBLISHED_BASELINES, PUBLISHED_CURVES
+from evaluator.schemas.published import PUBLISHED_BASELINES, PUBLISHED_CURVES
 
 
 def prompts(dataset: str, shots: int, correct: list[int], n: int) -> pl.DataFrame:

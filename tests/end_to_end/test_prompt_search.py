@@ -14,7 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluator
-from evaluator.schemas import PREDICTIONS, SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
+from evaluator.schemas import PREDICTIONS
+from evaluator.schemas.search import SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
 from tests.end_to_end.processes import command, start, wait_for_a_shard
 from tests.report.reading import open_fresh
 

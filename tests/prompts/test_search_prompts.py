@@ -11,7 +11,7 @@ from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset,
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.choice_template import ChoiceTemplate
 from evaluator.prompts.search_prompts import demonstration_sets, search_requests, search_tables, split_examples
-from evaluator.schemas import SEARCH_EXAMPLES, TRIED_PROMPTS
+from evaluator.schemas.search import SEARCH_EXAMPLES, TRIED_PROMPTS
 
 
 def sums(n_examples: int) -> MultipleChoiceDataset:

@@ -4,7 +4,8 @@ import polars as pl
 
 from evaluator.report.search import SearchTables, search_report
 from evaluator.report.search_figures import curve_figure
-from evaluator.schemas import HELD_OUT_PREDICTION, SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
+from evaluator.schemas.held_out import HELD_OUT_PREDICTION
+from evaluator.schemas.search import SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
 
 SEARCH = {"part": "demonstrations", "method": "per_token"}
 

@@ -6,14 +6,8 @@ from itertools import product
 import polars as pl
 import pytest
 
-from evaluator.schemas import (
-    PREDICTIONS,
-    SEARCH_CURVES,
-    SEARCH_EXAMPLES,
-    SEARCH_PROMPTS,
-    SEARCH_RESULTS,
-    TRIED_PROMPTS,
-)
+from evaluator.schemas import PREDICTIONS
+from evaluator.schemas.search import SEARCH_CURVES, SEARCH_EXAMPLES, SEARCH_PROMPTS, SEARCH_RESULTS, TRIED_PROMPTS
 from evaluator.search.answers import ANSWERS, answers, planned
 from evaluator.search.held_out import search_held_out
 from evaluator.search.tables import curves_table, prompts_table, results_table

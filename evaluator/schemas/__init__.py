@@ -1,0 +1,142 @@
+"""The tables between stages: every column with its dtype, unit and meaning. Columns are declared here and nowhere else.
+
+Each table has a key, is sorted by it before it is written, and so comes out the same bytes every time.
+"""
+
+from typing import Literal, get_args
+
+import polars as pl
+
+Definition = Literal["paper", "released", "published"]
+"""Which formula a number follows: the paper's, the released code's, or the one the published tables were made with."""
+DEFINITIONS: tuple[Definition, ...] = get_args(Definition)
+
+REQUESTS_KEY = ["suite", "part", "dataset", "position"]
+REQUESTS = pl.Schema(
+    {
+        "suite": pl.String(),  # what asked: "staicc-normal"
+        "part": pl.String(),  # which test of the suite: "normal"
+        "dataset": pl.String(),
+        "position": pl.Int64(),  # place in the benchmark's own order, from 0 within (suite, part, dataset)
+        "query_id": pl.Int64(),  # row of the test split; null where a method asks about no query
+        "repeat": pl.Int64(),  # which demonstration set of this query, from 0
+        "variant": pl.Int64(),  # which noise rate, template or label of a part that has several, from 0; else 0
+        "demonstration_ids": pl.List(pl.Int64()),  # rows of the demonstration split, in prompt order
+        "gold": pl.Int64(),  # index into label_names; null where there is no true label
+        "label_names": pl.List(pl.String()),  # the label space: label -> text scored, in order
+        "prompt_id": pl.String(),  # key of PROMPTS
+    }
+)
+
+PROMPTS_KEY = ["prompt_id"]
+PROMPTS = pl.Schema(
+    {
+        "prompt_id": pl.String(),  # digest of prompt and continuations: the same text has the same id in every store
+        "prompt": pl.String(),  # the text sent, complete
+        # The texts whose log-likelihood after the prompt is asked for. An empty one asks for the prompt's own, of all
+        # its tokens but the first; no continuation at all asks for the hidden state at the prompt's end.
+        "continuations": pl.List(pl.String()),
+    }
+)
+
+TOKENS_KEY = ["prompt_id"]
+TOKENS = pl.Schema(
+    {
+        "prompt_id": pl.String(),  # key of PROMPTS; rows stand in prefix order of their contexts
+        "context": pl.List(pl.Int32()),  # token ids, BOS included where the tokenizer adds one
+        "continuations": pl.List(pl.List(pl.Int32())),  # token ids of each continuation, none of them empty
+    }
+)
+
+SCORES_KEY = ["prompt_id"]
+SCORES = pl.Schema(
+    {
+        "prompt_id": pl.String(),  # key of PROMPTS
+        # One number a continuation, nats, over the whole vocabulary:
+        "label_log_likelihoods": pl.List(pl.Float64()),  # summed over all tokens of the continuation
+        "last_token_log_probs": pl.List(pl.Float64()),  # of its last token alone, right after the prompt
+        "label_token_counts": pl.List(pl.Int32()),  # tokens of each continuation
+    }
+)
+
+HIDDEN_STATES_KEY = ["prompt_id"]
+HIDDEN_STATES = pl.Schema(
+    {
+        "prompt_id": pl.String(),  # key of PROMPTS, of those without continuations
+        "hidden_state": pl.List(pl.Float32()),  # after the final norm, at the prompt's last token
+    }
+)
+
+LABEL_DISTANCES_KEY = ["method", "definition", "prompt_id"]
+LABEL_DISTANCES = pl.Schema(  # what a method makes of hidden states and the LM head, while the model is there
+    {
+        "method": pl.String(),
+        "definition": pl.String(),
+        "prompt_id": pl.String(),  # key of HIDDEN_STATES
+        "distances": pl.List(pl.Float64()),  # to what the method compares with: one a label, or one an anchor
+    }
+)
+
+PREDICTIONS_KEY = ["suite", "part", "dataset", "method", "definition", "position"]
+PREDICTIONS = pl.Schema(
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "method": pl.String(),  # inference method: "vanilla"
+        "definition": pl.String(),  # "paper" | "released"
+        "position": pl.Int64(),
+        "query_id": pl.Int64(),
+        "repeat": pl.Int64(),
+        "variant": pl.Int64(),
+        "prompt_id": pl.String(),  # key of PROMPTS; tells how many different prompts a query was tried with
+        "gold": pl.Int64(),
+        "pred": pl.Int64(),  # index of the most probable label, the first of equals
+        "label_names": pl.List(pl.String()),
+        "label_probs": pl.List(pl.Float64()),  # sums to one over the label space
+    }
+)
+
+METRICS_KEY = ["suite", "part", "dataset", "method", "metric", "definition"]
+METRICS = pl.Schema(
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
+        "method": pl.String(),
+        "metric": pl.String(),
+        "definition": pl.String(),  # Definition
+        "value": pl.Float64(),
+        "ci_low": pl.Float64(),  # 95% interval, clustered by query
+        "ci_high": pl.Float64(),
+        "n_queries": pl.Int64(),
+        "n_requests": pl.Int64(),
+        # What guessing gets, beside an accuracy and null beside any other metric; metrics/baselines.py has the rules.
+        "chance": pl.Float64(),  # expected accuracy of one random classifier
+        "majority": pl.Float64(),  # share of the most frequent gold label
+        "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
+        "tries": pl.Int64(),  # distinct prompts a query was tried with in the run, summed over methods
+        "log10_tail": pl.Float64(),  # log10 of the probability that the best of them is at least as accurate
+        "verdict": pl.String(),  # Verdict of baselines/verdicts.py
+        "n_needed": pl.Int64(),  # queries it would take to tell; where the verdict is "between"
+    }
+)
+
+GROUP_METRICS_KEY = ["suite", "part", "dataset", "method", "metric", "definition", "variant", "repeat"]
+GROUP_METRICS = pl.Schema(  # a metric within one variant and demonstration set of a part that has several
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "method": pl.String(),
+        "metric": pl.String(),
+        "definition": pl.String(),
+        "variant": pl.Int64(),  # noise rate or template, from 0
+        "repeat": pl.Int64(),  # demonstration set, from 0; null where it is over all of them
+        "value": pl.Float64(),
+        "n_requests": pl.Int64(),
+    }
+)
+
+MEAN_OVER_DATASETS = "mean"
+"""The value of `dataset` in the row that holds the plain mean over a suite's datasets."""

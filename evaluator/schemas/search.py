@@ -1,0 +1,91 @@
+"""The tables of a prompt search."""
+
+import polars as pl
+
+SEARCH_EXAMPLES_KEY = ["dataset", "place"]
+SEARCH_EXAMPLES = pl.Schema(  # the queries of a prompt search; in its store
+    {
+        "dataset": pl.String(),
+        "place": pl.Int64(),  # in the order in which every prompt is asked them, from 0
+        "query_id": pl.Int64(),  # row of the dataset, as in REQUESTS
+        "example_id": pl.String(),  # as the data file has it
+        "n_choices": pl.Int64(),
+        "correct": pl.List(pl.Int64()),  # indices of the correct choices; any of them is right
+        "source": pl.String(),  # its file and row, for messages
+    }
+)
+
+TRIED_PROMPTS_KEY = ["part", "dataset", "n_shots", "repeat"]
+TRIED_PROMPTS = pl.Schema(  # what a prompt search tries; in its store
+    {
+        "part": pl.String(),  # what is varied: "demonstrations" | "instructions" | "templates"
+        "dataset": pl.String(),
+        "n_shots": pl.Int64(),
+        "repeat": pl.Int64(),  # the try, from 0
+        "demonstrations": pl.List(pl.String()),  # example ids, in prompt order
+        "text": pl.String(),  # the prompt, with {input} and {choices} where those of a query stand
+    }
+)
+
+SEARCH_GROUP = ["part", "dataset", "n_shots", "method"]
+"""What one prompt search is about: its prompts are compared with each other."""
+
+SEARCH_PROMPTS_KEY = [*SEARCH_GROUP, "repeat"]
+SEARCH_PROMPTS = pl.Schema(
+    {
+        "part": pl.String(),  # as in TRIED_PROMPTS
+        "dataset": pl.String(),
+        "n_shots": pl.Int64(),
+        "method": pl.String(),
+        "repeat": pl.Int64(),
+        "first_alike": pl.Int64(),  # the first try of the same text: itself, unless a prompt was tried twice
+        "n_queries": pl.Int64(),  # it was scored on
+        "n_correct": pl.Int64(),
+        "accuracy": pl.Float64(),  # on these
+        "n_ties": pl.Int64(),  # answers of several equally probable choices; one of them is drawn, whatever their order
+        "is_stopped": pl.Boolean(),  # by halving, so that n_queries is not all of them
+        "could_have_won": pl.Boolean(),  # stopped, but with all its other queries right it would reach the best
+        "demonstrations": pl.List(pl.String()),
+        "text": pl.String(),
+    }
+)
+
+SEARCH_RESULTS_KEY = SEARCH_GROUP
+SEARCH_RESULTS = pl.Schema(
+    {
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "n_shots": pl.Int64(),
+        "method": pl.String(),
+        "n_queries": pl.Int64(),
+        "n_prompts": pl.Int64(),  # tried
+        "tries": pl.Int64(),  # of these, different from each other; stopped ones are counted
+        "n_stopped": pl.Int64(),  # of these, by halving
+        "n_could_have_won": pl.Int64(),
+        "n_ties": pl.Int64(),  # over all answers
+        "mean_accuracy": pl.Float64(),  # of the different prompts; null where some were stopped
+        "best_accuracy": pl.Float64(),  # of those scored on all queries
+        "best_correct": pl.Int64(),
+        "best_repeats": pl.List(pl.Int64()),  # the different prompts that reach it
+        "chance": pl.Float64(),  # the standard baseline: mean of each query's own
+        "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
+        "log10_standard_tail": pl.Float64(),  # of one random classifier reaching best_correct
+        "log10_tail": pl.Float64(),  # of the best of `tries` reaching it
+        "verdict": pl.String(),  # Verdict of baselines/verdicts.py
+        "n_needed": pl.Int64(),  # queries it would take to tell; where the verdict is "between"
+    }
+)
+
+SEARCH_CURVES_KEY = [*SEARCH_GROUP, "tries"]
+SEARCH_CURVES = pl.Schema(  # no rows of a search in which prompts were stopped: their accuracies are not known
+    {
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "n_shots": pl.Int64(),
+        "method": pl.String(),
+        "tries": pl.Int64(),
+        "expected_maximum": pl.Float64(),  # mean, over all subsets of so many different prompts, of the best accuracy
+        "max_random": pl.Float64(),  # the same of random classifiers
+        "chance": pl.Float64(),
+    }
+)
