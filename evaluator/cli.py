@@ -55,10 +55,8 @@ suite_options = options(
     ),
     search_options,
 )
-model_options = options(
-    click.option(
-        "--model", required=True, help="A folder, a hub name, `embedded` (a small model that ships), or `random`."
-    ),
+MODEL_HELP = "A folder, a hub name, `embedded` (a small model that ships), or `random`."
+engine_options = options(
     click.option("--engine", help="vllm, transformers or fake; vllm where it is installed."),
     click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True),
     click.option(
@@ -82,16 +80,27 @@ def cli() -> None:
 
 @cli.command()
 @suite_options
-@model_options
-def run(**given: Any) -> None:
-    """Build the prompts of SUITE..., score them, measure, and write a report."""
+@click.option(
+    "--model", "models", required=True, multiple=True, help=f"{MODEL_HELP} Given several times, models are compared."
+)
+@engine_options
+def run(models: tuple[str, ...], **given: Any) -> None:
+    """Build the prompts of SUITE..., score them, measure, and write a report.
+
+    `staicc` stands for staicc-normal, staicc-bias and staicc-robustness.
+    """
     from evaluator import pipeline
     from evaluator.metrics.summary import verdict_lines
     from evaluator.tables import read_table
 
-    page = watch(pipeline.run(store_config(given), model_config(given), given["out"]))
-    for line in verdict_lines(read_table(given["out"], "metrics")):
-        click.echo(line)
+    out: Path = given["out"]
+    configs = [model_config(given | {"model": model}) for model in models]
+    if len(configs) > 1:
+        page = watch(pipeline.run_models(store_config(given), configs, out))
+    else:
+        page = watch(pipeline.run(store_config(given), configs[0], out))
+        for line in verdict_lines(read_table(out, "metrics")):
+            click.echo(line)
     click.echo(f"Report: {page}")
 
 
@@ -110,13 +119,14 @@ def build(model: str | None, **given: Any) -> None:
 
 @cli.command()
 @existing_folder
-@model_options
+@click.option("--model", required=True, help=MODEL_HELP)
+@engine_options
 def score(**given: Any) -> None:
     """Score the prompts in DIR with a model; what is there already is kept."""
     from evaluator import pipeline
 
     scores = watch(pipeline.score(given["out"], model_config(given)))
-    click.echo(f"{scores.totals()['prompts']:,} prompts scored: {scores.folder}")
+    click.echo(f"{scores.totals()['prompts']:,} prompts scored: {given['out'] / 'scores'}")
 
 
 @cli.command()

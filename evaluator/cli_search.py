@@ -41,10 +41,9 @@ def search_options(command: Callable[..., None]) -> Callable[..., None]:
 def store_config(given: dict[str, Any]) -> StoreConfig:
     """What to ask of a model. Raises ConfigError for options that do not fit each other or the suite."""
     from evaluator.datasets import DATASETS
-    from evaluator.methods import METHODS
     from evaluator.suites import SUITES
 
-    suites = given["suites"]
+    suites = suite_names(given["suites"])
     is_search = SEARCH_SUITE in suites
     stated = [name for name in SEARCH_OPTIONS if given[name] not in (None, ())]
     if stated and not is_search:
@@ -61,10 +60,17 @@ def store_config(given: dict[str, Any]) -> StoreConfig:
         datasets=names(every if given["datasets"] is None else given["datasets"], DATASETS),
         n_shots=shots[0] if shots and not is_search else 4,
         n_queries=given["queries"],
-        methods=names(given["methods"], METHODS) if given["methods"] else first.methods,
+        methods=names(given["methods"], first.all_methods) if given["methods"] else first.methods,
         definitions=definitions if given["definition"] == "all" else (given["definition"],),
         search=_search_config(given, shots) if is_search else None,
     )
+
+
+def suite_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Names of suites, with every name of a group in the place of the group's."""
+    from evaluator.suites import SUITE_GROUPS
+
+    return tuple(name for word in given for name in SUITE_GROUPS.get(word, (word,)))
 
 
 def _search_config(given: dict[str, Any], shots: tuple[int, ...] | None) -> SearchConfig:

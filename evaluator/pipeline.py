@@ -1,34 +1,42 @@
 """A whole run, one call a stage. Each stage reads the tables of the one before it and writes its own."""
 
+import os
+import re
 import time
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from evaluator.compare_pipeline import compare
 from evaluator.config import LabelBoundary, ModelConfig, StoreConfig
 from evaluator.datasets.lcg import SEED
 from evaluator.embedded import EMBEDDED_MODELS
-from evaluator.engine import engine_name, load_engine
+from evaluator.engine import engine_name
 from evaluator.engine.model_source import ModelSource, find_model
-from evaluator.errors import LabelError, StoreError
-from evaluator.methods.predictions import check_labels, predict
+from evaluator.errors import StoreError
+from evaluator.methods.predictions import predict
 from evaluator.progress import Progress, Stage
 from evaluator.prompts.search_prompts import MOST_QUERIES
-from evaluator.run_record import command_line, now, read_run, record_stage, stage_fingerprint, writing_to
+from evaluator.run_record import command_line, data_folder, now, read_run, record_stage, stage_fingerprint, writing_to
 from evaluator.schemas import METRICS, REQUESTS_KEY
-from evaluator.scores.checks import check_prompt_lengths, require_complete
-from evaluator.scores.table import ScoreTable, score_prompts
-from evaluator.search.rounds import asked_requests, score_in_rounds
-from evaluator.search.sources import with_source
+from evaluator.scores.checks import require_complete
+from evaluator.scoring import ScoredRun, score_store
+from evaluator.search.rounds import asked_requests
 from evaluator.store.prompt_store import PromptStore, build_store, check_names
-from evaluator.store.shards import fingerprint, source_fingerprint
 from evaluator.store.tokens import tokenise_store
 from evaluator.suites import default_label_boundary
-from evaluator.tables import prompt_scores, read_scores, read_table, run_store, write_table
+from evaluator.tables import (
+    answered_stores,
+    read_answers,
+    read_scores,
+    read_table,
+    run_store,
+    scored_requests,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from evaluator.report.search import SearchTables
@@ -39,10 +47,36 @@ def run(prompts: StoreConfig, model: ModelConfig, out: Path) -> Stage[Path]:
     check_names(prompts)
     with writing_to(out):
         source = _find_model(model)  # a wrong name should not wait for the prompts
-        store = yield from _build(prompts, out)
-        yield from _score(store, source, model, out)
-        yield from _measure(out)
-        return (yield from _report(out))
+        store = yield from _build(prompts, out, [out])
+        return (yield from _evaluate(store, source, model, out))
+
+
+def run_models(prompts: StoreConfig, models: Sequence[ModelConfig], out: Path) -> Stage[Path]:
+    """One store, several models, a run folder for each under `out`/models, and a page that compares them; its path."""
+    check_names(prompts)
+    with writing_to(out):
+        sources = [_find_model(model) for model in models]
+        runs = [out / "models" / name for name in model_folders(sources)]
+        store = yield from _build(prompts, out, runs)
+        for source, model, own in zip(sources, models, runs, strict=True):
+            with writing_to(own):
+                yield from _evaluate(store, source, model, own)
+        return (yield from compare(runs, out))
+
+
+def model_folders(sources: Sequence[ModelSource]) -> list[str]:
+    """A folder name for each model: its own, with a piece of its fingerprint where two have the same name."""
+    names = [re.sub(r"[^\w.-]+", "--", source.name.rstrip("/").rsplit("/", 2)[-1]) for source in sources]
+    return [
+        name if names.count(name) == 1 else f"{name}-{source.fingerprint[:8]}"
+        for name, source in zip(names, sources, strict=True)
+    ]
+
+
+def _evaluate(store: PromptStore, source: ModelSource, model: ModelConfig, out: Path) -> Stage[Path]:
+    yield from _score(store, source, model, out)
+    yield from _measure(out)
+    return (yield from _report(out))
 
 
 def build(prompts: StoreConfig, out: Path, model: ModelConfig | None = None) -> Stage[PromptStore]:
@@ -50,13 +84,13 @@ def build(prompts: StoreConfig, out: Path, model: ModelConfig | None = None) -> 
     check_names(prompts)
     with writing_to(out):
         source = _find_model(model) if model else None
-        store = yield from _build(prompts, out)
+        store = yield from _build(prompts, out, [out])
         if model and source:
             yield from tokenise_store(store, source, _label_boundary(store, model))
         return store
 
 
-def score(out: Path, model: ModelConfig) -> Stage[ScoreTable]:
+def score(out: Path, model: ModelConfig) -> Stage[ScoredRun]:
     """Scores for the prompts that were built in `out`."""
     read_run(out)  # before the lock makes a folder for what is not there
     with writing_to(out):
@@ -78,7 +112,8 @@ def report(out: Path) -> Stage[Path]:
         return (yield from _report(out))
 
 
-def _build(prompts: StoreConfig, out: Path) -> Stage[PromptStore]:
+def _build(prompts: StoreConfig, out: Path, runs: Sequence[Path]) -> Stage[PromptStore]:
+    """The store in `out`, recorded in the folder of each run that reads it."""
     started, clock = now(), time.monotonic()
     store = yield from build_store(prompts, out)
     asked = {name: store.manifest[name] for name in ("suites", "datasets", "n_shots", "n_queries", "search", "notes")}
@@ -88,61 +123,38 @@ def _build(prompts: StoreConfig, out: Path) -> Stage[PromptStore]:
         asked["n_shots"] = ", ".join(map(str, search["shots"]))
         asked["n_queries"] = asked["n_queries"] or f"at most {MOST_QUERIES}"
         seeds = {"queries, demonstrations and ties": search["seed"]}
-    record_stage(
-        out,
-        started=started,
-        commands={"build": command_line()},
-        store={"fingerprint": store.fingerprint, **asked, **counts},
-        seeds=seeds,
-        elapsed_s={"build": _since(clock)},
-    )
+    for run_folder in runs:
+        record_stage(
+            run_folder,
+            started=started,
+            data=os.path.relpath(out, run_folder),
+            commands={"build": command_line()},
+            store={"fingerprint": store.fingerprint, **asked, **counts},
+            seeds=seeds,
+            elapsed_s={"build": _since(clock)},
+        )
     return store
 
 
-def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Path) -> Stage[ScoreTable]:
-    clock = time.monotonic()
+def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Path) -> Stage[ScoredRun]:
     boundary = _label_boundary(store, model)
-    try:
-        table = yield from tokenise_store(store, source, boundary)
-    except LabelError as error:
-        raise with_source(error, store) from error
-    tokens = table.tokens().collect()
-    check_prompt_lengths(tokens, store.prompts(), source.context_length)
-    check_labels(store.manifest["methods"], store.manifest["definitions"], tokens, store.prompts())
-    tokenise_s = _since(clock)
-
-    yield Progress(stage="Loading the model", done=0, total=1, unit="models")
-    clock = time.monotonic()
-    engine = load_engine(source, model)
-    load_s = _since(clock)
-    yield Progress(stage="Loading the model", done=1, total=1, unit="models")
-    facts = asdict(engine.facts)
-    identity = {
-        "model": source.fingerprint,
-        "engine": facts,
-        "store": store.fingerprint,
-        "tokens": table.fingerprint,
-        "code": source_fingerprint("engine", "scores"),
-    }
-    score_all: Callable[..., Stage[ScoreTable]] = score_prompts
-    if (store.manifest["search"] or {}).get("halving"):
-        score_all = partial(score_in_rounds, store)
-        identity |= {"rounds": source_fingerprint("methods", "search")}  # which decide what later rounds ask
-    try:
-        scores = yield from score_all(tokens, engine, out / "scores" / fingerprint(identity), identity=identity)
-    finally:
-        engine.close()
-    totals = scores.totals()
+    scored = yield from score_store(store, source, model, boundary, data_folder(out))
+    first, *following = scored.parts
     record_stage(
         out,
         commands={"score": command_line()},
-        store=table.counts(facts["prefix_block_tokens"]),
+        store=scored.token_counts() | {"follow_up": [part.store.fingerprint for part in following]},
         model=_describe(source, model),
-        engine=facts,
-        scores={"fingerprint": scores.folder.name, "label_boundary": boundary, **totals},
-        elapsed_s={"tokenise": tokenise_s, "load": load_s, "score": totals["elapsed_s"]},
+        engine=scored.engine,
+        scores={
+            "fingerprint": first.scores.folder.name,
+            "follow_up": [part.scores.folder.name for part in following],
+            "label_boundary": boundary,
+            **scored.totals(),
+        },
+        elapsed_s=scored.elapsed_s,
     )
-    return scores
+    return scored
 
 
 def _label_boundary(store: PromptStore, model: ModelConfig) -> LabelBoundary:
@@ -179,11 +191,11 @@ def _measure(out: Path) -> Stage[pl.DataFrame]:
     clock = time.monotonic()
     yield Progress(stage="Measuring", done=0, total=2, unit="tables")
     store = run_store(out)
-    scored = read_scores(out)
     if store.manifest["search"]:
-        return (yield from _measure_search(store, scored, out))
-    require_complete(store.requests().collect(), prompt_scores(out).collect())
-    predictions = predict(scored, store.manifest["methods"], store.manifest["definitions"]).collect()
+        return (yield from _measure_search(store, read_scores(out), out))
+    for asked, scores in answered_stores(out):
+        require_complete(scored_requests(asked), scores.scores().collect())
+    predictions = predict(read_answers(out), store.manifest["methods"], store.manifest["definitions"]).collect()
     yield Progress(stage="Measuring", done=1, total=2, unit="tables")
     metrics = metrics_table(predictions).filter(pl.col("definition").is_in(store.manifest["definitions"]))
     write_table(out, "predictions", predictions)
@@ -199,11 +211,12 @@ def _measure_search(store: PromptStore, scored: pl.LazyFrame, out: Path) -> Stag
     from evaluator.search.measures import search_measures
 
     clock = time.monotonic()
-    requests = store.requests().collect()
+    asked = scored_requests(store)
     if store.manifest["search"]["halving"]:
-        requests = asked_requests(store, scored)
-        scored = scored.join(requests.lazy(), on=REQUESTS_KEY, how="semi", maintain_order="left")
-    require_complete(requests, prompt_scores(out).collect())
+        asked = asked.join(asked_requests(store, scored), on=REQUESTS_KEY, how="semi", maintain_order="left")
+        scored = scored.join(asked.lazy(), on=REQUESTS_KEY, how="semi", maintain_order="left")
+    ((_, scores),) = answered_stores(out)
+    require_complete(asked, scores.scores().collect())
     tables = search_measures(store, scored) | {"metrics": pl.DataFrame(schema=METRICS)}
     for done, (name, table) in enumerate(tables.items(), start=1):
         write_table(out, name, table)

@@ -56,6 +56,11 @@ def stage_fingerprint(out: Path, stage: Literal["store", "scores"]) -> str:
     return str(record[stage]["fingerprint"])
 
 
+def data_folder(out: Path) -> Path:
+    """Where the prompts and scores of a run lie: in its own folder, or in the one that several models' runs share."""
+    return out / str(read_run(out).get("data", "."))
+
+
 def record_stage(out: Path, **sections: Any) -> None:
     """Write these sections into the record; what an earlier stage wrote into the same section stays beside it."""
     record = read_json(out / RUN_FILE) or {}

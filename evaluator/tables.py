@@ -6,23 +6,40 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.errors import StoreError
-from evaluator.run_record import stage_fingerprint
-from evaluator.scores.table import open_scores
+from evaluator.methods.base import Answers
+from evaluator.run_record import data_folder, read_run, stage_fingerprint
+from evaluator.scores.answers import answers_of
+from evaluator.scores.table import ScoreTable, open_scores
 from evaluator.store.prompt_store import PromptStore, require_store
 from evaluator.store.shards import replacing
 
 
 def run_store(out: Path) -> PromptStore:
     """The prompt store of the last build in this output folder."""
-    return require_store(out / "store" / stage_fingerprint(out, "store"))
+    return require_store(data_folder(out) / "store" / stage_fingerprint(out, "store"))
+
+
+def run_stores(out: Path) -> list[PromptStore]:
+    """The store of the last build and, once scored, those that followed from a model's answers to it."""
+    following = read_run(out)["store"].get("follow_up", [])
+    return [run_store(out), *(require_store(data_folder(out) / "store" / name) for name in following)]
+
+
+def answered_stores(out: Path) -> list[tuple[PromptStore, ScoreTable]]:
+    """The stores of a run with their scores. Raises StoreError where nothing was scored."""
+    names = [stage_fingerprint(out, "scores"), *read_run(out)["scores"]["follow_up"]]
+    return [(store, _score_table(out, name)) for store, name in zip(run_stores(out), names, strict=True)]
 
 
 def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
     """Every request of a run with its prompt: the columns of schemas.REQUESTS and `prompt`, in the benchmark's order.
 
-    Raises StoreError where nothing was built.
+    What methods asked after a model's first answers comes last. Raises StoreError where nothing was built.
     """
-    store = run_store(Path(out))
+    return pl.concat(_with_prompts(store) for store in run_stores(Path(out)))
+
+
+def _with_prompts(store: PromptStore) -> pl.LazyFrame:
     prompts = store.prompts().select("prompt_id", "prompt")
     return store.requests().join(prompts, on="prompt_id", how="left", maintain_order="left")
 
@@ -32,18 +49,26 @@ def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
 
     Requests that are not scored yet are left out. Raises StoreError where nothing was scored.
     """
-    out = Path(out)
-    scores = prompt_scores(out)
-    return run_store(out).requests().join(scores, on="prompt_id", how="inner", maintain_order="left")
+    return read_answers(Path(out)).scored
 
 
-def prompt_scores(out: Path) -> pl.LazyFrame:
-    """The scores of a run's distinct prompts, schemas.SCORES. Raises StoreError where nothing was scored."""
-    folder = out / "scores" / stage_fingerprint(out, "scores")
+def read_answers(out: Path) -> Answers:
+    """All that a run's model answered. Raises StoreError where nothing was scored."""
+    return answers_of(answered_stores(out))
+
+
+def scored_requests(store: PromptStore) -> pl.DataFrame:
+    """The requests of a store that ask for log-likelihoods, with their continuations."""
+    prompts = store.prompts().filter(pl.col("continuations").list.len() > 0).select("prompt_id", "continuations")
+    return store.requests().join(prompts, on="prompt_id", how="inner", maintain_order="left").collect()
+
+
+def _score_table(out: Path, name: str) -> ScoreTable:
+    folder = data_folder(out) / "scores" / name
     table = open_scores(folder)
     if table is None:
         raise StoreError(f"{folder} holds no scores. Run `evaluator score {out} --model MODEL`.")
-    return table.scores()
+    return table
 
 
 def read_table(out: Path, name: str) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from selenium import webdriver
 
 from evaluator.config import ModelConfig
 from evaluator.datasets import DATASETS
+from evaluator.embedded.llama import LlamaSize
 from evaluator.embedded.random_llama import make_random_llama
 from evaluator.engine import load_engine
 from evaluator.engine.base import Engine
@@ -44,7 +45,8 @@ def real_prompts() -> pl.DataFrame:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory, real_prompts: pl.DataFrame) -> Path:
     """Folder of a random Llama; its tokenizer learned few merges from real prompts, so labels take several tokens."""
     folder = tmp_path_factory.mktemp("models") / "tiny-llama"
-    return make_random_llama(folder, texts=real_prompts["prompt"], vocab_size=1024, context_length=2048)
+    size = LlamaSize(vocab_size=1024, context_length=2048)
+    return make_random_llama(folder, texts=real_prompts["prompt"], size=size)
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,7 @@ def score_tables(draw: st.DrawFn, ties: bool = True, max_datasets: int = 3) -> p
                 "position": position,
                 "query_id": position // repeats,
                 "repeat": position % repeats,
+                "variant": 0,
                 "prompt_id": f"{dataset}-{position}",
                 "gold": draw(st.integers(0, n_labels - 1)),
                 "pred": probs.index(max(probs)),

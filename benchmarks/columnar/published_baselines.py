@@ -17,7 +17,7 @@ import polars as pl
 from max_random_baseline.max_random_baseline import max_random_baseline
 
 from benchmarks.harness import ROOT, Target, Work, print_targets, race, require_green_tests
-from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
+from evaluator.baselines.published_tasks import TASKS
 
 DATA = Path(os.environ.get("EVALUATOR_SHARED_DATA", ROOT.parent / "shared" / "data")) / "random_baselines"
 EXPERIMENT = ["model", "dataset", "shots"]
@@ -51,13 +51,12 @@ def by_package() -> Totals:
     verdicts: Counter[str] = Counter()
     for _, dataset, shots, best in accuracy.group_by(EXPERIMENT).agg(pl.col("correct").max()).iter_rows():
         task = TASKS[dataset]
-        small = task.n_rows < MOST_EXAMPLES
-        n = task.n_rows - shots if small else MOST_EXAMPLES
-        tries = task.n_rows if small and shots == 1 else 200
         chance = float(task.stated_chance)
         if best >= chance:
             verdicts["above standard"] += 1
-            verdicts["above both"] += int(best > max_random_baseline(n, chance, tries))
+            verdicts["above both"] += int(
+                best > max_random_baseline(task.stated_n(shots), chance, task.stated_tries(shots))
+            )
     return dict(verdicts)
 
 

@@ -20,10 +20,13 @@ import psutil
 import scipy.special
 
 from evaluator.config import Dtype, ModelConfig
+from evaluator.embedded.llama import LlamaSize
 from evaluator.engine.device import device_kind
 
 Probs = npt.NDArray[np.float64]
 Score = Callable[[], Probs]
+
+LLAMA_28M = LlamaSize(hidden_size=512, n_layers=8, n_heads=8, intermediate_size=1408)
 
 
 class Prompts(NamedTuple):

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.end_to_end.contestants import Choices, contestant
+from benchmarks.end_to_end.contestants import LLAMA_28M, Choices, contestant
 from benchmarks.harness import ROOT, Target, Work, print_targets, race
 from evaluator.config import ModelConfig, SearchConfig, StoreConfig
 from evaluator.embedded.random_llama import make_random_llama
@@ -39,15 +39,8 @@ def main(n_prompts: int = 50, n_queries: int = 100, n_raced: int = 10, runs: int
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store = finish(build_store(search(n_prompts, n_queries), folder / "built"))
-        model = make_random_llama(
-            folder / "llama-28m",
-            texts=store.prompts().collect()["prompt"].unique().sort(),
-            hidden_size=512,
-            n_layers=8,
-            n_heads=8,
-            intermediate_size=1408,
-            vocab_size=4096,
-        )
+        texts = store.prompts().collect()["prompt"].unique().sort()
+        model = make_random_llama(folder / "llama-28m", texts=texts, size=LLAMA_28M)
         times_lm_eval = raced(asked(store, model, n_raced), n_raced, runs)
         record = whole_search(folder / "run", model, n_prompts, n_queries)
     tokens, scores = record["store"], record["scores"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.end_to_end.contestants import Prompts, contestant
+from benchmarks.end_to_end.contestants import LLAMA_28M, Prompts, contestant
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.config import Dtype, ModelConfig
 from evaluator.datasets import DATASETS
@@ -63,15 +63,7 @@ def timed(prompts: Prompts, dtype: Dtype, names: list[str], runs: int) -> dict[s
 
 def sst5_prompts(model: Path, n_prompts: int) -> Prompts:
     dataset = DATASETS["sst5"]()
-    make_random_llama(
-        model,
-        texts=tokenizer_texts([dataset]),
-        hidden_size=512,
-        n_layers=8,
-        n_heads=8,
-        intermediate_size=1408,
-        vocab_size=4096,
-    )
+    make_random_llama(model, texts=tokenizer_texts([dataset]), size=LLAMA_28M)
     rows = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)
     texts, labels = rows["prompt"].to_list(), list(dataset.verbalizer.label_names)
     tokens = tokenize_prompts(

@@ -8,8 +8,7 @@ from evaluator.baselines.expected_max import expected_maximum_of_draws
 from evaluator.baselines.grid import log_spaced
 from evaluator.baselines.max_random import max_random_accuracy, max_random_pmf, max_random_tail
 from evaluator.baselines.published_data import EXPERIMENT
-from evaluator.baselines.published_rules import STATED_PROMPTS
-from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
+from evaluator.baselines.published_tasks import STATED_PROMPTS, TASKS
 from evaluator.schemas.published import PUBLISHED_BASELINES, PUBLISHED_CURVES
 
 TRIES: IntArray = log_spaced(1, STATED_PROMPTS, 60)
@@ -31,7 +30,7 @@ def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
     frames = []
     for (model, dataset, shots), own in prompts.partition_by(EXPERIMENT, as_dict=True, maintain_order=True).items():
         task = TASKS[str(dataset)]
-        n, chance = min(task.n_rows, MOST_EXAMPLES), float(task.stated_chance)
+        n, chance = task.n_sampled, float(task.stated_chance)
         tries = TRIES[np.less_equal(TRIES, n) | (shots != 1)]
         expected = expected_maximum_of_draws((own["correct"] / own["n_examples"]).to_numpy(), tries)
         # P(accuracy >= expected) is that of the next whole count; it may be more than all, which never happens.
@@ -60,7 +59,7 @@ def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
     frames = []
     for (name,), own in chances.partition_by("dataset", as_dict=True, maintain_order=True).items():
         task = TASKS[str(name)]
-        stated = np.full(min(task.n_rows, MOST_EXAMPLES), float(task.stated_chance))
+        stated = np.full(task.n_sampled, float(task.stated_chance))
         for rules, chance in (("released", stated), ("sound", own["chance"].to_numpy())):
             frames.append(
                 pl.DataFrame(

@@ -11,8 +11,7 @@ from evaluator.baselines.held_out_prediction import held_out_prediction
 from evaluator.baselines.held_out_search import Experiment, Splits, search
 from evaluator.baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.baselines.published_data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
-from evaluator.baselines.published_rules import STATED_PROMPTS
-from evaluator.baselines.published_tasks import TASKS
+from evaluator.baselines.published_tasks import STATED_PROMPTS, TASKS
 from evaluator.progress import Progress, Stage
 from evaluator.schemas.published import PUBLISHED_HELD_OUT
 

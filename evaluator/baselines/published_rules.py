@@ -15,11 +15,9 @@ import polars as pl
 from evaluator.baselines.binomial import FloatArray
 from evaluator.baselines.max_random import max_random_accuracy
 from evaluator.baselines.published_data import EXPERIMENT
-from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
+from evaluator.baselines.published_tasks import TASKS
 from evaluator.baselines.verdicts import is_above, verdict
 from evaluator.schemas.published import PUBLISHED_TOTALS, PUBLISHED_VERDICTS
-
-STATED_PROMPTS = 200
 
 Mix = Mapping[Fraction, int]
 """Chance -> how many of the examples have it."""
@@ -115,15 +113,12 @@ def _judge(experiments: pl.DataFrame, mixes: Sequence[Mix], rules: Rules) -> pl.
 
 def _setting(rules: Rules, row: Mapping[str, Any], mix: Mix) -> Setting:
     task, shots = TASKS[row["dataset"]], row["shots"]
-    small = task.n_rows < MOST_EXAMPLES
-    stated_n = task.n_rows - shots if small else MOST_EXAMPLES
-    stated_tries = task.n_rows if small and shots == 1 else STATED_PROMPTS
-    n = row["n"] if rules.n == "present" else stated_n
+    n = row["n"] if rules.n == "present" else task.stated_n(shots)
     own_chances = rules.chance == "task" or rules.chance == row["dataset"]
     return Setting(
         n=n,
         mix=mix if own_chances else {task.stated_chance: n},
-        tries=row["n_distinct_prompts"] if rules.tries == "distinct" else stated_tries,
+        tries=row["n_distinct_prompts"] if rules.tries == "distinct" else task.stated_tries(shots),
     )
 
 

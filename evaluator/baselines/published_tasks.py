@@ -5,8 +5,8 @@ The authors' results pool the questions of one number in several subtasks: a poo
 questions, and is right when the best of them is. That share is worked out here.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
@@ -16,20 +16,12 @@ ChoicesSource = Literal["task", "authors"]
 """Who says how many choices there are: the task's own file, or, where that was not at hand, the authors' constant."""
 
 
-class Question(NamedTuple):
-    """How many choices a row has, and how many of them are right."""
-
-    n_choices: int
-    n_right: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subtask:
-    """Rows of a task that are numbered together, from 0."""
+class Subtask(NamedTuple):
+    """Rows of a task that are numbered together, from 0, each with one right choice."""
 
     n_rows: int
     n_choices: int
-    unlike: dict[int, Question] = field(default_factory=dict)  # number within the subtask -> question of another kind
+    unlike: Mapping[int, int] = {}  # number within the subtask -> choices, where it has more or fewer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +38,24 @@ class Task:
     def stated_chance(self) -> Fraction:
         return Fraction(1, self.stated_choices)
 
+    @property
+    def n_sampled(self) -> int:
+        """Rows that queries were taken from."""
+        return min(self.n_rows, LARGEST_SAMPLE)
 
-MOST_EXAMPLES = 200
+    def stated_n(self, shots: int) -> int:
+        """Examples the authors' baselines are for; the demonstrations of a task that was not cut are none of them."""
+        return self.n_rows - shots if self.n_rows < LARGEST_SAMPLE else LARGEST_SAMPLE
+
+    def stated_tries(self, shots: int) -> int:
+        """Prompts the authors' baselines are for: with one shot, no more than the rows of a task that was not cut."""
+        return min(self.n_rows, STATED_PROMPTS) if shots == 1 else STATED_PROMPTS
+
+
+LARGEST_SAMPLE = 200
 """Larger tasks were cut to a sample of this many rows, and demonstrations taken from the rest."""
+
+STATED_PROMPTS = 200
 
 TASKS = {
     "bbq_lite_json": Task(n_rows=16076, stated_choices=3, source="authors"),
@@ -59,30 +66,18 @@ TASKS = {
     "hindu_knowledge": Task(
         n_rows=175,
         stated_choices=4,
-        subtasks=(
-            Subtask(n_rows=175, n_choices=4, unlike={13: Question(6)} | dict.fromkeys(range(41, 46), Question(5))),
-        ),
+        subtasks=(Subtask(175, 4, unlike={13: 6} | dict.fromkeys(range(41, 46), 5)),),
     ),
     "known_unknowns": Task(n_rows=46, stated_choices=2),
     "language_identification": Task(n_rows=10000, stated_choices=11),
+    # Five, seven, three: the alphabet's order. In no other order do the sampled rows give the example ids found.
     "logical_deduction": Task(
-        n_rows=1500,
-        stated_choices=5,
-        # Five, seven, three: the alphabet's order. In no other order do the sampled rows give the example ids found.
-        subtasks=(
-            Subtask(n_rows=500, n_choices=5),
-            Subtask(n_rows=700, n_choices=7),
-            Subtask(n_rows=300, n_choices=3),
-        ),
+        n_rows=1500, stated_choices=5, subtasks=(Subtask(500, 5), Subtask(700, 7), Subtask(300, 3))
     ),
     "novel_concepts": Task(n_rows=32, stated_choices=5),  # two rows have ten choices, and two of these are right
     "play_dialog_same_or_different": Task(n_rows=3264, stated_choices=2, source="authors"),
-    "strange_stories": Task(
-        n_rows=174,
-        stated_choices=3,
-        # Yes or no first, then four choices: in no other order do the rows left give the example ids found.
-        subtasks=(Subtask(n_rows=53, n_choices=2), Subtask(n_rows=121, n_choices=4)),
-    ),
+    # Yes or no first, then four choices: in no other order do the rows left give the example ids found.
+    "strange_stories": Task(n_rows=174, stated_choices=3, subtasks=(Subtask(53, 2), Subtask(121, 4))),
     "strategyqa": Task(n_rows=2289, stated_choices=2),
     "symbol_interpretation": Task(n_rows=990, stated_choices=5, source="authors"),
     "vitaminc_fact_verification": Task(n_rows=54668, stated_choices=3, source="authors"),
@@ -109,20 +104,18 @@ def known_task(name: str) -> Task:
 
 def pooled_chances(task: Task, rows: Iterable[int]) -> dict[int, Fraction]:
     """Example id -> chance, from the rows of a task that were asked: the share of right ones among all its choices."""
-    n_choices: dict[int, int] = {}
-    n_right: dict[int, int] = {}
+    pools: dict[int, list[int]] = {}
     for row in rows:
-        example, question = _question(task, row)
-        n_choices[example] = n_choices.get(example, 0) + question.n_choices
-        n_right[example] = n_right.get(example, 0) + question.n_right
-    return {example: Fraction(n_right[example], n_choices[example]) for example in sorted(n_choices)}
+        example, n_choices = _question(task, row)
+        pools.setdefault(example, []).append(n_choices)
+    return {example: Fraction(len(pool), sum(pool)) for example, pool in sorted(pools.items())}
 
 
-def _question(task: Task, row: int) -> tuple[int, Question]:
-    """The number within its subtask, which is the example id, and the question of one row of a task."""
+def _question(task: Task, row: int) -> tuple[int, int]:
+    """The number within its subtask, which is the example id, and the choices of one row of a task."""
     start = 0
     for subtask in task.subtasks:
         if start <= row < start + subtask.n_rows:
-            return row - start, subtask.unlike.get(row - start, Question(subtask.n_choices))
+            return row - start, subtask.unlike.get(row - start, subtask.n_choices)
         start += subtask.n_rows
     raise DatasetError(f"Row {row} lies outside the task, whose rows are 0 to {start - 1}.")

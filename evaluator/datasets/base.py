@@ -26,4 +26,5 @@ class ClassificationDataset:
     text_fields: tuple[str, ...]  # what each of an example's texts is
     template: MetaTemplate
     verbalizer: Verbalizer
-    fingerprint: str  # hex; changes with the source's bytes, the splits, the template and the label names
+    alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`, which may be among them
+    fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names

@@ -1,7 +1,8 @@
 """The ten datasets of StaICC, read from the data files that the package StaICC brings; none of its code is imported.
 
-Label spaces and templates are those of the toolkit's code, where the paper's tables differ; the toolkit maps every
-file's label index to the same index of its label space.
+Label spaces and templates are those of the toolkit's code, where the paper's tables differ (of tables 4 and 6: label
+spaces, the prefix of rotten_tomatoes, the first alternatives of tweet_eval_emotion); the toolkit maps every file's
+label index to the same index of its label space.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.plain_pickle import read_examples
 from evaluator.datasets.splits import SplitSizes, split_rows
 from evaluator.errors import DatasetError
+from evaluator.prompts.orthogonal_templates import orthogonal_templates
 from evaluator.prompts.template import MetaTemplate, Verbalizer
 
 PACKAGE = "StaICC"
@@ -35,6 +37,9 @@ class _Source:
     input_prefix: str
     label_prefix: str
     label_names: tuple[str, ...]  # in the order of the file's label indices
+    # Cho & Inoue 2025, appendix B.1, table 6; the default is no instruction, and `input_prefix`:
+    alternative_instructions: tuple[str, str]
+    alternative_input_prefixes: tuple[str, str]
     sizes: SplitSizes = SIZES
 
     @property
@@ -46,6 +51,17 @@ class _Source:
             label_affix="\n",
         )
 
+    @property
+    def alternative_templates(self) -> tuple[MetaTemplate, ...]:
+        first, second = self.alternative_input_prefixes
+        return orthogonal_templates(
+            self.template,
+            instructions=self.alternative_instructions,
+            input_prefixes=((first,), (second,)),
+            label_prefixes=("label: ", "Label: "),
+            label_affixes=(" ", "\t"),
+        )
+
 
 SOURCES = {
     "glue_sst2": _Source(
@@ -53,18 +69,33 @@ SOURCES = {
         input_prefix="sentence: ",
         label_prefix="sentiment: ",
         label_names=("negative", "positive"),
+        alternative_instructions=(
+            "How would you describe the overall feeling of the movie based on this sentence? ",
+            "Please classify the sentiment of the following sentence. ",
+        ),
+        alternative_input_prefixes=("text: ", "review: "),
     ),
     "rotten_tomatoes": _Source(
         file="rotten_tomatoes.dataset",
         input_prefix="review: ",
         label_prefix="sentiment: ",
         label_names=("negative", "positive"),
+        alternative_instructions=(
+            "How would you describe the overall feeling of the movie based on this sentence? ",
+            "Please classify the sentiment of the following sentence. ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
     ),
     "financial_phrasebank": _Source(
         file="financial_phrasebank.dataset",
         input_prefix="sentence: ",
         label_prefix="sentiment: ",
         label_names=("negative", "neutral", "positive"),
+        alternative_instructions=(
+            "What is the attitude towards the financial news in this sentence? ",
+            "What is the emotional response to the financial news in this sentence? ",
+        ),
+        alternative_input_prefixes=("text: ", "news: "),
         sizes=SIZES._replace(demonstration=512),  # 2,264 rows in all
     ),
     "sst5": _Source(
@@ -72,30 +103,52 @@ SOURCES = {
         input_prefix="sentence: ",
         label_prefix="sentiment: ",
         label_names=("poor", "bad", "neutral", "good", "great"),
+        alternative_instructions=(
+            "How would you describe the overall feeling of the movie based on this sentence? ",
+            "What mood does this sentence convey about the movie? ",
+        ),
+        alternative_input_prefixes=("text: ", "review: "),
     ),
     "trec": _Source(
         file="trec.dataset",
         input_prefix="question: ",
         label_prefix="target: ",
         label_names=("short", "entity", "description", "person", "location", "number"),
+        alternative_instructions=(
+            "What is the topic of the question? ",
+            "What is the primary focus of this question? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
     ),
     "agnews": _Source(
         file="agnews.dataset",
         input_prefix="news: ",
         label_prefix="topic: ",
         label_names=("world", "sports", "business", "science"),
+        alternative_instructions=("What is the topic of the news? ", "What is the news focused on? "),
+        alternative_input_prefixes=("text: ", "sentence: "),
     ),
     "subjective": _Source(
         file="subjective.dataset",
         input_prefix="review: ",
         label_prefix="subjectiveness: ",
         label_names=("false", "true"),
+        alternative_instructions=(
+            "Does this sentence reflect a personal opinion? ",
+            "Is this sentence expressing a personal opinion or stating a fact? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
     ),
     "tweet_eval_emotion": _Source(
         file="tweet_eval_emotion.dataset",
         input_prefix="tweet: ",
         label_prefix="emotion: ",
         label_names=("anger", "joy", "positive", "sad"),
+        alternative_instructions=(
+            "What feeling does this sentence convey? ",
+            "What emotion does this sentence express? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
         sizes=SIZES._replace(demonstration=3192),  # 5,052 rows in all; the paper's table gives this to the next one
     ),
     "tweet_eval_hate": _Source(
@@ -103,12 +156,22 @@ SOURCES = {
         input_prefix="tweet: ",
         label_prefix="hate speech: ",
         label_names=("normal", "hate"),
+        alternative_instructions=(
+            "Does this sentence contain hate speech? ",
+            "Is this sentence an example of hate speech? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
     ),
     "hate_speech_18": _Source(
         file="hate_speech_18.dataset",
         input_prefix="tweet: ",
         label_prefix="hate speech: ",
         label_names=("normal", "hate", "skip", "relation"),
+        alternative_instructions=(
+            "Does this sentence contain hate speech? ",
+            "Is this sentence an example of hate speech? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
     ),
 }
 
@@ -135,7 +198,11 @@ def load_staicc(name: str) -> ClassificationDataset:
         text_fields=TEXT_FIELDS,
         template=source.template,
         verbalizer=verbalizer,
-        fingerprint=_short_digest(repr((name, content_digest, source.sizes, source.template, verbalizer)).encode()),
+        alternative_templates=source.alternative_templates,
+        # The first of the alternatives is the template itself.
+        fingerprint=_short_digest(
+            repr((name, content_digest, source.sizes, source.alternative_templates, verbalizer)).encode()
+        ),
     )
 
 

@@ -39,6 +39,12 @@ class FakeModelSource(ModelSource):
     def tokenizer(self) -> TextTokenizer:
         return WordTokenizer()
 
+    @cached_property
+    def lm_head(self) -> npt.NDArray[np.float32]:
+        """An LM head of few rows, [64, hidden size]; what it says is unrelated to the scores, as these mean nothing."""
+        rows = [[_uniform([row], [axis]) - 0.5 for axis in range(_HIDDEN_SIZE)] for row in range(64)]
+        return np.array(rows, np.float32)
+
 
 class WordTokenizer:
     """One token a word, numbered by its hash, so that label names are single tokens; it adds nothing to a text."""

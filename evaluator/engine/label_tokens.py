@@ -20,6 +20,10 @@ from evaluator.errors import LabelError, ModelError
 _PROMPTS_A_BATCH = 4096  # what one call of the tokenizer holds in memory; the answer does not depend on it
 
 
+OWN_TEXT = ("",)
+"""The continuations of a prompt that is scored itself: all its tokens but the first, which nothing stands before."""
+
+
 class PromptTokens(NamedTuple):
     """Prompts as a model meets them, one row a prompt."""
 
@@ -38,24 +42,33 @@ def tokenize_prompts(
     Under `separate` a context is the prompt just as the tokenizer begins a text (BOS included where it adds one) and a
     continuation is its text alone. Under `merged` each prompt + continuation is tokenised whole; the context is the
     longest run of first tokens that they and the bare prompt have in common, so that a stem which all labels share
-    still counts, and a continuation is the rest.
+    still counts, and a continuation is the rest. Under both, a prompt with the continuations OWN_TEXT is tokenised as a
+    text: its first token is the context and the rest the continuation; one without continuations is a context whole.
 
     An EOS that the tokenizer appends is dropped: behind it a new text would begin.
 
     Raises LabelError when a continuation has no tokens, when two of a prompt have the same, or when a context is empty.
     """
+    is_own_text = [tuple(space) == OWN_TEXT for space in continuations]
+    after = [() if own else space for own, space in zip(is_own_text, continuations, strict=True)]
     tokenize = _tokenize_separately if boundary == "separate" else _tokenize_merged
     as_text = _without_appended_tokens(tokenizer)
     starts = range(0, len(prompts), _PROMPTS_A_BATCH)
     slices = [slice(start, start + _PROMPTS_A_BATCH) for start in starts]
-    batches = [tokenize(tokenizer, as_text, prompts[rows], continuations[rows]) for rows in slices]
+    batches = []
+    for rows in slices:
+        contexts, rests = tokenize(tokenizer, as_text, prompts[rows], after[rows])
+        _split_own_texts(prompts[rows], contexts, rests, is_own_text[rows])
+        batches.append((_ragged(contexts), _doubly_ragged(rests)))
     return PromptTokens(
         pa.concat_arrays([contexts for contexts, _ in batches]) if batches else _ragged([]),
-        pa.concat_arrays([rows for _, rows in batches]) if batches else _doubly_ragged([]),
+        pa.concat_arrays([rests for _, rests in batches]) if batches else _doubly_ragged([]),
     )
 
 
 Tokenize = Callable[[Sequence[str]], list[list[int]]]
+TokenRows = tuple[list[list[int]], list[list[list[int]]]]
+"""Contexts and continuations, one a prompt."""
 
 
 def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
@@ -76,7 +89,7 @@ def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
 
 def _tokenize_separately(
     tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
-) -> tuple[pa.ListArray, pa.ListArray]:
+) -> TokenRows:
     contexts = as_text(prompts)
     _refuse_empty_contexts(prompts, contexts)
     texts = list(dict.fromkeys(chain.from_iterable(continuations)))
@@ -84,12 +97,12 @@ def _tokenize_separately(
     spaces = {tuple(space): [tokens[text] for text in space] for space in continuations}
     for space, space_tokens in spaces.items():
         _refuse_indistinct(space, space_tokens, "")
-    return _ragged(contexts), _doubly_ragged([spaces[tuple(space)] for space in continuations])
+    return contexts, [spaces[tuple(space)] for space in continuations]
 
 
 def _tokenize_merged(
     _tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
-) -> tuple[pa.ListArray, pa.ListArray]:
+) -> TokenRows:
     bare = as_text(prompts)
     whole = as_text([prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space])
     bounds = pairwise(np.cumsum([0, *map(len, continuations)]).tolist())
@@ -99,7 +112,20 @@ def _tokenize_merged(
     rests = [[row[len(context) :] for row in rows] for context, rows in zip(contexts, candidates, strict=True)]
     for prompt, space, rest in zip(prompts, continuations, rests, strict=True):
         _refuse_indistinct(space, rest, prompt)
-    return _ragged(contexts), _doubly_ragged(rests)
+    return contexts, rests
+
+
+def _split_own_texts(
+    prompts: Sequence[str], contexts: list[list[int]], rests: list[list[list[int]]], is_own_text: Sequence[bool]
+) -> None:
+    for row, own in enumerate(is_own_text):
+        if own:
+            whole = contexts[row]
+            if len(whole) < 2:
+                raise LabelError(
+                    f"The text {prompts[row][:60]!r} is one token, so it has no likelihood of its own. Make it longer."
+                )
+            contexts[row], rests[row] = whole[:1], [whole[1:]]
 
 
 def _common_start(rows: Sequence[list[int]]) -> list[int]:

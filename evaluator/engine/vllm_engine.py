@@ -153,11 +153,13 @@ class VllmEngine:
         group: list[int] = []
         n_tokens = 0
         for index in indices:
-            if group and n_tokens + len(requests[index].context) > self._cache_tokens // 2:
+            context, continuations = requests[index]
+            needed = len(context) + sum(len(continuation) - 1 for continuation in continuations)
+            if group and n_tokens + needed > self._cache_tokens // 2:
                 yield group
                 group, n_tokens = [], 0
             group.append(index)
-            n_tokens += len(requests[index].context)
+            n_tokens += needed
         if group:
             yield group
 

@@ -1,13 +1,32 @@
 """The inference methods: from label scores to label probabilities. Name -> method."""
 
 from evaluator.methods.base import Method
+from evaluator.methods.batch_calibration import BATCH_CALIBRATION
+from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION
+from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION
+from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION
+from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
+from evaluator.methods.noisy_channel import NOISY_CHANNEL
 from evaluator.methods.per_byte import PER_BYTE
 from evaluator.methods.per_token import PER_TOKEN
+from evaluator.methods.ppl_icl import PPL_ICL
+from evaluator.methods.sa_icl import SA_ICL
+from evaluator.methods.topk import TOPK
 from evaluator.methods.unconditional import UNCONDITIONAL
 from evaluator.methods.vanilla import VANILLA
 
 METHODS: dict[str, Method] = {
     "vanilla": VANILLA,
+    "noisy_channel": NOISY_CHANNEL,
+    "contextual_calibration": CONTEXTUAL_CALIBRATION,
+    "domain_calibration": DOMAIN_CALIBRATION,
+    "batch_calibration": BATCH_CALIBRATION,
+    "ppl_icl": PPL_ICL,
+    "topk": TOPK,
+    "sa_icl": SA_ICL,
+    "knn_centroid": KNN_CENTROID,
+    "knn_neighbours": KNN_NEIGHBOURS,
+    "hidden_calibration": HIDDEN_CALIBRATION,
     "per_token": PER_TOKEN,
     "per_byte": PER_BYTE,
     "unconditional": UNCONDITIONAL,

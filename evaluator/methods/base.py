@@ -1,7 +1,7 @@
 """What an inference method is: what it asks a model besides a suite's requests, and how answers become probabilities."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
@@ -42,6 +42,10 @@ class Answers:
     def part(self, name: str) -> pl.LazyFrame:
         """Scored requests of one part, a suite's or a method's own."""
         return self.scored.filter(part=name)
+
+    def of_dataset(self, name: str) -> "Answers":
+        """What was answered about one dataset."""
+        return replace(self, scored=self.scored.filter(dataset=name), states=self.states.filter(dataset=name))
 
     def states_of(self, part: str) -> pl.LazyFrame:
         """Requests of one part with their hidden states."""

@@ -71,6 +71,7 @@ def _label_tokens(tokens: pl.DataFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
     return (
         tokens.lazy()
         .select("prompt_id", tokens="continuations")
+        .filter(pl.col("tokens").list.len() > 1)  # a text by itself is no label space
         .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
         .select("space", "tokens", label="space")
         .unique()

@@ -5,6 +5,9 @@ import polars as pl
 from evaluator.methods.base import Answers, Method, softmax
 from evaluator.schemas import Definition
 
+LABEL_SCORE: dict[Definition, str] = {"paper": "label_log_likelihoods", "released": "last_token_log_probs"}
+"""The column of scores that becomes probabilities under each definition."""
+
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     """Label probabilities, normalised over the label space (Cho & Inoue 2025, equation 1).
@@ -12,8 +15,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     `paper` scores all tokens of a label. `released` scores the last token alone, right after the prompt, as the toolkit
     does (`model_kernel.py`); the two differ only where a label has several tokens.
     """
-    score = {"paper": "label_log_likelihoods", "released": "last_token_log_probs"}[definition]
-    return answers.asked.with_columns(label_probs=softmax(pl.col(score)))
+    return answers.asked.with_columns(label_probs=softmax(pl.col(LABEL_SCORE[definition])))
 
 
 VANILLA = Method(summary="The label the model finds most likely after the prompt.", label_probs=label_probs)

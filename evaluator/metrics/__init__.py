@@ -1,8 +1,16 @@
 """Metrics of in-context classification: predictions enter, values with 95% intervals leave."""
 
 from evaluator.metrics.classification import classification_metrics
+from evaluator.metrics.group_table import group_metrics_table
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.report_tables import confusion_table, reliability_table
 from evaluator.metrics.table import metrics_table
 
-__all__ = ["METRICS", "classification_metrics", "confusion_table", "metrics_table", "reliability_table"]
+__all__ = [
+    "METRICS",
+    "classification_metrics",
+    "confusion_table",
+    "group_metrics_table",
+    "metrics_table",
+    "reliability_table",
+]

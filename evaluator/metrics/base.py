@@ -15,10 +15,17 @@ import polars as pl
 IntervalForm = Literal["score", "symmetric"]
 """Shape of the 95% interval (uncertainty.py): Wilson's score interval, or value -+ t x standard error."""
 
+Limits = tuple[float, float]
+"""The lowest and the highest value that a metric can have; infinite where there is none."""
+
+
+def unit_interval(_n_labels: int) -> Limits:
+    return 0.0, 1.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric in [0, 1]; both functions take the number of labels.
+    """A metric; its functions take the number of labels.
 
     `statistics` names columns over the per-request columns of requests.py; metrics that share a name share the sum.
     `value` reads the sums of these columns and must not change when all of them are doubled.
@@ -27,6 +34,7 @@ class Metric:
     statistics: Callable[[int], dict[str, pl.Expr]]
     value: Callable[[int], pl.Expr]
     interval: IntervalForm
+    limits: Callable[[int], Limits] = unit_interval
 
 
 def sum_in_order(terms: Iterable[pl.Expr]) -> pl.Expr:

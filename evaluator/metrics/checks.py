@@ -8,8 +8,8 @@ SUM_TOLERANCE = 1e-5
 """How far a row may sum from 1: float32 softmax over a label space stays well within it."""
 
 
-def require_label_space(label_probs: pl.Series, gold: pl.Series, n_labels: int, where: str) -> None:
-    """Refuse no rows at all, rows of another length than the label space, and gold labels outside it."""
+def require_label_space(label_probs: pl.Series, n_labels: int, where: str) -> None:
+    """Refuse no rows at all, and rows of another length than the label space."""
     if not len(label_probs):
         raise MetricError(f"{where}: there are no requests to measure.")
     _refuse(
@@ -17,6 +17,10 @@ def require_label_space(label_probs: pl.Series, gold: pl.Series, n_labels: int, 
         label_probs,
         f"{where}: label_probs must hold {n_labels} numbers a row, one a label",
     )
+
+
+def require_gold(gold: pl.Series, n_labels: int, where: str) -> None:
+    """Refuse gold labels outside the label space, and missing ones."""
     _refuse(
         ~gold.is_between(0, n_labels - 1).fill_null(False),
         gold,

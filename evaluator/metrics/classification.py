@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.errors import MetricError
+from evaluator.metrics.registry import METRICS
 from evaluator.metrics.requests import per_request_columns
 from evaluator.metrics.values import metric_values
 from evaluator.schemas import Definition
@@ -41,7 +42,8 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
         }
     )
     n_labels = probs.shape[1]
-    return metric_values(per_request_columns(frame, n_labels, definition, definition), n_labels).values
+    requests = per_request_columns(frame, n_labels, definition, definition)
+    return {name: measured.value for name, measured in metric_values(requests, n_labels, METRICS).items()}
 
 
 def _as_matrix(label_probs: Any) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":

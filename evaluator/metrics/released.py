@@ -18,8 +18,13 @@ def released_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
 
     Source: StaICC 0.1.1, util/functional.py, probability_matrix_check.
     """
+    return matrix if passes_released_check(matrix) else _softmax(matrix)
+
+
+def passes_released_check(matrix: pl.DataFrame) -> bool:
+    """Whether version 0.1.1 keeps a matrix as it is."""
     sums_to_one = matrix.select((sum_in_order(map(pl.col, matrix.columns)) == 1).all()).item()
-    return matrix if sums_to_one and _within_unit_interval(matrix) else _softmax(matrix)
+    return bool(sums_to_one) and _within_unit_interval(matrix)
 
 
 def published_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:

@@ -1,25 +1,36 @@
 """The metrics table of a run: predictions enter, one row a dataset, method, metric and definition leaves."""
 
+from collections.abc import Iterator, Mapping
+
 import polars as pl
 
 from evaluator.errors import MetricError
 from evaluator.metrics.baselines import GUESSES, guesses, mean_guesses, tries_by_dataset, with_baselines
 from evaluator.metrics.registry import METRICS
-from evaluator.metrics.requests import DEFINITIONS, GROUP, MeasuredGroup, measured_groups
+from evaluator.metrics.requests import (
+    DEFINITIONS,
+    DIAGNOSTIC_PARTS,
+    GROUP,
+    measured_groups,
+    prediction_groups,
+)
 from evaluator.metrics.uncertainty import mean_of_intervals, with_intervals
-from evaluator.metrics.values import metric_values
+from evaluator.metrics.values import Measured, metric_values
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
+
+MEASURED = {name: pl.Float64() for name in ("value", "standard_error", "degrees_of_freedom", "lowest", "highest")}
 
 
 def metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     """Every metric of every dataset and method, and the plain mean over datasets, with 95% intervals.
 
-    Beside each accuracy stands what guessing would have got (metrics/baselines.py).
+    METRICS are measured on every part but DIAGNOSTIC_PARTS; beside each accuracy stands what guessing would have got
+    (metrics/baselines.py). What else a part shows is in diagnostics/registry.py, by part.
 
     Args:
         predictions: schema PREDICTIONS. Rows of definition "paper" give the metrics of that definition, those of
-            "released" give "released" and "published"; a definition without predictions has no rows.
+            "released" give "released" and, of METRICS, "published"; a definition without predictions has no rows.
 
     Returns:
         schema METRICS, sorted by METRICS_KEY. A dataset that is absent is left out of the mean, never counted as 0;
@@ -29,37 +40,43 @@ def metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
         MetricError: no predictions at all, rows that the definition cannot take, or that do not name their prompt.
     """
     frame = predictions.lazy().select(PREDICTIONS.names()).collect()
-    tries = tries_by_dataset(frame)
-    rows = [
-        row
-        for definition in DEFINITIONS
-        for group in measured_groups(frame, definition)
-        for row in _metric_rows(group, tries[group.key["suite"], group.key["part"], group.key["dataset"]])
-    ]
+    rows = [*_classification_rows(frame), *_diagnostic_rows(frame)]
     if not rows:
         found = frame["definition"].unique().sort().to_list()
         raise MetricError(f"There is nothing to measure: of definitions 'paper' and 'released', found {found}.")
-    datasets = with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides=GUESSES))
+    datasets = with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides={**MEASURED, **GUESSES}))
     parts = [with_baselines(part) for part in (datasets, _mean_over_datasets(datasets))]
     table = pl.concat([part.select(METRICS_SCHEMA.names()).cast(METRICS_SCHEMA) for part in parts])
     return table.sort(METRICS_KEY)
 
 
-def _metric_rows(group: MeasuredGroup, tries: int) -> list[dict[str, object]]:
-    measured = metric_values(group.requests, group.n_labels)
-    beside: dict[str, dict[str, object]] = {"accuracy": guesses(group, tries)}
-    shared: dict[str, object] = {**group.key, "n_queries": measured.n_queries, "n_requests": measured.n_requests}
-    return [
-        shared
-        | {
-            "metric": name,
-            "value": measured.values[name],
-            "standard_error": measured.standard_errors[name],
-            "interval": metric.interval,
-        }
-        | beside.get(name, dict.fromkeys(GUESSES))
-        for name, metric in METRICS.items()
-    ]
+def _classification_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
+    tries = tries_by_dataset(frame.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS)))
+    for definition in DEFINITIONS:
+        for group in measured_groups(frame, definition):
+            of_group = tries[group.key["suite"], group.key["part"], group.key["dataset"]]
+            measured = metric_values(group.requests, group.n_labels, METRICS)
+            yield from _rows(group.key, group.requests["query_id"], measured, guesses(group, of_group))
+
+
+def _diagnostic_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
+    from evaluator.diagnostics.registry import DIAGNOSTICS  # here, because diagnostics are made of metrics themselves
+
+    diagnosed = frame.filter(pl.col("part").is_in(list(DIAGNOSTICS)))
+    for definition in ("paper", "released"):
+        for group in prediction_groups(diagnosed, definition):
+            for diagnose in DIAGNOSTICS[group.key["part"]]:
+                yield from _rows(group.key, group.rows["query_id"], diagnose(group), None)
+
+
+def _rows(
+    key: Mapping[str, str], queries: pl.Series, measured: Mapping[str, Measured], guessed: Mapping[str, object] | None
+) -> Iterator[dict[str, object]]:
+    """What is known of each metric before its interval; `queries`: the query of each request."""
+    sizes = {"n_queries": queries.n_unique(), "n_requests": len(queries)}
+    for name, values in measured.items():
+        beside = guessed if guessed and name == "accuracy" else dict.fromkeys(GUESSES)
+        yield {**key, **sizes, "metric": name, **values._asdict(), **beside}
 
 
 def _mean_over_datasets(datasets: pl.DataFrame) -> pl.DataFrame:

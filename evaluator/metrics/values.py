@@ -1,39 +1,49 @@
-"""The one path from per-request columns to the values of all metrics and their standard errors."""
+"""The one path from per-request columns to the values of metrics and their standard errors."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.metrics.registry import METRICS
+from evaluator.metrics.base import IntervalForm, Metric
 from evaluator.metrics.uncertainty import jackknife_standard_errors
 
 
-class MetricValues(NamedTuple):
-    """Every metric of METRICS by name."""
+class Measured(NamedTuple):
+    """One metric of one group of requests, and what its interval is made of."""
 
-    values: dict[str, float]
-    standard_errors: dict[str, float | None]  # None where there is only one query
-    n_queries: int
-    n_requests: int
+    value: float
+    standard_error: float | None  # None where there is only one query
+    degrees_of_freedom: float  # of the standard error
+    interval: IntervalForm
+    lowest: float  # that the metric can be
+    highest: float
 
 
-def metric_values(requests: pl.DataFrame, n_labels: int) -> MetricValues:
-    """Values and standard errors of every metric, from the columns of requests.per_request_columns."""
+def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], by: list[str]) -> pl.DataFrame:
+    """The columns `by`, and the sum of each statistic of the metrics over the requests that share them."""
     statistics = {
         name: statistic.cast(pl.Float64)
-        for metric in METRICS.values()
+        for metric in metrics.values()
         for name, statistic in metric.statistics(n_labels).items()
     }
-    per_query = (
-        requests.select("query_id", **statistics)
-        .group_by("query_id", maintain_order=True)
-        .agg(pl.all().sum())
-        .drop("query_id")
-    )
-    values = {name: metric.value(n_labels) for name, metric in METRICS.items()}
-    return MetricValues(
-        values=per_query.sum().select(**values).row(0, named=True),
-        standard_errors=jackknife_standard_errors(per_query, values),
-        n_queries=per_query.height,
-        n_requests=requests.height,
-    )
+    return requests.select(*by, **statistics).group_by(by, maintain_order=True).agg(pl.all().sum())
+
+
+def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric]) -> dict[str, Measured]:
+    """Each metric by name, with the standard error of leaving out whole queries.
+
+    Args:
+        requests: query_id and the columns that the metrics' statistics read, such as those of
+            requests.per_request_columns.
+    """
+    per_query = statistic_sums(requests, n_labels, metrics, ["query_id"]).drop("query_id")
+    values = {name: metric.value(n_labels) for name, metric in metrics.items()}
+    standard_errors = jackknife_standard_errors(per_query, values)
+    over_all = per_query.sum().select(**values).row(0, named=True)
+    return {
+        name: Measured(
+            over_all[name], standard_errors[name], per_query.height - 1, metric.interval, *metric.limits(n_labels)
+        )
+        for name, metric in metrics.items()
+    }

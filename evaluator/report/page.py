@@ -1,23 +1,18 @@
 """The report: what was run and what came out, as one HTML file that opens from disk without a network."""
 
-import base64
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.baselines.verdicts import POWER, TAIL_TO_TELL
 from evaluator.report import facts, figures, tables
+from evaluator.report.html_page import write_html_page
 from evaluator.report.search import SearchTables, search_report
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.store.shards import replacing
 
-FOLDER = Path(__file__).parent
 INTERVAL_FIGURES = ("accuracy", "true_label_probability")
 """Metrics that are drawn; for both of them a guess at random scores 1 / n_labels in expectation."""
 
@@ -60,45 +55,29 @@ class GroupView(NamedTuple):
 
 def write_report(data: ReportData, path: Path) -> Path:
     """Write the page to `path` and return it. Equal data give equal bytes."""
-    with replacing(path) as file:
-        file.write(render(data).encode())
-    return path
+    return write_html_page(path, "page.html", _shown(data), script="page.js")
 
 
-def render(data: ReportData) -> str:
-    """The page as text. Names from data and models are escaped; scripts other than our own are refused by the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"title_of": tables.metric_title, "lower_is_better": tables.lower_is_better}
-    environment.globals |= {"marks": tables.VERDICT_MARKS, "tail_to_tell": TAIL_TO_TELL, "power": POWER}
-    script = (FOLDER / "page.js").read_text("utf-8")
+def _shown(data: ReportData) -> dict[str, Any]:
     measured = data.search.results if data.search else data.metrics
     datasets = tables.dataset_order(measured, facts.look_up(data.run, "store", "datasets") or ())
     spaces = tables.label_spaces(data.predictions)
     views = [_group_view(data, group, spaces, datasets) for group in tables.groups(data.metrics)]
-    return environment.get_template("page.html").render(
-        style=Markup((FOLDER / "page.css").read_text("utf-8")),
-        script=Markup(script),
-        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        model=facts.look_up(data.run, "model", "name") or "model not recorded",
-        warning=facts.warning(data.run),
-        headline=facts.headline_facts(data.run),
-        record=facts.record(data.run),
-        command=facts.look_up(data.run, "command"),
-        tokens=facts.token_counts(data.run),
-        token_summary=facts.token_summary(data.run),
-        n_shots=facts.look_up(data.run, "store", "n_shots"),
-        datasets=datasets,
-        definitions=_definitions(views),
-        figure_definition=FIGURE_DEFINITION,
-        views=views,
-        search=search_report(data.search, data.run) if data.search else None,
-    )
+    return {
+        "model": facts.look_up(data.run, "model", "name") or "model not recorded",
+        "warning": facts.warning(data.run),
+        "headline": facts.headline_facts(data.run),
+        "record": facts.record(data.run),
+        "command": facts.look_up(data.run, "command"),
+        "tokens": facts.token_counts(data.run),
+        "token_summary": facts.token_summary(data.run),
+        "n_shots": facts.look_up(data.run, "store", "n_shots"),
+        "datasets": datasets,
+        "definitions": _definitions(views),
+        "figure_definition": FIGURE_DEFINITION,
+        "views": views,
+        "search": search_report(data.search, data.run) if data.search else None,
+    }
 
 
 def _group_view(data: ReportData, group: tables.Group, spaces: pl.DataFrame, datasets: Sequence[str]) -> GroupView:

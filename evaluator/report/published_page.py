@@ -3,20 +3,17 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
 import polars as pl
 from markupsafe import Markup
 
 from evaluator.baselines.max_random import max_random_accuracy
 from evaluator.baselines.published import Published, PublishedTables
 from evaluator.baselines.published_curves import accuracy_histogram
-from evaluator.baselines.published_rules import LADDER
-from evaluator.baselines.published_tasks import MOST_EXAMPLES, TASKS
+from evaluator.baselines.published_tasks import TASKS
 from evaluator.report import published_figures as figures
 from evaluator.report.figures import BLUE, GREY, VERMILION
-from evaluator.store.shards import replacing
-
-FOLDER = Path(__file__).parent
+from evaluator.report.html_page import write_html_page
+from evaluator.report.tables import VERDICT_MARKS
 
 FAMILIES = {
     "Llama-2-7b": ("Llama-2-7b", "Alpaca-7b"),
@@ -26,7 +23,6 @@ FAMILIES = {
 """Family -> its base model and its instruction-tuned one."""
 
 SHOTS = (1, 2, 4)
-MOONS = {"below both": "○", "between": "◐", "above both": "●"}
 FIGURE_1 = {"model": "OLMo-7B", "dataset": "emoji_movie", "shots": 4}
 FIGURE_3 = ("OLMo-7B", ("emoji_movie", "known_unknowns", "bbq_lite_json", "hindu_knowledge"))
 FIGURE_4 = ("emoji_movie", (1, 2))
@@ -56,49 +52,40 @@ class Panel(NamedTuple):
 
 def write_page(published: Published, path: Path) -> Path:
     """Write the page and return its path. Equal data give equal bytes."""
-    with replacing(path) as file:
-        file.write(render(published).encode())
-    return path
+    return write_html_page(path, "published.html", _shown(published))
 
 
-def render(published: Published) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+def _shown(published: Published) -> dict[str, Any]:
     tables = published.tables
-    return environment.get_template("published.html").render(
-        style=Markup((FOLDER / "page.css").read_text("utf-8")),
-        totals=tables.totals.to_dicts(),
-        steps=[rules.name for rules in LADDER],
-        moon_rows=moon_rows(tables),
-        families=list(FAMILIES),
-        changed=tables.experiments.filter(pl.col("reason").is_not_null()).to_dicts(),
-        identical=tables.identical_models.to_dicts(),
-        without_query=_without_query(tables.experiments),
-        from_authors=[name for name, task in TASKS.items() if task.source == "authors"],
-        histogram=_histogram_panels(published),
-        figure_3=_search_panels(tables, [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]], tails=True),
-        figure_4=_search_panels(
+    return {
+        "totals": tables.totals.to_dicts(),
+        "moon_rows": moon_rows(tables),
+        "families": list(FAMILIES),
+        "changed": tables.experiments.filter(pl.col("reason").is_not_null()).to_dicts(),
+        "identical": tables.identical_models.to_dicts(),
+        "without_query": _without_query(tables.experiments),
+        "from_authors": [name for name, task in TASKS.items() if task.source == "authors"],
+        "histogram": _histogram_panels(published),
+        "figure_3": _search_panels(
+            tables, [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]], tails=True
+        ),
+        "figure_4": _search_panels(
             tables, [(FIGURE_4[0], base, (base, tuned), FIGURE_4[1]) for base, tuned in FAMILIES.values()], tails=True
         ),
-        figure_5=_figure_5(published),
-        figure_8=_figure_8(published),
-        held_out=_held_out_rows(tables, "all"),
-        table_3=_held_out_rows(tables, "model"),
-        table_4=_held_out_rows(tables, "dataset"),
-        full_results=_full_results(tables),
-    )
+        "figure_5": _figure_5(published),
+        "figure_8": _figure_8(published),
+        "held_out": _held_out_rows(tables, "all"),
+        "table_3": _held_out_rows(tables, "model"),
+        "table_4": _held_out_rows(tables, "dataset"),
+        "full_results": _full_results(tables),
+    }
 
 
 def moon_rows(tables: PublishedTables) -> list[MoonRow]:
     """Table 1: tasks by size, then columns of shots for base and instruction-tuned models, a moon a family."""
     found = {(row["model"], row["dataset"], row["shots"]): row for row in tables.experiments.iter_rows(named=True)}
     present = set(tables.experiments["dataset"])
-    sizes = sorted((min(task.n_rows, MOST_EXAMPLES), name) for name, task in TASKS.items() if name in present)
+    sizes = sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)
     return [_moon_row(name, n, found) for n, name in sizes]
 
 
@@ -122,7 +109,7 @@ def _moon(row: dict[str, Any]) -> Moon:
     about = f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; "
     about += f"released {row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
     released, sound = row["released_verdict"], row["sound_verdict"]
-    return Moon(MOONS[released], MOONS[sound], released != sound, about)
+    return Moon(VERDICT_MARKS[released], VERDICT_MARKS[sound], released != sound, about)
 
 
 def _without_query(experiments: pl.DataFrame) -> dict[str, Any]:

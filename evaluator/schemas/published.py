@@ -4,20 +4,18 @@ import polars as pl
 
 from evaluator.schemas.held_out import HELD_OUT_PREDICTION
 
-PUBLISHED_VERDICTS = (
-    pl.Schema(  # one row a published experiment and set of rules; baselines/published_rules.py has them
-        {
-            "model": pl.String(),
-            "dataset": pl.String(),
-            "shots": pl.Int64(),
-            "rules": pl.String(),
-            "n": pl.Int64(),  # examples the baselines are for
-            "chance": pl.Float64(),  # the standard baseline: mean chance of guessing an example right
-            "tries": pl.Int64(),
-            "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
-            "verdict": pl.String(),  # Verdict of baselines/verdicts.py
-        }
-    )
+PUBLISHED_VERDICTS = pl.Schema(  # one row an experiment and set of rules; baselines/published_rules.py has them
+    {
+        "model": pl.String(),
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "rules": pl.String(),
+        "n": pl.Int64(),  # examples the baselines are for
+        "chance": pl.Float64(),  # the standard baseline: mean chance of guessing an example right
+        "tries": pl.Int64(),
+        "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
+        "verdict": pl.String(),  # Verdict of baselines/verdicts.py
+    }
 )
 PUBLISHED_TOTALS = pl.Schema(
     {

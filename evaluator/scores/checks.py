@@ -21,29 +21,45 @@ def require_finite(scores: pl.DataFrame) -> None:
         )
 
 
-def require_complete(requests: pl.DataFrame, scores: pl.DataFrame) -> None:
-    """Raise ScoreError unless every request has exactly one score, with one number a label."""
+def require_finite_states(states: pl.DataFrame) -> None:
+    """Raise ScoreError, naming the first prompt, when a hidden state has an entry that is NaN or infinite."""
+    finite = pl.col("hidden_state").list.eval(pl.element().is_finite()).list.all()
+    bad = states.filter(~finite)
+    if not bad.is_empty():
+        raise ScoreError(
+            f"{bad.height} of {states.height} prompts have a hidden state that is not finite; the first is prompt "
+            f"{bad['prompt_id'][0]}. The model overflows or is damaged: check its weights, or try --dtype float32."
+        )
+
+
+def require_complete(asked: pl.DataFrame, scores: pl.DataFrame) -> None:
+    """Raise ScoreError unless every request has exactly one score, with one number a continuation.
+
+    Args:
+        asked: schemas.REQUESTS with `continuations`, of those that have any.
+        scores: schemas.SCORES.
+    """
     repeated = scores.filter(pl.col("prompt_id").is_duplicated())
     if not repeated.is_empty():
         raise ScoreError(
             f"{repeated['prompt_id'].n_unique()} prompts have several scores; the first is {repeated['prompt_id'][0]}. "
             "The score folder is damaged: remove it and run `evaluator score` again."
         )
-    unscored = requests.join(scores, on="prompt_id", how="anti")
+    unscored = asked.join(scores, on="prompt_id", how="anti")
     if not unscored.is_empty():
         first = unscored.row(0, named=True)
         raise ScoreError(
-            f"{unscored.height} of {requests.height} requests have no score; the first is {first['suite']}, "
+            f"{unscored.height} of {asked.height} requests have no score; the first is {first['suite']}, "
             f"{first['dataset']}, position {first['position']}. Finish with `evaluator score`."
         )
-    sizes = requests.join(scores, on="prompt_id").filter(
-        pl.col("label_names").list.len() != pl.col("label_log_likelihoods").list.len()
+    sizes = asked.join(scores, on="prompt_id").filter(
+        pl.col("continuations").list.len() != pl.col("label_log_likelihoods").list.len()
     )
     if not sizes.is_empty():
         first = sizes.row(0, named=True)
         raise ScoreError(
             f"{first['dataset']}, position {first['position']}: {len(first['label_log_likelihoods'])} scores for the "
-            f"{len(first['label_names'])} labels {first['label_names']}. The scores belong to another store."
+            f"{len(first['continuations'])} labels {first['continuations']}. The scores belong to another store."
         )
 
 

@@ -5,7 +5,7 @@ nothing from one call to the next. So a run that was killed and started again wr
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,17 @@ import polars as pl
 
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine
 from evaluator.progress import Progress, Stage
-from evaluator.schemas import SCORES
-from evaluator.scores.checks import require_finite
+from evaluator.schemas import HIDDEN_STATES, SCORES
+from evaluator.scores.checks import require_finite, require_finite_states
 from evaluator.store import shards
 
 STEPS_PER_SHARD = 64
 """Forward passes a shard holds: so few that a kill loses little, so many that an emptied cache costs little."""
 
 SECONDS_BETWEEN_REPORTS = 0.1
+
+STATES = "hidden_states"
+"""What the names of shards of hidden states begin with."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,14 @@ class ScoreTable:
     manifest: dict[str, Any]
 
     def scores(self) -> pl.LazyFrame:
-        """The scores of every finished shard."""
-        return shards.scan_shards(self.folder, sorted(self.manifest["shards"]), SCORES)
+        """schemas.SCORES of every finished shard."""
+        names = sorted(name for name in self.manifest["shards"] if not name.startswith(STATES))
+        return shards.scan_shards(self.folder, names, SCORES)
+
+    def states(self) -> pl.LazyFrame:
+        """schemas.HIDDEN_STATES of every finished shard."""
+        names = sorted(name for name in self.manifest["shards"] if name.startswith(STATES))
+        return shards.scan_shards(self.folder, names, HIDDEN_STATES)
 
     def totals(self) -> dict[str, float]:
         """Prompts, tokens and seconds over all shards, whichever process wrote them."""
@@ -53,32 +62,48 @@ def score_prompts(
     """Score what is missing in `folder` and return the whole.
 
     Args:
-        tokens: schemas.TOKENS, in prefix order.
+        tokens: schemas.TOKENS, in prefix order, each with continuations.
         engine: a loaded engine.
         folder: where the shards of this model, engine and store live.
         identity: what made these scores; kept in the manifest.
         name: of these rows' shards, where a folder is filled in several calls with rows of their own.
     """
-    plan = shard_plan(tokens, name, shard_tokens=STEPS_PER_SHARD * engine.facts.tokens_per_step)
+    clock = _Clock(engine, "Scoring")
+    return (yield from _fill(tokens, folder, _scored, clock, identity=identity, name=name))
+
+
+def compute_hidden_states(
+    tokens: pl.DataFrame, engine: Engine, folder: Path, *, identity: dict[str, Any]
+) -> Stage[ScoreTable]:
+    """As score_prompts, for prompts without continuations: the hidden state at the end of each."""
+    clock = _Clock(engine, "Computing hidden states")
+    return (yield from _fill(tokens, folder, _with_states, clock, identity=identity, name=STATES))
+
+
+def _fill(
+    tokens: pl.DataFrame, folder: Path, answer: "_Answer", clock: "_Clock", *, identity: dict[str, Any], name: str
+) -> Stage[ScoreTable]:
+    """Have the shards of these rows answered that are not there yet."""
+    plan = shard_plan(tokens, name, shard_tokens=STEPS_PER_SHARD * clock.engine.facts.tokens_per_step)
     table = open_scores(folder) or ScoreTable(folder, {"identity": identity, "shards": {}})
     others = [shard for shard in table.manifest["shards"] if shard not in plan]
     table = ScoreTable(folder, table.manifest | {"n_shards": len(others) + len(plan)})
-    done = {shard: entry["prompts"] for shard, entry in table.manifest["shards"].items()}
-    earlier = sum(done[shard] for shard in others)
-    clock = _Clock(engine, done_before=sum(done.values()), total=earlier + tokens.height)
+    done = [entry["prompts"] for shard, entry in table.manifest["shards"].items() if shard in plan]
+    clock.start(done_before=sum(done), total=tokens.height)
     for shard_name, rows in plan.items():
         if shard_name not in table.manifest["shards"]:
-            shard = tokens.slice(*rows)
-            answers = yield from _score_shard(shard, engine, clock)
-            table = _append(table, shard_name, score_frame(shard, answers), clock)
+            clock.start_shard()
+            frame = yield from answer(tokens.slice(*rows), clock)
+            table = _append(table, shard_name, frame, clock)
     yield clock.progress()
     return table
 
 
 def shard_plan(tokens: pl.DataFrame, name: str = "scores", *, shard_tokens: int) -> dict[str, tuple[int, int]]:
-    """Shard name -> (first row, number of rows); a shard closes once it holds `shard_tokens` context tokens."""
-    lengths = tokens.select(pl.col("context").list.len().cast(pl.Int64))
-    cut = lengths.select(number=(pl.col("context").cum_sum() - pl.col("context")) // shard_tokens)
+    """Shard name -> (first row, number of rows); a shard closes once it holds `shard_tokens` tokens to feed."""
+    stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum()
+    fed = tokens.select(fed=pl.col("context").list.len().cast(pl.Int64) + stems.cast(pl.Int64))
+    cut = fed.select(number=(pl.col("fed").cum_sum() - pl.col("fed")) // shard_tokens)
     sizes = cut.group_by("number").len().sort("number")
     starts = sizes["len"].cum_sum() - sizes["len"]
     spans = zip(starts.to_list(), sizes["len"].to_list(), strict=True)
@@ -126,12 +151,15 @@ def open_scores(folder: Path) -> ScoreTable | None:
 class _Clock:
     """What this process has done so far: prompts, tokens and seconds."""
 
-    def __init__(self, engine: Engine, *, done_before: int, total: int) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, stage: str) -> None:
+        self.engine, self.stage = engine, stage
+        self.start(done_before=0, total=0)
+
+    def start(self, *, done_before: int, total: int) -> None:
         self.done_before, self.total = done_before, total
         self.prompts = 0  # in finished shards
         self.started = time.monotonic()
-        self.start_shard()
+        self.started_counts = self.counts()
 
     def counts(self) -> dict[str, int]:
         counts = asdict(self.engine.counts)
@@ -146,32 +174,45 @@ class _Clock:
         return {"prompts": prompts, **spent, "elapsed_s": round(time.monotonic() - self.shard_started, 3)}
 
     def progress(self, in_shard: int = 0) -> Progress:
-        counts = self.engine.counts
+        counts = {key: count - self.started_counts[key] for key, count in self.counts().items()}
+        sent = counts["prompt_tokens"]
         elapsed = time.monotonic() - self.started
         here = self.prompts + in_shard
         left = self.total - self.done_before - here
         return Progress(
-            stage="Scoring",
+            stage=self.stage,
             done=self.done_before + here,
             total=self.total,
             unit="prompts",
-            tokens_per_s=counts.prompt_tokens / elapsed if elapsed > 0 else None,
-            cached_share=counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else None,
+            tokens_per_s=sent / elapsed if elapsed > 0 else None,
+            cached_share=counts["cached_tokens"] / sent if sent else None,
             # The first answers of a process wait for a whole batch and say little about the rest.
             seconds_left=elapsed / here * left if here and elapsed > 1 else None,
         )
 
 
-def _score_shard(shard: pl.DataFrame, engine: Engine, clock: _Clock) -> Stage[list[list[list[float]]]]:
-    clock.start_shard()
+_Answer = Callable[[pl.DataFrame, _Clock], Stage[pl.DataFrame]]
+
+
+def _scored(shard: pl.DataFrame, clock: _Clock) -> Stage[pl.DataFrame]:
     answers: list[list[list[float]]] = [[]] * shard.height
     reported = 0.0
-    for done, answer in enumerate(_each_once(engine.log_likelihoods(engine_requests(shard)), shard.height), start=1):
+    given = _each_once(clock.engine.log_likelihoods(engine_requests(shard)), shard.height)
+    for done, answer in enumerate(given, start=1):
         answers[answer.index] = answer.token_log_probs
         if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
             reported = time.monotonic()
             yield clock.progress(in_shard=done)
-    return answers
+    return score_frame(shard, answers)
+
+
+def _with_states(shard: pl.DataFrame, clock: _Clock) -> Stage[pl.DataFrame]:
+    yield clock.progress()
+    states = clock.engine.hidden_states(shard["context"].to_list())
+    flat = pl.Series(states, dtype=pl.Array(pl.Float32, states.shape[1]))
+    frame = pl.DataFrame({"prompt_id": shard["prompt_id"], "hidden_state": flat}).cast(HIDDEN_STATES)
+    require_finite_states(frame)
+    return frame
 
 
 def _each_once(answers: Iterator[ContinuationScores], expected: int) -> Iterator[ContinuationScores]:

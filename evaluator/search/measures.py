@@ -5,6 +5,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.baselines.held_out_prediction import held_out_prediction
+from evaluator.methods.base import Answers
 from evaluator.methods.predictions import predict
 from evaluator.schemas import PREDICTIONS
 from evaluator.schemas.search import SEARCH_EXAMPLES, TRIED_PROMPTS
@@ -25,7 +26,8 @@ def search_measures(store: PromptStore, scored: pl.LazyFrame) -> dict[str, pl.Da
     """
     search: dict[str, Any] = store.manifest["search"]
     examples = store.table("search_examples", SEARCH_EXAMPLES)
-    predictions = break_ties(predict(scored, store.manifest["methods"], ("paper",)).collect(), search["seed"])
+    given = Answers(scored=scored, asked_parts=store.manifest["parts"])
+    predictions = break_ties(predict(given, store.manifest["methods"], ("paper",)).collect(), search["seed"])
     answered = answers(predictions, planned(store.requests(), examples), examples)
     prompts = prompts_table(answered, store.table("tried_prompts", TRIED_PROMPTS), examples)
     queries = examples.collect()

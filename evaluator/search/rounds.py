@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.engine.base import Engine
+from evaluator.methods.base import Answers
 from evaluator.methods.predictions import predict
 from evaluator.progress import Stage
 from evaluator.schemas.search import SEARCH_EXAMPLES
@@ -116,7 +117,8 @@ def _rounds(n_queries: int) -> npt.NDArray[np.int64]:
 
 
 def _answers(store: PromptStore, scored: pl.LazyFrame, plan: pl.DataFrame) -> pl.DataFrame:
-    predictions = predict(scored, store.manifest["methods"], ("paper",)).collect()
+    given = Answers(scored=scored, asked_parts=store.manifest["parts"])
+    predictions = predict(given, store.manifest["methods"], ("paper",)).collect()
     drawn = break_ties(predictions, store.manifest["search"]["seed"])
     return answers(drawn, plan, store.table("search_examples", SEARCH_EXAMPLES))
 

@@ -20,18 +20,17 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, StoreError
 from evaluator.methods import METHODS
+from evaluator.methods.base import AnyDataset, Asked
 from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
 from evaluator.prompts.candidates import read_candidates
-from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY
+from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY, Definition
 from evaluator.store import shards
 from evaluator.store.shards import source_fingerprint
 from evaluator.suites import SUITES
 from evaluator.suites.prompt_search import search_datasets
 
 ROWS_PER_SHARD = 65_536
-
-AnyDataset = ClassificationDataset | MultipleChoiceDataset
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
             frames += suite_requests(suite, dataset, config)
             for name, table in suite_tables(suite, dataset, config).items():
                 tables[name].append(table)
-    asked = with_prompt_ids(pl.concat(frames))
+    asked = with_prompt_ids(pl.concat([frame.select(sorted(frame.columns)) for frame in frames]))
     yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
     named = {name: pl.concat(parts) for name, parts in tables.items()}
     return write_store(folder, config, datasets.values(), asked, named)
@@ -100,7 +99,14 @@ def check_names(config: StoreConfig) -> None:
             if name not in known:
                 raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
     measured = {definition for name in config.suites for definition in SUITES[name].definitions}
+    written = {part for name in config.suites for part in SUITES[name].parts}
     for name in config.methods:
+        answered = METHODS[name].parts
+        if answered is not None and not written & {*answered}:
+            raise ConfigError(
+                f"The method {name} answers {', '.join(answered)}, which {', '.join(config.suites)} "
+                f"does not ask. Add a suite that does (staicc-normal), or leave the method out (--methods)."
+            )
         if not measured & {*METHODS[name].definitions} & {*scored_definitions(config.definitions)}:
             raise ConfigError(
                 f"The method {name} has the definitions {', '.join(METHODS[name].definitions)} and these suites are "
@@ -110,18 +116,49 @@ def check_names(config: StoreConfig) -> None:
 
 
 def suite_requests(suite: str, dataset: AnyDataset, config: StoreConfig) -> list[pl.DataFrame]:
-    """What a suite asks of a dataset, and what the methods ask besides."""
+    """What a suite asks of a dataset, and what the methods ask besides; what two methods ask alike is asked once."""
     rows = SUITES[suite].requests(dataset, config)
-    extra = [METHODS[name].extra for name in config.methods]
-    return [
-        frame.select(sorted(rows.columns)).with_columns(suite=pl.lit(suite))
-        for frame in (rows, *(each.rows(rows) for each in extra if each))
+    extra = [
+        frame
+        for name in config.methods
+        if (write := METHODS[name].requests) and (asked := asked_of(name, dataset, rows, config)) is not None
+        for frame in write(asked)
     ]
+    return [rows.with_columns(suite=pl.lit(suite)), *with_suite(extra, suite)]
+
+
+def with_suite(extra: list[pl.DataFrame], suite: str) -> list[pl.DataFrame]:
+    """Methods' rows as one frame, without repetitions; none where there are none."""
+    if not extra:
+        return []
+    rows = pl.concat([frame.select(sorted(frame.columns)) for frame in extra])
+    return [
+        rows.unique(["part", "position", "prompt", "continuations"], maintain_order=True).with_columns(
+            suite=pl.lit(suite)
+        )
+    ]
+
+
+def asked_of(method: str, dataset: AnyDataset, rows: pl.DataFrame, config: StoreConfig) -> Asked | None:
+    """What a method writes its own requests from; None where a suite has nothing that it answers."""
+    answered = METHODS[method].parts
+    answerable = rows if answered is None else rows.filter(pl.col("part").is_in(answered))
+    return None if answerable.is_empty() else Asked(dataset, answerable, config)
 
 
 def suite_tables(suite: str, dataset: AnyDataset, config: StoreConfig) -> dict[str, pl.DataFrame]:
     write = SUITES[suite].tables
     return write(dataset, config) if write else {}
+
+
+def measured_parts(config: StoreConfig) -> dict[str, list[Definition]]:
+    """The parts that the suites can write, and the definitions each can be measured under in this run."""
+    measured: dict[str, list[Definition]] = {}
+    for suite in map(SUITES.__getitem__, config.suites):
+        for part in suite.parts:
+            possible = [config.prompt_definition] if part in suite.prompts_differ else suite.definitions
+            measured[part] = [name for name in scored_definitions(config.definitions) if name in possible]
+    return measured
 
 
 def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
@@ -160,6 +197,7 @@ def write_store(
         "n_queries": config.n_queries,
         "methods": list(config.methods),
         "definitions": list(config.definitions),
+        "parts": measured_parts(config),
         "n_requests": requests.height,
         "n_prompts": prompts.height,
         "requests": shards.write_shards(folder, "requests", requests, rows=ROWS_PER_SHARD),

@@ -73,14 +73,21 @@ def tokenise_store(store: PromptStore, source: ModelSource, boundary: LabelBound
 def count_tokens(requests: pl.LazyFrame, tokens: pl.DataFrame) -> dict[str, Any]:
     """Tokens of all requests, of the distinct prompts, and the floors: what must be computed when nothing is twice."""
     lengths = tokens.lazy().select("prompt_id", n=pl.col("context").list.len().cast(pl.Int64))
-    fed = fed_rows(tokens)
-    fed = fed.gather(prefix_order(*ragged(fed)))
+    # Hidden states come from a pass of their own, which shares nothing with that of the log-likelihoods.
+    for_states = pl.col("continuations").list.len() == 0
+    passes = [_in_prefix_order(fed_rows(rows)) for rows in (tokens.filter(~for_states), tokens.filter(for_states))]
     return {
         "request_tokens": requests.join(lengths, on="prompt_id").select(pl.col("n").sum()).collect().item(),
         "tokens": lengths.select(pl.col("n").sum()).collect().item(),
-        "floor_tokens": token_floor(*ragged(fed)),
-        "block_floor_tokens": {str(size): block_floor(*ragged(fed), size) for size in BLOCK_SIZES},
+        "floor_tokens": sum(token_floor(*ragged(fed)) for fed in passes),
+        "block_floor_tokens": {
+            str(size): sum(block_floor(*ragged(fed), size) for fed in passes) for size in BLOCK_SIZES
+        },
     }
+
+
+def _in_prefix_order(rows: pl.Series) -> pl.Series:
+    return rows.gather(prefix_order(*ragged(rows)))
 
 
 def fed_rows(tokens: pl.DataFrame) -> pl.Series:

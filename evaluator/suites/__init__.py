@@ -7,12 +7,21 @@ from evaluator.config import SEARCH_SUITE, LabelBoundary
 from evaluator.errors import ConfigError
 from evaluator.suites.base import Suite
 from evaluator.suites.prompt_search import PROMPT_SEARCH
+from evaluator.suites.staicc_bias import STAICC_BIAS
+from evaluator.suites.staicc_demonstrations import STAICC_DEMONSTRATIONS
 from evaluator.suites.staicc_normal import STAICC_NORMAL
+from evaluator.suites.staicc_robustness import STAICC_ROBUSTNESS
 
 SUITES: dict[str, Suite[Any]] = {
     "staicc-normal": STAICC_NORMAL,
+    "staicc-bias": STAICC_BIAS,
+    "staicc-robustness": STAICC_ROBUSTNESS,
+    "staicc-demonstrations": STAICC_DEMONSTRATIONS,
     SEARCH_SUITE: PROMPT_SEARCH,
 }
+
+SUITE_GROUPS: dict[str, tuple[str, ...]] = {"staicc": ("staicc-normal", "staicc-bias", "staicc-robustness")}
+"""Names that stand for several suites."""
 
 
 def default_label_boundary(suites: Iterable[str]) -> LabelBoundary:

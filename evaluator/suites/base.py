@@ -25,6 +25,7 @@ class Suite(Generic[DatasetT]):
     requests: Callable[[DatasetT, StoreConfig], pl.DataFrame]
     tables: Callable[[DatasetT, StoreConfig], dict[str, pl.DataFrame]] | None = None
     methods: tuple[str, ...] = ("vanilla",)  # where a run names none
+    all_methods: tuple[str, ...] = ("vanilla",)  # where a run names all
     parts: tuple[str, ...]  # that its rows can have
     prompts_differ: tuple[str, ...] = ()  # of these, whose prompts follow one definition: they are measured under that
     definitions: tuple[Definition, ...] = DEFINITIONS  # that it can be measured under

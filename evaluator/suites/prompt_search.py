@@ -51,6 +51,7 @@ PROMPT_SEARCH = Suite(
     tables=tables,
     parts=get_args(SearchPart),
     methods=("per_token",),
+    all_methods=("per_token", "vanilla", "per_byte", "unconditional"),
     definitions=("paper",),
     label_boundary="merged",
 )

@@ -8,6 +8,22 @@ from evaluator.prompts.build import normal_requests
 from evaluator.suites.base import Suite
 
 
+INFERENCE_METHODS = (
+    "vanilla",
+    "noisy_channel",
+    "contextual_calibration",
+    "domain_calibration",
+    "batch_calibration",
+    "ppl_icl",
+    "topk",
+    "sa_icl",
+    "knn_centroid",
+    "knn_neighbours",
+    "hidden_calibration",
+)
+"""Those of Cho & Inoue 2025, table 2; k-NN prompting in both its forms."""
+
+
 def requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
     rows = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
     return rows.with_columns(part=pl.lit("normal"))
@@ -17,4 +33,5 @@ STAICC_NORMAL = Suite(
     summary="Ten datasets, 512 queries each behind two demonstration sets: accuracy, probability, F1, calibration.",
     requests=requests,
     parts=("normal",),
+    all_methods=INFERENCE_METHODS,
 )

@@ -11,7 +11,7 @@ from evaluator.datasets.multiple_choice import (
     from_classification,
 )
 from evaluator.errors import DatasetError
-from evaluator.prompts.build import prompts
+from evaluator.prompts.build import requests
 
 
 def row(number=0, **changes):
@@ -97,7 +97,8 @@ def test_a_classification_dataset_reads_the_same_as_in_its_own_suite():
     asked = queries[:1].select(template.inputs(pl.col("input"), pl.col("shown_choices"))).item()
     ours = "".join(shown.to_series().to_list()) + asked + " "
     # The toolkit's prompt ends in the space that belongs to the choice here.
-    assert ours == prompts(dataset, query_id=np.array([0]), demonstration_ids=ids)[0]
+    query = np.array([0])
+    assert ours == requests(dataset, repeat=query, query_id=query, demonstration_ids=ids)["prompt"][0]
     assert queries["choices"][0].to_list() == list(dataset.verbalizer.label_names)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from evaluator.embedded.random_llama import byte_level_tokenizer
+from evaluator.embedded.byte_level import byte_level_tokenizer
 from evaluator.engine.label_tokens import tokenize_prompts
 from evaluator.engine.text_tokenizer import FastTokenizer
 from evaluator.errors import LabelError
@@ -111,3 +111,21 @@ def test_truncation_that_a_tokenizer_file_asks_for_is_not_obeyed():
     backend.enable_padding(length=50)
     (ids,) = FastTokenizer(backend).token_ids(["twelve bytes"], special_tokens=True)
     assert len(ids) == 13  # and BOS
+
+
+@pytest.mark.parametrize("boundary", ["separate", "merged"])
+def test_a_text_by_itself_is_scored_behind_its_first_token(boundary):
+    # "x: ab" is x, :, Ġab; with a BOS every token of the text is scored, without one all but the first.
+    assert tokenized("x: ab", [""], boundary) == ([0], [[9, 2, 8]])
+    assert tokenized("x: ab", [""], boundary, template="$A") == ([9], [[2, 8]])
+
+
+@pytest.mark.parametrize("boundary", ["separate", "merged"])
+def test_a_prompt_without_continuations_is_a_context_whole(boundary):
+    assert tokenized("x: ab", [], boundary) == ([0, 9, 2, 8], [])
+
+
+@pytest.mark.parametrize("boundary", ["separate", "merged"])
+def test_a_text_of_one_token_has_no_likelihood_of_its_own(boundary):
+    with pytest.raises(LabelError, match=r"The text 'x' is one token"):
+        tokenized("x", [""], boundary, template="$A")

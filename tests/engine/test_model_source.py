@@ -8,6 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from evaluator.config import ModelConfig
+from evaluator.embedded.llama import LlamaSize
 from evaluator.embedded.random_llama import make_random_llama
 from evaluator.engine import ENGINES, load_engine
 from evaluator.engine.label_tokens import tokenize_prompts
@@ -113,7 +114,9 @@ def test_another_tokenizer_changes_its_fingerprint(tiny_source, copied):
 @pytest.mark.parametrize("adds_bos", [True, False])
 def test_contexts_are_the_ids_that_the_models_own_tokenizer_gives(tmp_path, adds_bos):
     texts = ["a review: fine\nsentiment: ", "", " spaces  and ünïcödé 漢字 ", "x" * 3000]
-    folder = make_random_llama(tmp_path / "m", texts=texts, vocab_size=300, context_length=64, adds_bos=adds_bos)
+    folder = make_random_llama(
+        tmp_path / "m", texts=texts, size=LlamaSize(vocab_size=300, context_length=64), adds_bos=adds_bos
+    )
     prompts = texts if adds_bos else texts[0:1] + texts[2:]
     contexts = tokenize_prompts(found(folder).tokenizer, prompts, [["a"]] * len(prompts), "separate").contexts
     theirs = AutoTokenizer.from_pretrained(str(folder))
@@ -122,7 +125,7 @@ def test_contexts_are_the_ids_that_the_models_own_tokenizer_gives(tmp_path, adds
 
 def test_a_random_model_is_the_same_in_the_same_seed_and_another_in_another(tmp_path):
     one, same, other = (
-        make_random_llama(tmp_path / name, texts=["some text to learn from"], vocab_size=300, seed=seed)
+        make_random_llama(tmp_path / name, texts=["some text to learn from"], size=LlamaSize(vocab_size=300), seed=seed)
         for name, seed in [("one", 1), ("same", 1), ("other", 2)]
     )
     assert found(one).fingerprint == found(same).fingerprint != found(other).fingerprint

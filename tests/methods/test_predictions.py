@@ -6,7 +6,7 @@ from scipy.special import softmax
 
 from evaluator.errors import LabelError
 from evaluator.methods import METHODS, predictions
-from evaluator.methods.base import Method
+from evaluator.methods.base import Answers, Method
 from evaluator.methods.predictions import check_labels, predict, scored_definitions
 from evaluator.schemas import DEFINITIONS, PREDICTIONS, TOKENS
 
@@ -18,6 +18,7 @@ SCORED = pl.LazyFrame(
         "position": [1, 0],
         "query_id": [1, 0],
         "repeat": 0,
+        "variant": 0,
         "prompt_id": ["b", "a"],
         "gold": [0, 1],
         "label_names": [["bad", "very good", "good"]] * 2,
@@ -27,8 +28,12 @@ SCORED = pl.LazyFrame(
 )
 
 
+def answered(scored: pl.LazyFrame) -> Answers:
+    return Answers(scored=scored, asked_parts={"normal": ("paper", "released")})
+
+
 def test_vanilla_normalises_over_the_label_space_and_takes_the_likeliest_label():
-    table = predict(SCORED, ["vanilla"], DEFINITIONS).collect()
+    table = predict(answered(SCORED), ["vanilla"], DEFINITIONS).collect()
     assert table.schema == PREDICTIONS
     assert table.select("definition", "position").rows() == [
         ("paper", 0),
@@ -44,7 +49,7 @@ def test_vanilla_normalises_over_the_label_space_and_takes_the_likeliest_label()
 
 
 def test_released_scores_the_last_token_alone():
-    table = predict(SCORED, ["vanilla"], ("released",)).collect()
+    table = predict(answered(SCORED), ["vanilla"], ("released",)).collect()
     assert table["definition"].unique().to_list() == ["released"]
     assert table["pred"].to_list() == [1, 0]
     assert table["label_probs"][1].to_list() == pytest.approx(softmax([-1.0, -2.0, -2.5]), abs=1e-15)
@@ -52,7 +57,7 @@ def test_released_scores_the_last_token_alone():
 
 def test_equally_likely_labels_give_the_first():
     tied = SCORED.with_columns(label_log_likelihoods=pl.lit([-2.0, -1.0, -1.0]))
-    assert predict(tied, ["vanilla"], ("paper",)).collect()["pred"].to_list() == [1, 1]
+    assert predict(answered(tied), ["vanilla"], ("paper",)).collect()["pred"].to_list() == [1, 1]
 
 
 def test_published_uses_the_scores_of_released():

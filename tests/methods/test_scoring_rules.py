@@ -7,9 +7,12 @@ import pytest
 from scipy.special import softmax
 
 from evaluator.config import StoreConfig
+from evaluator.datasets import DATASETS
+from evaluator.datasets.multiple_choice import from_classification
 from evaluator.errors import ConfigError
+from evaluator.methods.base import Answers, Asked
 from evaluator.methods.predictions import predict
-from evaluator.methods.unconditional import rows
+from evaluator.methods.unconditional import requests
 from evaluator.schemas import PREDICTIONS
 from evaluator.store.prompt_store import check_names
 
@@ -19,10 +22,30 @@ TOKENS = [1, 2, 6]
 UNCONDITIONAL = [-2.0, -6.0, -7.0]
 
 
+def answered(scored: pl.LazyFrame) -> Answers:
+    return Answers(scored=scored, asked_parts={"demonstrations": ("paper", "released")})
+
+
 def scored() -> pl.LazyFrame:
     request = {"suite": "s", "dataset": "d", "label_names": NAMES, "last_token_log_probs": [-1.0, -1.0, -1.0]}
-    asked = {"part": "demonstrations", "position": 0, "query_id": 7, "repeat": 0, "gold": 1, "prompt_id": "a"}
-    beside = {"part": "unconditional", "position": 0, "query_id": None, "repeat": 0, "gold": None, "prompt_id": "b"}
+    asked = {
+        "part": "demonstrations",
+        "position": 0,
+        "query_id": 7,
+        "repeat": 0,
+        "variant": 0,
+        "gold": 1,
+        "prompt_id": "a",
+    }
+    beside = {
+        "part": "unconditional",
+        "position": 0,
+        "query_id": None,
+        "repeat": 0,
+        "variant": 0,
+        "gold": None,
+        "prompt_id": "b",
+    }
     return pl.LazyFrame(
         [
             request | asked | {"label_log_likelihoods": SCORES, "label_token_counts": TOKENS},
@@ -41,14 +64,14 @@ def scored() -> pl.LazyFrame:
     ],
 )
 def test_a_rule_normalises_the_log_likelihoods_as_it_is_defined(method, values):
-    table = predict(scored(), [method], ("paper",)).collect()
+    table = predict(answered(scored()), [method], ("paper",)).collect()
     assert table.schema == PREDICTIONS
     assert table["label_probs"][0].to_list() == pytest.approx(softmax(values), abs=1e-15)
     assert table["pred"][0] == values.index(max(values))
 
 
 def test_what_a_method_asks_besides_is_no_prediction_of_any_method():
-    table = predict(scored(), ["vanilla", "unconditional"], ("paper",)).collect()
+    table = predict(answered(scored()), ["vanilla", "unconditional"], ("paper",)).collect()
     assert table["part"].unique().to_list() == ["demonstrations"]
     assert table.height == 2
 
@@ -57,7 +80,7 @@ def test_without_the_label_space_alone_no_unconditional_probability_is_made_up()
     other = scored().with_columns(
         label_names=pl.when(pl.col("part") == "unconditional").then(pl.lit(["x", "y", "z"])).otherwise("label_names")
     )
-    table = predict(other, ["unconditional"], ("paper",)).collect()
+    table = predict(answered(other), ["unconditional"], ("paper",)).collect()
     assert table["label_probs"].to_list() == [None]
 
 
@@ -69,6 +92,7 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
             "position": [0, 1, 2],
             "query_id": [0, 1, 2],
             "repeat": 0,
+            "variant": 0,
             "demonstration_ids": [[4]] * 3,
             "gold": 0,
             "label_names": [["a", "b"], ["a", "b"], ["c", "d"]],
@@ -76,7 +100,8 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
             "continuations": [[" a", " b"], [" a", " b"], ["c", "d"]],
         }
     )
-    beside = rows(asked)
+    config = StoreConfig(suites=("prompt-search",), datasets=("d",))
+    (beside,) = requests(Asked(from_classification(DATASETS["sst5"]()), asked, config))
     assert beside.columns == asked.columns
     assert beside.select("prompt", "continuations", "position").rows() == [
         ("Answer:", [" a", " b"], 0),
@@ -86,7 +111,7 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
 
 
 def test_rules_without_a_released_definition_give_no_rows_under_it():
-    table = predict(scored(), ["vanilla", "per_token"], ("paper", "released")).collect()
+    table = predict(answered(scored()), ["vanilla", "per_token"], ("paper", "released")).collect()
     assert table.select("method", "definition").rows() == [
         ("per_token", "paper"),
         ("vanilla", "paper"),
@@ -104,6 +129,6 @@ def test_a_definition_that_leaves_a_method_without_rows_is_refused():
 
 def test_probabilities_do_not_depend_on_how_unlikely_all_labels_are_together():
     far = scored().with_columns(pl.col("label_log_likelihoods").list.eval(pl.element() - 800))
-    probs = predict(far, ["vanilla"], ("paper",)).collect()["label_probs"][0].to_list()
+    probs = predict(answered(far), ["vanilla"], ("paper",)).collect()["label_probs"][0].to_list()
     assert probs == pytest.approx(softmax(SCORES), abs=1e-12)
     assert math.isclose(sum(probs), 1)

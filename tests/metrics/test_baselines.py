@@ -23,7 +23,7 @@ def answers(right: Sequence[Sequence[bool]], n_labels: int = 2, **columns: objec
         for repeat, is_right in enumerate(asked)
     ]
     frame = pl.DataFrame(rows).with_row_index("position")
-    names = {"suite": "suite", "part": "part", "dataset": "a", "method": "vanilla", "definition": "paper"}
+    names = {"suite": "suite", "part": "part", "dataset": "a", "method": "vanilla", "definition": "paper", "variant": 0}
     names |= {"label_names": [str(label) for label in range(n_labels)]} | columns
     wrong = [0.0, 1.0] + [0.0] * (n_labels - 2)
     probs = pl.when(pred=0).then(pl.lit([1.0] + [0.0] * (n_labels - 1))).otherwise(pl.lit(wrong))

@@ -25,6 +25,7 @@ def predictions(dataset: str, probs: list[list[float]], gold: list[int], **colum
         "position": range(n),
         "query_id": [i // 2 for i in range(n)],
         "repeat": [i % 2 for i in range(n)],
+        "variant": 0,
         "prompt_id": [f"{dataset}-{i}" for i in range(n)],
         "gold": gold,
         "pred": [row.index(max(row)) for row in probs],

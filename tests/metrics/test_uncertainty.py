@@ -10,19 +10,23 @@ import pytest
 from scipy import stats
 
 from evaluator.metrics import METRICS, metrics_table
+from evaluator.metrics.base import IntervalForm
 from evaluator.metrics.uncertainty import jackknife_standard_errors, mean_of_intervals, with_intervals
+from evaluator.metrics.values import Measured
 from evaluator.schemas import PREDICTIONS
 
 MEAN = {"mean": pl.col("x") / pl.col("n")}
 
 
 def interval(
-    value: float, standard_error: float | None, n_queries: int, form: str = "score"
+    value: float,
+    standard_error: float | None,
+    n_queries: int,
+    form: IntervalForm = "score",
+    limits: tuple[float, float] = (0.0, 1.0),
 ) -> tuple[float | None, ...]:
-    row = pl.DataFrame(
-        {"value": [value], "standard_error": [standard_error], "n_queries": [n_queries], "interval": [form]},
-        schema_overrides={"standard_error": pl.Float64},
-    )
+    measured = Measured(value, standard_error, n_queries - 1, form, *limits)
+    row = pl.DataFrame([measured._asdict() | {"n_queries": n_queries}], schema_overrides={"standard_error": pl.Float64})
     return with_intervals(row).select("ci_low", "ci_high").row(0)
 
 
@@ -64,7 +68,7 @@ def test_all_right_is_not_certainty() -> None:
 
 
 @pytest.mark.parametrize("form", ["score", "symmetric"])
-def test_no_difference_between_queries_gives_the_widest_interval_not_the_narrowest(form: str) -> None:
+def test_no_difference_between_queries_gives_the_widest_interval_not_the_narrowest(form: IntervalForm) -> None:
     # As 50 independent queries with p = .5 would: n* = 50, t^2 = 4.038393;
     # half 2.009575 sqrt(12.5 + 1.009598) / 54.038393 = .136685
     assert interval(0.5, 0.0, 50, form) == pytest.approx((0.5 - 0.136685, 0.5 + 0.136685), abs=2e-6)
@@ -132,6 +136,7 @@ def predictions(run: int, dataset: str, gold: npt.NDArray[np.int64], probs: npt.
         "position": np.arange(2 * n),
         "query_id": np.repeat(np.arange(n), 2),
         "repeat": np.tile([0, 1], n),
+        "variant": 0,
         "prompt_id": [str(position) for position in range(2 * n)],
         "gold": np.repeat(gold, 2),
         "pred": probs.reshape(-1, N_LABELS).argmax(1),

@@ -1,33 +1,21 @@
 """The StaICC package itself says what the ten datasets' splits and prompts are; ours are the same, byte for byte."""
 
-from functools import cache
+from copy import copy
 from typing import Any
 
 import polars as pl
 import pytest
-from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
-from StaICC.util.dataset_interface import demonstration_sampler
 
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.build import normal_requests
+from tests.toolkit import our_dataset, toolkit_experiment, toolkit_sampler
 
 
-@pytest.fixture(
-    scope="module", params=list(zip(DATASETS, ORIGINAL_DATA_LOADER_NORMAL, strict=True)), ids=lambda p: p[0]
-)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[ClassificationDataset, Any]:
+@pytest.fixture(scope="module", params=list(DATASETS))
+def pair(request: pytest.FixtureRequest) -> tuple[ClassificationDataset, Any]:
     """A dataset of ours and the toolkit's experiment on it, which keeps the splits and writes the prompts."""
-    name, loader = request.param
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("EVALUATOR_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return DATASETS[name](), Normal(k=0, datasets=[loader])[0]
-
-
-@cache
-def toolkit_sampler(n_shots: int, n_demonstrations: int) -> Any:
-    """The toolkit draws each size of set once for all datasets that share it: that is most of its time."""
-    return demonstration_sampler(n_shots, n_demonstrations, 1024)
+    return our_dataset(request.param), toolkit_experiment(request.param)
 
 
 @pytest.mark.parametrize("split", ["calibration", "demonstration", "test"])
@@ -49,6 +37,7 @@ def test_label_spaces_are_those_of_the_toolkit(pair: tuple[ClassificationDataset
 def test_prompts_are_those_of_the_toolkit_byte_for_byte(pair: tuple[ClassificationDataset, Any], n_shots: int):
     dataset, experiment = pair
     sampler = toolkit_sampler(n_shots, len(experiment.triplet_dataset.demonstration))
+    experiment = copy(experiment)
     experiment.demonstration_sampler, experiment._k = sampler, n_shots
     rows = normal_requests(dataset, n_shots=n_shots, n_queries=None)
 

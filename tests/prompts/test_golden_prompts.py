@@ -1,18 +1,50 @@
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from evaluator.config import StoreConfig
 from evaluator.datasets import DATASETS
 from evaluator.prompts.build import normal_requests
+from evaluator.suites import SUITES
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "staicc_normal_prompts.json").read_text("utf-8"))
-BY_NAME = dict(zip(DATASETS, GOLDEN.values(), strict=True))  # both in the toolkit's order; it spells names otherwise
+FOLDER = Path(__file__).parents[1] / "golden"
+NORMAL, OTHERS = (
+    # Both in the toolkit's order; it spells names otherwise.
+    dict(zip(DATASETS, json.loads((FOLDER / file).read_text("utf-8")).values(), strict=True))
+    for file in ("staicc_normal_prompts.json", "staicc_prompts.json")
+)
+SUITE_OF = {part: name for name, suite in SUITES.items() for part in suite.parts if part != "normal"}
+
+
+@cache
+def asked(suite: str, name: str, n_shots: int) -> pl.DataFrame:
+    config = StoreConfig(suites=(suite,), datasets=(name,), n_shots=n_shots, definitions=("released",))
+    return SUITES[suite].requests(DATASETS[name](), config)
+
+
+def digest(prompts: pl.Series) -> str:
+    return hashlib.sha256("\0".join(prompts.to_list()).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
-@pytest.mark.parametrize("name", BY_NAME)
-def test_prompts_are_those_that_the_toolkit_once_wrote(name, n_shots):
-    prompts = normal_requests(DATASETS[name](), n_shots=n_shots, n_queries=None)["prompt"].to_list()
-    assert hashlib.sha256("\0".join(prompts).encode()).hexdigest() == BY_NAME[name][f"k={n_shots}"]
+@pytest.mark.parametrize("name", NORMAL)
+def test_prompts_are_those_that_the_toolkit_once_wrote(name: str, n_shots: int):
+    prompts = normal_requests(DATASETS[name](), n_shots=n_shots, n_queries=None)["prompt"]
+    assert digest(prompts) == NORMAL[name][f"k={n_shots}"]
+
+
+@pytest.mark.parametrize("what", next(iter(OTHERS.values())))
+@pytest.mark.parametrize("name", OTHERS)
+def test_released_prompts_of_each_part_are_those_that_the_toolkit_once_sent(name: str, what: str):
+    part, n_shots = what.split(" k=")
+    rows = asked(SUITE_OF[part], name, int(n_shots)).filter(part=part).sort("position")
+    assert digest(rows["prompt"]) == OTHERS[name][what]
+
+
+def test_there_are_digests_of_every_part_of_the_suites_of_staicc():
+    parts = {what.split(" k=")[0] for what in OTHERS["trec"]}
+    assert parts == {part for part, suite in SUITE_OF.items() if suite.startswith("staicc-")}

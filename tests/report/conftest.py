@@ -56,7 +56,14 @@ def predictions_frame() -> pl.LazyFrame:
     """Each dataset has 8 requests; 6 of them have gold label 0 and 2 have gold label 1."""
     rows = [
         GROUP
-        | {"dataset": dataset, "definition": definition, "position": place, "query_id": place // 2, "repeat": place % 2}
+        | {
+            "dataset": dataset,
+            "definition": definition,
+            "position": place,
+            "query_id": place // 2,
+            "repeat": place % 2,
+            "variant": 0,
+        }
         | {"gold": int(place >= 6), "pred": 0, "label_names": names}
         | {"label_probs": [1.0] + [0.0] * (len(names) - 1)}
         for definition in ("paper", "released")

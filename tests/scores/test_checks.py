@@ -6,7 +6,7 @@ from evaluator.schemas import SCORES, TOKENS
 from evaluator.scores.checks import check_prompt_lengths, require_complete
 
 REQUESTS = pl.DataFrame(
-    {"suite": "s", "dataset": "d", "position": [0, 1], "prompt_id": ["a", "b"], "label_names": [["x", "y"]] * 2}
+    {"suite": "s", "dataset": "d", "position": [0, 1], "prompt_id": ["a", "b"], "continuations": [["x", "y"]] * 2}
 )
 SCORED = pl.DataFrame(
     {

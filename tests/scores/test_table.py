@@ -11,8 +11,8 @@ import pytest
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.errors import ScoreError
 from evaluator.progress import finish
-from evaluator.schemas import TOKENS
-from evaluator.scores.table import score_prompts, shard_plan
+from evaluator.schemas import HIDDEN_STATES, TOKENS
+from evaluator.scores.table import compute_hidden_states, open_scores, score_prompts, shard_plan
 
 
 class CountingEngine:
@@ -39,7 +39,8 @@ class CountingEngine:
             )
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> np.ndarray:
-        raise AssertionError(f"nobody asked for {len(texts)} hidden states")
+        self.asked += len(texts)
+        return np.array([[sum(text), len(text)] for text in texts], np.float32)
 
     def close(self) -> None: ...
 
@@ -99,9 +100,9 @@ def test_a_shard_that_the_manifest_does_not_name_or_whose_bytes_changed_is_score
 
 
 def test_shards_close_at_the_token_budget_and_cover_every_row_once():
-    tokens = token_rows(25)  # three tokens a context: a shard of 32 tokens takes rows until 33 are reached, eleven
-    plan = shard_plan(tokens, shard_tokens=32)
-    assert list(plan.values()) == [(0, 11), (11, 11), (22, 3)]
+    tokens = token_rows(25)  # four tokens to feed a row: three of the context and the first of the second label
+    plan = shard_plan(tokens, shard_tokens=31)
+    assert list(plan.values()) == [(0, 8), (8, 8), (16, 8), (24, 1)]
     assert shard_plan(tokens.clear(), shard_tokens=32) == {}
 
 
@@ -125,3 +126,33 @@ def test_progress_reaches_the_total_and_counts_what_was_there(tmp_path):
     assert seen[0].done > 22
     assert seen[-1].done == seen[-1].total == tokens.height
     assert all(earlier.done <= later.done for earlier, later in pairwise(seen))
+
+
+def test_hidden_states_lie_beside_the_scores_and_are_computed_once(tmp_path):
+    score(token_rows(40), CountingEngine(), tmp_path)
+    for_states = token_rows(50).tail(10).with_columns(continuations=pl.lit([], pl.List(pl.List(pl.Int32))))
+    engine = CountingEngine()
+    for _ in range(2):
+        table = finish(compute_hidden_states(for_states, engine, tmp_path, identity={"model": "m"}))
+    assert engine.asked == 10
+    states = table.states().collect()
+    assert states.schema == HIDDEN_STATES
+    # The last context is 49 50 51: it sums to 150 and holds three tokens.
+    assert states.row(-1) == ("p049", [150.0, 3.0])
+    assert table.scores().collect().height == 40
+
+
+def test_a_hidden_state_that_is_not_finite_is_refused_with_the_prompt_named_and_the_scores_are_kept(tmp_path):
+    class Broken(CountingEngine):
+        def hidden_states(self, texts):
+            states = super().hidden_states(texts)
+            states[1, 0] = math.nan
+            return states
+
+    score(token_rows(3), CountingEngine(), tmp_path)
+    for_states = token_rows(3).with_columns(continuations=pl.lit([], pl.List(pl.List(pl.Int32))))
+    with pytest.raises(
+        ScoreError, match="1 of 3 prompts have a hidden state that is not finite; the first is prompt p001"
+    ):
+        finish(compute_hidden_states(for_states, Broken(), tmp_path, identity={"model": "m"}))
+    assert open_scores(tmp_path).scores().collect().height == 3

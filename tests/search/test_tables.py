@@ -53,15 +53,19 @@ def requests() -> pl.DataFrame:
 def answered(rows: pl.DataFrame | None = None) -> pl.DataFrame:
     """ANSWERS of one method to the given requests; those of prompt 2 are all ties."""
     rows = requests().filter(pl.col("query_id").is_not_null()) if rows is None else rows
-    predictions = rows.with_columns(
-        suite=pl.lit("prompt-search"),
-        method=pl.lit("per_token"),
-        definition=pl.lit("paper"),
-        gold=pl.lit(0),
-        label_names=pl.lit(["x", "y"]),
-        label_probs=pl.lit([0.5, 0.5]),
-        pred=pl.Series([PICKED[repeat][query - 10] for repeat, query in rows.select("repeat", "query_id").rows()]),
-    ).select(PREDICTIONS.names(), n_tied=1 + (pl.col("repeat") == 2).cast(pl.Int64))
+    predictions = (
+        rows.with_columns(
+            suite=pl.lit("prompt-search"),
+            method=pl.lit("per_token"),
+            definition=pl.lit("paper"),
+            gold=pl.lit(0),
+            label_names=pl.lit(["x", "y"]),
+            label_probs=pl.lit([0.5, 0.5]),
+            pred=pl.Series([PICKED[repeat][query - 10] for repeat, query in rows.select("repeat", "query_id").rows()]),
+        )
+        .with_columns(variant=pl.lit(0))
+        .select(PREDICTIONS.names(), n_tied=1 + (pl.col("repeat") == 2).cast(pl.Int64))
+    )
     plan = planned(requests().lazy(), EXAMPLES.lazy())
     return answers(predictions, plan, EXAMPLES.lazy())
 

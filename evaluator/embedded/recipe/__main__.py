@@ -4,18 +4,18 @@ import logging
 import sys
 from pathlib import Path
 
+import torch
 from transformers import LlamaForCausalLM
 
-from evaluator.embedded.random_llama import save_tokenizer
+from evaluator.embedded.model_folder import save_llama, save_tokenizer
 from evaluator.embedded.recipe.development import watch
 from evaluator.embedded.recipe.rows import recipe_rows
-from evaluator.embedded.recipe.settings import Recipe
+from evaluator.embedded.recipe.settings import VOCABULARY, Recipe
 from evaluator.embedded.recipe.tasks import TaskSequences
 from evaluator.embedded.recipe.token_embeddings import train_token_embeddings
 from evaluator.embedded.recipe.tokenized import tokenized
-from evaluator.embedded.recipe.tokenizer import VOCABULARY, train_tokenizer
+from evaluator.embedded.recipe.tokenizer import compact_tokenizer, train_tokenizer
 from evaluator.embedded.recipe.training import train
-from evaluator.embedded.recipe.weights import compact_tokenizer, save_model
 
 logger = logging.getLogger("evaluator.embedded.recipe")
 
@@ -28,7 +28,9 @@ def make_embedded_model(folder: Path, recipe: Recipe) -> None:
         logger.info("%s: %d rows to learn from", of_dataset.dataset.name, len(of_dataset.texts))
     tokenizer = train_tokenizer(rows.training)
     training, development = tokenized(rows.training, tokenizer), tokenized(rows.development, tokenizer)
-    embeddings = train_token_embeddings(training, vocabulary=VOCABULARY, width=recipe.hidden_size, seed=recipe.seed)
+    embeddings = train_token_embeddings(
+        training, vocabulary=VOCABULARY, width=recipe.size.hidden_size, seed=recipe.seed
+    )
 
     def report(model: LlamaForCausalLM) -> None:
         for scores in watch(model, tokenizer, training, development, seed=recipe.seed):
@@ -36,9 +38,9 @@ def make_embedded_model(folder: Path, recipe: Recipe) -> None:
 
     sequences = TaskSequences(training, tokenizer, length=recipe.length, seed=recipe.seed)
     model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", watch=report)
-    save_tokenizer(folder, tokenizer, recipe.context_length)
+    save_tokenizer(folder, tokenizer, recipe.size.context_length)
     compact_tokenizer(folder)
-    save_model(model, folder)
+    save_llama(folder, model, torch.bfloat16)  # half the bytes to ship
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from evaluator.embedded.recipe.tasks import BOS_ID, EOS_ID
+from evaluator.embedded.byte_level import BOS_ID, EOS_ID
 from evaluator.embedded.recipe.tokenized import TokenizedRows
 
 N_SHOTS = 4

@@ -19,7 +19,7 @@ from evaluator.diagnostics.label_noise import noise_slope
 from evaluator.embedded import EMBEDDED_MODELS
 from evaluator.engine import load_engine
 from evaluator.engine.model_source import find_model
-from evaluator.methods.vanilla import label_probs
+from evaluator.methods.base import softmax
 from evaluator.prompts.build import normal_requests
 from evaluator.prompts.label_noise import NOISE_RATES, label_noise_requests
 from evaluator.scores.table import engine_requests, score_frame
@@ -44,9 +44,9 @@ def _requests(dataset: ClassificationDataset, n_queries: int | None) -> Iterator
     for n_shots in SHOT_COUNTS:
         rows = normal_requests(dataset, n_shots=n_shots, n_queries=n_queries)
         yield rows.with_columns(n_shots=pl.lit(n_shots), noise_rate=pl.lit(None, pl.Float64))
-    for rate in NOISE_RATES:
-        rows = label_noise_requests(dataset, n_shots=N_SHOTS, rate=rate, n_queries=n_queries)
-        yield rows.with_columns(n_shots=pl.lit(N_SHOTS), noise_rate=pl.lit(rate))
+    rows = label_noise_requests(dataset, n_shots=N_SHOTS, n_queries=n_queries)
+    rate = pl.col("variant").replace_strict(range(len(NOISE_RATES)), NOISE_RATES, return_dtype=pl.Float64)
+    yield rows.with_columns(n_shots=pl.lit(N_SHOTS), noise_rate=rate)
 
 
 def _answers(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
@@ -61,8 +61,9 @@ def _answers(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
     finally:
         engine.close()
     scores = score_frame(tokens, [answer.token_log_probs for answer in answered])
-    scored = label_probs(requests.lazy().join(scores.lazy(), on="prompt_id", maintain_order="left"), "paper")
-    return scored.with_columns(
+    scored = requests.lazy().join(scores.lazy(), on="prompt_id", maintain_order="left")
+    probs = scored.with_columns(label_probs=softmax(pl.col("label_log_likelihoods")))
+    return probs.with_columns(
         correct=pl.col("label_probs").list.arg_max() == pl.col("gold"),
         true_label_prob=pl.col("label_probs").list.get(pl.col("gold")),
     ).collect()

@@ -4,12 +4,14 @@ What is set here by hand is what a transformer of this size otherwise takes most
 own text, take over what stands there, compare it with others.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
+from evaluator.embedded.llama import LlamaSize, llama_config
 from evaluator.embedded.recipe.settings import Recipe
-from evaluator.embedded.recipe.tasks import BOS_ID, EOS_ID
 
 ALWAYS, ALWAYS_VALUE = 0, 3.0
 """An entry that all token embeddings hold, and its value beside those that tell them apart."""
@@ -22,28 +24,15 @@ LIKENESS = 0.6
 
 def initial_model(token_embeddings: Tensor, recipe: Recipe) -> LlamaForCausalLM:
     """A Llama that begins with these embeddings, which are also its head's."""
-    config = LlamaConfig(
-        architectures=["LlamaForCausalLM"],
-        vocab_size=len(token_embeddings),
-        hidden_size=recipe.hidden_size,
-        intermediate_size=recipe.intermediate_size,
-        num_hidden_layers=recipe.n_layers,
-        num_attention_heads=recipe.n_heads,
-        num_key_value_heads=recipe.n_heads,
-        max_position_embeddings=recipe.context_length,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
-        bos_token_id=BOS_ID,
-        eos_token_id=EOS_ID,
-    )
-    model = LlamaForCausalLM(config)
+    size = replace(recipe.size, vocab_size=len(token_embeddings))
+    model = LlamaForCausalLM(llama_config(size))
     with torch.no_grad():
         model.model.embed_tokens.weight.copy_(token_embeddings)
-        model.model.embed_tokens.weight[:, ALWAYS] = ALWAYS_VALUE * recipe.hidden_size**-0.5
+        model.model.embed_tokens.weight[:, ALWAYS] = ALWAYS_VALUE * size.hidden_size**-0.5
         model.model.norm.weight[ALWAYS] = 0.0
         first, *later = (layer.self_attn for layer in model.model.layers)
         _copy_values(first, COPY)
-        _look_nearby(first, recipe)
+        _look_nearby(first, size)
         for attention in later:
             _copy_values(attention, COPY_LATER)
             _look_for_the_like(attention)
@@ -65,14 +54,14 @@ def _look_for_the_like(attention: nn.Module) -> None:
         projection.weight[:, ALWAYS] = 0.0
 
 
-def _look_nearby(attention: nn.Module, recipe: Recipe) -> None:
+def _look_nearby(attention: nn.Module, size: LlamaSize) -> None:
     """A place looks at the last tokens before it, each head as far as one of NEARBY_TOKENS.
 
     Every token has the same entry ALWAYS. Turned by rotary position, what queries and keys take of it multiplies to a
     sum of cosines of the distance, one a frequency; weighted as here it is a bell, high nearby and nothing far away.
     """
-    half = recipe.hidden_size // recipe.n_heads // 2
-    frequencies = recipe.rope_theta ** -(torch.arange(half) / half)
+    half = size.hidden_size // size.n_heads // 2
+    frequencies = size.rope_theta ** -(torch.arange(half) / half)
     for projection in (attention.q_proj, attention.k_proj):
         projection.weight[:, ALWAYS] = 0.0
     for head, reach in enumerate(NEARBY_TOKENS):

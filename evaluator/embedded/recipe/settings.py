@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+from evaluator.embedded.llama import LlamaSize
+
+VOCABULARY = 8_192
+"""Tokens of the tokenizer."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -11,12 +16,14 @@ class Recipe:
     seed: int = 0
     sequences_per_step: int = 16
     length: int = 512  # tokens
-    hidden_size: int = 192
-    intermediate_size: int = 512
-    n_layers: int = 5
-    n_heads: int = 3
-    context_length: int = 4096
-    rope_theta: float = 100_000.0  # much of a head turns so slowly that it compares what places hold, near or far
+    size: LlamaSize = LlamaSize(
+        vocab_size=VOCABULARY,
+        hidden_size=192,
+        intermediate_size=512,
+        n_layers=5,
+        n_heads=3,
+        rope_theta=100_000.0,  # much of a head turns so slowly that it compares what places hold, near or far
+    )
     matrix_learning_rate: float = 0.01  # of Muon, for the matrices inside the layers
     other_learning_rate: float = 5e-4  # of AdamW, for embeddings and norms
     warm_up_steps: int = 50

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
+from evaluator.embedded.byte_level import BOS_ID, EOS_ID
 from evaluator.embedded.recipe.token_embeddings import sampling_shares
 from evaluator.embedded.recipe.tokenized import TokenizedRows
 from evaluator.embedded.recipe.words import (
@@ -22,7 +23,6 @@ from evaluator.embedded.recipe.words import (
 )
 from evaluator.prompts.template import MetaTemplate
 
-BOS_ID, EOS_ID = 0, 1
 TOKEN_DROPOUTS = (0.0, 0.0, 0.1, 0.2)
 """Share of a text's tokens that is left out, one of these a sequence: small datasets are seen many times."""
 OWN_TEMPLATE = 0.6

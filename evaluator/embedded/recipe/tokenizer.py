@@ -4,17 +4,19 @@ A prompt ends in a space and its label follows. Where spaces lead words, as usua
 that no demonstration shows; here "topic: " and "sports" are the same tokens in a demonstration and in a query.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
+from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.embedded.random_llama import BOS, EOS
+from evaluator.embedded.byte_level import byte_level_tokenizer
 from evaluator.embedded.recipe.rows import LabelledTexts
+from evaluator.embedded.recipe.settings import VOCABULARY
 from evaluator.embedded.recipe.words import SYMBOLS, TEMPLATE_WORDS
 
-VOCABULARY = 8_192
 TEXTS_PER_DATASET = 20_000
 REPEATS = 1_000
 """How often each word that must become one token stands among the texts."""
@@ -22,25 +24,21 @@ WORD_AND_ITS_SPACE = r"[\p{L}\p{M}]+ ?|\p{N} ?|[^\s\p{L}\p{M}\p{N}]+ ?|\s+"
 
 
 def train_tokenizer(rows: Sequence[LabelledTexts]) -> Tokenizer:
-    """A tokenizer of VOCABULARY tokens; BOS is token 0 and stands before every text, EOS is token 1."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(WORD_AND_ITS_SPACE), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
+    """A tokenizer of VOCABULARY tokens; BOS stands before every text."""
+    words = pre_tokenizers.Split(Regex(WORD_AND_ITS_SPACE), "isolated")
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return byte_level_tokenizer(
+        _texts(rows),
         vocab_size=VOCABULARY,
-        special_tokens=[BOS, EOS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        normalizer=normalizers.Lowercase(),
+        pre_tokenizer=pre_tokenizers.Sequence([words, in_bytes]),
     )
-    tokenizer.train_from_iterator(_texts(rows), trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
-    return tokenizer
+
+
+def compact_tokenizer(folder: Path) -> None:
+    """Write tokenizer.json without the line breaks and indents that are more than half of it."""
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")))
 
 
 def _texts(rows: Sequence[LabelledTexts]) -> Iterator[str]:

@@ -14,7 +14,7 @@ N_TOKENS = 300
 def model():
     torch.manual_seed(0)
     recipe = Recipe()
-    embeddings = torch.nn.functional.normalize(torch.randn(VOCABULARY, recipe.hidden_size), dim=-1)
+    embeddings = torch.nn.functional.normalize(torch.randn(VOCABULARY, recipe.size.hidden_size), dim=-1)
     model = initial_model(embeddings, recipe)
     model.set_attn_implementation("eager")
     return model.eval()

@@ -5,9 +5,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from evaluator.datasets import DATASETS
+from evaluator.embedded.byte_level import BOS_ID, EOS_ID
 from evaluator.embedded.recipe import tasks
 from evaluator.embedded.recipe.rows import LabelledTexts
-from evaluator.embedded.recipe.tasks import BOS_ID, EOS_ID, TaskSequences
+from evaluator.embedded.recipe.tasks import TaskSequences
 from evaluator.embedded.recipe.tokenized import tokenized
 from evaluator.embedded.recipe.tokenizer import train_tokenizer
 from evaluator.embedded.recipe.words import SYMBOLS

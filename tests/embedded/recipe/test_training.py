@@ -1,6 +1,7 @@
 """A training that was stopped goes on as if it had not been."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,22 +9,21 @@ import torch
 from transformers import LlamaForCausalLM
 
 from evaluator.datasets import DATASETS
+from evaluator.embedded.llama import LlamaSize
 from evaluator.embedded.recipe import token_embeddings, training
 from evaluator.embedded.recipe.rows import LabelledTexts
-from evaluator.embedded.recipe.settings import Recipe
+from evaluator.embedded.recipe.settings import VOCABULARY, Recipe
 from evaluator.embedded.recipe.tasks import TaskSequences
 from evaluator.embedded.recipe.token_embeddings import train_token_embeddings
-from evaluator.embedded.recipe.tokenized import TokenizedRows, tokenized
-from evaluator.embedded.recipe.tokenizer import VOCABULARY, train_tokenizer
+from evaluator.embedded.recipe.tokenized import tokenized
+from evaluator.embedded.recipe.tokenizer import train_tokenizer
 from evaluator.embedded.recipe.training import train
 
 SMALL = Recipe(
     n_steps=4,
     sequences_per_step=2,
     length=128,
-    hidden_size=96,
-    intermediate_size=64,
-    n_layers=2,
+    size=LlamaSize(hidden_size=96, intermediate_size=64, n_heads=3),
     warm_up_steps=1,
     cooldown_steps=1,
     text_tokens_per_step=16,
@@ -47,7 +47,9 @@ def trained(learned, folder: Path, recipe: Recipe, watch=go_on) -> dict[str, tor
     rows, tokenizer = learned
     sequences = TaskSequences(rows, tokenizer, length=recipe.length, seed=0)
     random = torch.Generator().manual_seed(0)
-    embeddings = torch.nn.functional.normalize(torch.randn(VOCABULARY, recipe.hidden_size, generator=random), dim=-1)
+    embeddings = torch.nn.functional.normalize(
+        torch.randn(VOCABULARY, recipe.size.hidden_size, generator=random), dim=-1
+    )
     model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", watch=watch)
     return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
@@ -75,7 +77,7 @@ def test_a_training_taken_up_from_its_checkpoint_ends_with_the_same_weights(lear
 
 def test_training_lowers_the_loss(learned, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(training, "REPORT_STEPS", 20)
-    recipe = Recipe(**{**vars(SMALL), "n_steps": 60, "cooldown_steps": 20, "warm_up_steps": 5})
+    recipe = replace(SMALL, n_steps=60, cooldown_steps=20, warm_up_steps=5)
     with caplog.at_level(logging.INFO, logger=training.__name__):
         trained(learned, tmp_path, recipe)
     first, *_, last = (record.args[2] for record in caplog.records)
@@ -85,7 +87,7 @@ def test_training_lowers_the_loss(learned, tmp_path, monkeypatch, caplog):
 def test_token_embeddings_tell_classes_apart_by_their_mean(learned, monkeypatch):
     monkeypatch.setattr(token_embeddings, "EPOCH_ROWS", 20_000)
     (rows,), _ = learned
-    seen = TokenizedRows(**{**vars(rows), "token_ids": rows.token_ids[:500], "gold": rows.gold[:500]})
+    seen = replace(rows, token_ids=rows.token_ids[:500], gold=rows.gold[:500])
     embeddings = train_token_embeddings([seen], vocabulary=VOCABULARY, width=32, seed=0)
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(VOCABULARY))
     means = torch.stack([embeddings[text].mean(0) for text in rows.token_ids[500:]])

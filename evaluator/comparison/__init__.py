@@ -1,0 +1,1 @@
+"""Several runs beside each other: their tables go in; paired differences, rank correlations and lines come out."""

@@ -1,0 +1,58 @@
+"""Predictions of one run go in; whether each request was answered right, and how surely, come out."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from evaluator.comparison.runs import ComparedRun
+from evaluator.comparison.table import DATASET, REFERENCE_METHOD
+from evaluator.errors import ConfigError
+from evaluator.metrics.requests import measured_groups, require_definition
+from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY
+from evaluator.tables import read_table
+
+ANSWER_KEY = ["suite", "part", "dataset", "method", "definition"]
+
+
+def request_answers(run: ComparedRun) -> pl.DataFrame:
+    """One row a request and definition of the parts in which accuracy was measured.
+
+    Returns ANSWER_KEY, position, query_id, gold, prompt_id, correct (0 or 1) and true_label_prob, as the metrics of
+    that definition take them.
+    """
+    judged = run.metrics.filter(metric="accuracy").select("suite", "part").unique()
+    predictions = read_table(run.folder, "predictions").select(PREDICTIONS.names())
+    predictions = predictions.join(judged, on=["suite", "part"], how="semi", maintain_order="left")
+    return pl.concat([_answers(predictions, definition) for definition in run.definitions])
+
+
+def _answers(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
+    chosen = predictions.filter(definition=require_definition(definition).predictions).sort(PREDICTIONS_KEY)
+    # Groups come in the order of the key, requests in the order of positions: row by row the same as `chosen`.
+    measured = pl.concat([group.requests for group in measured_groups(predictions, definition)])
+    assert measured["query_id"].equals(chosen["query_id"])
+    return chosen.select(
+        *(name for name in ANSWER_KEY if name != "definition"),
+        pl.lit(definition).alias("definition"),
+        *("position", "query_id", "gold", "prompt_id"),
+        correct=measured["correct"].cast(pl.Float64),
+        true_label_prob=measured["true_label_prob"],
+    )
+
+
+def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
+    """Refuse runs that asked different things at the same place. Raises ConfigError.
+
+    Only vanilla prompts are looked at: other methods may choose demonstrations or templates by the model.
+    """
+    first = answers[0].filter(method=REFERENCE_METHOD)
+    for run, own in zip(runs[1:], answers[1:], strict=True):
+        pairs = first.join(own, on=[*ANSWER_KEY, "position"], suffix="_b", maintain_order="left")
+        other = pairs.filter(pl.any_horizontal(pl.col(c).ne_missing(pl.col(f"{c}_b")) for c in ("prompt_id", "gold")))
+        if not other.is_empty():
+            suite, part, dataset = other.select(DATASET).row(0)
+            raise ConfigError(
+                f"{runs[0].folder} and {run.folder} asked different prompts: {other.height:,} of {pairs.height:,} that "
+                f"both have, the first in {suite} / {part}, {dataset}. They were built from different data or by "
+                "different versions. Build and score one of them again."
+            )

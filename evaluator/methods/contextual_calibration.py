@@ -1,0 +1,59 @@
+"""Contextual calibration: label probabilities over those that the same task gets with nothing to classify."""
+
+import polars as pl
+
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.mean_label_probs import log_mean_label_probs
+from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.pseudo_queries import empty_queries
+from evaluator.prompts.training_prompts import N_SAMPLES, training_demonstrations, training_requests
+from evaluator.schemas import Definition
+
+PART = "contextual_calibration"
+TOOLKIT_OFFSET = 1e-5  # what the toolkit's sums over training prompts begin at
+
+_TASK = ["suite", "dataset"]
+
+
+def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+    """The part normal, calibrated by the mean label probabilities after empty queries.
+
+    Source: Zhao et al. 2021, "Calibrate Before Use": W = diag(p_cf)^-1. There p_cf comes from the demonstrations of the
+    very prompt that is calibrated and three content-free inputs; here, as in Cho & Inoue 2025 (appendix B.2), from 128
+    prompts with other demonstrations of the task and empty inputs, once a dataset.
+    """
+    return calibrated(answers, definition, PART)
+
+
+def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFrame:
+    """The part normal with label probabilities over A, their means in `part`.
+
+    `paper`: p / A, normalised. `released` (`standard_calibration.py`): the softmax of p / A, of which every probability
+    lies close to every other; A there is (1e-5 + sum) / 128.
+    """
+    means = log_mean_label_probs(answers.part(part), _TASK, definition)
+    asked = answers.part("normal").join(means, on=_TASK, how="left", maintain_order="left")
+    score = pl.col(LABEL_SCORE[definition])
+    scaled = score - pl.col("log_mean")
+    if definition == "released":
+        scaled = softmax(score) / pl.col("log_mean").list.eval(pl.element().exp() + TOOLKIT_OFFSET / N_SAMPLES)
+    return asked.with_columns(label_probs=softmax(scaled)).drop("log_mean")
+
+
+def requests(asked: Asked) -> list[pl.DataFrame]:
+    """Empty queries behind demonstrations of the calibration split. Raises DatasetError where it has none."""
+    dataset = asked.dataset
+    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
+    queries = empty_queries(N_SAMPLES, len(dataset.text_fields))
+    return [training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)]
+
+
+CONTEXTUAL_CALIBRATION = Method(
+    summary="The label that the query makes likelier than no query does, by the largest factor.",
+    label_probs=label_probs,
+    requests=requests,
+    parts=("normal",),
+    labelled_examples=lambda n_shots: N_SAMPLES * n_shots,
+)

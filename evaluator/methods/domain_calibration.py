@@ -1,0 +1,47 @@
+"""Domain calibration: label probabilities over those that random words of the task's own texts get."""
+
+import polars as pl
+
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.methods.base import Answers, Asked, Method
+from evaluator.methods.contextual_calibration import calibrated
+from evaluator.prompts.pseudo_queries import domain_queries
+from evaluator.prompts.training_prompts import N_SAMPLES, training_demonstrations, training_requests
+from evaluator.schemas import Definition
+
+PART = "domain_calibration"
+N_WORDS = 64  # "we fix the sample length to 64" (Cho & Inoue 2025, appendix B.2)
+
+
+def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+    """The part normal, calibrated by the mean label probabilities after queries of random words.
+
+    Source: Fei et al. 2023, "Mitigating Label Biases for In-context Learning" (domain-context calibration). Formulas
+    are those of contextual calibration; number and length of the queries are those of Cho & Inoue 2025, appendix B.2.
+    """
+    return calibrated(answers, definition, PART)
+
+
+def requests(asked: Asked) -> list[pl.DataFrame]:
+    """Queries of words of the calibration split, behind its demonstrations. Raises DatasetError where it has none."""
+    dataset = asked.dataset
+    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
+    queries = domain_queries(
+        dataset.calibration,
+        n_queries=N_SAMPLES,
+        n_words=N_WORDS,
+        definition=asked.config.prompt_definition,
+        source_name=f"The calibration split of {dataset.name}",
+    )
+    return [training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)]
+
+
+DOMAIN_CALIBRATION = Method(
+    summary="The label that the query makes likelier than random words of its kind do, by the largest factor.",
+    label_probs=label_probs,
+    requests=requests,
+    parts=("normal",),
+    prompts_differ=True,
+    labelled_examples=lambda n_shots: N_SAMPLES * n_shots,
+)

@@ -1,0 +1,47 @@
+"""Hidden calibration: the label whose training prompts' mean hidden state is nearest to the query's."""
+
+import polars as pl
+
+from evaluator.methods.base import Answers, Method
+from evaluator.methods.training_states import (
+    ROW,
+    DatasetStates,
+    centroid_probs,
+    class_weights,
+    dataset_states,
+    label_distances,
+    labelled_examples,
+    state_requests,
+)
+from evaluator.schemas import Definition
+
+
+def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+    """Softmax over the label space of minus the Euclidean distance to each class's centroid, in the last hidden state.
+
+    Source: Cho et al. 2024 (arXiv 2406.16535, abstract), "the nearest centroid classifier on the LM's last hidden
+    states". It predicts and makes no probabilities; the softmax is the toolkit's (standard_calibration.py), so that the
+    definitions only part where the training prompts lack a class (training_states.centroid_probs).
+    """
+    frames = [
+        states.queries.select(ROW).with_columns(distances=centroid_distances(states))
+        for states in dataset_states(answers)
+    ]
+    return centroid_probs(answers, pl.concat(frames).lazy(), definition)
+
+
+def centroid_distances(states: DatasetStates) -> pl.Series:
+    """Euclidean distance of each query to each class's centroid, List[f64]; null where a class has none."""
+    from scipy.spatial.distance import cdist  # here, because whoever only lists methods should not wait for SciPy
+
+    centroids = class_weights(states) @ states.anchors
+    return label_distances(states, cdist(states.states, centroids))
+
+
+HIDDEN_CALIBRATION = Method(
+    summary="The label whose training prompts have, on average, the hidden state nearest to the query's.",
+    label_probs=label_probs,
+    requests=state_requests,
+    parts=("normal",),
+    labelled_examples=labelled_examples,
+)

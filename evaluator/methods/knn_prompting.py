@@ -1,0 +1,185 @@
+"""k-NN prompting: the label whose training prompts' next-token distributions are nearest to the query's.
+
+The model says a distribution over the whole vocabulary after every prompt. It follows from the hidden state and the LM
+head, so distances are taken while the head is there, and label probabilities need neither afterwards.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from evaluator.methods.base import Answers, Method, softmax
+from evaluator.methods.training_states import (
+    QUERY_STATES,
+    ROW,
+    TRAINING_STATES,
+    DatasetStates,
+    Floats,
+    answered,
+    centroid_probs,
+    class_weights,
+    dataset_states,
+    label_distances,
+    labelled_examples,
+    state_requests,
+)
+from evaluator.schemas import LABEL_DISTANCES, Definition
+
+if TYPE_CHECKING:
+    import torch
+
+CENTROID, NEIGHBOURS = "knn_centroid", "knn_neighbours"
+N_NEIGHBOURS = 3
+_VOCABULARY_ROWS = 16_384  # of the head, that are held in float64 at a time
+
+
+def centroid_label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+    """Softmax over the label space of minus the distance to each class's mean distribution.
+
+    Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824), whose own
+    form is neighbour_label_probs; the softmax is the toolkit's. The distance is KL(centroid || query) in nats under
+    `paper`, the Euclidean one of raw logits under `released` (standard_calibration.py, knn_prompt_centroid).
+    """
+    return centroid_probs(answers, _distances_of(answers, CENTROID, definition), definition)
+
+
+def neighbour_label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+    """What share of the three nearest training prompts has each label; the lower position first of equal distances.
+
+    Source: Xu et al. 2023, KL(anchor || query) in nats over the whole vocabulary, three neighbours in the released
+    script (github.com/BenfengXu/KNNPrompting). Labels with as many votes tie, and the first of the label space is
+    predicted there, in the toolkit and here. `released` (standard_calibration.py, knn_prompt) goes by raw logits and
+    takes the softmax of the counts, so that no label ever gets more than e^3 / (e^3 + n_labels - 1).
+    """
+    training = answers.states_of(TRAINING_STATES).sort(ROW).group_by("suite", "dataset", maintain_order=True)
+    labels = training.agg("gold", n_labels=pl.col("label_names").first().list.len())
+    rows = _distances_of(answers, NEIGHBOURS, definition).join(labels, on=["suite", "dataset"]).sort(ROW).collect()
+    by_dataset = rows.partition_by("suite", "dataset", maintain_order=True)
+    counted = pl.concat(frame.select(ROW).with_columns(votes=_votes(frame)) for frame in by_dataset)
+    probs = softmax(pl.col("votes")) if definition == "released" else pl.col("votes") / N_NEIGHBOURS
+    return answered(answers, counted.lazy().select(*ROW, label_probs=probs), definition)
+
+
+def centroid_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
+    """schemas.LABEL_DISTANCES to each class's mean distribution (`paper`) or mean logits (`released`).
+
+    Null for a class that no training prompt shows.
+
+    Args:
+        head: LM head [vocabulary, hidden size]; what it takes is computed on its device.
+    """
+    to_logits = logit_map(head)
+    frames = []
+    for states in dataset_states(answers):
+        weights = class_weights(states)
+        found: dict[Definition, Floats] = {
+            "paper": divergences(states, weights, head),
+            "released": logit_distances(states.states, weights @ states.anchors, to_logits),
+        }
+        frames += [
+            _frame(CENTROID, definition, states, label_distances(states, distances))
+            for definition, distances in found.items()
+        ]
+    return _one_a_prompt(frames)
+
+
+def neighbour_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
+    """schemas.LABEL_DISTANCES to each training prompt, in the order of positions; as centroid_distances otherwise."""
+    to_logits = logit_map(head)
+    frames = []
+    for states in dataset_states(answers):
+        found: dict[Definition, Floats] = {
+            "paper": divergences(states, np.eye(len(states.anchors)), head),
+            "released": logit_distances(states.states, states.anchors, to_logits),
+        }
+        frames += [
+            _frame(NEIGHBOURS, definition, states, pl.Series(distances).arr.to_list())
+            for definition, distances in found.items()
+        ]
+    return _one_a_prompt(frames)
+
+
+def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") -> Floats:
+    """KL(c || q) in nats, [queries, rows of weights]: c is a weighted mean of the training prompts' distributions."""
+    import torch
+
+    from evaluator_kernels import label_head
+
+    queries, anchors, mean = (
+        torch.from_numpy(array).to(head.device, torch.float32) for array in (states.states, states.anchors, weights)
+    )
+    distances: Floats = label_head.centroid_divergences(queries, anchors, mean, head).double().cpu().numpy()
+    return distances
+
+
+def logit_map(head: "torch.Tensor") -> Floats:
+    """A matrix [hidden size, hidden size] that puts hidden states as far apart as their logits are.
+
+    Logits are linear in the hidden state: |W h - W c|^2 = (h - c)^T G (h - c) with G = W^T W = B B^T, so h B and c B
+    have that Euclidean distance, and no row as long as the vocabulary is ever held. In float64.
+    """
+    import torch
+
+    gram = torch.zeros((head.shape[1], head.shape[1]), dtype=torch.float64, device=head.device)
+    for rows in head.split(_VOCABULARY_ROWS):
+        gram += rows.double().T @ rows.double()
+    scales, directions = torch.linalg.eigh(gram)
+    mapped: Floats = (directions * scales.clamp(min=0).sqrt()).cpu().numpy()
+    return mapped
+
+
+def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats:
+    """Euclidean distances of raw logits, [states, others]."""
+    from scipy.spatial.distance import cdist  # here, because whoever only lists methods should not wait for SciPy
+
+    distances: Floats = cdist(states @ to_logits, others @ to_logits)
+    return distances
+
+
+def _frame(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
+    """One row a prompt: without demonstrations, both repeats of a query are the same."""
+    rows = states.queries.select(
+        method=pl.lit(method), definition=pl.lit(definition), prompt_id="prompt_id", distances=distances
+    )
+    return rows.unique("prompt_id", maintain_order=True).cast(LABEL_DISTANCES)
+
+
+def _one_a_prompt(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    table = pl.concat(frames)
+    assert not table.select("definition", "prompt_id").is_duplicated().any(), "two datasets ask the same prompt"
+    return table
+
+
+def _distances_of(answers: Answers, method: str, definition: Definition) -> pl.LazyFrame:
+    """ROW and `distances` of every query."""
+    own = answers.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
+    return answers.states_of(QUERY_STATES).select(*ROW, "prompt_id").join(own, on="prompt_id").drop("prompt_id")
+
+
+def _votes(rows: pl.DataFrame) -> pl.Series:
+    """How many of the nearest have each label, List[f64] in label-space order; rows of one dataset."""
+    labels = rows["gold"][0].to_numpy()
+    distances = rows["distances"].list.to_array(len(labels)).to_numpy()
+    nearest = labels[distances.argsort(axis=1, kind="stable")[:, :N_NEIGHBOURS]]
+    votes = (nearest[:, :, None] == np.arange(rows["n_labels"][0])).sum(axis=1)
+    return pl.Series(votes.astype(np.float64)).arr.to_list()
+
+
+KNN_CENTROID = Method(
+    summary="The label whose training prompts have, on average, the next-token distribution nearest to the query's.",
+    label_probs=centroid_label_probs,
+    requests=state_requests,
+    distances=centroid_distances,
+    parts=("normal",),
+    labelled_examples=labelled_examples,
+)
+
+KNN_NEIGHBOURS = Method(
+    summary="The label of most of the three training prompts with the next-token distributions nearest to the query's.",
+    label_probs=neighbour_label_probs,
+    requests=state_requests,
+    distances=neighbour_distances,
+    parts=("normal",),
+    labelled_examples=labelled_examples,
+)

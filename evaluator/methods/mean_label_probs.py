@@ -1,0 +1,35 @@
+"""What a model says on average: scored requests go in, the mean label probabilities of each group come out.
+
+Several calibrations take that mean for the bias that a prompt brings along.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.schemas import Definition
+
+
+def log_mean_label_probs(scored: pl.LazyFrame, by: Sequence[str], definition: Definition) -> pl.LazyFrame:
+    """The columns `by` and `log_mean`: List[f64] in label-space order, the log of the mean vanilla probability, nats.
+
+    A mean that float64 would round to zero stays finite. The requests of a group share one label space.
+    """
+    log_probs = _log_softmax(pl.col(LABEL_SCORE[definition]))
+    each_label = (
+        scored.sort("position")
+        .select(*by, log_prob=log_probs, label=pl.int_ranges(pl.col("label_names").list.len()))
+        .explode("log_prob", "label")
+    )
+    largest, summed = pl.element().max(), (pl.element() - pl.element().max()).exp().sum()
+    log_mean = pl.col("log_prob").list.eval(largest + (summed / pl.element().len()).log()).list.first()
+    # Gathered as lists first: a list is summed from one end to the other, a group in as many parts as there are cores.
+    of_label = each_label.group_by(*by, "label", maintain_order=True).agg("log_prob").with_columns(log_mean=log_mean)
+    return of_label.sort(*by, "label").group_by(by, maintain_order=True).agg("log_mean")
+
+
+def _log_softmax(scores: pl.Expr) -> pl.Expr:
+    """Normalise each list of log-likelihoods into log-probabilities, nats; shape is kept."""
+    scaled = pl.element() - pl.element().max()
+    return scores.list.eval(scaled - scaled.exp().sum().log())

@@ -1,0 +1,77 @@
+"""PPL-ICL: of several instructions, the one that the model finds likeliest goes before every prompt."""
+
+import polars as pl
+
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.errors import ConfigError
+from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.instructions import INSTRUCTIONS
+from evaluator.schemas import Definition
+
+CANDIDATES_PART = "ppl_icl_instructions"
+PART = "ppl_icl"
+
+
+def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+    """The part normal, answered behind the chosen instruction; probabilities as vanilla has them.
+
+    Source: Gonen et al. 2023, "Demystifying Prompts in Language Models via Perplexity Estimation": prompts of lower
+    perplexity do better. The instruction is judged by itself, as the toolkit does (`prompt_template_edit.py`), before
+    and apart from any query. The two definitions differ in the score of labels alone.
+    """
+    probs = softmax(pl.col(LABEL_SCORE[definition]))
+    return answers.part(PART).with_columns(part=pl.lit("normal"), label_probs=probs)
+
+
+def requests(asked: Asked) -> list[pl.DataFrame]:
+    """The candidate instructions of a dataset, each to be scored by itself; they answer no query.
+
+    Raises ConfigError for a dataset that has none.
+    """
+    name = asked.dataset.name
+    if name not in INSTRUCTIONS:
+        raise ConfigError(
+            f"The method ppl_icl chooses between instructions, and there are none for the dataset {name}, only for "
+            f"{', '.join(INSTRUCTIONS)}. Leave the method out (--methods), or name other datasets (--datasets)."
+        )
+    rows = pl.DataFrame({"prompt": INSTRUCTIONS[name]}).with_columns(
+        part=pl.lit(CANDIDATES_PART),
+        dataset=pl.lit(name),
+        position=pl.int_range(pl.len()),
+        query_id=pl.lit(None, pl.Int64),
+        repeat=pl.lit(0, pl.Int64),
+        variant=pl.lit(0, pl.Int64),
+        demonstration_ids=pl.lit([], pl.List(pl.Int64)),
+        gold=pl.lit(None, pl.Int64),
+        label_names=pl.lit(asked.rows["label_names"][0].to_list()),
+        continuations=pl.lit([""]),
+    )
+    return [rows.select(asked.rows.columns)]
+
+
+def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
+    """Normal's prompts with the instruction of lowest perplexity, in place of the template's own."""
+    dataset = asked.dataset
+    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    own, chosen = dataset.template.instruction, chosen_instruction(dataset.name, answers)
+    instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(own))
+    return asked.rows.with_columns(part=pl.lit(PART), prompt=instructed)
+
+
+def chosen_instruction(dataset: str, answers: Answers) -> str:
+    """The candidate of the lowest mean loss a token, hence of the lowest perplexity; the first of equals."""
+    mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
+    candidates = answers.part(CANDIDATES_PART).filter(dataset=dataset)
+    ranked = candidates.select("position", loss=-mean).sort("loss", "position").collect()
+    position: int = ranked["position"][0]
+    return INSTRUCTIONS[dataset][position]
+
+
+PPL_ICL = Method(
+    summary="The label the model finds most likely behind the instruction it finds most likely.",
+    label_probs=label_probs,
+    requests=requests,
+    follow_up=follow_up,
+    parts=("normal",),
+)

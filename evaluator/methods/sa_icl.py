@@ -1,0 +1,87 @@
+"""Self-adaptive in-context learning: of several orderings of a query's nearest demonstrations the surest one."""
+
+from itertools import islice, permutations
+
+import numpy as np
+import polars as pl
+
+from evaluator.datasets.lcg import SEED, Ints
+from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.nearest_demonstrations import (
+    labelled_examples,
+    nearest_demonstrations,
+    retrieved_requests,
+    text_requests,
+)
+from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.search_prompts import demonstration_sets
+from evaluator.schemas import Definition
+
+PART = "sa_icl"
+N_ORDERINGS = 10
+
+_QUERY = ["suite", "dataset", "query_id"]
+
+
+def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+    """The part normal, one row a query: vanilla's label probabilities under the ordering of the lowest entropy.
+
+    The first of equals. `prompt_id` is that of the chosen prompt: up to ten are looked at, but as the choice never sees
+    a gold label, a query's answer is one try of a classifier, not the best of ten.
+
+    Source: Wu et al. 2023 (arXiv 2212.10375) as Cho & Inoue 2025 use it, by the entropy of the output. It is that of
+    the probabilities themselves; the toolkit's function (functional.py, entropy) takes another softmax of those whose
+    sum floating point leaves next to one.
+    """
+    probs = softmax(pl.col(LABEL_SCORE[definition]))
+    rows = answers.part(PART).sort(*_QUERY, "position").with_columns(label_probs=probs)
+    surest = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
+    return rows.filter(pl.int_range(pl.len()).over(_QUERY) == surest).with_columns(
+        part=pl.lit("normal"), position="query_id", variant=pl.lit(0, pl.Int64)
+    )
+
+
+def entropy_nats(probs: pl.Expr) -> pl.Expr:
+    """Shannon entropy of each list of probabilities; 0 log 0 is 0."""
+    p = pl.element()
+    return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
+
+
+def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
+    """Each query behind up to ten orderings of k of its k + 1 nearest demonstrations; the toolkit states it for k = 4.
+
+    `variant` is the ordering, `position` 10 x query + ordering. Raises as nearest_demonstrations does.
+    """
+    n_shots = asked.config.n_shots
+    nearest = nearest_demonstrations(asked, answers, n_shots + 1)
+    ranks = orderings(n_shots, asked.config.prompt_definition)
+    query, variant = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
+    query_id = nearest.query_id[query]
+    rows = retrieved_requests(
+        asked, PART, query_id=query_id, demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[variant]]
+    )
+    return rows.with_columns(variant=pl.Series(variant), position=pl.Series(query_id * N_ORDERINGS + variant))
+
+
+def orderings(n_shots: int, definition: Definition) -> Ints:
+    """Which of the n_shots + 1 nearest stand where, 0 for the nearest: shape [10 or all there are, n_shots].
+
+    `paper`: drawn at random without repetition, by the seed; the same for every query. `released`: the first in
+    lexicographic order, because the toolkit shuffles a copy and drops it (prompt_template_edit.py), so that with four
+    shots the nearest always comes first.
+    """
+    if definition == "paper":
+        return demonstration_sets(n_pool=n_shots + 1, n_shots=n_shots, n_tries=N_ORDERINGS, seed=SEED)
+    first = list(islice(permutations(range(n_shots + 1), n_shots), N_ORDERINGS))
+    return np.array(first, np.int64).reshape(len(first), n_shots)
+
+
+SA_ICL = Method(
+    summary="Vanilla behind that ordering of the nearest demonstrations of which the model is surest.",
+    label_probs=label_probs,
+    requests=text_requests,
+    follow_up=follow_up,
+    parts=("normal",),
+    prompts_differ=True,
+    labelled_examples=labelled_examples,
+)

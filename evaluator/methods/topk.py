@@ -1,0 +1,45 @@
+"""TopK: each query behind the demonstrations that are nearest to it."""
+
+import polars as pl
+
+from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.nearest_demonstrations import (
+    labelled_examples,
+    nearest_demonstrations,
+    retrieved_requests,
+    text_requests,
+)
+from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.schemas import Definition
+
+PART = "topk"
+
+
+def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+    """The part normal, one row a query: vanilla's label probabilities behind the nearest demonstrations."""
+    probs = softmax(pl.col(LABEL_SCORE[definition]))
+    return answers.part(PART).with_columns(part=pl.lit("normal"), label_probs=probs)
+
+
+def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
+    """Each query once, where StaICC-Normal asks twice, behind its nearest demonstrations, nearest first.
+
+    Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
+    sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` all of the demonstration
+    split is chosen from, under `released` its first 512 rows.
+
+    Raises as nearest_demonstrations does.
+    """
+    nearest = nearest_demonstrations(asked, answers, asked.config.n_shots)
+    return retrieved_requests(asked, PART, query_id=nearest.query_id, demonstration_ids=nearest.demonstration_ids)
+
+
+TOPK = Method(
+    summary="Vanilla behind the demonstrations whose hidden states are nearest to the query's.",
+    label_probs=label_probs,
+    requests=text_requests,
+    follow_up=follow_up,
+    parts=("normal",),
+    prompts_differ=True,
+    labelled_examples=labelled_examples,
+)

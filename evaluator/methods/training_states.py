@@ -1,0 +1,163 @@
+"""What hidden calibration and k-NN prompting learn from: hidden states of labelled prompts beside those of the queries.
+
+Requests leave for one dataset; once they are answered, each dataset's states leave as arrays. A label space can have
+classes that no training prompt shows (missing_classes), and what a method does about these is stated in centroid_probs.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.lcg import Ints
+from evaluator.methods.base import Answers, Asked, softmax
+from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.training_prompts import N_SAMPLES, training_requests, training_sample
+from evaluator.schemas import Definition
+
+Floats = npt.NDArray[np.float64]
+
+QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
+NO_CONTINUATIONS = pl.lit([], pl.List(pl.String))
+"""Asks for the hidden state at the end of a prompt."""
+
+ROW = ["suite", "dataset", "position"]
+"""Tells one request of a part from all others."""
+
+METHODS_THAT_TRAIN = ("hidden_calibration", "knn_centroid", "knn_neighbours")
+
+
+class DatasetStates(NamedTuple):
+    """What was answered about one dataset of one suite."""
+
+    queries: pl.DataFrame  # ROW and prompt_id, one row a query prompt
+    states: Floats  # [queries, hidden size]
+    anchors: Floats  # [training prompts, hidden size]
+    labels: Ints  # [training prompts], what their queries are labelled with
+    n_labels: int  # size of the label space
+
+    @property
+    def counts(self) -> Ints:
+        """Training prompts of each class, [n_labels]."""
+        return np.bincount(self.labels, minlength=self.n_labels)
+
+
+def state_requests(asked: Asked) -> list[pl.DataFrame]:
+    """The queries' own prompts at their own positions, and the training prompts with their queries' labels as `gold`.
+
+    A training prompt is demonstrations and a query of the calibration split (prompts.training_prompts); its query_id is
+    null, because that is no row of the test split.
+    """
+    dataset = asked.dataset
+    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    sample = training_sample(dataset, n_shots=asked.config.n_shots)
+    shown = dataset.calibration[sample.query_ids]
+    training = training_requests(
+        dataset, part=TRAINING_STATES, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
+    ).with_columns(gold=shown["gold"])
+    queries = asked.rows.with_columns(part=pl.lit(QUERY_STATES))
+    return [
+        rows.with_columns(continuations=NO_CONTINUATIONS).select(asked.rows.columns) for rows in (queries, training)
+    ]
+
+
+def labelled_examples(n_shots: int) -> int:
+    """Labels that the training prompts show or are queried for: the toolkit's "128 samples" are 128 x (k + 1)."""
+    return N_SAMPLES * (n_shots + 1)
+
+
+def dataset_states(answers: Answers) -> Iterator[DatasetStates]:
+    """The answers of state_requests, dataset by dataset."""
+    training = _by_dataset(answers, TRAINING_STATES)
+    for key, queries in _by_dataset(answers, QUERY_STATES).items():
+        yield DatasetStates(
+            queries=queries.select(*ROW, "prompt_id"),
+            states=state_array(queries),
+            anchors=state_array(training[key]),
+            labels=training[key]["gold"].to_numpy(),
+            n_labels=len(queries["label_names"][0]),
+        )
+
+
+def state_array(rows: pl.DataFrame) -> Floats:
+    """Hidden states as an array, shape [rows, hidden size]."""
+    states = rows["hidden_state"]
+    array: Floats = states.list.to_array(states.list.len()[0]).to_numpy().astype(np.float64)
+    return array
+
+
+def class_weights(states: DatasetStates) -> Floats:
+    """What each training prompt weighs in its class's mean, shape [classes that are there, training prompts]."""
+    present = np.flatnonzero(states.counts)
+    weights: Floats = (states.labels == present[:, None]) / states.counts[present, None]
+    return weights
+
+
+def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
+    """Distances [queries, classes that are there] as List[f64] over the whole label space, null for a missing class."""
+    distances = np.full((len(present), states.n_labels), np.nan)
+    distances[:, np.flatnonzero(states.counts)] = present
+    return (
+        pl.Series(distances, dtype=pl.Array(pl.Float64, states.n_labels))
+        .arr.to_list()
+        .list.eval(pl.element().fill_nan(None))
+    )
+
+
+def centroid_probs(answers: Answers, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
+    """Queries with `label_probs` = softmax(-distance), the toolkit's softmax(d_0 - d_i) in another form.
+
+    A class of the label space that no training prompt shows has no centroid. Under `paper` it cannot be the nearest,
+    and its probability is zero. Under `released` no query of that dataset is classified by centroids; vanilla's
+    probabilities stand instead, as in the toolkit (standard_calibration.py). missing_classes names these classes.
+
+    Args:
+        distances: ROW with `distances`, List[f64] in label-space order, null for a missing class.
+    """
+    to_all = pl.col("distances").list.eval(pl.element().fill_null(float("inf")))
+    probs = distances.select(*ROW, label_probs=softmax(to_all.list.eval(-pl.element())))
+    return answered(answers, probs, definition)
+
+
+def answered(answers: Answers, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
+    """The queries' scored requests with these probabilities; under `released` vanilla's, where a class is missing.
+
+    Args:
+        probs: ROW with `label_probs`.
+    """
+    asked = answers.part("normal").join(probs, on=ROW, how="left", maintain_order="left")
+    if definition == "paper":
+        return asked
+    incomplete = _missing(answers).select("suite", "dataset", fallback=True).unique()
+    vanilla = softmax(pl.col(LABEL_SCORE[definition]))
+    return (
+        asked.join(incomplete, on=["suite", "dataset"], how="left", maintain_order="left")
+        .with_columns(label_probs=pl.when("fallback").then(vanilla).otherwise("label_probs"))
+        .drop("fallback")
+    )
+
+
+def missing_classes(answers: Answers, methods: Sequence[str]) -> pl.DataFrame:
+    """Classes of the label space that none of a method's training prompts shows: `dataset`, `method`, `label`.
+
+    One row each for those of `methods` that train on them, sorted; a reader should see it beside their results.
+    """
+    trained = [name for name in METHODS_THAT_TRAIN if name in methods]
+    missing = _missing(answers).select("dataset", "label").unique()
+    named = missing.with_columns(method=pl.lit(trained, pl.List(pl.String))).explode("method").drop_nulls()
+    return named.select("dataset", "method", "label").sort("dataset", "method", "label").collect()
+
+
+def _missing(answers: Answers) -> pl.LazyFrame:
+    shown = answers.states_of(TRAINING_STATES).select("suite", "dataset", "label_names", "gold").unique()
+    label = pl.col("label_names").list.get(pl.col("gold"))
+    spaces = shown.select("suite", "dataset", label="label_names").unique().explode("label")
+    return spaces.join(shown.with_columns(label=label), on=["suite", "dataset", "label"], how="anti")
+
+
+def _by_dataset(answers: Answers, part: str) -> dict[tuple[object, ...], pl.DataFrame]:
+    rows = answers.states_of(part).sort(ROW).collect()
+    return rows.partition_by("suite", "dataset", as_dict=True, maintain_order=True)

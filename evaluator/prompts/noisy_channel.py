@@ -1,0 +1,71 @@
+"""Prompts that show the label before the text: Normal requests go in, one request a label comes out."""
+
+import dataclasses
+
+import polars as pl
+
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.schemas import Definition
+
+LABEL_AFFIX = " "  # the toolkit's in place of the dataset's own, as is the next
+LAST_INPUT_AFFIX = "\n"
+
+
+def noisy_channel_requests(
+    dataset: ClassificationDataset, rows: pl.DataFrame, *, part: str, n_shots: int, definition: Definition
+) -> pl.DataFrame:
+    r"""The same queries behind the same demonstrations, once a label, in the columns of `rows`.
+
+    With one demonstration of one text field, a text reads
+
+        instruction
+        label_prefix label " " prefix_0 text_0 "\n"                 (the demonstration)
+        label_prefix label " " query_prefix prefix_0 text_0 "\n"    (the query, behind the label that is tried)
+
+    with nothing between the parts. Under `released` the likelihood of the whole text is asked for, under `paper` that
+    of the query alone, from its first text to the "\n". So the end of a text is scored too, as it is with the end token
+    in the code of Min et al. 2022, and even an empty text has a likelihood. Of several fields the words between them
+    are scored, which are the same behind every label.
+
+    Args:
+        rows: Normal requests with n_shots demonstrations, in the columns of Suite.requests.
+        part: what the new rows are told apart by.
+
+    `variant` is the label tried, `position` Normal's times the number of labels plus that; the other columns are those
+    of the row it was made from.
+    """
+    n_labels = len(dataset.verbalizer.label_names)
+    tried = pl.int_range(n_labels, eager=True)
+    label = _label(dataset, pl.col("variant"))
+    start = dataset.template.input_prefixes[0]
+    before, query = pl.concat_str("before", label, pl.lit(dataset.template.query_prefix)), pl.col("query")
+    prompt, continuation = pl.concat_str(before, query), pl.lit("")
+    if definition == "paper":
+        prompt, continuation = pl.concat_str(before, pl.lit(start)), query.str.strip_prefix(start)
+    each_label = _with_texts(dataset, rows, n_shots).with_columns(variant=pl.lit(tried.to_list())).explode("variant")
+    return each_label.with_columns(
+        part=pl.lit(part),
+        position=pl.col("position") * n_labels + pl.col("variant"),
+        prompt=prompt,
+        continuations=pl.concat_list(continuation),
+    ).select(rows.columns)
+
+
+def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int) -> pl.DataFrame:
+    """`before`: the text in front of the query's label; `query`: the text behind it."""
+    template = dataset.template
+    template.require_fields(dataset.text_fields)
+    label_first = dataclasses.replace(template, input_affixes=(*template.input_affixes[:-1], LAST_INPUT_AFFIX))
+    inputs = label_first.inputs(pl.col("texts"))
+    shown = dataset.demonstration.select(text=pl.concat_str(_label(dataset, pl.col("gold")), inputs))["text"]
+    queries = dataset.test.select(text=inputs)["text"]
+    demonstrations = (shown.gather(rows["demonstration_ids"].list.get(place)) for place in range(n_shots))
+    return rows.with_columns(
+        before=pl.concat_str(pl.lit(template.instruction), *map(pl.lit, demonstrations)),
+        query=queries.gather(rows["query_id"]),
+    )
+
+
+def _label(dataset: ClassificationDataset, index: pl.Expr) -> pl.Expr:
+    prefix = pl.lit(dataset.template.label_prefix)
+    return pl.concat_str(prefix, dataset.verbalizer.text(index), pl.lit(LABEL_AFFIX))

@@ -1,0 +1,47 @@
+"""Rank correlations to the triangles a reader sees: every pair once, a row and a column each."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+
+class Triangle(NamedTuple):
+    """Rank correlations between things, over points of one kind."""
+
+    over: str
+    measure: str | None  # that models are ranked by
+    names: list[str]
+    cells: dict[tuple[str, str], dict[str, Any]]  # (the earlier name, the later one) -> a row of RANK_CORRELATIONS
+
+    @property
+    def is_known(self) -> bool:
+        return any(cell["rho"] is not None for cell in self.cells.values())
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why correlations are undefined, those that are."""
+        return sorted({cell["reason"] for cell in self.cells.values() if cell["rho"] is None})
+
+
+def triangles(correlations: pl.DataFrame, between: str, names: Sequence[str]) -> list[Triangle]:
+    """One triangle for each kind of points and each measure that models are ranked by.
+
+    Args:
+        correlations: schemas.RANK_CORRELATIONS of one definition.
+        names: of measures or models, in the order of rows and columns.
+    """
+    own = correlations.filter(between=between)
+    groups = own.partition_by("over", "measure", as_dict=True, maintain_order=True)
+    return [Triangle(str(over), measure, *_cells(rows, names)) for (over, measure), rows in groups.items()]
+
+
+def _cells(rows: pl.DataFrame, names: Sequence[str]) -> tuple[list[str], dict[tuple[str, str], dict[str, Any]]]:
+    place = {name: number for number, name in enumerate(names)}
+    cells = {
+        (min(pair, key=place.__getitem__), max(pair, key=place.__getitem__)): row
+        for row in rows.iter_rows(named=True)
+        for pair in [(row["a"], row["b"])]
+    }
+    present = set(rows["a"]) | set(rows["b"])
+    return [name for name in names if name in present], cells

@@ -1,0 +1,87 @@
+"""Points and lines over numbers of parameters to the panels a reader sees. Nothing is fitted here."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+from markupsafe import Markup
+
+from evaluator.report.comparison_figures import scaling_figure, value_limits
+
+
+class ScalingPanel(NamedTuple):
+    """One figure with its line, a row of schemas.SCALING."""
+
+    title: str
+    line: dict[str, Any]
+    svg: Markup | None  # None where no model has both a value and a number of parameters
+
+
+def value_panels(
+    points: pl.DataFrame,
+    lines: pl.DataFrame,
+    titles: Mapping[str, str],
+    references: Mapping[str, float],
+    *,
+    are_large: bool = False,
+) -> list[ScalingPanel]:
+    """A panel a measure.
+
+    Args:
+        points: comparison.scaling.scaling_points of one definition.
+        lines: schemas.SCALING of that definition.
+        titles: of the measures that are drawn, in their order.
+        references: what a measure is compared with, where there is such a value.
+    """
+    chosen = {row["measure"]: row for row in lines.filter(of="value").iter_rows(named=True)}
+    panels = []
+    for measure, title in titles.items():
+        if measure in chosen:
+            own = _drawn(points.filter(of="value", measure=measure), title)
+            svg = _figure(own, chosen[measure], reference=references.get(measure), is_large=are_large)
+            panels.append(ScalingPanel(title, chosen[measure], svg))
+    return panels
+
+
+def improvement_panels(
+    points: pl.DataFrame, lines: pl.DataFrame, measure: str, methods: Sequence[str]
+) -> list[ScalingPanel]:
+    """A panel a method, all on one scale, with a line across at no improvement. Arguments as for value_panels."""
+    rows = {row["method"]: row for row in lines.filter(of="improvement", measure=measure).iter_rows(named=True)}
+    drawn = {
+        method: _drawn(points.filter(of="improvement", measure=measure, method=method), method)
+        for method in methods
+        if method in rows
+    }
+    filled = [own for own in drawn.values() if not own.is_empty()]
+    limits = value_limits(filled, 0) if filled else None
+    return [
+        ScalingPanel(method, rows[method], _figure(own, rows[method], reference=0, limits=limits))
+        for method, own in drawn.items()
+    ]
+
+
+def _drawn(points: pl.DataFrame, title: str) -> pl.DataFrame:
+    known = points.filter(pl.col("n_parameters").is_not_null(), pl.col("value").is_finite())
+    return known.with_columns(
+        description=pl.format(
+            "{} {}: {} {}, 95% interval {} to {}, {} parameters",
+            *("number", "model", pl.lit(title)),
+            *(_decimals(column) for column in ("value", "ci_low", "ci_high")),
+            "n_parameters",
+        )
+    )
+
+
+def _decimals(column: str) -> pl.Expr:
+    return pl.col(column).round(3).cast(pl.String).fill_null("unknown")
+
+
+def _figure(points: pl.DataFrame, line: Mapping[str, Any], **drawn: Any) -> Markup | None:
+    if points.is_empty():
+        return None
+    ends = [points["n_parameters"].min(), points["n_parameters"].max()] if line["slope"] is not None else []
+    on_line = pl.DataFrame({"n_parameters": ends}, schema={"n_parameters": pl.Int64}).with_columns(
+        value=line["intercept"] + line["slope"] * pl.col("n_parameters").log10() if ends else pl.lit(None, pl.Float64)
+    )
+    return Markup(scaling_figure(points, on_line, **drawn))

@@ -1,0 +1,59 @@
+"""One HTML file that opens from disk without a network: a template and what it shows go in, the file comes out."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from evaluator.baselines.verdicts import POWER, TAIL_TO_TELL
+from evaluator.report import tables
+from evaluator.store.shards import replacing
+
+FOLDER = Path(__file__).parent
+
+
+def write_html_page(path: Path, template: str, shown: Mapping[str, Any], *, script: str | None = None) -> Path:
+    """Write the page and return its path. Equal data give equal bytes; names from data and models are escaped.
+
+    Args:
+        path: where the page goes; what is there already is replaced.
+        template: a file of this folder that extends layout.html.
+        shown: the template's own variables. All of them must be there: one that is not is an error.
+        script: a file of this folder; any other script is refused by the page.
+    """
+    page = (
+        _environment().get_template(template).render(shown, script=script and _asset(script), style=_asset("page.css"))
+    )
+    with replacing(path) as file:
+        file.write(page.encode())
+    return path
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "digest": _digest,
+        "title_of": tables.metric_title,
+        "lower_is_better": tables.lower_is_better,
+    }
+    environment.globals |= {"marks": tables.VERDICT_MARKS, "tail_to_tell": TAIL_TO_TELL, "power": POWER}
+    return environment
+
+
+def _asset(name: str) -> Markup:
+    return Markup((FOLDER / name).read_text("utf-8"))
+
+
+def _digest(script: str) -> str:
+    """What a content security policy knows a script by."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,84 @@
+"""The tables of a comparison of several runs."""
+
+import polars as pl
+
+_MODEL = {
+    "number": pl.Int64(),  # place among the runs, from 1: what stands beside a model's points
+    "model": pl.String(),  # its name, with the run behind it where two runs have a model of that name
+}
+_MEASURED = {
+    "suite": pl.String(),
+    "part": pl.String(),
+    "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
+}
+
+COMPARISON_KEY = ["number", "suite", "part", "dataset", "method", "metric", "definition"]
+COMPARISON = pl.Schema(  # METRICS of all runs, on the datasets that all runs with such a row have
+    {
+        **_MODEL,
+        "run": pl.String(),  # the run's folder
+        "weights_fingerprint": pl.String(),
+        "n_parameters": pl.Int64(),  # null where the run did not record it
+        "dtype": pl.String(),
+        **_MEASURED,
+        "method": pl.String(),
+        "metric": pl.String(),
+        "definition": pl.String(),  # Definition
+        "value": pl.Float64(),
+        "ci_low": pl.Float64(),  # 95% interval, clustered by query
+        "ci_high": pl.Float64(),
+        "chance": pl.Float64(),  # expected accuracy of one random classifier; beside an accuracy
+        "n_queries": pl.Int64(),
+        "n_requests": pl.Int64(),
+    }
+)
+
+DIFFERENCES_KEY = ["suite", "part", "dataset", "metric", "definition", "model_a", "method_a", "model_b", "method_b"]
+DIFFERENCES = pl.Schema(  # two models under one method, or one model under two methods, on the same queries
+    {
+        **_MEASURED,
+        "metric": pl.String(),  # "accuracy" | "true_label_probability"
+        "definition": pl.String(),
+        "model_a": pl.String(),
+        "method_a": pl.String(),
+        "model_b": pl.String(),
+        "method_b": pl.String(),
+        "difference": pl.Float64(),  # a less b
+        "ci_low": pl.Float64(),  # 95% interval of the paired difference, clustered by query; null for a single query
+        "ci_high": pl.Float64(),
+        "n_queries": pl.Int64(),
+    }
+)
+
+RANK_CORRELATIONS_KEY = ["between", "over", "definition", "measure", "a", "b"]
+RANK_CORRELATIONS = pl.Schema(
+    {
+        "between": pl.String(),  # what is correlated: "measures" | "models"
+        "over": pl.String(),  # what a point is: "models" | "models and datasets" | "datasets"
+        "definition": pl.String(),
+        "measure": pl.String(),  # that models are ranked by; null between measures
+        "a": pl.String(),  # a measure, as measures.py names it, or a model
+        "b": pl.String(),
+        "rho": pl.Float64(),  # Spearman's; null where it is undefined
+        "p_value": pl.Float64(),  # two-sided; null where points are not independent of each other
+        "n_points": pl.Int64(),
+        "n_models": pl.Int64(),  # among the points, or that are correlated
+        "reason": pl.String(),  # why rho or p_value is null
+    }
+)
+
+SCALING_KEY = ["of", "measure", "method", "definition"]
+SCALING = pl.Schema(  # least-squares lines over log10 of the number of parameters, one point a model
+    {
+        "of": pl.String(),  # what is on the line: a measure's "value" | its "improvement" over vanilla
+        "measure": pl.String(),
+        "method": pl.String(),
+        "definition": pl.String(),
+        "slope": pl.Float64(),  # per tenfold parameters; null where there is no line
+        "ci_low": pl.Float64(),  # 95% interval of the slope
+        "ci_high": pl.Float64(),
+        "intercept": pl.Float64(),  # at one parameter
+        "n_models": pl.Int64(),  # on the line: with a value and a number of parameters
+        "reason": pl.String(),  # why there is no line, or no interval
+    }
+)

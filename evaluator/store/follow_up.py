@@ -1,0 +1,73 @@
+"""What methods ask once a model has answered: a second store, of one model, beside the one that all models share."""
+
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.config import StoreConfig
+from evaluator.datasets import DATASETS
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.methods import METHODS
+from evaluator.methods.base import Answers
+from evaluator.progress import Progress, Stage
+from evaluator.store.prompt_store import (
+    PromptStore,
+    asked_of,
+    open_store,
+    with_prompt_ids,
+    with_suite,
+    write_store,
+)
+from evaluator.store.shards import fingerprint, source_fingerprint
+from evaluator.suites import SUITES
+
+
+def build_follow_up(
+    store: PromptStore, answers: Answers, scores_fingerprint: str, out: Path
+) -> Stage[PromptStore | None]:
+    """Write the requests that follow from `answers` under `out`, or find them there; None where no method has any."""
+    config = stored_config(store)
+    methods = [name for name in config.methods if METHODS[name].follow_up]
+    if not methods:
+        return None
+    # What is asked follows from these scores and from the code that reads them.
+    folder = out / "store" / fingerprint(store.fingerprint, scores_fingerprint, source_fingerprint("methods", "store"))
+    if (found := open_store(folder)) is not None:
+        return found
+    datasets = {name: DATASETS[name]() for name in config.datasets}
+    frames = []
+    for done, (name, dataset) in enumerate(datasets.items()):
+        yield Progress(stage="Building what follows", done=done, total=len(datasets), unit="datasets")
+        own = answers.of_dataset(name)
+        for suite in config.suites:
+            frames += _requests(suite, methods, dataset, own, config)
+    yield Progress(stage="Building what follows", done=len(datasets), total=len(datasets), unit="datasets")
+    return write_store(folder, config, datasets.values(), with_prompt_ids(pl.concat(frames)), {})
+
+
+def _requests(
+    suite: str, methods: list[str], dataset: ClassificationDataset, answers: Answers, config: StoreConfig
+) -> list[pl.DataFrame]:
+    answerable = {part for name in methods for part in METHODS[name].parts or SUITES[suite].parts}
+    if not answerable & {*SUITES[suite].parts}:
+        return []
+    rows = SUITES[suite].requests(dataset, config)
+    frames = []
+    for name in methods:
+        ask, asked = METHODS[name].follow_up, asked_of(name, dataset, rows, config)
+        if ask and asked:
+            frames.append(ask(asked, answers))
+    return with_suite(frames, suite)
+
+
+def stored_config(store: PromptStore) -> StoreConfig:
+    """The configuration that a store other than a prompt search's was built from."""
+    kept = store.manifest
+    return StoreConfig(
+        suites=tuple(kept["suites"]),
+        datasets=tuple(kept["datasets"]),
+        methods=tuple(kept["methods"]),
+        definitions=tuple(kept["definitions"]),
+        n_shots=kept["n_shots"],
+        n_queries=kept["n_queries"],
+    )

@@ -1,0 +1,185 @@
+# ruff: noqa: N803, N806 - tensors carry their axes in their names
+"""Next-token distributions from hidden states and an LM head, whose [rows, vocabulary] matrix is never held.
+
+A row is a hidden state after the final norm, its logits are head @ hidden, and its distribution q is their softmax over
+the whole vocabulary. Everything is computed in fp32, whatever the head was saved in, and summed in float64.
+
+Undefined is NaN and stays where it arose: a row with a NaN gives NaN, and no other row does. An infinity in a row makes
+logits that are infinite or NaN; a row with a logit of +inf, or with none above -inf, has no distribution. What is not
+finite in the head concerns every row.
+
+Shape legend: T rows or queries, A anchors, C centroids, L labels, V vocabulary, D hidden size.
+"""
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+
+from evaluator_kernels.label_head import centroids, tiled
+
+Implementation = Literal["triton", "tiled"]
+
+HEAD_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+WEIGHT_TOLERANCE = 1e-5  # of a row's sum: a thousand weights of 1/1000 in fp32 are off by less
+
+_log = logging.getLogger(__name__)
+
+
+class _Kernel(NamedTuple):
+    name: Implementation
+    log_sum_exp: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
+    """Log of the sum of exp(logit) over the whole vocabulary: what turns logits into log-probabilities.
+
+    Args:
+        hidden_TD: float32 of [T, D]; T may be 0.
+        head_VD: float32, bfloat16 or float16 of [V, D] on the same device.
+
+    Returns:
+        float64 of [T], nats. NaN where a logit is NaN, else inf where one is, -inf where all are.
+
+    Raises:
+        TypeError: another dtype.
+        ValueError: other shapes, devices that differ, or an empty vocabulary.
+    """
+    _check_head(head_VD)
+    _check_rows("hidden_TD", hidden_TD, head_VD)
+    with torch.no_grad():
+        return _kernel(head_VD.device.type).log_sum_exp(hidden_TD, head_VD)
+
+
+def label_log_likelihoods(hidden_TD: torch.Tensor, head_VD: torch.Tensor, token_ids_L: torch.Tensor) -> torch.Tensor:
+    """Log-probability of each of these tokens after each row, over the whole vocabulary.
+
+    Args:
+        hidden_TD, head_VD: as for log_sum_exp.
+        token_ids_L: int64 of [L] on the same device, each in 0..V-1; in any order, and one may stand twice.
+
+    Returns:
+        float64 of [T, L], nats; above 0 by rounding at most (some 1e-5 where logits reach 40). NaN where the row has no
+        distribution; -inf where it has one and the logit is -inf.
+
+    Raises:
+        TypeError, ValueError: as log_sum_exp, and for token ids that are not in the vocabulary.
+    """
+    _check_head(head_VD)
+    _check_rows("hidden_TD", hidden_TD, head_VD)
+    _check_token_ids(token_ids_L, head_VD)
+    with torch.no_grad():
+        logits_TL = hidden_TD @ head_VD[token_ids_L].float().T
+        return logits_TL - _normalizers(hidden_TD, head_VD)[:, None]
+
+
+def centroid_divergences(
+    queries_TD: torch.Tensor, anchors_AD: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
+) -> torch.Tensor:
+    """KL(c || q) from each centroid c to each query's distribution q, over the whole vocabulary.
+
+    A centroid is a weighted mean of anchors' distributions. Equal weights over the anchors of a label give that label's
+    centroid; the identity gives the divergence from every single anchor.
+
+    Args:
+        queries_TD: float32 of [T, D].
+        anchors_AD: float32 of [A, D].
+        weights_CA: float32 or float64 of [C, A], none negative, rows that sum to one.
+        head_VD: as for log_sum_exp.
+
+    Returns:
+        float64 of [T, C], nats; below 0 by rounding at most (some 1e-5 where logits reach 40), and not cut off there.
+        NaN for a query without a distribution, for a centroid with weight on such an anchor, and throughout where the
+        head is not finite.
+
+    Raises:
+        TypeError, ValueError: as log_sum_exp, and for weights that are negative or do not sum to one.
+    """
+    _check_head(head_VD)
+    _check_rows("queries_TD", queries_TD, head_VD)
+    _check_rows("anchors_AD", anchors_AD, head_VD)
+    _check_weights(weights_CA, anchors_AD)
+    with torch.no_grad():
+        query_lse_T, anchor_lse_A = _normalizers(queries_TD, head_VD), _normalizers(anchors_AD, head_VD)
+        return centroids.divergences(queries_TD, query_lse_T, anchors_AD, anchor_lse_A, weights_CA, head_VD)
+
+
+def implementation(device: torch.device) -> Implementation:
+    """Which implementation answers for tensors there: Triton on a CUDA device where it can be used, else torch."""
+    return _kernel(device.type).name
+
+
+def _normalizers(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
+    """Log-sum-exps of the rows that have a distribution, NaN for others."""
+    lse_T = log_sum_exp(hidden_TD, head_VD)
+    return torch.where(lse_T.isfinite(), lse_T, torch.nan)
+
+
+def _check_head(head_VD: torch.Tensor) -> None:
+    if head_VD.dtype not in HEAD_DTYPES:
+        raise TypeError(f"head_VD must be one of {HEAD_DTYPES}, got {head_VD.dtype}.")
+    if head_VD.ndim != 2 or len(head_VD) == 0:
+        raise ValueError(f"head_VD must be [V, D] with at least one token, got shape {tuple(head_VD.shape)}.")
+
+
+def _check_rows(name: str, rows_TD: torch.Tensor, head_VD: torch.Tensor) -> None:
+    if rows_TD.dtype != torch.float32:
+        raise TypeError(f"{name} must be torch.float32, got {rows_TD.dtype}.")
+    if rows_TD.ndim != 2 or rows_TD.shape[1] != head_VD.shape[1]:
+        expected = f"[rows, {head_VD.shape[1]}], as wide as head_VD"
+        raise ValueError(f"{name} must be {expected}, got shape {tuple(rows_TD.shape)}.")
+    _check_device(name, rows_TD, head_VD)
+
+
+def _check_token_ids(token_ids_L: torch.Tensor, head_VD: torch.Tensor) -> None:
+    if token_ids_L.dtype != torch.int64:
+        raise TypeError(f"token_ids_L must be torch.int64, got {token_ids_L.dtype}.")
+    if token_ids_L.ndim != 1:
+        raise ValueError(f"token_ids_L must have one axis, got shape {tuple(token_ids_L.shape)}.")
+    _check_device("token_ids_L", token_ids_L, head_VD)
+    outside = token_ids_L[(token_ids_L < 0) | (token_ids_L >= len(head_VD))].tolist()
+    if outside:
+        raise ValueError(f"token_ids_L must lie in 0..{len(head_VD) - 1}, the rows of head_VD, got {outside[0]}.")
+
+
+def _check_weights(weights_CA: torch.Tensor, anchors_AD: torch.Tensor) -> None:
+    if weights_CA.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"weights_CA must be torch.float32 or torch.float64, got {weights_CA.dtype}.")
+    if weights_CA.ndim != 2 or weights_CA.shape[1] != len(anchors_AD):
+        expected = f"[centroids, {len(anchors_AD)}], one column an anchor"
+        raise ValueError(f"weights_CA must be {expected}, got shape {tuple(weights_CA.shape)}.")
+    _check_device("weights_CA", weights_CA, anchors_AD)
+    sums_C = weights_CA.sum(-1, dtype=torch.float64)
+    is_distribution_C = (weights_CA >= 0).all(-1) & ((sums_C - 1).abs() <= WEIGHT_TOLERANCE)
+    if not is_distribution_C.all():
+        row = int(is_distribution_C.int().argmin())
+        raise ValueError(
+            f"weights_CA must have rows that are not negative and sum to one, but row {row} sums to "
+            f"{sums_C[row].item():g} and its least weight is {min(weights_CA[row].tolist(), default=0):g}."
+        )
+
+
+def _check_device(name: str, tensor: torch.Tensor, other: torch.Tensor) -> None:
+    if tensor.device != other.device:
+        raise ValueError(f"All tensors must be on one device, but {name} is on {tensor.device}, not {other.device}.")
+
+
+@functools.cache
+def _kernel(device_type: str) -> _Kernel:
+    if device_type == "cuda":
+        try:
+            return _Kernel("triton", _compiled(device_type))
+        except Exception as error:  # whatever keeps Triton from compiling there: torch gives the same numbers
+            _log.warning("Log-sum-exps fall back to torch, tile by tile, because Triton cannot be used: %r", error)
+    return _Kernel("tiled", tiled.log_sum_exp)
+
+
+def _compiled(device_type: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Try it on one number, so that whatever is wrong with the compiler shows here and not in the middle of a run."""
+    from evaluator_kernels.label_head.triton_kernel import log_sum_exp as compiled
+
+    number = torch.zeros(1, 1, device=device_type)
+    compiled(number, number)
+    return compiled

@@ -1,0 +1,62 @@
+# ruff: noqa: N803, N806, N815 - tensors carry their axes in their names
+"""Divergences from centroids of next-token distributions: hidden states, an LM head and log-sum-exps enter.
+
+KL(c || q) = sum_v c_v log c_v - sum_v c_v z_qv + lse_q, and the logits z_qv = h_q . w_v are linear in the hidden state.
+So sum_v c_v z_qv = h_q . (sum_v c_v w_v): once the log-sum-exps are known, no logit of a query is needed again.
+
+Shape legend: T queries, A anchors, C centroids, D hidden size, V tokens of a tile of the vocabulary.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+TOKENS = 1024  # 1,000 anchors take 4 MiB a tile
+
+
+class _Centroids(NamedTuple):
+    negentropy_C: torch.Tensor  # nats
+    mean_head_CD: torch.Tensor  # the rows of the head, weighted by each token's probability
+
+
+def divergences(
+    queries_TD: torch.Tensor,
+    query_lse_T: torch.Tensor,
+    anchors_AD: torch.Tensor,
+    anchor_lse_A: torch.Tensor,
+    weights_CA: torch.Tensor,
+    head_VD: torch.Tensor,
+) -> torch.Tensor:
+    """The package's centroid_divergences, unchecked; log-sum-exps are NaN for rows without a distribution."""
+    is_undefined_A = anchor_lse_A.isnan()
+    centroids = _centroids(
+        # Zeros in the place of an anchor without a distribution keep its NaN from centroids it has no weight in.
+        anchors_AD.masked_fill(is_undefined_A[:, None], 0),
+        anchor_lse_A.masked_fill(is_undefined_A, 0),
+        weights_CA.float(),
+        head_VD,
+    )
+    kl_TC = centroids.negentropy_C - queries_TD.double() @ centroids.mean_head_CD.T + query_lse_T[:, None]
+    is_undefined_C = ((weights_CA != 0) & is_undefined_A).any(-1)
+    return kl_TC.masked_fill(is_undefined_C, torch.nan)
+
+
+def _centroids(
+    anchors_AD: torch.Tensor, anchor_lse_A: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
+) -> _Centroids:
+    """Products of matrices in fp32 within a tile, sums over tiles in float64.
+
+    Sums are divided by the mass that c really has, so a log-sum-exp or weights that are off in the last digit cancel.
+    """
+    n_centroids, n_features = len(weights_CA), head_VD.shape[1]
+    mass_C = head_VD.new_zeros(n_centroids, dtype=torch.float64)
+    negentropy_C = torch.zeros_like(mass_C)
+    mean_head_CD = head_VD.new_zeros(n_centroids, n_features, dtype=torch.float64)
+    lse_A1 = anchor_lse_A.float()[:, None]
+    for tile_VD in head_VD.split(TOKENS):
+        tile_VD = tile_VD.float()
+        c_CV = weights_CA @ (anchors_AD @ tile_VD.T).sub_(lse_A1).exp_()
+        mass_C += c_CV.sum(-1, dtype=torch.float64)
+        negentropy_C += torch.xlogy(c_CV, c_CV).sum(-1, dtype=torch.float64)
+        mean_head_CD += c_CV @ tile_VD
+    return _Centroids(negentropy_C / mass_C - mass_C.log(), mean_head_CD / mass_C[:, None])

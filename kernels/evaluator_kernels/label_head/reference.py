@@ -1,0 +1,27 @@
+# ruff: noqa: N803, N806 - tensors carry their axes in their names
+"""The definition of what comes of hidden states and an LM head, in plain torch; see the package for arguments.
+
+Holds [rows, vocabulary] matrices, computes in the dtype of the hidden states and answers in it: float64 for the truth.
+"""
+
+import torch
+
+
+def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
+    return _logits(hidden_TD, head_VD).logsumexp(-1)
+
+
+def label_log_likelihoods(hidden_TD: torch.Tensor, head_VD: torch.Tensor, token_ids_L: torch.Tensor) -> torch.Tensor:
+    return _logits(hidden_TD, head_VD).log_softmax(-1)[:, token_ids_L]
+
+
+def centroid_divergences(
+    queries_TD: torch.Tensor, anchors_AD: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
+) -> torch.Tensor:
+    log_q_TV = _logits(queries_TD, head_VD).log_softmax(-1)
+    c_CV = weights_CA.to(queries_TD.dtype) @ _logits(anchors_AD, head_VD).softmax(-1)
+    return torch.xlogy(c_CV, c_CV).sum(-1) - log_q_TV @ c_CV.T
+
+
+def _logits(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
+    return hidden_TD @ head_VD.to(hidden_TD.dtype).T

@@ -1,0 +1,99 @@
+"""Hand-made run folders: what `evaluator run` leaves, of models that are numbers drawn with a seed."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from evaluator.metrics import metrics_table
+from evaluator.schemas import METRICS, PREDICTIONS
+
+LABELS = {"zoo": ["cat", "dog"], "abc": ["x", "y", "z", "w"], "mid": ["no", "yes"], "odd": ["one", "two", "three"]}
+PARAMETERS = {"acme/tiny": 10**6, "acme/small": 10**7, "acme/mid": 10**8, "acme/large": 10**9}
+N_QUERIES, REPEATS = 12, 2
+DIAGNOSTICS = {"staicc-bias / contextual": "contextual_bias", "staicc-robustness / sampling": "sampling_consistency"}
+
+
+def predictions(
+    skill: float,
+    *,
+    seed: int,
+    datasets: Sequence[str] = tuple(LABELS),
+    methods: Sequence[str] = ("vanilla", "topk"),
+    definitions: Sequence[str] = ("paper", "released"),
+    prompts: str = "p",
+) -> pl.DataFrame:
+    """Probabilities at random with `skill` more weight on the true label; alike under both definitions."""
+    rows = []
+    for dataset in datasets:
+        for method in methods:
+            # Of its own, so that a dataset's numbers do not depend on which others a run has.
+            rng = np.random.default_rng([seed, list(LABELS).index(dataset), len(method)])
+            for position in range(N_QUERIES * REPEATS):
+                gold = (position * 7 // 3) % len(LABELS[dataset])
+                weights = rng.random(len(LABELS[dataset]))
+                weights[gold] += skill
+                probs = (weights / weights.sum()).tolist()
+                place = {"position": position, "query_id": position % N_QUERIES, "repeat": position // N_QUERIES}
+                about = {"suite": "staicc-normal", "part": "normal", "dataset": dataset, "method": method}
+                said = {"gold": gold, "pred": int(np.argmax(probs)), "label_probs": probs}
+                asked = {"prompt_id": f"{prompts} {dataset} {position}", "label_names": LABELS[dataset], "variant": 0}
+                rows += [about | place | asked | said | {"definition": definition} for definition in definitions]
+    return pl.DataFrame(rows, schema=PREDICTIONS)
+
+
+def diagnostics(values: dict[str, Sequence[float]], datasets: Sequence[str] = tuple(LABELS)) -> pl.DataFrame:
+    """Rows of schemas.METRICS: the suite and part a metric is measured in -> a value for each dataset."""
+    rows = [
+        dict(zip(("suite", "part"), place.split(" / "), strict=True))
+        | {"dataset": dataset, "method": "vanilla", "metric": DIAGNOSTICS[place], "definition": definition}
+        | {"value": value, "ci_low": value - 0.1, "ci_high": value + 0.1, "n_queries": N_QUERIES, "n_requests": 24}
+        for place, own in values.items()
+        for dataset, value in zip(datasets, own, strict=True)
+        for definition in ("paper", "released", "published")
+    ]
+    return pl.DataFrame(rows, schema=METRICS)
+
+
+def record(model: str, weights: str) -> dict[str, Any]:
+    return {
+        "evaluator": "0.1.0",
+        "store": {"fingerprint": "s", "suites": ["staicc-normal"], "datasets": list(LABELS), "n_shots": 4}
+        | {"n_queries": None},
+        "model": {"name": model, "kind": "hub", "weights_fingerprint": weights, "n_parameters": PARAMETERS.get(model)},
+        "engine": {"name": "vllm", "versions": {"vllm": "9.9.9"}, "device": "cpu", "dtype": "float32"},
+        "scores": {"fingerprint": "0123", "label_boundary": "separate"},
+        "measures": {"scores": "0123"},
+    }
+
+
+def write_run(
+    folder: Path, model: str, answers: pl.DataFrame, measured: pl.DataFrame | None = None, **changed: dict[str, Any]
+) -> Path:
+    """A run's folder; `changed` are entries of sections of its record, `measured` rows beside its own metrics."""
+    content = record(model, weights=f"weights of {folder.name}")
+    content |= {section: content[section] | entries for section, entries in changed.items()}
+    metrics = metrics_table(answers)
+    (folder / "tables").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(content))
+    answers.write_parquet(folder / "tables" / "predictions.parquet")
+    pl.concat([metrics, *([measured] if measured is not None else [])]).write_parquet(
+        folder / "tables" / "metrics.parquet"
+    )
+    return folder
+
+
+def four_runs(folder: Path) -> list[Path]:
+    """Models that get better with size; under topk they do not. Sampling consistency falls, contextual bias does not."""
+    folders = []
+    for place, model in enumerate(PARAMETERS):
+        answers = predictions(0.2 + 0.3 * place, seed=place)
+        values = {
+            "staicc-bias / contextual": [-0.9 + 0.1 * place * (-1) ** place + 0.01 * d for d in range(len(LABELS))],
+            "staicc-robustness / sampling": [0.95 - 0.1 * place + 0.02 * d for d in range(len(LABELS))],
+        }
+        folders.append(write_run(folder / model.split("/")[1], model, answers, diagnostics(values)))
+    return folders

@@ -1,0 +1,57 @@
+"""Requests as if a model had answered them: the same prompt always gets the same made-up scores."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+
+from evaluator.methods.base import Answers
+from evaluator.schemas import REQUESTS, SCORES
+
+
+def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl.DataFrame:
+    """`rows` of Suite.requests with suite, prompt_id and random scores, one a continuation."""
+    random = np.random.default_rng(seed)
+    distinct = rows.select("prompt", "continuations").unique(maintain_order=True)
+    sizes = distinct["continuations"].list.len()
+    columns = {
+        "label_log_likelihoods": [(-spread * random.random(size) * 10).tolist() for size in sizes],
+        "last_token_log_probs": [(-spread * random.random(size)).tolist() for size in sizes],
+        "label_token_counts": [random.integers(1, 9, size).tolist() for size in sizes],
+    }
+    scores = distinct.with_columns(pl.Series(name, values, dtype=SCORES[name]) for name, values in columns.items())
+    scores = scores.with_columns(prompt_id=pl.int_range(pl.len()).cast(pl.String) + f"-{seed}")
+    return rows.with_columns(suite=pl.lit("s")).join(scores, on=["prompt", "continuations"], maintain_order="left")
+
+
+def table(
+    part: str, log_likelihoods: Sequence[Sequence[float]], *, dataset: str = "d", positions: Iterable[int] | None = None
+) -> pl.DataFrame:
+    """Answered requests with these label log-likelihoods, all labels of one token."""
+    names = [chr(ord("a") + label) for label in range(len(log_likelihoods[0]))]
+    places = list(range(len(log_likelihoods)) if positions is None else positions)
+    return pl.DataFrame(
+        {
+            "suite": "s",
+            "part": part,
+            "dataset": dataset,
+            "position": places,
+            "query_id": places,
+            "repeat": 0,
+            "variant": 0,
+            "demonstration_ids": [[]] * len(places),
+            "gold": 0,
+            "label_names": [names] * len(places),
+            "prompt_id": [f"{part}-{dataset}-{place}" for place in places],
+            "label_log_likelihoods": [list(row) for row in log_likelihoods],
+            "last_token_log_probs": [list(row) for row in log_likelihoods],
+            "label_token_counts": [[1] * len(names)] * len(places),
+        },
+        schema=REQUESTS | {name: dtype for name, dtype in SCORES.items() if name != "prompt_id"},
+    )
+
+
+def answers(*tables: pl.DataFrame) -> Answers:
+    """What a run has to measure: rows in an order that should not matter."""
+    scored = pl.concat(tables, how="diagonal_relaxed").sample(fraction=1, shuffle=True, seed=1)
+    return Answers(scored=scored.lazy(), asked_parts={"normal": ["paper", "released"]})

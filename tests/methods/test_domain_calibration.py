@@ -1,0 +1,77 @@
+"""Domain calibration: its prompts and numbers against the toolkit's, its words against the calibration split's."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import softmax
+from StaICC.prefabricate_inference.standard_calibration import domain_calibration
+
+from evaluator.config import StoreConfig
+from evaluator.datasets import DATASETS
+from evaluator.methods.base import Asked
+from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION, PART, label_probs, requests
+from evaluator.methods.predictions import measured_definitions
+from evaluator.prompts.build import normal_requests
+from evaluator.prompts.training_prompts import training_demonstrations
+from evaluator.schemas import DEFINITIONS, Definition
+from tests.methods.answered import answers, table, with_scores
+from tests.toolkit import our_dataset, toolkit_experiment
+
+
+def asked(name: str, definitions: tuple[Definition, ...], n_shots: int = 4) -> Asked:
+    config = StoreConfig(
+        suites=("staicc-normal",), datasets=(name,), n_shots=n_shots, n_queries=3, definitions=definitions
+    )
+    rows = normal_requests(our_dataset(name), n_shots=n_shots, n_queries=3).with_columns(part=pl.lit("normal"))
+    return Asked(our_dataset(name), rows, config)
+
+
+@pytest.mark.parametrize("n_shots", [0, 1, 4])
+@pytest.mark.parametrize("name", DATASETS)
+def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, n_shots: int):
+    question = asked(name, ("released",), n_shots)
+    extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows))
+    last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
+    prompts: list[str] = []
+
+    def feedforward(*, prompt: str, **_: Any) -> list[float]:
+        prompts.append(prompt)
+        return softmax(last[prompt]).tolist()
+
+    experiment = toolkit_experiment(name)
+    oracle = domain_calibration(experiment.get_label_space())
+    oracle.train(experiment.get_prompt_writter_from_dataline(), feedforward, experiment.calibration_set(), k=n_shots)
+    assert extra.sort("position")["prompt"].to_list() == prompts
+    found = label_probs(answers(extra, rows), "released").sort("position").collect()["label_probs"]
+    scores = rows.sort("position")["last_token_log_probs"].to_list()
+    expected = [oracle(softmax(score).tolist(), None, None) for score in scores]
+    np.testing.assert_allclose(found.to_list(), expected, atol=1e-9)
+
+
+def test_paper_queries_are_64_words_of_the_calibration_split_behind_the_same_demonstrations():
+    (rows,) = requests(asked("trec", DEFINITIONS))
+    (released,) = requests(asked("trec", ("released",)))
+    queries = rows["prompt"].str.extract(r"question: ([^\n]*) target: $", 1).str.split(" ")
+    assert queries.list.len().to_list() == [64] * 128
+    known = {word for texts in our_dataset("trec").calibration["texts"] for word in texts[0].split()}
+    assert {*queries.explode()} <= known
+    shown = training_demonstrations(our_dataset("trec"), n_shots=4)
+    np.testing.assert_array_equal(rows["demonstration_ids"].to_list(), shown)
+    assert rows["demonstration_ids"].equals(released["demonstration_ids"])
+    assert not rows["prompt"].equals(released["prompt"])
+
+
+def test_paper_divides_by_the_means_of_its_own_part():
+    means = table(PART, np.log([[0.9, 0.1], [0.6, 0.4]]).tolist())
+    others = table("contextual_calibration", np.log([[0.1, 0.9]]).tolist())
+    given = table("normal", np.log([[0.6, 0.4]]).tolist())
+    found = label_probs(answers(means, others, given), "paper").collect()["label_probs"].to_list()
+    assert found == [pytest.approx([1 / 3, 2 / 3], abs=1e-12)]  # .6/.75 : .4/.25 = .8 : 1.6
+
+
+def test_a_run_has_it_under_the_definition_its_prompts_follow():
+    assert measured_definitions(DOMAIN_CALIBRATION, DEFINITIONS) == ["paper"]
+    assert measured_definitions(DOMAIN_CALIBRATION, ("published",)) == ["released"]
+    assert DOMAIN_CALIBRATION.labelled_examples(4) == 512
