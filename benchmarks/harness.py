@@ -28,6 +28,9 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+SHARED_DATA = Path(os.environ.get("EVALUATOR_SHARED_DATA", ROOT.parent / "shared" / "data"))
+"""Data sets that the repository does not hold."""
+
 MIB = 2**20
 
 

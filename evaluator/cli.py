@@ -13,7 +13,9 @@ import click
 
 from evaluator import __version__
 from evaluator.cli_baseline import baseline
+from evaluator.cli_compare import compare
 from evaluator.cli_published import baselines
+from evaluator.cli_pvi import pvi
 from evaluator.cli_search import search_options, store_config
 from evaluator.config import Dtype, LabelBoundary, ModelConfig
 from evaluator.errors import EvaluatorError
@@ -182,6 +184,8 @@ def engines() -> None:
 
 cli.add_command(baseline)
 cli.add_command(baselines)
+cli.add_command(compare)
+cli.add_command(pvi)
 
 
 def show_list(rows: Iterable[tuple[str, str]]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from evaluator.compare_pipeline import compare
+from evaluator.compare_pipeline import compare
 from evaluator.config import LabelBoundary, ModelConfig, StoreConfig
 from evaluator.datasets.lcg import SEED
 from evaluator.embedded import EMBEDDED_MODELS
@@ -61,7 +62,7 @@ def run_models(prompts: StoreConfig, models: Sequence[ModelConfig], out: Path) -
         for source, model, own in zip(sources, models, runs, strict=True):
             with writing_to(own):
                 yield from _evaluate(store, source, model, own)
-        return (yield from compare(runs, out))
+    return (yield from compare(runs, out)).page
 
 
 def model_folders(sources: Sequence[ModelSource]) -> list[str]:

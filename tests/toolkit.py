@@ -1,27 +1,41 @@
 """The package StaICC as an oracle: its experiments on its own data, each loaded once, beside our dataset."""
 
-from functools import cache
+import functools
+import operator
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
+from StaICC.util import functional
 from StaICC.util.dataset_interface import demonstration_sampler
 
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
 
 
-@cache
+@functools.cache
 def toolkit_experiment(name: str) -> Any:
     """The toolkit's experiment on one of DATASETS; leave it as it is, for other tests have the same."""
     return Normal(k=0, datasets=[ORIGINAL_DATA_LOADER_NORMAL[list(DATASETS).index(name)]])[0]
 
 
-@cache
+@functools.cache
 def our_dataset(name: str) -> ClassificationDataset:
     return DATASETS[name]()
 
 
-@cache
+@functools.cache
 def toolkit_sampler(n_shots: int, n_demonstrations: int) -> Any:
     """The toolkit's 1,024 sets of demonstrations, drawn once for all datasets that share a size: that takes longest."""
     return demonstration_sampler(n_shots, n_demonstrations, 1024)
+
+
+@pytest.fixture
+def plain_summation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on `sum` compensates for rounding; this gives the toolkit the one of 3.11 everywhere."""
+
+    def left_to_right(numbers: Iterable[float]) -> float:
+        return functools.reduce(operator.add, numbers, 0)
+
+    monkeypatch.setattr(functional, "sum", left_to_right, raising=False)

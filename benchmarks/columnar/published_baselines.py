@@ -6,7 +6,6 @@ Needs the released results, random_baselines in $EVALUATOR_SHARED_DATA: by defau
 What the other contestant does is a small part of the command: no held-out trial, no sound rules, no table, no figure.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,11 +15,11 @@ from pathlib import Path
 import polars as pl
 from max_random_baseline.max_random_baseline import max_random_baseline
 
-from benchmarks.harness import ROOT, Target, Work, print_targets, race, require_green_tests
+from benchmarks.harness import ROOT, SHARED_DATA, Target, Work, print_targets, race, require_green_tests
+from evaluator.baselines.published_data import EXPERIMENT
 from evaluator.baselines.published_tasks import TASKS
 
-DATA = Path(os.environ.get("EVALUATOR_SHARED_DATA", ROOT.parent / "shared" / "data")) / "random_baselines"
-EXPERIMENT = ["model", "dataset", "shots"]
+DATA = SHARED_DATA / "random_baselines"
 
 Totals = dict[str, int]
 

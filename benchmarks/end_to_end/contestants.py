@@ -52,12 +52,9 @@ class Choices(NamedTuple):
 
 def ours(prompts: Prompts, engine: str) -> Score:
     """An engine of this project, asked for what a run asks."""
-    from evaluator.engine import load_engine
     from evaluator.engine.base import ContinuationRequest
-    from evaluator.engine.model_source import find_model
 
-    config = ModelConfig(model=str(prompts.model), engine=engine, dtype=prompts.dtype)
-    loaded = load_engine(find_model(config), config)
+    loaded = _our_engine(prompts.model, engine, prompts.dtype)
     requests = [ContinuationRequest(context, prompts.label_tokens) for context in prompts.contexts]
 
     def score() -> Probs:
@@ -115,12 +112,9 @@ def lm_eval_vllm(prompts: Prompts) -> Score:
 
 def choices_by_vllm_engine(asked: Choices) -> Score:
     """Our vLLM engine, asked for what a run asks of choices."""
-    from evaluator.engine import load_engine
     from evaluator.engine.base import ContinuationRequest
-    from evaluator.engine.model_source import find_model
 
-    config = ModelConfig(model=str(asked.model), engine="vllm", dtype=asked.dtype)
-    loaded = load_engine(find_model(config), config)
+    loaded = _our_engine(asked.model, "vllm", asked.dtype)
     requests = [ContinuationRequest(*each) for each in zip(asked.contexts, asked.choices, strict=True)]
 
     def score() -> Probs:
@@ -146,6 +140,14 @@ def choices_by_lm_eval(asked: Choices) -> Score:
         return np.array([log_likelihood for log_likelihood, _ in answers])
 
     return score
+
+
+def _our_engine(model: Path, name: str, dtype: Dtype) -> "Engine":
+    from evaluator.engine import load_engine
+    from evaluator.engine.model_source import find_model
+
+    config = ModelConfig(model=str(model), engine=name, dtype=dtype)
+    return load_engine(find_model(config), config)
 
 
 def _lm_eval_on_vllm(model: Path, dtype: Dtype) -> Any:

@@ -8,7 +8,6 @@ search by both; then the command runs the whole search, and its record says how 
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.end_to_end.contestants import LLAMA_28M, Choices, contestant
-from benchmarks.harness import ROOT, Target, Work, print_targets, race
+from benchmarks.harness import ROOT, SHARED_DATA, Target, Work, print_targets, race
 from evaluator.config import ModelConfig, SearchConfig, StoreConfig
 from evaluator.embedded.random_llama import make_random_llama
 from evaluator.engine.model_source import find_model
@@ -27,8 +26,7 @@ from evaluator.progress import finish
 from evaluator.store.prompt_store import PromptStore, build_store
 from evaluator.store.tokens import tokenise_store
 
-SHARED = Path(os.environ.get("EVALUATOR_SHARED_DATA", ROOT.parent / "shared" / "data"))
-TASK = SHARED / "bigbench_lite" / "hindu_knowledge.parquet"
+TASK = SHARED_DATA / "bigbench_lite" / "hindu_knowledge.parquet"
 N_SHOTS = 4
 TOLERANCE = 1e-3  # nats, of a choice of several tokens in float32
 

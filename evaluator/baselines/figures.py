@@ -7,13 +7,12 @@ from typing import Any
 
 import altair as alt
 import polars as pl
-import vl_convert
 
 from evaluator.baselines.binomial import IntArray
 from evaluator.baselines.checks import MOST_EXAMPLES, MOST_TRIES, whole_numbers
 from evaluator.baselines.grid import accuracy_contours, log_spaced, tail_contours
 from evaluator.errors import BaselineError
-from evaluator.report.figures import INK, VEGA_LITE
+from evaluator.report.figures import INK, drawn
 from evaluator.store.shards import replacing
 
 PANEL_WIDTH, PANEL_HEIGHT = 300, 225
@@ -56,9 +55,7 @@ def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequenc
     ]
     chart = alt.hconcat(*columns, spacing=30).configure(font="sans-serif", background="white", padding=12)
     chart = chart.configure_axis(labelColor=INK, titleColor=INK, titleFontWeight="normal", grid=False)
-    svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=VEGA_LITE)
-    assert isinstance(svg, str)
-    return svg
+    return drawn(chart)
 
 
 def _axis(name: str, given: Sequence[float], most: int) -> IntArray:

@@ -24,7 +24,6 @@ def held_out_trials(
     *,
     tries: Sequence[int],
     n_splits: int = 100,
-    train_share: float = 0.75,
     seed: int = 0,
 ) -> pl.DataFrame:
     """The best prompt of every search, and whether it is above the baselines, on its train part and held out.
@@ -36,7 +35,6 @@ def held_out_trials(
         tries: how many prompts are searched; one run of searches for each of these numbers. Where there are fewer
             prompts, all are searched and baselines are those of that many.
         n_splits: of the examples, for every experiment.
-        train_share: floor(train_share x examples) go to the train part.
         seed: splits of an experiment depend on this, its name, and its examples and prompts, and on nothing else.
 
     Returns:
@@ -47,7 +45,7 @@ def held_out_trials(
     Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, and
     takes 200 tries where fewer prompts are possible.
     """
-    splits = Splits(tries=tries, n_splits=n_splits, train_share=train_share, seed=seed)
+    splits = Splits(tries=tries, n_splits=n_splits, seed=seed)
     return with_baselines(pl.concat([search(each, splits) for each in read_experiments(correctness, chances)]))
 
 

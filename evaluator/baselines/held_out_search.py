@@ -18,6 +18,9 @@ from evaluator.schemas.held_out import HELD_OUT_SEARCHES
 
 BoolArray = npt.NDArray[np.bool_]
 
+TRAIN_SHARE = 0.75
+"""Of the examples, rounded down."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -36,12 +39,7 @@ class Splits:
 
     tries: Sequence[int]  # how many prompts are searched, for each of these numbers
     n_splits: int = 100
-    train_share: float = 0.75  # of the examples, rounded down
     seed: int = 0
-
-    def n_train(self, n_examples: int) -> int:
-        """Examples of the train part; .29 of 100 are 29, whatever .29 x 100 is in floats."""
-        return int(self.train_share * n_examples + 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +69,17 @@ def search(experiment: Experiment, splits: Splits) -> pl.DataFrame:
     return _found(experiment, parts, splits.tries, np.array(best))
 
 
+def train_size(n_examples: int) -> int:
+    """Examples of the train part."""
+    return int(TRAIN_SHARE * n_examples)
+
+
 def _split(experiment: Experiment, splits: Splits) -> _Parts:
     n_prompts, n_examples = experiment.scored.shape
-    n_train = splits.n_train(n_examples)
+    n_train = train_size(n_examples)
     if not 0 < n_train < n_examples:
         raise DatasetError(
-            f"{experiment.name} has {n_examples} examples, too few to split: a train part of {splits.train_share:g} of "
+            f"{experiment.name} has {n_examples} examples, too few to split: a train part of {TRAIN_SHARE:g} of "
             f"them would hold {n_train}. Take more examples."
         )
     rng = np.random.default_rng((splits.seed, zlib.crc32(experiment.name.encode())))

@@ -21,7 +21,7 @@ ONCE = "sound, models that are the same once"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTables:
-    """What is written, each under its own name; schemas.py has the columns."""
+    """What is written, each under its own name; schemas/published.py has the columns."""
 
     experiments: pl.DataFrame  # PUBLISHED_EXPERIMENTS
     verdicts: pl.DataFrame  # PUBLISHED_VERDICTS

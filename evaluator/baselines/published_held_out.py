@@ -8,7 +8,7 @@ import polars as pl
 from evaluator.baselines.binomial import FloatArray, IntArray
 from evaluator.baselines.held_out import read_experiments, with_baselines
 from evaluator.baselines.held_out_prediction import held_out_prediction
-from evaluator.baselines.held_out_search import Experiment, Splits, search
+from evaluator.baselines.held_out_search import Experiment, Splits, search, train_size
 from evaluator.baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.baselines.published_data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
 from evaluator.baselines.published_tasks import STATED_PROMPTS, TASKS
@@ -51,8 +51,8 @@ class OwnTrials:
 def published_trials(data: PublishedData) -> pl.DataFrame:
     """The authors' own trials: their random splits cannot be drawn again, having had no seed.
 
-    Columns TRIALS. In place of tails stand distribution functions with a minus, as
-    only their order counts: 1 - F would make equal what the authors told apart near 0.
+    Columns TRIALS. In place of tails stand distribution functions with a minus, as only their order counts: 1 - F would
+    make equal what the authors told apart near 0.
     """
     return data.held_out.select(
         pl.col("model").replace_strict(MODELS),
@@ -86,7 +86,7 @@ def own_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame
         splits = Splits(tries=TRIES, seed=SEED)
         sound.append(search(_only(every, kept[every.name]), splits))
         found = search(every, replace(splits, tries=(STATED_PROMPTS,)))
-        n_part = splits.n_train(every.scored.shape[1])
+        n_part = train_size(every.scored.shape[1])
         released.append(found.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
         yield Progress(stage="Splitting", done=done, total=n_experiments, unit="experiments")
     names = prompts.select(*EXPERIMENT, experiment_name()).unique()

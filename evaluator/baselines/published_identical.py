@@ -12,8 +12,8 @@ def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
     """schemas.PUBLISHED_IDENTICAL: pairs of models with prompts on which every loss of both is the same, bit for bit.
 
     Different weights do not give equal losses on whole prompts, so such models were loaded from the same ones.
-    Prompts that lost their query are left out: what they leave may be the same for anyone. Models
-    are compared where they happened to draw the same demonstrations, mostly with one shot; elsewhere nothing is known.
+    Prompts that lost their query are left out: what they leave may be the same for anyone. Models are compared where
+    they happened to draw the same demonstrations, mostly with one shot; elsewhere nothing is known.
 
     Args:
         prompts: rows of `published_data.read_prompts` with the column `with_query`.

@@ -46,9 +46,13 @@ class Settings:
     shape: tuple[int, ...]
     distributions: Binomials | PoissonBinomials  # ascending in n
     row: IntArray  # [settings], into distributions
-    n: IntArray  # [settings]
     tries: FloatArray  # [settings]
     extra: FloatArray  # [settings], the function's own argument: counts or probabilities
+
+    @property
+    def n(self) -> IntArray:
+        """[settings]"""
+        return self.distributions.n[self.row]
 
     def blocks(self) -> Iterator[tuple[slice, IntArray]]:
         """Rows of distributions that fit a block together, and the indices of the settings that have them."""
@@ -73,12 +77,10 @@ def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: FloatArray 
     others = np.zeros(()) if extra is None else extra
     distributions = _read_distributions(sizes, chance)
     shape = _broadcast_shape(distributions.shape, n_tries.shape, others.shape)
-    row = np.broadcast_to(distributions.row, shape).ravel()
     return Settings(
         shape=shape,
         distributions=distributions.rows,
-        row=row,
-        n=distributions.rows.n[row],
+        row=np.broadcast_to(distributions.row, shape).ravel(),
         tries=np.broadcast_to(n_tries, shape).ravel(),
         extra=np.broadcast_to(others, shape).ravel(),
     )

@@ -1,6 +1,7 @@
 """Is it better than guessing? An accuracy and two random baselines give a verdict, and how many examples would tell."""
 
 import math
+from bisect import bisect_left
 from typing import Literal
 
 import polars as pl
@@ -85,14 +86,8 @@ def examples_needed(accuracy: float, chance: float, tries: float = 1) -> int:
 
 def _tells(n: int, accuracy: float, chance: float, one_tail: float) -> bool:
     """Whether a classifier of this accuracy often enough has a count right that guessing seldom enough has."""
-    rare, common = n + 1, 0  # guessing reaches `rare` right seldom enough, `common` not
-    while rare - common > 1:
-        middle = (rare + common) // 2
-        if _at_least(middle, n, chance) <= one_tail:
-            rare = middle
-        else:
-            common = middle
-    return rare <= n and _at_least(rare, n, accuracy) >= POWER
+    too_common = bisect_left(range(1, n + 1), True, key=lambda right: _at_least(right, n, chance) <= one_tail)
+    return too_common < n and _at_least(too_common + 1, n, accuracy) >= POWER
 
 
 def _at_least(k: int, n: int, p: float) -> float:

@@ -58,7 +58,7 @@ def _line(points: pl.DataFrame) -> dict[str, object]:
         return {"n_models": known.height, "reason": reason}
     fitted = linregress(known["n_parameters"].log10().to_numpy(), known["value"].to_numpy())
     line = {"slope": float(fitted.slope), "intercept": float(fitted.intercept), "n_models": known.height}
-    if fitted.stderr < NO_VARIATION:
+    if not fitted.stderr >= NO_VARIATION:  # NaN where all values are the same
         return line | {"reason": "no interval: the points lie on the line, which is not certainty"}
     half_width = float(stdtrit(known.height - 2, (1 + CONFIDENCE_LEVEL) / 2) * fitted.stderr)
     return line | {"ci_low": line["slope"] - half_width, "ci_high": line["slope"] + half_width}

@@ -3,14 +3,13 @@
 A file is a dataset. Its template is what the task states, and what the json_task format prescribes where it is silent.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, choice_examples, correct_of_scores
+from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, correct_of_scores, dataset_of_file
 from evaluator.datasets.user_table import read_rows
 from evaluator.errors import DatasetError
 from evaluator.prompts.choice_template import ChoiceTemplate
@@ -32,10 +31,15 @@ def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
         raise DatasetError(f"{path} is no BIG-bench task: it has no list of `examples`.")
     distinct = {json.dumps(example): row for row, example in reversed(list(enumerate(examples)))}
     rows = sorted(distinct.values())
-    table, notes = choice_examples((_task_row(examples[row], row, path) for row in rows), str(path))
-    if len(rows) < len(examples):
-        notes.append(f"{len(examples) - len(rows)} examples are exact repeats; the first of each is kept")
-    return _dataset(path, name, table, template_of(task, str(path)), notes)
+    n_repeats = len(examples) - len(rows)
+    return dataset_of_file(
+        path,
+        name=name,
+        read_as=name,
+        rows=(_task_row(examples[row], row, path) for row in rows),
+        template=template_of(task, str(path)),
+        notes=[f"{n_repeats} examples are exact repeats; the first of each is kept"] if n_repeats else [],
+    )
 
 
 def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
@@ -51,8 +55,8 @@ def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
             example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
             yield ChoiceRow(number, example_id, text, choices or [], _correct(scores, choices, where))
 
-    examples, notes = choice_examples(rows(), str(path))
-    return _dataset(path, path.stem, examples, template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}"), notes)
+    template = template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
+    return dataset_of_file(path, name=path.stem, read_as=path.stem, rows=rows(), template=template)
 
 
 def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
@@ -123,14 +127,3 @@ def _correct(scores: Any, choices: Any, where: str) -> list[int]:
         raise DatasetError(f"{where}: {n_choices} choices need as many scores, all numbers, got {scores}.")
     return correct_of_scores(scores)
 
-
-def _dataset(path: Path, name: str, examples: Any, template: ChoiceTemplate, notes: list[str]) -> MultipleChoiceDataset:
-    identity = repr((hashlib.sha256(path.read_bytes()).hexdigest(), name, template))
-    return MultipleChoiceDataset(
-        name=name,
-        examples=examples,
-        template=template,
-        source=str(path),
-        notes=tuple(notes),
-        fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
-    )

@@ -7,6 +7,7 @@ and no equally good answer counts as wrong.
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
@@ -49,6 +50,36 @@ class MultipleChoiceDataset:
     source: str  # the file, for messages
     notes: tuple[str, ...] = ()  # what a rule changed in the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the columns taken and the template
+
+    @property
+    def shown(self) -> pl.DataFrame:
+        """CHOICE_EXAMPLES that demonstrations are taken from."""
+        return self.examples if self.demonstrations is None else self.demonstrations
+
+
+def dataset_of_file(
+    path: Path, *, name: str, read_as: object, rows: Iterable[ChoiceRow], template: ChoiceTemplate, notes: Iterable[str] = ()
+) -> MultipleChoiceDataset:
+    """The examples of one file, checked. Raises DatasetError as choice_examples does.
+
+    Args:
+        path: the file.
+        name: of the dataset.
+        read_as: what besides the file's bytes decides its rows.
+        rows: of the file.
+        template: that examples are shown with.
+        notes: on what was changed in the rows already.
+    """
+    examples, own_notes = choice_examples(rows, str(path))
+    identity = repr((hashlib.sha256(path.read_bytes()).hexdigest(), read_as, template))
+    return MultipleChoiceDataset(
+        name=name,
+        examples=examples,
+        template=template,
+        source=str(path),
+        notes=(*own_notes, *notes),
+        fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
+    )
 
 
 def choice_examples(rows: Iterable[ChoiceRow], source: str) -> tuple[pl.DataFrame, list[str]]:

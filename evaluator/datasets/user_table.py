@@ -1,6 +1,5 @@
 """A user's table of multiple-choice examples: CSV, JSON lines or Parquet, with the names of its columns stated."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.config import TableColumns
-from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, choice_examples
+from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, dataset_of_file
 from evaluator.errors import DatasetError
 from evaluator.prompts.choice_template import ChoiceTemplate
 
@@ -24,16 +23,8 @@ def load_user_table(path: Path, columns: TableColumns, template: ChoiceTemplate)
 
     Raises DatasetError, naming file and row, for what choice_examples refuses and for values that cannot be read.
     """
-    examples, notes = choice_examples(_choice_rows(path, columns), str(path))
-    identity = repr((hashlib.sha256(path.read_bytes()).hexdigest(), columns, template))
-    return MultipleChoiceDataset(
-        name=path.stem,
-        examples=examples,
-        template=template,
-        source=str(path),
-        notes=tuple(notes),
-        fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
-    )
+    rows = _choice_rows(path, columns)
+    return dataset_of_file(path, name=path.stem, read_as=columns, rows=rows, template=template)
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -16,8 +16,8 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     """The part normal, each batch calibrated by its own mean.
 
     `paper` (Zhou et al. 2024, "Batch Calibration"): log-probabilities less the log of the batch's mean probabilities,
-    which is p / mean(p), normalised. `released` (`standard_calibration.py`): softmax of p - mean(p), of which every
-    probability lies close to every other.
+    which is p / mean(p), normalised. `released` (`standard_calibration.py`): the softmax of p - mean(p); no two labels
+    end up more than a factor of e^2 apart, however sure the model is.
 
     Batches are 128 requests in the benchmark's order, which goes through all queries before it shows any with other
     demonstrations. They are made of the requests there are: with fewer queries a query has other neighbours, and other

@@ -29,8 +29,8 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFrame:
     """The part normal with label probabilities over A, their means in `part`.
 
-    `paper`: p / A, normalised. `released` (`standard_calibration.py`): the softmax of p / A, of which every probability
-    lies close to every other; A there is (1e-5 + sum) / 128.
+    `paper`: p / A, normalised. `released` (`standard_calibration.py`): the softmax of p / A, where A is (1e-5 + sum) /
+    128; labels keep their order, but how far apart they end up has little to do with the ratio.
     """
     means = log_mean_label_probs(answers.part(part), _TASK, definition)
     asked = answers.part("normal").join(means, on=_TASK, how="left", maintain_order="left")

@@ -31,7 +31,7 @@ def require_gold(gold: pl.Series, n_labels: int, where: str) -> None:
 def require_finite(matrix: pl.DataFrame, where: str) -> None:
     """Refuse missing, NaN and infinite entries. `matrix` has one Float64 column a label."""
     finite = matrix.select(pl.all_horizontal(pl.all().is_finite().fill_null(False))).to_series()
-    _refuse(~finite, _rows(matrix), f"{where}: label_probs must be finite numbers")
+    _refuse(~finite, matrix, f"{where}: label_probs must be finite numbers")
 
 
 def require_distributions(matrix: pl.DataFrame, where: str) -> None:
@@ -40,20 +40,16 @@ def require_distributions(matrix: pl.DataFrame, where: str) -> None:
     good = matrix.select(sums_to_one & (pl.min_horizontal(pl.all()) >= 0)).to_series()
     _refuse(
         ~good,
-        _rows(matrix),
+        matrix,
         f"{where}: label_probs must be probability distributions, none negative and each row summing to 1 within "
         f"{SUM_TOLERANCE:g} (definitions 'released' and 'published' take other rows, by softmax, as the toolkit does)",
     )
 
 
-def _rows(matrix: pl.DataFrame) -> pl.Series:
-    return matrix.select(pl.concat_list(pl.all())).to_series()
-
-
-def _refuse(bad: pl.Series, values: pl.Series, what: str) -> None:
+def _refuse(bad: pl.Series, values: pl.Series | pl.DataFrame, what: str) -> None:
     if bad.any():
         first = bad.arg_max()
         assert first is not None, "bad has a true entry"
-        value = values[first]
+        value = list(values.row(first)) if isinstance(values, pl.DataFrame) else values[first]
         shown = value.to_list() if isinstance(value, pl.Series) else value
         raise MetricError(f"{what}; {bad.sum()} of {len(bad)} are not, the first at row {first}: {shown}.")

@@ -38,7 +38,8 @@ def read_candidates(path: Path) -> Candidates:
     not listed) and separator; what it leaves out is the dataset's own. Raises TemplateError, naming the place.
     """
     try:
-        content = json.loads(path.read_bytes())
+        file = path.read_bytes()
+        content = json.loads(file)
     except (OSError, ValueError) as error:
         raise TemplateError(f"{path} cannot be read as JSON: {error}") from error
     known = {"instructions", "templates"}
@@ -51,7 +52,7 @@ def read_candidates(path: Path) -> Candidates:
     return Candidates(
         instructions=tuple(instructions),
         templates=tuple(templates),
-        fingerprint=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
+        fingerprint=hashlib.sha256(file).hexdigest()[:16],
     )
 
 

@@ -100,7 +100,7 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchConfig, n_queri
     by_default = min(MOST_QUERIES, n_examples - kept)
     possible = n_examples if own_pool else n_examples - most_shots
     asked = by_default if n_queries is None else n_queries
-    n_shown = dataset.examples.height if dataset.demonstrations is None else dataset.demonstrations.height
+    n_shown = dataset.shown.height
     if asked < 1 or most_shots > n_shown:
         raise DatasetError(f"{dataset.source} has {n_shown} examples, too few for {most_shots} shots and any query.")
     if asked > possible:
@@ -182,9 +182,8 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
 
 def _before_query(dataset: MultipleChoiceDataset, tries: Tries) -> pl.Series:
     """The text in front of the query, one a prompt."""
-    shown = dataset.examples if dataset.demonstrations is None else dataset.demonstrations
     first_correct = pl.col("choices").list.get(pl.col("correct").list.first())
-    texts = shown[tries.demonstrations.ravel()].select(
+    texts = dataset.shown[tries.demonstrations.ravel()].select(
         tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct)
     )
     columns = [texts.to_series().gather_every(tries.n_shots, place) for place in range(tries.n_shots)]
@@ -194,9 +193,8 @@ def _before_query(dataset: MultipleChoiceDataset, tries: Tries) -> pl.Series:
 
 def _tried(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
     """What the prompts are, with a placeholder where a query's input and choices would stand."""
-    shown = dataset.examples if dataset.demonstrations is None else dataset.demonstrations
     query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).item()
-    ids = shown["example_id"].gather(tries.demonstrations.ravel()).to_numpy().reshape(tries.demonstrations.shape)
+    ids = dataset.shown["example_id"].gather(tries.demonstrations.ravel()).to_numpy().reshape(tries.demonstrations.shape)
     return pl.DataFrame(
         {
             "part": tries.part,

@@ -36,14 +36,8 @@ NOTES = (
     ),
     Note("The transcription of table 14(b) has no figures for this model.", "14(b)", None, ("not printed",)),
     Note(
-        "Run means are released to four decimals: F and p are known no better than this.",
-        "15",
-        None,
-        ("within rounding",),
-    ),
-    Note(
-        "The released accuracies are over the queries with a gold label. The released p-values of correlations fit 10,000 "
-        "queries: those are over queries without one as well.",
+        "The released accuracies are over the queries with a gold label. The released p-values of correlations fit "
+        "10,000 queries: those are over queries without one as well.",
         "9",
         ("MultiNLI", "SNLI"),
         ("differs",),
@@ -61,8 +55,9 @@ def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame
     cells = printed_cells().join(recomputed, on=["table", "row", "column"], how="left", maintain_order="left")
     cells = cells.join(counts, on=["table", "row"], how="left", maintain_order="left")
     return (
-        cells.with_columns(verdict=_verdict())
-        .with_columns(note=pl.coalesce(*map(_note, NOTES), _share_note()))
+        cells.with_columns(pl.col("recomputed").fill_nan(None))
+        .with_columns(verdict=_verdict())
+        .with_columns(note=pl.coalesce(*map(_note, NOTES), _share_note(), _rounding_note()))
         .select(list(PVI_PUBLISHED_CELLS))
         .cast(PVI_PUBLISHED_CELLS)
     )
@@ -114,4 +109,15 @@ def _share_note() -> pl.Expr:
     differs = (pl.col("table") == "2") & pl.col("column").str.starts_with("r ") & (pl.col("verdict") == "differs")
     return pl.when(differs).then(
         pl.format("{} of {} cases; the printed share comes closest to {} of {}.", found, "n", printed, "n")
+    )
+
+
+def _rounding_note() -> pl.Expr:
+    unit = pl.lit(10.0).pow(-pl.col("decimals"))
+    is_cut = (((pl.col("recomputed") - pl.col("published")) / unit).is_between(0, 1)) & (pl.col("published") > 0)
+    known = "Run means are released to four decimals: this is known no better than to the printed digits."
+    return pl.when(pl.col("verdict") == "within rounding").then(
+        pl.when(is_cut)
+        .then(pl.lit(f"{known} Those are what cutting after the last of them gives, where others are rounded."))
+        .otherwise(pl.lit(known))
     )

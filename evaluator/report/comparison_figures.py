@@ -8,8 +8,8 @@ import polars as pl
 
 from evaluator.report.figures import BLUE, GREY, INK, VERMILION, as_svg
 
-WIDTH, HEIGHT, ROOM = 200, 140, {"left": 44, "right": 18, "top": 12, "bottom": 36}
-LARGE_WIDTH, LARGE_HEIGHT = 370, 210
+WIDTH, HEIGHT, ROOM = 200, 140, {"left": 50, "right": 18, "top": 12, "bottom": 36}
+LARGE_WIDTH, LARGE_HEIGHT = 320, 200
 GRID = "#eef0f3"
 MARGIN = 2
 """Factor between the outermost models and the ends of the axis of parameters."""
@@ -32,8 +32,10 @@ def scaling_figure(
         reference: a value to compare with, drawn as a dashed line across.
         limits: of the axis of values, where several figures share it; those of the points if left out.
     """
-    values = alt.Axis(format=".2f", gridColor=GRID, tickCount=5, minExtent=30, maxExtent=30)
-    scale = alt.Scale(domain=limits or value_limits([points], reference), zero=False, nice=False)
+    ends = limits or value_limits([points], reference)
+    decimals = max(2, 1 + math.ceil(-math.log10(ends[1] - ends[0])))
+    values = alt.Axis(format=f".{decimals}f", gridColor=GRID, tickCount=5, minExtent=36, maxExtent=36)
+    scale = alt.Scale(domain=ends, zero=False, nice=False)
     y = alt.Y("value:Q", title=None, axis=values, scale=scale)
     low, high = alt.Y("ci_low:Q", scale=scale, title=None), alt.Y2("ci_high:Q")
     x = _parameter_axis(points["n_parameters"].to_list())
@@ -41,7 +43,7 @@ def scaling_figure(
     across = alt.Chart(pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64}))
     layers: list[alt.Chart] = [
         across.mark_rule(color=GREY, strokeDash=[4, 3], strokeWidth=1.2, aria=False).encode(y=y),
-        alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, aria=False).encode(x=x, y=y),
+        alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, clip=True, aria=False).encode(x=x, y=y),
         base.mark_rule(color=BLUE, strokeWidth=1.6, aria=False).encode(y=low, y2=high),
         base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(y=y),
         base.mark_text(align="left", dx=6, dy=-7, fontSize=10, color=INK, aria=False).encode(y=y, text="number:N"),

@@ -26,8 +26,8 @@ from evaluator.report.comparison_scaling import ScalingPanel, improvement_panels
 from evaluator.report.html_page import write_html_page
 from evaluator.schemas import MEAN_OVER_DATASETS
 
-SCALED = "true_label_probability"
-"""The metric of figure 4, drawn larger than others."""
+SCALED = ("true_label_probability", JUDGED_BY)
+"""Metrics drawn larger than others, the first as in figure 4; a guess at random scores 1 / n_labels in both."""
 
 RUN_FACTS = ("Parameters", "dtype", "Engine", "Revision", "Weights fingerprint", "Finished")
 """Lines of the record that tell runs apart."""
@@ -136,9 +136,9 @@ def _definition_view(
     points, lines, correlations = (
         frame.filter(definition=definition) for frame in (data.points, data.lines, data.rank_correlations)
     )
-    scaled = {name: title for name, title in titles.items() if name in set(vanilla.filter(metric=SCALED)["measure"])}
+    scaled = {name: titles[name] for metric in SCALED for name in titles if name in _measures(vanilla, metric)}
     others = {name: title for name, title in titles.items() if name not in scaled}
-    judged = [name for name in titles if name in set(means.filter(metric=JUDGED_BY)["measure"])]
+    judged = [name for name in titles if name in _measures(means, JUDGED_BY)]
     return DefinitionView(
         accuracies=[_accuracy_view(data, means.filter(measure=name), points, lines, datasets) for name in judged],
         scaling=value_panels(points, lines, scaled, _chances(vanilla), are_large=True),
@@ -185,8 +185,12 @@ def _model_table(
     return ModelTable(columns, [(run, [cell(run, name) for name in columns]) for run in runs])
 
 
+def _measures(rows: pl.DataFrame, metric: str) -> set[str]:
+    return set(rows.filter(metric=metric)["measure"])
+
+
 def _chances(vanilla: pl.DataFrame) -> dict[str, float]:
-    """Measures in which a guess at random scores 1 / n_labels -> what it gets; it is the same for all models."""
+    """Measures of SCALED -> what a guess at random scores; it is the same for all models."""
     known = vanilla.filter(metric=JUDGED_BY).select("suite", "part", "chance").unique()
-    guessed = vanilla.filter(pl.col("metric").is_in([JUDGED_BY, SCALED])).select("suite", "part", "measure").unique()
+    guessed = vanilla.filter(pl.col("metric").is_in(SCALED)).select("suite", "part", "measure").unique()
     return dict(guessed.join(known, on=["suite", "part"]).select("measure", "chance").iter_rows())

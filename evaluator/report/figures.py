@@ -14,6 +14,8 @@ import vl_convert
 BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 """Blue and vermilion of Okabe and Ito's palette, told apart with any colour vision; shapes differ as well."""
 
+GRID = "#eef0f3"
+
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 ROW_HEIGHT, TICK = 26, 18
@@ -29,7 +31,7 @@ def interval_figure(rows: pl.DataFrame) -> str:
             not drawn.
     """
     y = alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None)
-    y = y.axis(labelFontSize=12, labelLimit=INTERVAL_ROOM["left"] - 10, grid=True, gridColor="#eef0f3")
+    y = y.axis(labelFontSize=12, labelLimit=INTERVAL_ROOM["left"] - 10, grid=True, gridColor=GRID)
     x_axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
     base = alt.Chart(rows).encode(y=y)
 
@@ -91,12 +93,12 @@ def reliability_figure(bins: pl.DataFrame) -> str:
 
 def _unit(channel: Any, column: str, title: str) -> Any:
     extent = 18 if channel is alt.X else 26
-    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor="#eef0f3", minExtent=extent, maxExtent=extent)
+    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID, minExtent=extent, maxExtent=extent)
     return channel(f"{column}:Q", title=title, axis=axis).scale(domain=[0, 1])
 
 
 def as_svg(chart: alt.LayerChart, room: dict[str, int]) -> str:
-    """The chart as one SVG element, text in it escaped, with `room` in pixels around it for its axes."""
+    """The chart as one SVG element, in the report's style, with `room` in pixels around it for its axes."""
     styled = (
         # Sized by hand, so that panels line up and nothing depends on the fonts of the machine that draws.
         chart.configure(font="sans-serif", background="transparent", autosize="none", padding=room)
@@ -105,6 +107,11 @@ def as_svg(chart: alt.LayerChart, room: dict[str, int]) -> str:
         .configure_axisX(titleColor=INK, titleFontWeight="normal", titleFontSize=11)
         .configure_axisY(titleColor=INK, titleFontWeight="normal", titleFontSize=11)
     )
-    svg = vl_convert.vegalite_to_svg(styled.to_dict(), vl_version=VEGA_LITE)
+    return drawn(styled)
+
+
+def drawn(chart: alt.LayerChart | alt.HConcatChart) -> str:
+    """The chart as one SVG element, text in it escaped."""
+    svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=VEGA_LITE)
     assert isinstance(svg, str)
     return svg

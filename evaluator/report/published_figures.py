@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.baselines.ranking import ranking_curves
-from evaluator.report.figures import BLUE, GREY, VERMILION, as_svg
+from evaluator.report.figures import BLUE, GREY, GRID, VERMILION, as_svg
 
 GREEN = "#009e73"
 """Of the same palette as the other colours: instruction-tuned models, beside blue for base models."""
@@ -22,7 +22,6 @@ PATTERNS = {"solid": [1, 0], "dashed": [5, 3], "dotted": [2, 2]}
 DASHES = {1: "solid", 2: "dashed", 4: "dotted"}
 """Shots -> dashes of a line; colour alone would not tell six lines apart."""
 
-GRID = "#eef0f3"
 Channel = TypeVar("Channel", alt.X, alt.Y)
 Kind = Literal["ROC", "precision-recall"]
 CURVE_POINTS = 300

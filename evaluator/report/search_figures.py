@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from evaluator.report.figures import BLUE, GREY, VERMILION, as_svg
+from evaluator.report.figures import BLUE, GREY, GRID, VERMILION, as_svg
 
 WIDTH, HEIGHT, ROOM = 260, 180, {"left": 44, "right": 54, "top": 12, "bottom": 36}
 _DASHES = ([1, 0], [5, 3], [2, 2], [8, 3, 2, 3])
@@ -23,9 +23,9 @@ def curve_figure(curves: pl.DataFrame) -> str:
     limits = [max(0.0, float(values.min() - margin)), min(1.0, float(values.max() + margin))]
     most = int(curves["tries"].to_numpy().max())
     # On a linear scale the first tries, which gain most, would be one pixel wide.
-    x = alt.X("tries:Q", title="prompts tried", axis=alt.Axis(values=_ticks(most), gridColor="#eef0f3", format="~s"))
+    x = alt.X("tries:Q", title="prompts tried", axis=alt.Axis(values=_ticks(most), gridColor=GRID, format="~s"))
     x = x.scale(type="log", domain=[1, max(most, 2)])
-    y_axis = alt.Axis(format=".2f", gridColor="#eef0f3", tickCount=5, minExtent=26, maxExtent=26)
+    y_axis = alt.Axis(format=".2f", gridColor=GRID, tickCount=5, minExtent=26, maxExtent=26)
 
     def y(column: str) -> alt.Y:
         return alt.Y(f"{column}:Q", title="accuracy", axis=y_axis).scale(domain=limits, zero=False, nice=False)

@@ -32,8 +32,9 @@ def planned(requests: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
         requests, examples: schemas.REQUESTS and schemas.SEARCH_EXAMPLES of one store; what methods ask besides is left
             out, as it answers no query.
     """
+    n_shots = pl.col("demonstration_ids").list.len().cast(pl.Int64)
     rows = requests.filter(pl.col("query_id").is_not_null()).select(
-        "part", "dataset", "repeat", "query_id", "prompt_id", "position", n_shots=_n_shots()
+        "part", "dataset", "repeat", "query_id", "prompt_id", "position", n_shots=n_shots
     )
     placed = rows.join(examples.select("dataset", "query_id", "place"), on=["dataset", "query_id"])
     return placed.select(*TRY, "place", "prompt_id", "position").sort(*TRY, "place").collect()
@@ -56,7 +57,3 @@ def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFram
         .with_columns(is_correct=pl.col("correct").list.contains(pl.col("pred")), is_tied=pl.col("n_tied") > 1)
     )
     return joined.select(ANSWERS.names()).sort(*SEARCH_GROUP, "repeat", "place").collect()
-
-
-def _n_shots() -> pl.Expr:
-    return pl.col("demonstration_ids").list.len().cast(pl.Int64)

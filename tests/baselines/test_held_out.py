@@ -1,4 +1,4 @@
-"""Held-out trials: which prompt a search finds, what it is compared with, and how well that foretells.
+"""Held-out trials: which prompt a search finds, and what it is compared with.
 
 Splits are drawn inside, so tests make them visible: they hang on the experiment's name and sizes alone, and where one
 example alone is right, `correct_train` tells whether that example is in the train part.
@@ -12,18 +12,10 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 from scipy.stats import binom, poisson_binom
-from sklearn.metrics import (
-    accuracy_score,
-    average_precision_score,
-    precision_score,
-    recall_score,
-    roc_auc_score,
-)
 
 from evaluator.baselines.held_out import held_out_trials
-from evaluator.baselines.held_out_prediction import held_out_prediction
 from evaluator.errors import DatasetError
-from evaluator.schemas.held_out import HELD_OUT_PREDICTION, HELD_OUT_TRIALS
+from evaluator.schemas.held_out import HELD_OUT_TRIALS
 
 N_PROMPTS, N_EXAMPLES, N_SPLITS = 5, 12, 40
 TRIES = (1, 3, 5)
@@ -118,7 +110,7 @@ def test_fewer_tries_are_part_of_more() -> None:
 
 def test_where_there_are_fewer_prompts_than_tries_all_count_as_what_they_are() -> None:
     found = held_out_trials(
-        frame(np.ones((2, 8), dtype=bool)), chances([0.5] * 8), tries=[200], n_splits=1, train_share=0.75
+        frame(np.ones((2, 8), dtype=bool)), chances([0.5] * 8), tries=[200], n_splits=1
     )
     assert found["n_prompts"].item() == 2
     # The better of two random classifiers on 6 examples: the sum over k of k (F(k)^2 - F(k - 1)^2) / 6.
@@ -243,47 +235,3 @@ def test_a_prompt_that_was_scored_on_one_part_alone_is_refused() -> None:
         DatasetError, match=r"prompt 10 was scored on 1 examples of the train part and 0 of the test part"
     ):
         held_out_trials(frame(correct, scored), chances([0.5] * 4), tries=[2], n_splits=50)
-
-
-def made_trials(n: int = 400) -> pl.DataFrame:
-    rng = np.random.default_rng(3)
-    tail = np.round(rng.normal(-2, 1, n), 1)  # with ties
-    return pl.DataFrame(
-        {
-            "group": rng.choice(["a", "b"], n),
-            "above_standard_on_train": tail < -1,
-            "above_max_on_train": tail < -2,
-            "log10_standard_tail": tail,
-            "log10_max_tail": tail / 2 + rng.normal(0, 0.3, n),
-            "above_standard_on_test": rng.random(n) < 1 / (1 + np.exp(tail + 2)),
-        }
-    )
-
-
-def test_prediction_is_scored_as_scikit_learn_scores_it() -> None:
-    made = made_trials()
-    found = held_out_prediction(made, ["group"])
-    assert dict(found.schema) == {"group": pl.String()} | dict(HELD_OUT_PREDICTION)
-    for (group,), own in made.partition_by("group", as_dict=True).items():
-        outcome = own["above_standard_on_test"].to_numpy()
-        rows = {row["predictor"]: row for row in found.filter(group=group).iter_rows(named=True)}
-        for predictor in ("standard", "max"):
-            guess, row = own[f"above_{predictor}_on_train"].to_numpy(), rows[predictor]
-            assert row["n_trials"] == len(own)
-            assert row["held_out_share"] == pytest.approx(outcome.mean())
-            assert row["accuracy"] == pytest.approx(accuracy_score(outcome, guess))
-            assert row["precision"] == pytest.approx(precision_score(outcome, guess))
-            assert row["recall"] == pytest.approx(recall_score(outcome, guess))
-            assert row["auroc"] == pytest.approx(roc_auc_score(outcome, guess))
-            assert row["aupr"] == pytest.approx(average_precision_score(outcome, guess))
-            score, row = -own[f"log10_{predictor}_tail"].to_numpy(), rows[f"{predictor} tail"]
-            assert (row["accuracy"], row["precision"], row["recall"]) == (None, None, None)
-            assert row["auroc"] == pytest.approx(roc_auc_score(outcome, score))
-            assert row["aupr"] == pytest.approx(average_precision_score(outcome, score))
-
-
-def test_what_is_nothing_over_nothing_is_not_a_number() -> None:
-    made = made_trials().with_columns(above_max_on_train=pl.lit(False), above_standard_on_test=pl.lit(False))
-    row = held_out_prediction(made).filter(predictor="max").row(0, named=True)
-    assert all(math.isnan(row[name]) for name in ("precision", "recall", "auroc", "aupr"))
-    assert row["accuracy"] == 1

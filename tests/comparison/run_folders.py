@@ -71,10 +71,10 @@ def record(model: str, weights: str) -> dict[str, Any]:
 
 
 def write_run(
-    folder: Path, model: str, answers: pl.DataFrame, measured: pl.DataFrame | None = None, **changed: dict[str, Any]
+    folder: Path, name: str, answers: pl.DataFrame, measured: pl.DataFrame | None = None, **changed: dict[str, Any]
 ) -> Path:
     """A run's folder; `changed` are entries of sections of its record, `measured` rows beside its own metrics."""
-    content = record(model, weights=f"weights of {folder.name}")
+    content = record(name, weights=f"weights of {folder.name}")
     content |= {section: content[section] | entries for section, entries in changed.items()}
     metrics = metrics_table(answers)
     (folder / "tables").mkdir(parents=True)

@@ -11,6 +11,7 @@ import io
 import json
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,4 +91,4 @@ if __name__ == "__main__":
     # It copies a list of all numbers for each draw; of numbers a shallow copy is as good, and quicker by far.
     stable_random.copy = SimpleNamespace(deepcopy=list.copy)
     write("staicc_normal_prompts.json", normal_prompts())
-    write("staicc_prompts.json", [*diagnosis_prompts(), *domain_mode_prompts()])
+    write("staicc_prompts.json", chain(diagnosis_prompts(), domain_mode_prompts()))

@@ -26,7 +26,9 @@ def hidden_state(prompt: str) -> np.ndarray:
 
 
 def label_scores(prompt: str, n_labels: int) -> list[float]:
-    return np.random.default_rng(zlib.crc32(prompt.encode()) + 1).normal(size=n_labels).tolist()
+    """Whole numbers of 1/1024, so that the toolkit's differences of float32 are exact."""
+    scores = np.random.default_rng(zlib.crc32(prompt.encode()) + 1).normal(size=n_labels)
+    return (np.round(scores * 1024) / 1024).tolist()
 
 
 def asked(dataset: str, *, n_shots: int = 2, n_queries: int | None = 12, definition: str = "paper") -> Asked:

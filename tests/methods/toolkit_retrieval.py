@@ -28,7 +28,7 @@ class _Encoded:
 
 
 def toolkit_retrieval(experiment: Any, scores: Callable[[str], list[float]]) -> Any:
-    """The toolkit's SA_ICL, which holds TopK as well, over the hidden states of state_answers and these label scores."""
+    """The toolkit's SA_ICL, which holds TopK too, with the hidden states of state_answers and these label scores."""
     label_space = experiment.get_label_space()
 
     def tokenizer(text: Any, return_tensors: str | None = None) -> Any:
@@ -37,7 +37,7 @@ def toolkit_retrieval(experiment: Any, scores: Callable[[str], list[float]]) -> 
     class Model:
         device = "cpu"
 
-        def __call__(self, ids: _Encoded, output_hidden_states: bool) -> Any:
+        def __call__(self, ids: _Encoded, output_hidden_states: bool) -> Any:  # noqa: ARG002
             logits = torch.full((1, 1, LABEL_TOKENS), -50.0, dtype=torch.float64)
             logits[0, 0, : len(label_space)] = torch.tensor(scores(ids.text), dtype=torch.float64)
             state = torch.from_numpy(hidden_state(ids.text))[None, None]

@@ -1,8 +1,5 @@
 """Definitions `released` and `published` against the StaICC toolkit's own functions."""
 
-import functools
-import operator
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ from StaICC.util import functional
 from evaluator.metrics import classification_metrics
 from evaluator.metrics.calibration_error import BIN_EDGES
 from tests.strategies import distributions
+from tests.toolkit import plain_summation  # noqa: F401
 
 TOOLKIT = {
     "accuracy": functional.accuracy,
@@ -23,14 +21,7 @@ TOOLKIT = {
 }
 
 
-@pytest.fixture(autouse=True)
-def plain_summation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From Python 3.12 on `sum` compensates for rounding; this gives the toolkit the one of 3.11 everywhere."""
-
-    def left_to_right(numbers: Iterable[float]) -> float:
-        return functools.reduce(operator.add, numbers, 0)
-
-    monkeypatch.setattr(functional, "sum", left_to_right, raising=False)
+pytestmark = pytest.mark.usefixtures("plain_summation")
 
 
 @pytest.fixture(params=["released", "published"])

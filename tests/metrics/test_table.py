@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from evaluator.diagnostics.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS, confusion_table, metrics_table, reliability_table
 from evaluator.metrics.base import sum_in_order
@@ -82,6 +83,53 @@ def test_paper_and_released_are_measured_on_their_own_predictions() -> None:
     table = metrics_table(pl.concat([BINARY, released]))
     assert value_of(table, "accuracy", "a") == 0.75
     assert value_of(table, "accuracy", "a", "released") == value_of(table, "accuracy", "a", "published") == 1.0
+
+
+def repeated(part: str) -> pl.DataFrame:
+    """BINARY asked twice more, as another variant and behind other demonstrations, under both definitions."""
+    again = pl.col("position") + 4
+    twice = pl.concat([BINARY, BINARY.with_columns(position=again, variant=pl.lit(1), repeat=pl.col("repeat") + 2)])
+    both = [twice.with_columns(definition=pl.lit(definition)) for definition in ("paper", "released")]
+    return pl.concat(both).with_columns(part=pl.lit(part))
+
+
+DIAGNOSED = {
+    "contextual": {"contextual_bias"},
+    "domain": {"domain_bias"},
+    "gler": {"gler", "gler_true_label_probability", "gler_macro_f1", "gler_expected_calibration_error"},
+    "template": {"template_consistency", "accuracy_mean_over_templates", "accuracy_sd_over_templates"},
+    "sampling": {"sampling_consistency", "accuracy_mean_over_demonstration_sets"},
+}
+
+
+@pytest.mark.parametrize("part", DIAGNOSED)
+def test_a_diagnosed_part_has_its_diagnostics_alone_without_baselines_and_without_published(part: str) -> None:
+    table = metrics_table(repeated(part))
+    assert table.schema == METRICS_SCHEMA
+    expected = {(metric, definition) for metric in DIAGNOSED[part] for definition in ("paper", "released")}
+    assert set(table.select("metric", "definition").iter_rows()) == expected
+    assert table.height == 2 * len(expected)  # the dataset and the mean
+    assert table.select("chance", "max_random", "tries", "verdict").null_count().row(0) == (table.height,) * 4
+    assert table.select("n_queries", "n_requests").unique().rows() == [(2, 8)]
+
+
+def test_normal_has_the_empirical_bias_beside_the_metrics_of_every_part() -> None:
+    table = metrics_table(repeated("normal"))
+    shown = set(table.select("metric", "definition").iter_rows())
+    of_all = {(metric, definition) for metric in METRICS for definition in ("paper", "released", "published")}
+    assert shown == of_all | {("empirical_bias", "paper"), ("empirical_bias", "released")}
+    assert set(metrics_table(repeated("in_domain"))["metric"]) == set(METRICS)
+
+
+def test_parts_of_a_run_do_not_change_each_other() -> None:
+    parts = [*DIAGNOSED, "normal", "in_domain"]
+    together = metrics_table(pl.concat(map(repeated, parts)))
+    assert_frame_equal(together, pl.concat(metrics_table(repeated(part)) for part in parts).sort(METRICS_KEY))
+
+
+@pytest.mark.parametrize("make", [reliability_table, confusion_table])
+def test_diagnosed_parts_have_no_reliability_and_no_confusion(make: Any) -> None:
+    assert set(make(pl.concat(map(repeated, [*DIAGNOSED, "normal"])))["part"]) == {"normal"}
 
 
 def test_methods_and_parts_have_their_own_means() -> None:
@@ -164,4 +212,5 @@ def test_terms_of_a_row_are_added_from_first_to_last_so_that_the_last_digit_neve
 
 def test_no_metric_adds_in_the_order_of_threads() -> None:
     expressions = (metric.value(6) for metric in METRICS.values())
-    assert not [text for text in map(str, expressions) if "sum_horizontal" in text]
+    biases = (metric.value(6) for metric in (MEAN_ENTROPY, DIVERGENCE, RELEASED_DIVERGENCE))
+    assert not [text for text in map(str, [*expressions, *biases]) if "sum_horizontal" in text]

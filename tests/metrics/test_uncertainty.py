@@ -11,7 +11,13 @@ from scipy import stats
 
 from evaluator.metrics import METRICS, metrics_table
 from evaluator.metrics.base import IntervalForm
-from evaluator.metrics.uncertainty import jackknife_standard_errors, mean_of_intervals, with_intervals
+from evaluator.metrics.uncertainty import (
+    jackknife_standard_error,
+    jackknife_standard_errors,
+    mean_of_intervals,
+    two_way_standard_error,
+    with_intervals,
+)
 from evaluator.metrics.values import Measured
 from evaluator.schemas import PREDICTIONS
 
@@ -82,6 +88,72 @@ def test_symmetric_interval_is_cut_at_the_range() -> None:
 
 def test_macro_f1_of_one_that_hangs_on_one_query_is_known_to_nothing() -> None:
     assert interval(1.0, 0.3, 20) == pytest.approx((0.0, 1.0))
+
+
+def test_a_value_that_needs_one_query_to_be_finite_has_no_finite_standard_error() -> None:
+    assert jackknife_standard_error(np.array([0.5, math.inf, 0.5])) == math.inf
+    assert interval(0.5, math.inf, 3, "symmetric", (0.0, math.inf)) == (0.0, math.inf)
+
+
+def test_intervals_are_cut_at_the_limits_of_their_metric() -> None:
+    # t(24) x .04 = .082556
+    assert interval(-0.05, 0.04, 25, "symmetric", (-1.2, 1.2)) == pytest.approx((-0.132556, 0.032556), abs=1e-6)
+    assert interval(-0.05, 0.04, 25, "symmetric", (-0.7, 0.0)) == pytest.approx((-0.132556, 0.0), abs=1e-6)
+    assert interval(0.05, 0.04, 25, "symmetric", (0.0, math.inf)) == pytest.approx((0.0, 0.132556), abs=1e-6)
+
+
+@pytest.mark.parametrize("standard_error", [0.04, 0.0])
+def test_a_score_interval_scales_with_the_limits(standard_error: float) -> None:
+    low, high = interval(0.8, standard_error, 25)
+    assert low is not None
+    assert high is not None
+    stretched = interval(-1 + 3 * 0.8, 3 * standard_error, 25, limits=(-1.0, 2.0))
+    assert stretched == pytest.approx((-1 + 3 * low, -1 + 3 * high))
+
+
+def test_nothing_is_known_where_nothing_varies_and_nothing_bounds_it_or_the_value_is_not_finite() -> None:
+    unbounded = (0.0, math.inf)
+    assert interval(0.5, 0.0, 25, "symmetric", unbounded) == (None, None)
+    assert interval(math.inf, math.inf, 25, "symmetric", unbounded) == (None, None)
+    assert interval(math.nan, 0.1, 25, "symmetric", unbounded) == (None, None)
+
+
+def test_two_way_standard_error_worked_by_hand() -> None:
+    # Queries down: 0 2 / 2 6 / 4 4. Means of queries 1, 4, 4 (variance 3, over 3: 1), of templates 2, 4 (variance 2,
+    # over 2: 1), of all 3. What both leave: 0 0 / -1 1 / 1 -1, squares 4 over (3-1)(2-1) = 2, over 6 cells: 1/3.
+    # V = 1 + 1 - 1/3 = 5/3; degrees of freedom (5/3)^2 / (1/2 + 1/1 + (1/9)/2) = (25/9) / (28/18) = 25/14.
+    standard_error, degrees_of_freedom = two_way_standard_error(np.array([[0.0, 2.0], [2.0, 6.0], [4.0, 4.0]]))
+    assert standard_error == pytest.approx(math.sqrt(5 / 3))
+    assert degrees_of_freedom == pytest.approx(25 / 14)
+
+
+def test_two_way_standard_error_is_never_below_that_of_queries_or_templates_alone() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        cells = rng.random((12, 4))
+        standard_error, _degrees_of_freedom = two_way_standard_error(cells)
+        alone = stats.sem(cells.mean(axis=1)), stats.sem(cells.mean(axis=0))
+        assert standard_error is not None
+        assert standard_error >= max(alone) * (1 - 1e-12)
+
+
+def test_two_way_standard_error_takes_two_queries_and_two_templates() -> None:
+    assert two_way_standard_error(np.array([[0.5, 1.0]]))[0] is None
+    assert two_way_standard_error(np.array([[0.5], [1.0]]))[0] is None
+    assert two_way_standard_error(np.full((3, 3), 0.5)) == (0.0, 2.0)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.03, 0.12])
+def test_two_way_intervals_hold_the_mean_over_all_queries_and_templates(spread: float) -> None:
+    rng = np.random.default_rng(3)
+    rows = []
+    for _ in range(2_000):
+        ease = 0.6 + rng.uniform(-0.2, 0.2, (64, 1)) + spread * rng.choice([-1.0, 1.0], 9)
+        cells = (rng.random((64, 9)) < ease).astype(np.float64)
+        measured = Measured(float(cells.mean()), *two_way_standard_error(cells), "score", 0.0, 1.0)
+        rows.append(measured._asdict() | {"n_queries": 64})
+    held = with_intervals(pl.DataFrame(rows)).select(pl.lit(0.6).is_between("ci_low", "ci_high").mean()).item()
+    assert 0.94 <= held <= 0.98  # where templates do not differ, it can only be too careful
 
 
 def test_mean_of_symmetric_intervals_has_the_root_sum_of_squares_over_their_number() -> None:

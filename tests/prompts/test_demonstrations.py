@@ -1,8 +1,19 @@
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
 import pytest
+from scipy import stats
 from StaICC.util.dataset_interface import demonstration_sampler
 
+from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.errors import TemplateError
-from evaluator.prompts.demonstrations import sample_demonstrations
+from evaluator.prompts import demonstrations
+from evaluator.prompts.demonstrations import domain_demonstrations, sample_demonstrations
+from evaluator.prompts.template import MetaTemplate, Verbalizer
+
+DOMAINS = ("in_domain", "out_of_domain")
+DEFINITIONS = ("paper", "released")
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 2, 3, 7, 16, 50])
@@ -16,6 +27,11 @@ def test_demonstrations_are_those_of_the_toolkit_repeat_by_repeat(n_shots: int):
             assert drawn[repeat, query].tolist() == toolkit[query + repeat * 30]
 
 
+def test_more_repeats_begin_with_the_same_demonstrations():
+    two, eight = (sample_demonstrations(n_shots=4, n_demonstrations=50, n_queries=9, n_repeats=n) for n in (2, 8))
+    assert eight[:2].tolist() == two.tolist()
+
+
 def test_no_demonstration_is_shown_twice_in_a_prompt():
     drawn = sample_demonstrations(n_shots=8, n_demonstrations=9, n_queries=40)
     assert all(len(set(shown)) == 8 for shown in drawn.reshape(-1, 8).tolist())
@@ -24,3 +40,116 @@ def test_no_demonstration_is_shown_twice_in_a_prompt():
 def test_more_shots_than_demonstrations_are_refused():
     with pytest.raises(TemplateError, match="513 shots were asked for, but the demonstration split has 512"):
         sample_demonstrations(n_shots=513, n_demonstrations=512, n_queries=1)
+
+
+def dataset(demonstrations: list[int], queries: list[int]) -> ClassificationDataset:
+    """A dataset of these labels, whose names are a, b and c."""
+
+    def split(labels: list[int]) -> pl.DataFrame:
+        rows = [(row, [f"text {row}"], label) for row, label in enumerate(labels)]
+        return pl.DataFrame(rows, schema=EXAMPLES, orient="row")
+
+    return ClassificationDataset(
+        name="tiny",
+        calibration=split([]),
+        demonstration=split(demonstrations),
+        test=split(queries),
+        text_fields=("text",),
+        template=MetaTemplate(input_prefixes=("",), input_affixes=(" ",), label_prefix="", label_affix="\n"),
+        verbalizer=Verbalizer(label_names=("a", "b", "c")),
+        fingerprint="0",
+    )
+
+
+# Label a is common (12 of 20), c is rare (2 of 20), so that many prompts of either domain have to be drawn again.
+UNEVEN = dataset([0, 0, 0, 1, 0, 0, 1, 0, 2, 0] * 2, [0, 1, 2] * 40)
+GOLD = np.array([0, 1, 2] * 40 * 2)
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS)
+@pytest.mark.parametrize("n_shots", [1, 3, 5])
+def test_in_domain_prompts_show_the_query_s_label_and_out_of_domain_ones_do_not(n_shots: int, definition):
+    labels = UNEVEN.demonstration["gold"].to_numpy()
+    for domain in DOMAINS:
+        chosen = domain_demonstrations(UNEVEN, domain, n_shots=n_shots, definition=definition)
+        assert chosen.shape == (240, n_shots)
+        shows_own = (labels[chosen] == GOLD[:, None]).any(axis=1)
+        assert set(shows_own) == {domain == "in_domain"}
+        assert all(len(set(shown)) == n_shots for shown in chosen.tolist())
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS)
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_prompts_that_fit_already_stay_as_they_are(domain, definition):
+    labels = UNEVEN.demonstration["gold"].to_numpy()
+    normal = sample_demonstrations(n_shots=3, n_demonstrations=20, n_queries=120).reshape(240, 3)
+    fits = (labels[normal] == GOLD[:, None]).any(axis=1) == (domain == "in_domain")
+    assert 0 < fits.sum() < 240
+    chosen = domain_demonstrations(UNEVEN, domain, n_shots=3, definition=definition)
+    assert chosen[fits].tolist() == normal[fits].tolist()
+    if domain == "in_domain" and definition == "paper":  # elsewhere one demonstration gave way
+        assert set((chosen != normal)[~fits].sum(axis=1)) == {1}
+
+
+def test_out_of_domain_demonstrations_are_drawn_evenly_from_the_other_labels():
+    even = dataset([0, 1, 2, 0, 1, 2, 0, 0], [0] * 3000)
+    chosen = domain_demonstrations(even, "out_of_domain", n_shots=2, definition="paper")
+    assert set(chosen.ravel().tolist()) == {1, 2, 4, 5}
+    # Twelve ordered pairs of the four, each as likely.
+    pairs = pl.DataFrame(chosen).group_by(pl.all()).len()["len"]
+    assert len(pairs) == 12
+    assert stats.chisquare(pairs).pvalue > 1e-3
+
+
+def test_what_comes_into_an_in_domain_prompt_is_drawn_evenly_and_so_is_its_place():
+    # Two of 100 demonstrations are labelled a: about 94% of prompts of 3 lack one.
+    rare = dataset([0, 0] + [1] * 98, [0] * 1000)
+    chosen = domain_demonstrations(rare, "in_domain", n_shots=3, definition="paper")
+    normal = sample_demonstrations(n_shots=3, n_demonstrations=100, n_queries=1000).reshape(2000, 3)
+    prompt, place = np.nonzero(chosen != normal)
+    assert len(prompt) > 1800
+    assert stats.chisquare(np.bincount(place, minlength=3)).pvalue > 1e-3
+    assert stats.chisquare(np.bincount(chosen[prompt, place], minlength=2)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS)
+@pytest.mark.parametrize(
+    ("domain", "demonstrations", "n_shots", "message"),
+    [
+        ("in_domain", [0, 0, 1, 1], 2, "tiny: queries are labelled 'c', but no demonstration is"),
+        ("in_domain", [0, 1, 2], 0, "tiny: without demonstrations no prompt shows the label 'c'"),
+        ("out_of_domain", [2, 2, 2, 2], 2, "tiny: 0 demonstrations are not labelled 'c', but 2 must"),
+        ("out_of_domain", [0, 2, 1, 2], 3, "tiny: 2 demonstrations are not labelled 'c', but 3 must"),
+    ],
+)
+def test_where_no_prompt_can_fit_the_label_is_named_and_nothing_is_drawn_for_ever(
+    domain, demonstrations, n_shots, message, definition
+):
+    with pytest.raises(TemplateError, match=message):
+        domain_demonstrations(dataset(demonstrations, [2, 2]), domain, n_shots=n_shots, definition=definition)
+
+
+def test_without_demonstrations_every_prompt_is_out_of_domain():
+    assert domain_demonstrations(UNEVEN, "out_of_domain", n_shots=0, definition="released").shape == (240, 0)
+
+
+def test_the_toolkit_s_draws_end_in_an_error_where_a_fitting_prompt_is_too_unlikely(monkeypatch: pytest.MonkeyPatch):
+    # Three of 1,000 are not labelled a: 3 of 3 come with probability 6 / (1000 * 999 * 998), about 6e-9.
+    monkeypatch.setattr(demonstrations, "MAX_REJECTION_DRAWS", 2**17)
+    unlikely = dataset([0] * 997 + [1] * 3, [0])
+    with pytest.raises(TemplateError, match=r"tiny: after .* out-of-domain, first one for the label 'a'"):
+        domain_demonstrations(unlikely, "out_of_domain", n_shots=3, definition="released")
+    chosen = domain_demonstrations(unlikely, "out_of_domain", n_shots=3, definition="paper")
+    assert [sorted(shown) for shown in chosen.tolist()] == 2 * [[997, 998, 999]]
+
+
+def test_draws_go_on_where_a_batch_ends(monkeypatch: pytest.MonkeyPatch):
+    whole = domain_demonstrations(UNEVEN, "out_of_domain", n_shots=3, definition="released")
+    monkeypatch.setattr(demonstrations, "REJECTION_BATCH", 7)
+    assert domain_demonstrations(UNEVEN, "out_of_domain", n_shots=3, definition="released").tolist() == whole.tolist()
+
+
+def test_a_label_that_no_query_has_needs_no_demonstration():
+    without_b = replace(UNEVEN, test=UNEVEN.test.filter(pl.col("gold") != 1))
+    no_b_shown = replace(without_b, demonstration=UNEVEN.demonstration.filter(pl.col("gold") != 1))
+    assert domain_demonstrations(no_b_shown, "in_domain", n_shots=2, definition="released").shape == (160, 2)

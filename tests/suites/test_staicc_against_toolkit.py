@@ -1,4 +1,4 @@
-"""The StaICC package itself says what each part of its diagnoses asks; under `released` ours is the same to the byte."""
+"""The StaICC package itself says what each part of its diagnoses asks; under `released` ours is the same."""
 
 import contextlib
 import io
@@ -8,7 +8,6 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
 
 import polars as pl
 import pytest

@@ -7,6 +7,15 @@ from evaluator.embedded.llama import LlamaSize
 VOCABULARY = 8_192
 """Tokens of the tokenizer."""
 
+SIZE = LlamaSize(
+    vocab_size=VOCABULARY,
+    hidden_size=192,
+    intermediate_size=512,
+    n_layers=5,
+    n_heads=3,
+    rope_theta=100_000.0,  # much of a head turns so slowly that it compares what places hold, near or far
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -16,14 +25,7 @@ class Recipe:
     seed: int = 0
     sequences_per_step: int = 16
     length: int = 512  # tokens
-    size: LlamaSize = LlamaSize(
-        vocab_size=VOCABULARY,
-        hidden_size=192,
-        intermediate_size=512,
-        n_layers=5,
-        n_heads=3,
-        rope_theta=100_000.0,  # much of a head turns so slowly that it compares what places hold, near or far
-    )
+    size: LlamaSize = SIZE
     matrix_learning_rate: float = 0.01  # of Muon, for the matrices inside the layers
     other_learning_rate: float = 5e-4  # of AdamW, for embeddings and norms
     warm_up_steps: int = 50

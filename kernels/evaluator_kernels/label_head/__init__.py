@@ -61,8 +61,8 @@ def label_log_likelihoods(hidden_TD: torch.Tensor, head_VD: torch.Tensor, token_
         token_ids_L: int64 of [L] on the same device, each in 0..V-1; in any order, and one may stand twice.
 
     Returns:
-        float64 of [T, L], nats; above 0 by rounding at most (some 1e-5 where logits reach 40). NaN where the row has no
-        distribution; -inf where it has one and the logit is -inf.
+        float64 of [T, L], nats; above 0 by rounding at most (a few 1e-5 where logits reach 40). NaN where the row has
+        no distribution; -inf where it has one and the logit is -inf.
 
     Raises:
         TypeError, ValueError: as log_sum_exp, and for token ids that are not in the vocabulary.
@@ -90,7 +90,7 @@ def centroid_divergences(
         head_VD: as for log_sum_exp.
 
     Returns:
-        float64 of [T, C], nats; below 0 by rounding at most (some 1e-5 where logits reach 40), and not cut off there.
+        float64 of [T, C], nats; below 0 by rounding at most (a few 1e-5 where logits reach 40), and not cut off at 0.
         NaN for a query without a distribution, for a centroid with weight on such an anchor, and throughout where the
         head is not finite.
 

@@ -1,0 +1,57 @@
+"""Predictions of one part, from arrays."""
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from evaluator.schemas import PREDICTIONS
+
+Probs = npt.NDArray[np.float64]
+
+
+def part_predictions(
+    part: str, probs: npt.ArrayLike, gold: npt.ArrayLike, definition: str = "paper", suite: str = "suite"
+) -> pl.DataFrame:
+    """PREDICTIONS in the benchmark's order: all queries, then all again behind other demonstrations, then the next
+    variant.
+
+    Args:
+        probs: label_probs [variant, repeat, query, label].
+        gold: [query].
+    """
+    rows = np.asarray(probs, dtype=np.float64)
+    n_variants, n_repeats, n_queries, n_labels = rows.shape
+    variant, repeat, query_id = (index.ravel() for index in np.indices(rows.shape[:3]))
+    flat, n = rows.reshape(-1, n_labels), n_variants * n_repeats * n_queries
+    columns = {
+        "suite": suite,
+        "part": part,
+        "dataset": "a",
+        "method": "vanilla",
+        "definition": definition,
+        "position": np.arange(n),
+        "query_id": query_id,
+        "repeat": repeat,
+        "variant": variant,
+        "prompt_id": pl.Series(range(n)).cast(pl.String),
+        "gold": np.asarray(gold)[query_id],
+        "pred": flat.argmax(axis=1),
+        "label_probs": flat,
+    }
+    label_names = [f"label {label}" for label in range(n_labels)]
+    return (
+        pl.DataFrame(columns)
+        .with_columns(label_names=pl.lit(label_names))
+        .select(PREDICTIONS.names())
+        .cast(PREDICTIONS)
+    )
+
+
+def values(table: pl.DataFrame, definition: str = "paper", dataset: str = "a") -> dict[str, float]:
+    """Metric -> value, from a metrics table of one part."""
+    return dict(table.filter(definition=definition, dataset=dataset).select("metric", "value").iter_rows())
+
+
+def interval(table: pl.DataFrame, metric: str, dataset: str = "a") -> tuple[float | None, float | None]:
+    low, high = table.filter(metric=metric, dataset=dataset).select("ci_low", "ci_high").row(0)
+    return low, high
