@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from evaluator.compare_pipeline import compare
-from evaluator.compare_pipeline import compare
 from evaluator.config import LabelBoundary, ModelConfig, StoreConfig
 from evaluator.datasets.lcg import SEED
 from evaluator.embedded import EMBEDDED_MODELS
@@ -117,7 +116,10 @@ def _build(prompts: StoreConfig, out: Path, runs: Sequence[Path]) -> Stage[Promp
     """The store in `out`, recorded in the folder of each run that reads it."""
     started, clock = now(), time.monotonic()
     store = yield from build_store(prompts, out)
-    asked = {name: store.manifest[name] for name in ("suites", "datasets", "n_shots", "n_queries", "search", "notes")}
+    asked = {
+        name: store.manifest[name]
+        for name in ("suites", "datasets", "n_shots", "n_queries", "prompt_definition", "search", "notes")
+    }
     counts = {"requests": store.manifest["n_requests"], "distinct_prompts": store.manifest["n_prompts"]}
     seeds = {"splits and demonstrations": SEED}
     if search := asked["search"]:

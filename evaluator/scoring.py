@@ -5,15 +5,16 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from evaluator.config import LabelBoundary, ModelConfig
 from evaluator.engine import load_engine
 from evaluator.engine.base import Engine
+from evaluator.engine.device import device_kind
 from evaluator.engine.model_source import ModelSource
-from evaluator.errors import LabelError
+from evaluator.errors import ConfigError, LabelError
 from evaluator.methods import METHODS
 from evaluator.methods.predictions import check_labels
 from evaluator.progress import Progress, Stage
@@ -26,6 +27,9 @@ from evaluator.store.follow_up import build_follow_up
 from evaluator.store.prompt_store import PromptStore
 from evaluator.store.shards import fingerprint, source_fingerprint
 from evaluator.store.tokens import TokenTable, tokenise_store
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ def score_store(
 ) -> Stage[ScoredRun]:
     """Have a model answer a store and what follows from its answers; what is there already is kept."""
     clock = time.monotonic()
+    measures = [measure for name in store.manifest["methods"] if (measure := METHODS[name].distances)]
+    head = _load_head(source) if measures else None  # a model without one should not be asked first
     tokens = yield from _tokenise(store, source, boundary)
     tokenise_s = _since(clock)
     yield Progress(stage="Loading the model", done=0, total=1, unit="models")
@@ -76,7 +82,6 @@ def score_store(
     run = ScoredRun(asdict(engine.facts), {"tokenise": tokenise_s, "load": _since(clock)})
     try:
         run.parts.append((yield from _answer(store, tokens, source, engine, out)))
-        _write_distances(run.parts[0], source)
         answers = answers_of([(store, run.parts[0].scores)])
         following = yield from build_follow_up(store, answers, run.parts[0].scores.folder.name, out)
         if following:
@@ -84,6 +89,10 @@ def score_store(
             run.parts.append((yield from _answer(following, tokens, source, engine, out)))
     finally:
         engine.close()
+    if head is not None:
+        # Only now, because on a GPU the engine left no memory for it.
+        answers, head = answers_of([(store, run.parts[0].scores)]), head.to(device_kind())
+        write_distances(run.parts[0].scores, [measure(answers, head) for measure in measures])
     run.elapsed_s["score"] = run.totals()["elapsed_s"]
     return run
 
@@ -120,18 +129,24 @@ def _answer(
     scores = yield from score_all(rows.filter(has_continuations), engine, folder, identity=identity)
     for_states = rows.filter(~has_continuations)
     if for_states.height:
+        _require_states(store, engine)
         scores = yield from compute_hidden_states(for_states, engine, folder, identity=identity)
     return ScoredStore(store, tokens, scores)
 
 
-def _write_distances(part: ScoredStore, source: ModelSource) -> None:
-    """While the model is there: what methods make of its LM head."""
-    measures = [measure for name in part.store.manifest["methods"] if (measure := METHODS[name].distances)]
-    if measures:
-        from evaluator.engine.lm_head import load_lm_head  # here, because torch takes its time
+def _require_states(store: PromptStore, engine: Engine) -> None:
+    if not engine.facts.has_hidden_states:
+        methods = ", ".join(store.manifest["methods"])
+        raise ConfigError(
+            f"One of the methods {methods} needs hidden states, and the engine {engine.facts.name} has none. Take "
+            "another --engine, or leave out knn_*, hidden_calibration, topk and sa_icl (--methods)."
+        )
 
-        answers, head = answers_of([(part.store, part.scores)]), load_lm_head(source)
-        write_distances(part.scores, [measure(answers, head) for measure in measures])
+
+def _load_head(source: ModelSource) -> "torch.Tensor":
+    from evaluator.engine.lm_head import load_lm_head  # here, because torch takes its time
+
+    return load_lm_head(source)
 
 
 def _since(started: float) -> float:

@@ -1,5 +1,6 @@
 """Hypothesis strategies: label spaces, and score tables as frames of schema PREDICTIONS."""
 
+import itertools
 from typing import Any
 
 import polars as pl
@@ -49,4 +50,48 @@ def score_tables(draw: st.DrawFn, ties: bool = True, max_datasets: int = 3) -> p
                 "label_probs": probs,
             }
             rows += [row | {"definition": definition} for definition in ("paper", "released")]
+    return pl.DataFrame(rows, schema=PREDICTIONS)
+
+
+REPEATED = {
+    "normal": (1, 2),
+    "contextual": (1, 2),
+    "domain": (1, 1),
+    "gler": (5, 1),
+    "template": (3, 2),
+    "sampling": (1, 4),
+}
+"""Part -> its variants and demonstration sets, some fewer than a benchmark has."""
+
+
+@st.composite
+def diagnostic_tables(draw: st.DrawFn, ties: bool = True) -> pl.DataFrame:
+    """PREDICTIONS of one method and dataset, all parts that diagnostics measure, alike under both definitions."""
+    label_names = draw(label_spaces(max_size=4))
+    n_labels = len(label_names)
+    gold = draw(st.lists(st.integers(0, n_labels - 1), min_size=1, max_size=5))
+    rows: list[dict[str, Any]] = []
+    for part, (n_variants, n_repeats) in REPEATED.items():
+        places = list(itertools.product(range(n_variants), range(n_repeats), range(len(gold))))
+        probs = [draw(distributions(n_labels, ties)) for _ in places]
+        rows += [
+            {
+                "suite": "suite",
+                "part": part,
+                "dataset": "dataset-0",
+                "method": "vanilla",
+                "definition": definition,
+                "position": position,
+                "query_id": query_id,
+                "repeat": repeat,
+                "variant": variant,
+                "prompt_id": f"{part}-{position}",
+                "gold": gold[query_id],
+                "pred": row.index(max(row)),
+                "label_names": label_names,
+                "label_probs": row,
+            }
+            for definition in ("paper", "released")
+            for position, ((variant, repeat, query_id), row) in enumerate(zip(places, probs, strict=True))
+        ]
     return pl.DataFrame(rows, schema=PREDICTIONS)

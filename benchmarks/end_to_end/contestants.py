@@ -21,7 +21,10 @@ import scipy.special
 
 from evaluator.config import Dtype, ModelConfig
 from evaluator.embedded.llama import LlamaSize
+from evaluator.engine import load_engine
+from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.device import device_kind
+from evaluator.engine.model_source import find_model
 
 Probs = npt.NDArray[np.float64]
 Score = Callable[[], Probs]
@@ -52,8 +55,6 @@ class Choices(NamedTuple):
 
 def ours(prompts: Prompts, engine: str) -> Score:
     """An engine of this project, asked for what a run asks."""
-    from evaluator.engine.base import ContinuationRequest
-
     loaded = _our_engine(prompts.model, engine, prompts.dtype)
     requests = [ContinuationRequest(context, prompts.label_tokens) for context in prompts.contexts]
 
@@ -112,8 +113,6 @@ def lm_eval_vllm(prompts: Prompts) -> Score:
 
 def choices_by_vllm_engine(asked: Choices) -> Score:
     """Our vLLM engine, asked for what a run asks of choices."""
-    from evaluator.engine.base import ContinuationRequest
-
     loaded = _our_engine(asked.model, "vllm", asked.dtype)
     requests = [ContinuationRequest(*each) for each in zip(asked.contexts, asked.choices, strict=True)]
 
@@ -142,10 +141,7 @@ def choices_by_lm_eval(asked: Choices) -> Score:
     return score
 
 
-def _our_engine(model: Path, name: str, dtype: Dtype) -> "Engine":
-    from evaluator.engine import load_engine
-    from evaluator.engine.model_source import find_model
-
+def _our_engine(model: Path, name: str, dtype: Dtype) -> Engine:
     config = ModelConfig(model=str(model), engine=name, dtype=dtype)
     return load_engine(find_model(config), config)
 

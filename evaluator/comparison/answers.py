@@ -45,9 +45,9 @@ def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
 
     Only vanilla prompts are looked at: other methods may choose demonstrations or templates by the model.
     """
-    first = answers[0].filter(method=REFERENCE_METHOD)
-    for run, own in zip(runs[1:], answers[1:], strict=True):
-        pairs = first.join(own, on=[*ANSWER_KEY, "position"], suffix="_b", maintain_order="left")
+    first, *others = [_asked(own) for own in answers]
+    for run, own in zip(runs[1:], others, strict=True):
+        pairs = first.join(own, on=[*DATASET, "position"], suffix="_b", maintain_order="left")
         other = pairs.filter(pl.any_horizontal(pl.col(c).ne_missing(pl.col(f"{c}_b")) for c in ("prompt_id", "gold")))
         if not other.is_empty():
             suite, part, dataset = other.select(DATASET).row(0)
@@ -56,3 +56,8 @@ def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
                 f"both have, the first in {suite} / {part}, {dataset}. They were built from different data or by "
                 "different versions. Build and score one of them again."
             )
+
+
+def _asked(answers: pl.DataFrame) -> pl.DataFrame:
+    """The vanilla requests, which are the same under every definition, once."""
+    return answers.filter(method=REFERENCE_METHOD).unique([*DATASET, "position"], keep="first", maintain_order=True)

@@ -126,4 +126,3 @@ def _correct(scores: Any, choices: Any, where: str) -> list[int]:
     if not numbers or len(scores) != n_choices:
         raise DatasetError(f"{where}: {n_choices} choices need as many scores, all numbers, got {scores}.")
     return correct_of_scores(scores)
-

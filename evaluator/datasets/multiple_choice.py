@@ -58,7 +58,13 @@ class MultipleChoiceDataset:
 
 
 def dataset_of_file(
-    path: Path, *, name: str, read_as: object, rows: Iterable[ChoiceRow], template: ChoiceTemplate, notes: Iterable[str] = ()
+    path: Path,
+    *,
+    name: str,
+    read_as: object,
+    rows: Iterable[ChoiceRow],
+    template: ChoiceTemplate,
+    notes: Iterable[str] = (),
 ) -> MultipleChoiceDataset:
     """The examples of one file, checked. Raises DatasetError as choice_examples does.
 

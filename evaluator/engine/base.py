@@ -47,6 +47,7 @@ class EngineFacts:
     device: str
     dtype: str
     prefix_block_tokens: int | None  # prefix-cache block; None where there is no prefix cache
+    has_hidden_states: bool = True
     tokens_per_step: int  # how many tokens one forward pass holds; shards are cut to a multiple of it
 
 

@@ -194,7 +194,8 @@ def _before_query(dataset: MultipleChoiceDataset, tries: Tries) -> pl.Series:
 def _tried(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
     """What the prompts are, with a placeholder where a query's input and choices would stand."""
     query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).item()
-    ids = dataset.shown["example_id"].gather(tries.demonstrations.ravel()).to_numpy().reshape(tries.demonstrations.shape)
+    rows = tries.demonstrations
+    ids = dataset.shown["example_id"].gather(rows.ravel()).to_numpy().reshape(rows.shape)
     return pl.DataFrame(
         {
             "part": tries.part,

@@ -174,7 +174,9 @@ def _model_table(
 ) -> ModelTable:
     """Columns that nothing was measured of are left out; without differences no model is the best."""
     numbers = ("value", "ci_low", "ci_high", "n_queries", "n_requests")
-    cells = {(number, name): tables.Cell(*rest) for number, name, *rest in means.select("number", column, *numbers).rows()}
+    cells = {
+        (number, name): tables.Cell(*rest) for number, name, *rest in means.select("number", column, *numbers).rows()
+    }
     models = [run.model for run in runs]
     columns = [name for name in order if any((run.number, name) in cells for run in runs)]
 

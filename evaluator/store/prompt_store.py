@@ -197,6 +197,7 @@ def write_store(
         "n_queries": config.n_queries,
         "methods": list(config.methods),
         "definitions": list(config.definitions),
+        "prompt_definition": config.prompt_definition,
         "parts": measured_parts(config),
         "n_requests": requests.height,
         "n_prompts": prompts.height,

@@ -109,9 +109,7 @@ def test_fewer_tries_are_part_of_more() -> None:
 
 
 def test_where_there_are_fewer_prompts_than_tries_all_count_as_what_they_are() -> None:
-    found = held_out_trials(
-        frame(np.ones((2, 8), dtype=bool)), chances([0.5] * 8), tries=[200], n_splits=1
-    )
+    found = held_out_trials(frame(np.ones((2, 8), dtype=bool)), chances([0.5] * 8), tries=[200], n_splits=1)
     assert found["n_prompts"].item() == 2
     # The better of two random classifiers on 6 examples: the sum over k of k (F(k)^2 - F(k - 1)^2) / 6.
     below = binom.cdf(np.arange(7), 6, 0.5) ** 2

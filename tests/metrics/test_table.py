@@ -88,7 +88,9 @@ def test_paper_and_released_are_measured_on_their_own_predictions() -> None:
 def repeated(part: str) -> pl.DataFrame:
     """BINARY asked twice more, as another variant and behind other demonstrations, under both definitions."""
     again = pl.col("position") + 4
-    twice = pl.concat([BINARY, BINARY.with_columns(position=again, variant=pl.lit(1), repeat=pl.col("repeat") + 2)])
+    twice = pl.concat(
+        [BINARY, BINARY.with_columns(position=again, variant=pl.lit(1, pl.Int64), repeat=pl.col("repeat") + 2)]
+    )
     both = [twice.with_columns(definition=pl.lit(definition)) for definition in ("paper", "released")]
     return pl.concat(both).with_columns(part=pl.lit(part))
 

@@ -1,14 +1,17 @@
 """What holds for every registered metric, whatever the predictions."""
 
+import math
+from typing import Any
+
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from evaluator.metrics import METRICS, metrics_table
+from evaluator.metrics import METRICS, group_metrics_table, metrics_table
 from evaluator.metrics.requests import DEFINITIONS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
-from tests.strategies import score_tables
+from tests.strategies import diagnostic_tables, score_tables
 
 examples = settings(max_examples=40)
 
@@ -54,26 +57,77 @@ def test_every_accuracy_of_a_dataset_has_a_verdict_that_fits_its_baselines_and_n
     assert table.filter(pl.col("metric") != "accuracy")["verdict"].null_count() == table.height - of_accuracy.height
 
 
+def permuted(rows: pl.DataFrame, random: Any) -> pl.DataFrame:
+    """The same answers to labels in another order."""
+    n_labels = len(rows["label_names"][0])
+    order = list(range(n_labels))
+    random.shuffle(order)
+    return rows.with_columns(
+        pl.col("label_probs", "label_names").list.gather(order),
+        pl.col("gold", "pred").replace_strict(order, range(n_labels)),
+    )
+
+
 @examples
 @given(score_tables(ties=False), st.randoms(use_true_random=False))
-def test_permuting_the_label_space_changes_nothing(predictions: pl.DataFrame, random: object) -> None:
+def test_permuting_the_label_space_changes_nothing(predictions: pl.DataFrame, random: Any) -> None:
     # Not under `released`: whether a row sums to exactly 1 depends on the order of its terms. Nor with ties, of which
     # the first label wins.
-    def permuted(rows: pl.DataFrame) -> pl.DataFrame:
-        n_labels = len(rows["label_names"][0])
-        order = list(range(n_labels))
-        random.shuffle(order)  # type: ignore[attr-defined]
-        return rows.with_columns(
-            pl.col("label_probs", "label_names").list.gather(order),
-            pl.col("gold", "pred").replace_strict(order, range(n_labels)),
-        )
-
     definition_kept = pl.col("definition") != "released"
+    datasets = [permuted(rows, random) for rows in predictions.partition_by("dataset")]
     assert_frame_equal(
-        metrics_table(pl.concat(map(permuted, predictions.partition_by("dataset")))).filter(definition_kept),
+        metrics_table(pl.concat(datasets)).filter(definition_kept),
         metrics_table(predictions).filter(definition_kept),
         abs_tol=1e-9,
     )
+
+
+@examples
+@given(diagnostic_tables(ties=False), st.randoms(use_true_random=False))
+def test_permuting_the_label_space_changes_no_diagnostic(predictions: pl.DataFrame, random: Any) -> None:
+    for table in (metrics_table, group_metrics_table):
+        of_paper = [table(rows).filter(definition="paper") for rows in (permuted(predictions, random), predictions)]
+        assert_frame_equal(*of_paper, abs_tol=1e-9)
+
+
+@examples
+@given(diagnostic_tables(), st.integers(0, 2**31))
+def test_row_order_does_not_matter_to_diagnostics_to_the_last_bit(predictions: pl.DataFrame, seed: int) -> None:
+    shuffled = predictions.sample(fraction=1.0, shuffle=True, seed=seed)
+    for table in (metrics_table, group_metrics_table):
+        assert_frame_equal(table(shuffled), table(predictions), check_exact=True)
+
+
+@examples
+@given(diagnostic_tables())
+def test_every_diagnostic_is_within_its_range_and_inside_its_interval(predictions: pl.DataFrame) -> None:
+    largest = math.log(len(predictions["label_names"][0]))
+    table = metrics_table(predictions).filter(~pl.col("metric").is_in(list(METRICS)))
+    ranges = {
+        ("contextual_bias", "paper"): (-largest, 0.0),
+        ("domain_bias", "paper"): (-largest, 0.0),
+        ("contextual_bias", "released"): (0.0, largest),
+        ("domain_bias", "released"): (0.0, largest),
+        ("empirical_bias", "paper"): (0.0, math.inf),
+        ("empirical_bias", "released"): (0.0, math.inf),
+    }
+    for metric, definition, value, low, high in table.select(
+        "metric", "definition", "value", "ci_low", "ci_high"
+    ).iter_rows():
+        lowest, highest = ranges.get((metric, definition), (-1.2, 1.2) if "gler" in metric else (0.0, 1.0))
+        assert math.isnan(value) or lowest - 1e-12 <= value <= highest + 1e-12
+        assert (low is None) == (high is None)
+        if low is not None:
+            assert lowest - 1e-12 <= low <= value <= high <= highest + 1e-12
+
+
+@examples
+@given(diagnostic_tables())
+def test_asking_every_diagnostic_request_twice_adds_nothing_to_values_or_certainty(predictions: pl.DataFrame) -> None:
+    again = pl.concat([predictions, predictions.with_columns(pl.col("position") + 1_000)])
+    n_requests = pl.col("n_requests")
+    for table in (metrics_table, group_metrics_table):
+        assert_frame_equal(table(again), table(predictions).with_columns(n_requests * 2), abs_tol=1e-9)
 
 
 @examples
