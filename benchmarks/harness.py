@@ -208,17 +208,22 @@ def _print_table(work: Work, timings: Sequence[Timing]) -> None:
 
 
 def _append(work: Work, timings: Sequence[Timing]) -> None:
+    done = {"items": work.items, "unit": work.unit}
+    rows = [done | {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(t).items()} for t in timings]
+    append_rows(work.benchmark, work.case, work.packages, rows)
+
+
+def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Sequence[Mapping[str, object]]) -> None:
+    """Add rows to results/<benchmark>.csv, each with when, on what and with which versions it was measured."""
     run = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "device": _device(),
-        "versions": _versions(work.packages),
-        "case": work.case,
-        "items": work.items,
-        "unit": work.unit,
+        "versions": _versions(packages),
+        "case": case,
     }
-    rows = [run | {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(t).items()} for t in timings]
-    with (RESULTS / f"{work.benchmark}.csv").open("a", newline="") as out:
+    rows = [run | dict(each) for each in measured]
+    with (RESULTS / f"{benchmark}.csv").open("a", newline="") as out:
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
         if out.tell() == 0:
             writer.writeheader()

@@ -53,6 +53,15 @@ class Choices(NamedTuple):
     choices: list[list[list[int]]]
 
 
+class Requests(NamedTuple):
+    """Any requests of a run as text: a label space, [""] for the prompt's own loss, or [] for a hidden state."""
+
+    model: Path
+    dtype: Dtype
+    texts: list[str]
+    continuations: list[list[str]]
+
+
 def ours(prompts: Prompts, engine: str) -> Score:
     """An engine of this project, asked for what a run asks."""
     loaded = _our_engine(prompts.model, engine, prompts.dtype)
@@ -90,6 +99,34 @@ def staicc_toolkit(prompts: Prompts) -> Score:
             for text in prompts.texts
         ]
     )
+
+
+def toolkit_requests(asked: Requests) -> Score:
+    """The StaICC toolkit's own functions, one prompt at a time; it answers with the label probabilities, one behind the other."""
+    import torch
+    from StaICC.prefabricate_inference import model_kernel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(asked.model))
+    model = AutoModelForCausalLM.from_pretrained(str(asked.model), dtype=getattr(torch, asked.dtype))
+    model.eval().to(device_kind())
+    shared = {"model": model, "tokenizer": tokenizer, "cache_empty": None}
+
+    def score() -> Probs:
+        probs: list[float] = []
+        for text, labels in zip(asked.texts, asked.continuations, strict=True):
+            if labels == [""]:
+                model_kernel.noisy_channel_ICL_inference_with_torch_Causal_LM([text], label_space=[text], **shared)
+            elif not labels:
+                model_kernel.standard_ICL_inference_with_torch_Causal_LM(
+                    text, label_space=["a"], return_hidden_state=True, **shared
+                )
+            else:
+                found = model_kernel.standard_ICL_inference_with_torch_Causal_LM(text, label_space=labels, **shared)
+                probs += found
+        return np.array(probs)
+
+    return score
 
 
 def lm_eval_vllm(prompts: Prompts) -> Score:
@@ -160,14 +197,15 @@ CONTESTANTS: dict[str, Callable[[Any], Score]] = {
     "lm-eval, vLLM": lm_eval_vllm,
     "evaluator, vLLM": vllm_engine,
     "evaluator, transformers": transformers_engine,
+    "requests, StaICC toolkit": toolkit_requests,
     "choices, lm-eval, vLLM": choices_by_lm_eval,
     "choices, evaluator, vLLM": choices_by_vllm_engine,
 }
-"""By what they take: the first four Prompts, the others Choices."""
+"""By what they take: the first four Prompts, the next Requests, the others Choices."""
 
 
 @contextmanager
-def contestant(name: str, prompts: Prompts | Choices) -> Iterator[Score]:
+def contestant(name: str, prompts: Prompts | Choices | Requests) -> Iterator[Score]:
     """A contestant, loaded in a process of its own that ends with the block."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -196,7 +234,7 @@ def _answer(connection: Connection, name: str) -> Any:
         raise SystemExit(f"{name} died; its own words are above.") from None
 
 
-def _serve(name: str, prompts: Prompts | Choices, connection: Connection) -> None:
+def _serve(name: str, prompts: Prompts | Choices | Requests, connection: Connection) -> None:
     score = CONTESTANTS[name](prompts)
     connection.send("loaded")
     while connection.recv() == "score":

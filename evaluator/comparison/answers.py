@@ -12,6 +12,7 @@ from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY
 from evaluator.tables import read_table
 
 ANSWER_KEY = ["suite", "part", "dataset", "method", "definition"]
+MEASURED = pl.Schema({"query_id": pl.Int64(), "correct": pl.Boolean(), "true_label_prob": pl.Float64()})
 
 
 def request_answers(run: ComparedRun) -> pl.DataFrame:
@@ -29,7 +30,8 @@ def request_answers(run: ComparedRun) -> pl.DataFrame:
 def _answers(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
     chosen = predictions.filter(definition=require_definition(definition).predictions).sort(PREDICTIONS_KEY)
     # Groups come in the order of the key, requests in the order of positions: row by row the same as `chosen`.
-    measured = pl.concat([group.requests for group in measured_groups(predictions, definition)])
+    groups = [group.requests.select(MEASURED.names()) for group in measured_groups(predictions, definition)]
+    measured = pl.concat([pl.DataFrame(schema=MEASURED), *groups])
     assert measured["query_id"].equals(chosen["query_id"])
     return chosen.select(
         *(name for name in ANSWER_KEY if name != "definition"),

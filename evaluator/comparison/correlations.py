@@ -18,9 +18,9 @@ NOT_INDEPENDENT = "no p-value: points of one model or one dataset are not indepe
 
 
 def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:
-    """Spearman's rho between every two measures, over models and over models and datasets, and between every two models.
+    """Spearman's rho between every two measures and between every two models, under the method vanilla.
 
-    All of it under the method vanilla. Over models, a measure of a model is its mean over datasets, as in Cho & Inoue
+    Over models, a measure of a model is its mean over datasets, as in Cho & Inoue
     2025 (StaICC), figure 8; over models and datasets, every dataset of every model is a point, and no p-value is given.
     Between models, the points are the accuracies on each dataset. Points where either value is undefined are left out.
 

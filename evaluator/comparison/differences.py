@@ -1,4 +1,4 @@
-"""Predictions of several runs go in; differences of accuracy and true-label probability on the same queries come out."""
+"""Answers of several runs go in; differences of accuracy and true-label probability on the same queries come out."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations

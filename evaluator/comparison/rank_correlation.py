@@ -52,7 +52,8 @@ def rank_correlation(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> 
 
 def _centred_ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     # Twice the rank is a whole number, so that equal products compare equal.
-    return (2 * rankdata(np.round(values, DECIMALS))).astype(np.int64) - (len(values) + 1)
+    doubled: npt.NDArray[np.int64] = (2 * rankdata(np.round(values, DECIMALS))).astype(np.int64)
+    return doubled - (len(values) + 1)
 
 
 def _exact_p(own: npt.NDArray[np.int64], other: npt.NDArray[np.int64], product: int) -> float:

@@ -1,4 +1,4 @@
-"""Output folders of runs go in; what a comparison needs of each comes out, or the one reason why they do not compare."""
+"""Output folders of runs go in; what a comparison needs of each comes out, or the reason why they do not compare."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,15 +34,18 @@ class ComparedRun:
 
     @property
     def weights_fingerprint(self) -> str | None:
-        return recorded(self.record, "model", "weights_fingerprint")
+        fingerprint: str | None = recorded(self.record, "model", "weights_fingerprint")
+        return fingerprint
 
     @property
     def n_parameters(self) -> int | None:
-        return recorded(self.record, "model", "n_parameters")
+        count: int | None = recorded(self.record, "model", "n_parameters")
+        return count
 
     @property
     def dtype(self) -> str | None:
-        return recorded(self.record, "engine", "dtype")
+        dtype: str | None = recorded(self.record, "engine", "dtype")
+        return dtype
 
     @property
     def definitions(self) -> list[str]:

@@ -36,9 +36,9 @@ def scaling_points(comparison: pl.DataFrame, differences: pl.DataFrame) -> pl.Da
 
 
 def scaling_lines(points: pl.DataFrame) -> pl.DataFrame:
-    """The least-squares line of each measure over log10 of the number of parameters, every model counted once and alike.
+    """The least-squares line of each measure over log10 of the number of parameters, all models alike.
 
-    The 95% interval of the slope is t at n_models - 2 degrees of freedom, and takes models as independent of each other.
+    The 95% interval of the slope is t at n_models - 2 degrees of freedom; it takes models as independent of each other.
 
     Args:
         points: as scaling_points gives them.
@@ -57,8 +57,9 @@ def _line(points: pl.DataFrame) -> dict[str, object]:
         reason = f"{n_counts} different number{'s' * (n_counts != 1)} of parameters, and a line takes {LEAST_COUNTS}"
         return {"n_models": known.height, "reason": reason}
     fitted = linregress(known["n_parameters"].log10().to_numpy(), known["value"].to_numpy())
-    line = {"slope": float(fitted.slope), "intercept": float(fitted.intercept), "n_models": known.height}
+    slope = float(fitted.slope)
+    line: dict[str, object] = {"slope": slope, "intercept": float(fitted.intercept), "n_models": known.height}
     if not fitted.stderr >= NO_VARIATION:  # NaN where all values are the same
         return line | {"reason": "no interval: the points lie on the line, which is not certainty"}
     half_width = float(stdtrit(known.height - 2, (1 + CONFIDENCE_LEVEL) / 2) * fitted.stderr)
-    return line | {"ci_low": line["slope"] - half_width, "ci_high": line["slope"] + half_width}
+    return line | {"ci_low": slope - half_width, "ci_high": slope + half_width}

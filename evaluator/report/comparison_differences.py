@@ -45,7 +45,7 @@ Row = tuple[str, list[Difference | None]]
 
 
 class DifferenceTable(NamedTuple):
-    """Methods against vanilla, a row a model and a column a method; or two models, a row a dataset, a column a metric."""
+    """Methods against vanilla, a row a model, a column a method; or two models, a row a dataset, a column a metric."""
 
     columns: list[str]
     rows: list[Row]

@@ -26,13 +26,13 @@ def scaling_figure(
     """Values of models against their numbers of parameters, which are on a logarithmic axis.
 
     Args:
-        points: number, n_parameters, value, ci_low, ci_high and description, one row a model, nothing but finite values;
-            an interval may be null.
+        points: number, n_parameters, value, ci_low, ci_high and description, one row a model. Values are finite, an
+            interval may be null.
         line: n_parameters and value at both ends of the least-squares line; no rows where there is none.
         reference: a value to compare with, drawn as a dashed line across.
-        limits: of the axis of values, where several figures share it; those of the points if left out.
+        limits: of the axis of values, where several figures share it; those of its points and line if left out.
     """
-    ends = limits or value_limits([points], reference)
+    ends = limits or value_limits([points, line], reference)
     decimals = max(2, 1 + math.ceil(-math.log10(ends[1] - ends[0])))
     values = alt.Axis(format=f".{decimals}f", gridColor=GRID, tickCount=5, minExtent=36, maxExtent=36)
     scale = alt.Scale(domain=ends, zero=False, nice=False)
@@ -43,7 +43,7 @@ def scaling_figure(
     across = alt.Chart(pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64}))
     layers: list[alt.Chart] = [
         across.mark_rule(color=GREY, strokeDash=[4, 3], strokeWidth=1.2, aria=False).encode(y=y),
-        alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, clip=True, aria=False).encode(x=x, y=y),
+        alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, aria=False).encode(x=x, y=y),
         base.mark_rule(color=BLUE, strokeWidth=1.6, aria=False).encode(y=low, y2=high),
         base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(y=y),
         base.mark_text(align="left", dx=6, dy=-7, fontSize=10, color=INK, aria=False).encode(y=y, text="number:N"),
@@ -54,8 +54,8 @@ def scaling_figure(
 
 
 def value_limits(frames: Sequence[pl.DataFrame], reference: float | None = None) -> tuple[float, float]:
-    """Both ends of an axis that shows all values and intervals of these points."""
-    numbers = [frame[column] for frame in frames for column in ("value", "ci_low", "ci_high")]
+    """Both ends of an axis that shows all values and intervals of these points and lines."""
+    numbers = [frame[name] for frame in frames for name in ("value", "ci_low", "ci_high") if name in frame.columns]
     shown = [*pl.concat(numbers).drop_nulls(), *([] if reference is None else [reference])]
     margin = 0.08 * (max(shown) - min(shown) or 0.1)
     return min(shown) - margin, max(shown) + margin

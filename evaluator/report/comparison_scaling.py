@@ -53,8 +53,9 @@ def improvement_panels(
         for method in methods
         if method in rows
     }
-    filled = [own for own in drawn.values() if not own.is_empty()]
-    limits = value_limits(filled, 0) if filled else None
+    if not drawn:
+        return []
+    limits = value_limits([*drawn.values(), *(_ends(own, rows[method]) for method, own in drawn.items())], 0)
     return [
         ScalingPanel(method, rows[method], _figure(own, rows[method], reference=0, limits=limits))
         for method, own in drawn.items()
@@ -78,10 +79,14 @@ def _decimals(column: str) -> pl.Expr:
 
 
 def _figure(points: pl.DataFrame, line: Mapping[str, Any], **drawn: Any) -> Markup | None:
-    if points.is_empty():
-        return None
-    ends = [points["n_parameters"].min(), points["n_parameters"].max()] if line["slope"] is not None else []
-    on_line = pl.DataFrame({"n_parameters": ends}, schema={"n_parameters": pl.Int64}).with_columns(
-        value=line["intercept"] + line["slope"] * pl.col("n_parameters").log10() if ends else pl.lit(None, pl.Float64)
+    return None if points.is_empty() else Markup(scaling_figure(points, _ends(points, line), **drawn))
+
+
+def _ends(points: pl.DataFrame, line: Mapping[str, Any]) -> pl.DataFrame:
+    """The line at the smallest and the largest model; no rows where there is none."""
+    if line["slope"] is None:
+        return pl.DataFrame(schema={"n_parameters": pl.Int64, "value": pl.Float64})
+    ends = points.select(n_parameters=pl.concat_list(pl.col("n_parameters").min(), pl.col("n_parameters").max()))
+    return ends.explode("n_parameters").with_columns(
+        value=line["intercept"] + line["slope"] * pl.col("n_parameters").log10()
     )
-    return Markup(scaling_figure(points, on_line, **drawn))

@@ -87,7 +87,7 @@ def write_run(
 
 
 def four_runs(folder: Path) -> list[Path]:
-    """Models that get better with size; under topk they do not. Sampling consistency falls, contextual bias does not."""
+    """Models that get better with size; sampling consistency falls, contextual bias goes up and down."""
     folders = []
     for place, model in enumerate(PARAMETERS):
         answers = predictions(0.2 + 0.3 * place, seed=place)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from evaluator.cli_compare import compare
 from evaluator.errors import ConfigError
 from evaluator.schemas import comparison as schemas
-from tests.comparison.run_folders import predictions, write_run
+from tests.comparison.run_folders import diagnostics, predictions, write_run
 
 TABLES = {
     "comparison": schemas.COMPARISON,
@@ -55,3 +55,15 @@ def test_runs_that_do_not_compare_leave_nothing_behind(run_folders: list[Path], 
     with pytest.raises(ConfigError, match="the same model"):
         run_compare([run_folders[0], run_folders[0]], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_without_accuracies_are_compared_by_what_they_have(tmp_path: Path) -> None:
+    folders = []
+    for name, values in (("a", [0.1, 0.2, 0.3, 0.4]), ("b", [0.4, 0.3, 0.1, 0.2])):
+        folder = write_run(tmp_path / name, f"acme/{name}", predictions(0.5, seed=1, methods=["vanilla"]))
+        diagnostics({"staicc-bias / contextual": values}).write_parquet(folder / "tables" / "metrics.parquet")
+        folders.append(folder)
+    run_compare(folders, tmp_path / "out")
+    assert pl.read_parquet(tmp_path / "out" / "tables" / "differences.parquet").is_empty()
+    means = pl.read_parquet(tmp_path / "out" / "tables" / "comparison.parquet").filter(dataset="mean")
+    assert means["value"].to_list() == pytest.approx([0.25] * 6)

@@ -64,7 +64,7 @@ def test_metrics_of_earlier_scores_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_same_model_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="first and .*second are the same model: weights weights of first, float32"):
+    with pytest.raises(ConfigError, match=r"first and .*second are the same model: weights weights of first, float32"):
         read_runs(two_runs(tmp_path, model={"weights_fingerprint": "weights of first"}))
 
 
@@ -100,7 +100,7 @@ def test_runs_of_different_settings_are_refused_naming_both(
 def test_runs_of_different_definitions_are_refused_naming_both(tmp_path: Path) -> None:
     only_paper = ANSWERS.filter(definition="paper")
     folders = [write_run(tmp_path / "a", "acme/tiny", ANSWERS), write_run(tmp_path / "b", "acme/mid", only_paper)]
-    with pytest.raises(ConfigError, match="definitions: paper, published, released in .*a, paper in .*b"):
+    with pytest.raises(ConfigError, match=r"definitions: paper, published, released in .*a, paper in .*b"):
         read_runs(folders)
 
 

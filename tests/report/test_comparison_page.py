@@ -33,6 +33,12 @@ SLOPES = """return [...document.querySelectorAll(".scaling figure")].map((figure
 });"""
 
 
+QUICK: dict[str, list[str]] = {"methods": ["vanilla"], "definitions": ["paper"]}
+
+VISIBLE_DEFINITIONS = """return [...document.querySelectorAll("section[data-definitions]")]
+  .filter((section) => section.checkVisibility()).map((section) => section.dataset.definitions);"""
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared")
@@ -73,11 +79,7 @@ def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothi
 
 
 def test_the_model_tables_hold_every_mean_of_the_comparison(page: webdriver.Chrome, compared: Path) -> None:
-    shown = {
-        tuple(key): tuple(map(float, numbers))
-        for *key, v, l, h, _ in page.execute_script(VALUES)
-        for numbers in [(v, l, h)]
-    }
+    shown = {tuple(row[:3]): tuple(map(float, row[3:6])) for row in page.execute_script(VALUES)}
     means = table(compared, "comparison").filter(dataset="mean")
     methods = means.filter(metric="accuracy").with_columns(column="method")
     measures = means.filter(method="vanilla").with_columns(column="metric")
@@ -105,7 +107,7 @@ def test_a_model_that_is_told_from_all_others_is_bold(
 ) -> None:
     skills = {"weak": 0.0, "middling": 0.1, "sure": 50.0}
     folders = [
-        write_run(tmp_path / name, f"acme/{name}", predictions(skill, seed=place, methods=["vanilla"]))
+        write_run(tmp_path / name, f"acme/{name}", predictions(skill, seed=place, **QUICK))
         for place, (name, skill) in enumerate(skills.items())
     ]
     shown = opened(folders).execute_script(VALUES)
@@ -128,30 +130,22 @@ def test_the_pair_tables_hold_every_difference_of_two_models_under_vanilla(
     page: webdriver.Chrome, compared: Path
 ) -> None:
     metrics = ("accuracy", "true_label_probability")
-    shown = {
-        (definition, a, b, dataset, metrics[place]): (float(value), float(low), float(high))
-        for definition, a, b, dataset, place, value, low, high in page.execute_script(PAIRS)
-    }
+    shown = {(*row[:4], metrics[row[4]]): tuple(map(float, row[5:])) for row in page.execute_script(PAIRS)}
     rows = table(compared, "differences").filter(pl.col("model_a") != pl.col("model_b"), method_a="vanilla")
     columns = ["definition", "model_a", "model_b", "dataset", "metric", "difference", "ci_low", "ci_high"]
-    assert shown == {
-        tuple(key): tuple(rest)
-        for *key, value, low, high in rows.select(columns).rows()
-        for rest in [(value, low, high)]
-    }
+    assert shown == {row[:5]: row[5:] for row in rows.select(columns).rows()}
 
 
 def test_each_line_over_parameters_is_said_with_its_slope(page: webdriver.Chrome, compared: Path) -> None:
-    shown = {tuple(key): (number(s), number(l), number(h)) for *key, s, l, h in page.execute_script(SLOPES)}
+    shown = {tuple(row[:4]): tuple(map(number, row[4:])) for row in page.execute_script(SLOPES)}
     rows = table(compared, "scaling").select("definition", "of", "measure", "method", "slope", "ci_low", "ci_high")
-    assert shown == {tuple(key): (s, l, h) for *key, s, l, h in rows.rows()}
+    assert shown == {row[:4]: row[4:] for row in rows.rows()}
 
 
 def test_one_definition_is_shown_and_the_switch_shows_another(page: webdriver.Chrome) -> None:
-    visible = "return [...new Set([...document.querySelectorAll('section[data-definitions]')].filter((one) => one.checkVisibility()).map((one) => one.dataset.definitions))]"
-    assert page.execute_script(visible) == ["paper"]
+    assert set(page.execute_script(VISIBLE_DEFINITIONS)) == {"paper"}
     page.find_element(By.CSS_SELECTOR, "label:has(input[value=published])").click()
-    assert page.execute_script(visible) == ["published"]
+    assert set(page.execute_script(VISIBLE_DEFINITIONS)) == {"published"}
 
 
 def test_models_are_named_with_what_tells_them_apart(page: webdriver.Chrome) -> None:
@@ -161,7 +155,8 @@ def test_models_are_named_with_what_tells_them_apart(page: webdriver.Chrome) -> 
     assert "weights of small" in texts[1]
 
 
-def test_the_page_is_no_wider_than_a_telephone(narrow: None, page: webdriver.Chrome) -> None:
+@pytest.mark.usefixtures("narrow")
+def test_the_page_is_no_wider_than_a_telephone(page: webdriver.Chrome) -> None:
     assert page.execute_script("return document.documentElement.scrollWidth") <= 390
 
 
@@ -169,7 +164,7 @@ def test_names_from_models_and_datasets_stay_text(
     opened: Callable[[list[Path]], webdriver.Chrome], tmp_path: Path
 ) -> None:
     folders = [
-        write_run(tmp_path / name, EVIL + name, predictions(0.5, seed=seed), model={"n_parameters": 10**seed})
+        write_run(tmp_path / name, EVIL + name, predictions(0.5, seed=seed, **QUICK), model={"n_parameters": 10**seed})
         for seed, name in enumerate(("x", "y"), start=6)
     ]
     browser = opened(folders)
@@ -182,12 +177,11 @@ def test_names_from_models_and_datasets_stay_text(
 def test_what_was_not_measured_or_recorded_is_left_open(
     opened: Callable[[list[Path]], webdriver.Chrome], tmp_path: Path
 ) -> None:
-    one = {"datasets": ["zoo"], "methods": ["vanilla"], "definitions": ["paper"]}
     unknown = {"n_parameters": None}
     rows = diagnostics({"staicc-bias / contextual": [0.1]}, ["zoo"]).filter(definition="paper")
     folders = [
-        write_run(tmp_path / "a", "acme/a", predictions(0.5, seed=1, **one), rows, model=unknown),  # type: ignore[arg-type]
-        write_run(tmp_path / "b", "acme/b", predictions(0.5, seed=2, **one), model=unknown),  # type: ignore[arg-type]
+        write_run(tmp_path / "a", "acme/a", predictions(0.5, seed=1, datasets=["zoo"], **QUICK), rows, model=unknown),
+        write_run(tmp_path / "b", "acme/b", predictions(0.5, seed=2, datasets=["zoo"], **QUICK), model=unknown),
     ]
     browser = opened(folders)
     assert browser.get_log("browser") == []

@@ -1,0 +1,180 @@
+"""All of StaICC and all methods on SST-5 and TREC with a 28 M-parameter random Llama, in the toolkit's sizes.
+
+Ours is the command, whole, but for loading the model. The toolkit and lm-evaluation-harness answer every n-th request of
+the same run, and their time is scaled to all of them; both are warm and loaded. The toolkit gets each request once, as
+our store has them, though its methods would each ask StaICC-Normal anew. lm-evaluation-harness has no hidden states, so
+it is held against our log-likelihoods alone.
+
+    python -m benchmarks.end_to_end.staicc [queries of each dataset] [requests sampled] [runs of the samples]
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from benchmarks.end_to_end.contestants import LLAMA_28M, Choices, Requests, contestant, softmax
+from benchmarks.harness import Target, append_rows, print_targets
+from evaluator.config import Dtype
+from evaluator.datasets import DATASETS
+from evaluator.embedded.random_llama import make_random_llama
+from evaluator.embedded.random_model import tokenizer_texts
+from evaluator.schemas import TOKENS
+from evaluator.tables import answered_stores
+
+SUITE = ("staicc", "--methods", "all", "--definition", "released", "--datasets", "sst5,trec")
+SMALL_CACHE_GIB = 20_000 * 2 * 8 * 512 * 4 / 2**30
+"""Keys and values of 20,000 tokens, of 8 layers of 512 float32 numbers each."""
+
+TOLERANCE: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
+"""Between label probabilities of two tools; in bfloat16 they round in different places."""
+
+
+class Run(NamedTuple):
+    """What one run of the command took, in seconds and tokens."""
+
+    phases_s: dict[str, float]  # build, tokenise, score, measure
+    log_likelihoods_s: float  # of score, what was spent on log-likelihoods
+    n_requests: int
+    computed_tokens: int
+    block_floor_tokens: int
+    floor_tokens: int
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.phases_s.values())
+
+
+def main(n_queries: int = 64, n_sampled: int = 240, runs: int = 3) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        texts = tokenizer_texts([DATASETS["sst5"](), DATASETS["trec"]()])
+        model = make_random_llama(folder / "llama-28m", texts=texts, size=LLAMA_28M)
+        fp32 = run(folder / "fp32", model, n_queries, "float32")
+        bf16 = run(folder / "bf16", model, n_queries, "bfloat16")
+        small = run(folder / "small", model, n_queries, "float32", "--kv-cache-gib", f"{SMALL_CACHE_GIB:.4f}")
+        toolkit_s = toolkit_seconds(folder / "fp32", model, n_sampled, runs)
+        lm_eval_s = {
+            dtype: lm_eval_seconds(folder / short, model, n_sampled, runs, dtype)
+            for short, dtype in (("fp32", "float32"), ("bf16", "bfloat16"))
+        }
+    write_rows(n_queries, {"fp32": fp32, "bf16": bf16, "fp32, cache of 20,000 tokens": small}, toolkit_s, lm_eval_s)
+    print_targets(
+        Target(what="fp32, times the toolkit", value=toolkit_s / fp32.seconds, at_least=4),
+        Target(what="bf16, times the toolkit in fp32", value=toolkit_s / bf16.seconds, at_least=8.5),
+        Target(what="fp32, times lm-eval's vLLM", value=lm_eval_s["float32"] / fp32.log_likelihoods_s, at_least=9),
+        Target(what="bf16, times lm-eval's vLLM", value=lm_eval_s["bfloat16"] / bf16.log_likelihoods_s, at_least=9),
+        Target(what="computed tokens over the block floor", value=over_block_floor(fp32), at_most=1.02),
+        Target(what="the same, cache of 20,000 tokens", value=over_block_floor(small), at_most=1.02),
+    )
+
+
+def run(out: Path, model: Path, n_queries: int, dtype: Dtype, *more: str) -> Run:
+    """The command in a process of its own, and what its record says."""
+    words = (*SUITE, "--model", model, "--out", out, "--queries", n_queries, "--dtype", dtype, *more)
+    subprocess.run([sys.executable, "-m", "evaluator", "run", *map(str, words)], env=os.environ, check=True)
+    record = json.loads((out / "run.json").read_text())
+    shards = [shard for _, table in answered_stores(out) for shard in table.manifest["shards"].items()]
+    return Run(
+        phases_s={phase: record["elapsed_s"][phase] for phase in ("build", "tokenise", "score", "measure")},
+        log_likelihoods_s=sum(shard["elapsed_s"] for name, shard in shards if name.startswith("scores")),
+        n_requests=sum(store.manifest["n_requests"] for store, _ in answered_stores(out)),
+        computed_tokens=record["scores"]["computed_tokens"],
+        block_floor_tokens=record["store"]["block_floor_tokens"],
+        floor_tokens=record["store"]["floor_tokens"],
+    )
+
+
+def over_block_floor(run: Run) -> float:
+    return run.computed_tokens / run.block_floor_tokens
+
+
+def toolkit_seconds(out: Path, model: Path, n_sampled: int, runs: int) -> float:
+    """Of all requests of a run, from a sample whose label probabilities are those of the run."""
+    rows, n_all = sample(out, n_sampled, pl.lit(True))
+    asked = Requests(model, "float32", rows["prompt"].to_list(), rows["continuations"].to_list())
+    with contestant("requests, StaICC toolkit", asked) as score:
+        found = score()
+        is_label_space = rows["continuations"].list.len() > 1
+        for expected, probs in zip(rows["last_token_log_probs"].filter(is_label_space), found, strict=True):
+            ours = softmax(np.array([expected.to_list()]))[0]
+            np.testing.assert_allclose(probs, ours, atol=TOLERANCE["float32"], rtol=0)
+        return median_seconds(score, runs) * n_all / rows.height
+
+
+def lm_eval_seconds(out: Path, model: Path, n_sampled: int, runs: int, dtype: Dtype) -> float:
+    """Of all requests for log-likelihoods of a run, from a sample that agrees with it."""
+    rows, n_all = sample(out, n_sampled, pl.col("continuations").list.len() > 0)
+    asked = Choices(model, dtype, rows["context"].to_list(), rows["continuation_tokens"].to_list())
+    with contestant("choices, lm-eval, vLLM", asked) as score:
+        found = score()
+        expected = rows["label_log_likelihoods"].explode().to_numpy()
+        np.testing.assert_allclose(found, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        return median_seconds(score, runs) * n_all / rows.height
+
+
+def sample(out: Path, n_sampled: int, of: pl.Expr) -> tuple[pl.DataFrame, int]:
+    """Every n-th request of a run, in the order of suite, part, dataset and position, and how many there are."""
+    frames = []
+    for store, table in answered_stores(out):
+        (tokens,) = [
+            pl.read_ipc(path, memory_map=False) for path in sorted(store.folder.glob("tokens-*/tokens-*.arrow"))
+        ]
+        assert tokens.schema == TOKENS
+        frames.append(
+            store.requests()
+            .join(store.prompts(), on="prompt_id", maintain_order="left")
+            .join(tokens.lazy().rename({"continuations": "continuation_tokens"}), on="prompt_id", maintain_order="left")
+            .join(table.scores(), on="prompt_id", how="left", maintain_order="left")
+            .filter(of)
+            .collect()
+        )
+    rows = pl.concat(frames)
+    return rows.gather_every(max(rows.height // n_sampled, 1)), rows.height
+
+
+def median_seconds(score: Any, runs: int) -> float:
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        score()
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
+
+
+def write_rows(n_queries: int, ours: dict[str, Run], toolkit_s: float, lm_eval_s: dict[str, float]) -> None:
+    """One row a contestant; where our time goes is in the columns that end in _s."""
+    rows: list[dict[str, object]] = [
+        {
+            "contestant": f"evaluator, {name}",
+            "seconds": round(each.seconds, 2),
+            **{f"{phase}_s": seconds for phase, seconds in each.phases_s.items()},
+            "log_likelihoods_s": round(each.log_likelihoods_s, 2),
+            "requests": each.n_requests,
+            "computed_tokens": each.computed_tokens,
+            "block_floor_tokens": each.block_floor_tokens,
+            "floor_tokens": each.floor_tokens,
+        }
+        for name, each in ours.items()
+    ]
+    others = {"StaICC toolkit, fp32, scaled": toolkit_s} | {
+        f"lm-eval, vLLM, {dtype}, log-likelihoods alone, scaled": seconds for dtype, seconds in lm_eval_s.items()
+    }
+    rows += [
+        dict.fromkeys(rows[0]) | {"contestant": name, "seconds": round(seconds, 2)} for name, seconds in others.items()
+    ]
+    case = f"StaICC whole, all methods, SST-5 and TREC, k=4, {n_queries} queries each, 28 M random Llama"
+    append_rows("staicc", case, ["torch", "transformers", "StaICC", "lm-eval"], rows)
+    for row in rows:
+        print(", ".join(f"{name}: {value}" for name, value in row.items() if value is not None))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
