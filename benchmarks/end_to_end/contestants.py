@@ -102,7 +102,7 @@ def staicc_toolkit(prompts: Prompts) -> Score:
 
 
 def toolkit_requests(asked: Requests) -> Score:
-    """The StaICC toolkit's own functions, one prompt at a time; it answers with the label probabilities, one behind the other."""
+    """The StaICC toolkit's own functions, one prompt at a time; the label probabilities of all, behind each other."""
     import torch
     from StaICC.prefabricate_inference import model_kernel
     from transformers import AutoModelForCausalLM, AutoTokenizer

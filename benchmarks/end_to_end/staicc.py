@@ -1,9 +1,9 @@
 """All of StaICC and all methods on SST-5 and TREC with a 28 M-parameter random Llama, in the toolkit's sizes.
 
-Ours is the command, whole, but for loading the model. The toolkit and lm-evaluation-harness answer every n-th request of
-the same run, and their time is scaled to all of them; both are warm and loaded. The toolkit gets each request once, as
-our store has them, though its methods would each ask StaICC-Normal anew. lm-evaluation-harness has no hidden states, so
-it is held against our log-likelihoods alone.
+Ours is the command, whole, but for loading the model. The toolkit and lm-evaluation-harness answer every n-th request
+of the same run, and their time is scaled to all of them; both are warm and loaded. The toolkit gets each request once,
+as our store has them, though its methods would each ask StaICC-Normal anew. lm-evaluation-harness has no hidden states,
+so it is held against our log-likelihoods alone.
 
     python -m benchmarks.end_to_end.staicc [queries of each dataset] [requests sampled] [runs of the samples]
 """
@@ -26,7 +26,7 @@ from evaluator.config import Dtype
 from evaluator.datasets import DATASETS
 from evaluator.embedded.random_llama import make_random_llama
 from evaluator.embedded.random_model import tokenizer_texts
-from evaluator.schemas import TOKENS
+from evaluator.store.tokens import open_tokens
 from evaluator.tables import answered_stores
 
 SUITE = ("staicc", "--methods", "all", "--definition", "released", "--datasets", "sst5,trec")
@@ -62,8 +62,8 @@ def main(n_queries: int = 64, n_sampled: int = 240, runs: int = 3) -> None:
         small = run(folder / "small", model, n_queries, "float32", "--kv-cache-gib", f"{SMALL_CACHE_GIB:.4f}")
         toolkit_s = toolkit_seconds(folder / "fp32", model, n_sampled, runs)
         lm_eval_s = {
-            dtype: lm_eval_seconds(folder / short, model, n_sampled, runs, dtype)
-            for short, dtype in (("fp32", "float32"), ("bf16", "bfloat16"))
+            "float32": lm_eval_seconds(folder / "fp32", model, n_sampled, runs, "float32"),
+            "bfloat16": lm_eval_seconds(folder / "bf16", model, n_sampled, runs, "bfloat16"),
         }
     write_rows(n_queries, {"fp32": fp32, "bf16": bf16, "fp32, cache of 20,000 tokens": small}, toolkit_s, lm_eval_s)
     print_targets(
@@ -101,11 +101,9 @@ def toolkit_seconds(out: Path, model: Path, n_sampled: int, runs: int) -> float:
     rows, n_all = sample(out, n_sampled, pl.lit(True))
     asked = Requests(model, "float32", rows["prompt"].to_list(), rows["continuations"].to_list())
     with contestant("requests, StaICC toolkit", asked) as score:
-        found = score()
-        is_label_space = rows["continuations"].list.len() > 1
-        for expected, probs in zip(rows["last_token_log_probs"].filter(is_label_space), found, strict=True):
-            ours = softmax(np.array([expected.to_list()]))[0]
-            np.testing.assert_allclose(probs, ours, atol=TOLERANCE["float32"], rtol=0)
+        scores = rows.filter(pl.col("continuations").list.len() > 1)["last_token_log_probs"]
+        ours = np.concatenate([softmax(np.array([each.to_list()]))[0] for each in scores])
+        np.testing.assert_allclose(score(), ours, atol=TOLERANCE["float32"], rtol=0)
         return median_seconds(score, runs) * n_all / rows.height
 
 
@@ -124,14 +122,13 @@ def sample(out: Path, n_sampled: int, of: pl.Expr) -> tuple[pl.DataFrame, int]:
     """Every n-th request of a run, in the order of suite, part, dataset and position, and how many there are."""
     frames = []
     for store, table in answered_stores(out):
-        (tokens,) = [
-            pl.read_ipc(path, memory_map=False) for path in sorted(store.folder.glob("tokens-*/tokens-*.arrow"))
-        ]
-        assert tokens.schema == TOKENS
+        (tokens,) = map(open_tokens, store.folder.glob("tokens-*"))
+        assert tokens, "the run was tokenised"
+        token_rows = tokens.tokens().rename({"continuations": "continuation_tokens"})
         frames.append(
             store.requests()
             .join(store.prompts(), on="prompt_id", maintain_order="left")
-            .join(tokens.lazy().rename({"continuations": "continuation_tokens"}), on="prompt_id", maintain_order="left")
+            .join(token_rows, on="prompt_id", maintain_order="left")
             .join(table.scores(), on="prompt_id", how="left", maintain_order="left")
             .filter(of)
             .collect()
