@@ -6,23 +6,24 @@ DATASETS =
 SHOTS =
 QUERIES =
 DTYPE =
+METHODS =
 DATA =
 ARGS =
 
 BIN = .venv/bin
 option = $(if $($(1)),--$(2) '$($(1))')
 EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT)' \
-  $(call option,ENGINE,engine) $(call option,DTYPE,dtype) \
+  $(call option,ENGINE,engine) $(call option,DTYPE,dtype) $(call option,METHODS,methods) \
   $(call option,DATASETS,datasets) $(call option,SHOTS,shots) $(call option,QUERIES,queries) $(call option,DATA,data) $(ARGS))
 BENCHMARKS = $(shell grep -l "^if __name__" benchmarks/*/*.py)
 
-.PHONY: help setup run normal search report bench test test-gpu check golden
+.PHONY: help setup run normal bias robustness staicc search report bench test test-gpu check golden
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  Variables, as in make normal MODEL=/path/to/model OUT=runs/mine QUERIES=64:"
-	@echo "  MODEL (a folder, a hub name, embedded or random), OUT, ENGINE, DATASETS, DATA, SHOTS, QUERIES, DTYPE; PYTHON for"
+	@echo "  MODEL (a folder, a hub name, embedded or random), OUT, ENGINE, DATASETS, DATA, SHOTS, QUERIES, DTYPE, METHODS; PYTHON for"
 	@echo "  the set-up; ARGS (anything more that the command behind a target takes)"
 
 setup: ## make .venv: done by every other target, and nothing the second time
@@ -36,11 +37,24 @@ normal: setup ## StaICC-Normal: ten datasets, no perturbation
 normal: SUITE = staicc-normal
 normal: OUT = runs/normal
 
+bias: setup ## StaICC-Diag: contextual, domain and empirical bias
+bias: SUITE = staicc-bias
+bias: OUT = runs/bias
+
+robustness: setup ## StaICC-Diag: templates, demonstration sets, label noise
+robustness: SUITE = staicc-robustness
+robustness: OUT = runs/robustness
+
+staicc: setup ## all of StaICC with all inference methods (METHODS=a,b for some): one store, one report
+staicc: SUITE = staicc
+staicc: OUT = runs/staicc
+staicc: METHODS = all
+
 search: setup ## the best of many prompts on DATA (a BIG-bench task, a table, a folder) or DATASETS: better than guessing?
 search: SUITE = prompt-search
 search: OUT = runs/search
 
-run normal search:
+run normal bias robustness staicc search:
 	$(EVALUATE)
 
 report: setup ## write the report of OUT again, from its metrics

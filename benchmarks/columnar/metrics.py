@@ -2,23 +2,33 @@
 
 python -m benchmarks.columnar.metrics
 
-The toolkit computes less: the same four metrics under `released` alone, and no interval. These numbers are compared
-before anything is timed.
+One race is over the part `normal`, one over all parts of StaICC. The toolkit computes less: the same numbers under
+`released` alone, and no interval. These numbers are compared before anything is timed.
 """
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 from StaICC.util import functional
 
-from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
-from evaluator.metrics import metrics_table
+from benchmarks.harness import Target, Timing, Work, print_targets, race, require_green_tests
+from evaluator.diagnostics.label_noise import RELEASED_RATES
+from evaluator.metrics import group_metrics_table, metrics_table
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
 
 N_LABELS = [2, 2, 3, 3, 6, 5, 4, 2, 3, 2]  # ten label spaces of the sizes that classification datasets have
-N_QUERIES, N_REPEATS = 512, 2
-N_REQUESTS = N_QUERIES * N_REPEATS
+N_QUERIES = 512
+PARTS = {  # variants and demonstration sets
+    "normal": (1, 2),
+    "contextual": (1, 2),
+    "domain": (1, 2),
+    "gler": (5, 2),
+    "template": (9, 2),
+    "sampling": (1, 8),
+}
 TOOLKIT = {
     "accuracy": functional.accuracy,
     "expected_calibration_error": functional.expected_calibration_error_1,
@@ -26,65 +36,118 @@ TOOLKIT = {
     "true_label_probability": functional.averaged_truelabel_likelihood,
 }
 
+Matrices = list[tuple[str, list[int], list[list[float]]]]
+"""Part, gold labels and label probabilities of each dataset, in the order of positions."""
+Values = list[float]
+
 
 def main() -> None:
     require_green_tests("tests/metrics/test_released.py")
-    predictions = pl.concat([_predictions(index, n_labels) for index, n_labels in enumerate(N_LABELS)])
+    require_green_tests("tests/diagnostics")
+    predictions = pl.concat(
+        [_predictions(index, n_labels, part) for index, n_labels in enumerate(N_LABELS) for part in PARTS]
+    )
+    normal = predictions.filter(part="normal")
+    of_normal = _race("datasets of 1024 requests", normal, _toolkit_metrics, metrics_table, runs=9)
+    of_all = _race("datasets, all parts", predictions, _toolkit_everything, _everything, runs=5)
+    print_targets(
+        Target(what="all metrics with intervals, s", value=of_normal["evaluator, all"].median_s, at_most=3),
+        Target(what="and all diagnostics and groups, s", value=of_all["evaluator, all"].median_s, at_most=3),
+    )
+
+
+def _race(
+    case: str,
+    predictions: pl.DataFrame,
+    theirs: Callable[[Matrices], Values],
+    ours: Callable[[pl.DataFrame], pl.DataFrame],
+    runs: int,
+) -> dict[str, Timing]:
+    released = predictions.filter(definition="released")
     matrices = [
-        (rows["gold"].to_list(), rows["label_probs"].to_list())
-        for rows in predictions.filter(definition="released").partition_by("dataset", maintain_order=True)
+        (part, rows["gold"].to_list(), rows["label_probs"].to_list())
+        for (_dataset, part), rows in released.partition_by("dataset", "part", as_dict=True).items()
     ]
     work = Work(
         benchmark="metrics",
-        case=f"{len(N_LABELS)} datasets of {N_REQUESTS} requests",
-        items=len(N_LABELS) * N_REQUESTS,
+        case=f"{len(N_LABELS)} {case}",
+        items=released.height,
         unit="requests",
         packages=["polars", "numpy", "StaICC"],
     )
-    timings = race(
-        work,
-        {
-            "toolkit, released": lambda: [metric(*rows) for rows in matrices for metric in TOOLKIT.values()],
-            "evaluator, all": lambda: _released_values(metrics_table(predictions)),
-        },
-        runs=9,
-        same=_assert_same,
-    )
-    print_targets(Target(what="all metrics with intervals, s", value=timings["evaluator, all"].median_s, at_most=3))
+    contestants = {
+        "toolkit, released": partial(theirs, matrices),
+        "evaluator, all": lambda: _released_values(ours(predictions)),
+    }
+    return race(work, contestants, runs=runs, same=_assert_same)
 
 
-def _predictions(index: int, n_labels: int) -> pl.DataFrame:
+def _everything(predictions: pl.DataFrame) -> pl.DataFrame:
+    group_metrics_table(predictions)
+    return metrics_table(predictions)
+
+
+def _predictions(index: int, n_labels: int, part: str) -> pl.DataFrame:
     rng = np.random.default_rng(index)
+    variant, repeat, query_id = (place.ravel() for place in np.indices((*PARTS[part], N_QUERIES)))
+    n_requests = len(query_id)
     frames = []
     for definition in ("paper", "released"):
-        probs = rng.dirichlet(np.ones(n_labels), N_REQUESTS)
+        probs = rng.dirichlet(np.ones(n_labels), n_requests)
         columns = {
-            "suite": "staicc-normal",
-            "part": "normal",
+            "suite": "staicc",
+            "part": part,
             "dataset": f"dataset-{index}",
             "method": "vanilla",
             "definition": definition,
-            "position": np.arange(N_REQUESTS),
-            "query_id": np.repeat(np.arange(N_QUERIES), N_REPEATS),
-            "repeat": np.tile(np.arange(N_REPEATS), N_QUERIES),
-            "prompt_id": [f"{index}-{position}" for position in range(N_REQUESTS)],
-            "gold": rng.integers(0, n_labels, N_REQUESTS),
+            "position": np.arange(n_requests),
+            "query_id": query_id,
+            "repeat": repeat,
+            "variant": variant,
+            "prompt_id": [f"{part}-{index}-{position}" for position in range(n_requests)],
+            "gold": rng.integers(0, n_labels, n_requests),
             "pred": probs.argmax(axis=1),
-            "label_names": [[f"label {label}" for label in range(n_labels)]] * N_REQUESTS,
+            "label_names": [[f"label {label}" for label in range(n_labels)]] * n_requests,
             "label_probs": probs,
         }
         frames.append(pl.DataFrame(columns).cast(PREDICTIONS))
     return pl.concat(frames)
 
 
-def _released_values(table: pl.DataFrame) -> list[float]:
-    """In the order of the toolkit's answers: by dataset, then metric."""
-    chosen = table.filter(pl.col("definition") == "released", pl.col("dataset") != MEAN_OVER_DATASETS)
-    return chosen.sort("dataset", "metric")["value"].to_list()
+def _toolkit_metrics(matrices: Matrices) -> Values:
+    return [metric(gold, rows) for _part, gold, rows in matrices for metric in (*TOOLKIT.values(),)]
 
 
-def _assert_same(theirs: Any, ours: Any) -> None:
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)
+def _toolkit_everything(matrices: Matrices) -> Values:
+    return [value for matrix in matrices for value in _toolkit_values(*matrix)]
+
+
+def _toolkit_values(part: str, gold: list[int], rows: list[list[float]]) -> Iterator[float]:
+    n_variants = PARTS[part][0]
+    if part == "normal":
+        yield functional.post_bias_dl_metric(gold, rows)
+        yield from _toolkit_metrics([(part, gold, rows)])
+    elif part in ("contextual", "domain"):
+        yield functional.bias_mean_entropy_metric(gold, rows)
+    elif part == "gler":
+        n = len(rows) // n_variants
+        runs = [(gold[start : start + n], rows[start : start + n]) for start in range(0, len(rows), n)]
+        for metric in TOOLKIT.values():
+            yield functional.linear_regression(RELEASED_RATES, [metric(*run) for run in runs])[0]
+    else:
+        n_prompts = len(rows) // n_variants if part == "template" else N_QUERIES
+        yield functional.consistency(gold, rows, loop_length=n_prompts)
+
+
+def _released_values(table: pl.DataFrame) -> Values:
+    """What the toolkit has as well."""
+    own = (pl.col("dataset") != MEAN_OVER_DATASETS) & ~pl.col("metric").str.contains("_over_")
+    return table.filter(own, definition="released")["value"].to_list()
+
+
+def _assert_same(theirs: Values, ours: Values) -> None:
+    """Sorted: each has an order of its own, and no two numbers are within 1e-9 of each other by chance and wrong."""
+    np.testing.assert_allclose(sorted(ours), sorted(theirs), rtol=0, atol=1e-9)
 
 
 if __name__ == "__main__":

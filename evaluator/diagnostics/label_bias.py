@@ -82,7 +82,7 @@ def _is_softmaxed(matrix: pl.DataFrame) -> bool:
 
 
 def _entropy(probs: list[pl.Expr]) -> pl.Expr:
-    return -sum_in_order(pl.when(p > 0).then(p * p.log()).otherwise(0.0) for p in probs)
+    return 0 - sum_in_order(pl.when(p > 0).then(p * p.log()).otherwise(0.0) for p in probs)  # 0, never -0
 
 
 def _means(n_labels: int) -> list[pl.Expr]:
@@ -99,7 +99,7 @@ def _mean_entropy_limits(n_labels: int) -> Limits:
 
 MEAN_ENTROPY = Metric(
     statistics=_mean_entropy_statistics,
-    value=lambda _n_labels: -pl.col("entropy") / pl.col("n"),
+    value=lambda _n_labels: 0 - pl.col("entropy") / pl.col("n"),
     interval="symmetric",
     limits=_mean_entropy_limits,
 )

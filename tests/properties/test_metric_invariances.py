@@ -124,10 +124,11 @@ def test_every_diagnostic_is_within_its_range_and_inside_its_interval(prediction
 @examples
 @given(diagnostic_tables())
 def test_asking_every_diagnostic_request_twice_adds_nothing_to_values_or_certainty(predictions: pl.DataFrame) -> None:
-    again = pl.concat([predictions, predictions.with_columns(pl.col("position") + 1_000)])
-    n_requests = pl.col("n_requests")
+    # Not under `released`: whether a mean adds up to exactly 1 depends on how many rows it is of.
+    once = predictions.filter(definition="paper")
+    twice = pl.concat([once, once.with_columns(pl.col("position") + 1_000)])
     for table in (metrics_table, group_metrics_table):
-        assert_frame_equal(table(again), table(predictions).with_columns(n_requests * 2), abs_tol=1e-9)
+        assert_frame_equal(table(twice), table(once).with_columns(pl.col("n_requests") * 2), abs_tol=1e-9)
 
 
 @examples
