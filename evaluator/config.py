@@ -16,9 +16,17 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 SEARCH_SUITE = "prompt-search"
+PVI_SUITE = "pvi"
+LONE_SUITES = (SEARCH_SUITE, PVI_SUITE)
+"""Suites with prompts and options of their own, each of which goes alone."""
 
 SearchPart = Literal["demonstrations", "instructions", "templates"]
 """What a prompt search varies."""
+
+PviSource = Literal["random", "published", "hardest", "easiest", "middle"]
+"""Where the demonstrations of in-context PVI come from; the last three are chosen by PVI."""
+
+RANKED_SOURCES: tuple[PviSource, ...] = ("hardest", "easiest", "middle")
 
 
 def prompt_definition(definitions: Collection[Definition]) -> Definition:
@@ -60,6 +68,46 @@ class SearchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelledColumns:
+    """Which columns of a user's labelled table hold what."""
+
+    texts: tuple[str, ...] = ("text",)
+    label: str = "label"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PviConfig:
+    """What the suite pvi shows before its queries, and on which files besides the known datasets."""
+
+    data: tuple[Path, ...] = ()  # folders of the published tables, or tables
+    columns: LabelledColumns = LabelledColumns()  # of a table that is not one of those
+    source: PviSource = "random"
+    sets: int = 3  # different demonstrations before all queries, for each number of shots
+    shots: tuple[int, ...] | None = None  # None: as many as labels, and twice as many
+    seed: int = 42
+    prompts: Path | None = None  # the published demonstrations; None: prompts.parquet of a folder in `data`
+    ask: Literal["test", "training"] = "test"  # which rows are queries; training rows, to choose demonstrations
+    measured: Path | None = None  # output folder of a run that asked training rows, to choose by
+
+    def __post_init__(self) -> None:
+        if self.shots is not None and (not self.shots or min(self.shots) < 1 or len({*self.shots}) < len(self.shots)):
+            raise ConfigError(f"--shots must be different numbers of 1 or more, got {self.shots}.")
+        if self.sets < 1:
+            raise ConfigError(f"--sets must be 1 or more, got {self.sets}.")
+        if (self.source in RANKED_SOURCES) != (self.measured is not None):
+            raise ConfigError(
+                f"--demonstrations {', '.join(RANKED_SOURCES)} and --from RUN belong together; RUN is the output folder "
+                "of `evaluator run pvi --ask training`."
+            )
+        if self.prompts and self.source != "published":
+            raise ConfigError("--prompts holds published demonstrations: add --demonstrations published.")
+        if self.ask == "training" and self.source != "random":
+            raise ConfigError(
+                f"--ask training is for choosing demonstrations by PVI, under random ones, got {self.source}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoreConfig:
     """What is asked, of whichever model. Equal configurations of equal data give equal prompts, byte for byte."""
 
@@ -69,7 +117,8 @@ class StoreConfig:
     n_queries: int | None = None  # the first n of the test split; None for all
     methods: tuple[str, ...] = ("vanilla",)
     definitions: tuple[Definition, ...] = DEFINITIONS
-    search: SearchConfig | None = None  # of the suite prompt-search, which goes alone and has its own numbers of shots
+    search: SearchConfig | None = None  # of the suite prompt-search, which has its own numbers of shots
+    pvi: PviConfig | None = None  # of the suite pvi, which has its own too
 
     @property
     def prompt_definition(self) -> Definition:
@@ -78,16 +127,20 @@ class StoreConfig:
     def __post_init__(self) -> None:
         if self.suites == (SEARCH_SUITE,) and self.search is None:
             object.__setattr__(self, "search", SearchConfig())
+        if self.suites == (PVI_SUITE,) and self.pvi is None:
+            object.__setattr__(self, "pvi", PviConfig())
         if not self.suites:
             raise ConfigError("No suite was named. `evaluator suites` lists them.")
-        if not self.datasets and not (self.search and self.search.data):
-            files = " prompt-search takes files as well, with --data." if self.search else ""
+        own = self.search or self.pvi
+        if not self.datasets and not (own and own.data):
+            files = f" {self.suites[0]} takes files as well, with --data." if own else ""
             raise ConfigError(f"No dataset was named with --datasets. `evaluator datasets` lists them.{files}")
-        if (SEARCH_SUITE in self.suites or self.search) and self.suites != (SEARCH_SUITE,):
-            raise ConfigError(
-                f"{SEARCH_SUITE} has prompts, methods and options of its own, so it goes alone; got {self.suites}. "
-                "Run the other suites in a command of their own."
-            )
+        for name, options in ((SEARCH_SUITE, self.search), (PVI_SUITE, self.pvi)):
+            if (name in self.suites or options) and self.suites != (name,):
+                raise ConfigError(
+                    f"{name} has prompts and options of its own, so it goes alone; got {self.suites}. Run the other "
+                    "suites in a command of their own."
+                )
         if self.n_shots < 0:
             raise ConfigError(f"--shots must be 0 or more, got {self.n_shots}.")
         if self.n_queries is not None and self.n_queries < 1:

@@ -189,7 +189,10 @@ def _describe(source: ModelSource, model: ModelConfig) -> dict[str, Any]:
 
 
 def _measure(out: Path) -> Stage[pl.DataFrame]:
-    from evaluator.metrics import metrics_table  # here, because whoever only builds should not wait for SciPy
+    # Here, because whoever only builds should not wait for SciPy.
+    from evaluator.comparison.method_differences import method_differences
+    from evaluator.methods.training_states import missing_classes
+    from evaluator.metrics import group_metrics_table, metrics_table
 
     clock = time.monotonic()
     yield Progress(stage="Measuring", done=0, total=2, unit="tables")
@@ -198,11 +201,16 @@ def _measure(out: Path) -> Stage[pl.DataFrame]:
         return (yield from _measure_search(store, read_scores(out), out))
     for asked, scores in answered_stores(out):
         require_complete(scored_requests(asked), scores.scores().collect())
-    predictions = predict(read_answers(out), store.manifest["methods"], store.manifest["definitions"]).collect()
+    answers, methods, definitions = read_answers(out), store.manifest["methods"], store.manifest["definitions"]
+    predictions = predict(answers, methods, definitions).collect()
     yield Progress(stage="Measuring", done=1, total=2, unit="tables")
-    metrics = metrics_table(predictions).filter(pl.col("definition").is_in(store.manifest["definitions"]))
+    asked_for = pl.col("definition").is_in(definitions)
+    metrics = metrics_table(predictions).filter(asked_for)
     write_table(out, "predictions", predictions)
     write_table(out, "metrics", metrics)
+    write_table(out, "group_metrics", group_metrics_table(predictions).filter(asked_for))
+    write_table(out, "method_differences", method_differences(out, read_run(out), metrics))
+    write_table(out, "missing_classes", missing_classes(answers, methods))
     measured = {"scores": stage_fingerprint(out, "scores")}
     record_stage(out, commands={"measure": command_line()}, measures=measured, elapsed_s={"measure": _since(clock)})
     yield Progress(stage="Measuring", done=2, total=2, unit="tables")
@@ -230,6 +238,7 @@ def _measure_search(store: PromptStore, scored: pl.LazyFrame, out: Path) -> Stag
 
 
 def _report(out: Path) -> Stage[Path]:
+    from evaluator.diagnostics.label_bias import absent_labels
     from evaluator.metrics import confusion_table, reliability_table
     from evaluator.report.page import ReportData, write_report
 
@@ -246,8 +255,17 @@ def _report(out: Path) -> Stage[Path]:
         predictions=predictions.lazy(),
         reliability=reliability_table(predictions),
         confusion=confusion_table(predictions),
-        search=_read_search(out) if is_search else None,
     )
+    if is_search:
+        data = replace(data, search=_read_search(out))
+    else:
+        data = replace(
+            data,
+            groups=read_table(out, "group_metrics"),
+            differences=read_table(out, "method_differences"),
+            missing=read_table(out, "missing_classes"),
+            absent=absent_labels(predictions),
+        )
     page = write_report(data, out / "report.html")
     yield Progress(stage="Writing the report", done=1, total=1, unit="pages")
     return page

@@ -7,8 +7,6 @@ One race is over the part `normal`, one over all parts of StaICC. The toolkit co
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,9 +34,10 @@ TOOLKIT = {
     "true_label_probability": functional.averaged_truelabel_likelihood,
 }
 
-Matrices = list[tuple[str, list[int], list[list[float]]]]
-"""Part, gold labels and label probabilities of each dataset, in the order of positions."""
-Values = list[float]
+Matrix = tuple[list[int], list[list[float]]]
+"""Gold labels and label probabilities, in the order of positions."""
+Values = dict[tuple[str, str, str], float]
+"""By dataset, part and metric."""
 
 
 def main() -> None:
@@ -47,9 +46,8 @@ def main() -> None:
     predictions = pl.concat(
         [_predictions(index, n_labels, part) for index, n_labels in enumerate(N_LABELS) for part in PARTS]
     )
-    normal = predictions.filter(part="normal")
-    of_normal = _race("datasets of 1024 requests", normal, _toolkit_metrics, metrics_table, runs=9)
-    of_all = _race("datasets, all parts", predictions, _toolkit_everything, _everything, runs=5)
+    of_normal = _race("datasets of 1024 requests", predictions.filter(part="normal"), metrics_table, runs=9)
+    of_all = _race("datasets, all parts", predictions, _everything, runs=5)
     print_targets(
         Target(what="all metrics with intervals, s", value=of_normal["evaluator, all"].median_s, at_most=3),
         Target(what="and all diagnostics and groups, s", value=of_all["evaluator, all"].median_s, at_most=3),
@@ -57,17 +55,13 @@ def main() -> None:
 
 
 def _race(
-    case: str,
-    predictions: pl.DataFrame,
-    theirs: Callable[[Matrices], Values],
-    ours: Callable[[pl.DataFrame], pl.DataFrame],
-    runs: int,
+    case: str, predictions: pl.DataFrame, measure: Callable[[pl.DataFrame], pl.DataFrame], runs: int
 ) -> dict[str, Timing]:
     released = predictions.filter(definition="released")
-    matrices = [
-        (part, rows["gold"].to_list(), rows["label_probs"].to_list())
-        for (_dataset, part), rows in released.partition_by("dataset", "part", as_dict=True).items()
-    ]
+    matrices = {
+        (dataset, part): (rows["gold"].to_list(), rows["label_probs"].to_list())
+        for (dataset, part), rows in released.partition_by("dataset", "part", as_dict=True).items()
+    }
     work = Work(
         benchmark="metrics",
         case=f"{len(N_LABELS)} {case}",
@@ -76,8 +70,8 @@ def _race(
         packages=["polars", "numpy", "StaICC"],
     )
     contestants = {
-        "toolkit, released": partial(theirs, matrices),
-        "evaluator, all": lambda: _released_values(ours(predictions)),
+        "toolkit, released": lambda: _toolkit_values(matrices),
+        "evaluator, all": lambda: _released_values(measure(predictions)),
     }
     return race(work, contestants, runs=runs, same=_assert_same)
 
@@ -114,40 +108,47 @@ def _predictions(index: int, n_labels: int, part: str) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _toolkit_metrics(matrices: Matrices) -> Values:
-    return [metric(gold, rows) for _part, gold, rows in matrices for metric in (*TOOLKIT.values(),)]
+def _toolkit_values(matrices: dict[tuple[str, str], Matrix]) -> Values:
+    return {
+        (dataset, part, metric): value
+        for (dataset, part), matrix in matrices.items()
+        for metric, value in _of_part(part, *matrix)
+    }
 
 
-def _toolkit_everything(matrices: Matrices) -> Values:
-    return [value for matrix in matrices for value in _toolkit_values(*matrix)]
-
-
-def _toolkit_values(part: str, gold: list[int], rows: list[list[float]]) -> Iterator[float]:
-    n_variants = PARTS[part][0]
+def _of_part(part: str, gold: list[int], rows: list[list[float]]) -> Iterator[tuple[str, float]]:
+    n_prompts = len(rows) // PARTS[part][0]
     if part == "normal":
-        yield functional.post_bias_dl_metric(gold, rows)
-        yield from _toolkit_metrics([(part, gold, rows)])
-    elif part in ("contextual", "domain"):
-        yield functional.bias_mean_entropy_metric(gold, rows)
+        yield "empirical_bias", functional.post_bias_dl_metric(gold, rows)
+        for name, metric in TOOLKIT.items():
+            yield name, metric(gold, rows)
     elif part == "gler":
-        n = len(rows) // n_variants
-        runs = [(gold[start : start + n], rows[start : start + n]) for start in range(0, len(rows), n)]
-        for metric in TOOLKIT.values():
-            yield functional.linear_regression(RELEASED_RATES, [metric(*run) for run in runs])[0]
+        runs = [slice(start, start + n_prompts) for start in range(0, len(rows), n_prompts)]
+        for name, metric in TOOLKIT.items():
+            at_rates = [metric(gold[run], rows[run]) for run in runs]
+            slope, _intercept = functional.linear_regression(RELEASED_RATES, at_rates)
+            yield "gler" if name == "accuracy" else f"gler_{name}", slope
+    elif part == "template":
+        yield "template_consistency", functional.consistency(gold, rows, loop_length=n_prompts)
+    elif part == "sampling":
+        yield "sampling_consistency", functional.consistency(gold, rows, loop_length=N_QUERIES)
     else:
-        n_prompts = len(rows) // n_variants if part == "template" else N_QUERIES
-        yield functional.consistency(gold, rows, loop_length=n_prompts)
+        yield f"{part}_bias", functional.bias_mean_entropy_metric(gold, rows)
 
 
 def _released_values(table: pl.DataFrame) -> Values:
-    """What the toolkit has as well."""
-    own = (pl.col("dataset") != MEAN_OVER_DATASETS) & ~pl.col("metric").str.contains("_over_")
-    return table.filter(own, definition="released")["value"].to_list()
+    """What the toolkit has as well: nothing over templates or demonstration sets but consistency, and no mean."""
+    shared = (pl.col("dataset") != MEAN_OVER_DATASETS) & ~pl.col("metric").str.contains("_over_")
+    of_dataset = table.filter(shared, definition="released")
+    return {
+        (dataset, part, metric): value
+        for dataset, part, metric, value in of_dataset.select("dataset", "part", "metric", "value").iter_rows()
+    }
 
 
 def _assert_same(theirs: Values, ours: Values) -> None:
-    """Sorted: each has an order of its own, and no two numbers are within 1e-9 of each other by chance and wrong."""
-    np.testing.assert_allclose(sorted(ours), sorted(theirs), rtol=0, atol=1e-9)
+    assert ours.keys() == theirs.keys()
+    np.testing.assert_allclose([ours[key] for key in theirs], list(theirs.values()), rtol=0, atol=1e-9)
 
 
 if __name__ == "__main__":

@@ -27,4 +27,5 @@ class ClassificationDataset:
     template: MetaTemplate
     verbalizer: Verbalizer
     alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`, which may be among them
+    notes: tuple[str, ...] = ()  # what a rule decided about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names

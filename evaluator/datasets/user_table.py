@@ -14,6 +14,11 @@ from evaluator.prompts.choice_template import ChoiceTemplate
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 
+_NAME_COLUMNS = (
+    "Say which hold the inputs, the choices and the correct choice with --input-column, --choices-column and "
+    "--gold-column."
+)
+
 
 def load_user_table(path: Path, columns: TableColumns, template: ChoiceTemplate) -> MultipleChoiceDataset:
     """The examples of a table, named after its file.
@@ -27,13 +32,13 @@ def load_user_table(path: Path, columns: TableColumns, template: ChoiceTemplate)
     return dataset_of_file(path, name=path.stem, read_as=columns, rows=rows, template=template)
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def read_rows(path: Path, columns: Sequence[str], mend: str = _NAME_COLUMNS) -> Iterator[tuple[Any, ...]]:
     """These cells of every row of a CSV (all of them text), JSON lines or Parquet file, in its order.
 
-    Raises DatasetError where it cannot be read or lacks a column.
+    Raises DatasetError where it cannot be read or lacks a column; `mend` then says what to do about it.
     """
     if path.suffix == ".jsonl":
-        yield from _json_rows(path, columns)
+        yield from _json_rows(path, columns, mend)
         return
     if path.suffix not in SUFFIXES:
         raise DatasetError(f"{path}: a table must end in {', '.join(SUFFIXES)}; a BIG-bench task in .json.")
@@ -41,11 +46,11 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DatasetError(f"{path} cannot be read as a {path.suffix} file: {error}") from error
-    _require_columns(table.columns, columns, str(path))
+    _require_columns(table.columns, columns, str(path), mend)
     yield from table.select(columns).iter_rows()
 
 
-def _json_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _json_rows(path: Path, columns: Sequence[str], mend: str) -> Iterator[tuple[Any, ...]]:
     """Read as JSON itself, because Polars would turn numbers among texts into texts."""
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -56,17 +61,14 @@ def _json_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         where = f"{path}, row {number} (from 0)"
         if not isinstance(content, dict):
             raise DatasetError(f"{where}: a JSON object was expected, got {line[:60]!r}.")
-        _require_columns(content, columns, where)
+        _require_columns(content, columns, where, mend)
         yield tuple(content[name] for name in columns)
 
 
-def _require_columns(found: Iterable[str], columns: Sequence[str], where: str) -> None:
+def _require_columns(found: Iterable[str], columns: Sequence[str], where: str, mend: str) -> None:
     missing = [name for name in columns if name not in found]
     if missing:
-        raise DatasetError(
-            f"{where} has no column {missing[0]!r}. It has: {', '.join(found)}. Say which hold the inputs, the choices "
-            "and the correct choice with --input-column, --choices-column and --gold-column."
-        )
+        raise DatasetError(f"{where} has no column {missing[0]!r}. It has: {', '.join(found)}. {mend}")
 
 
 def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:

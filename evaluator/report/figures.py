@@ -5,6 +5,7 @@ open at once, print as they look, and survive without scripts. What the reader h
 aria-label holds the numbers: the page shows it as a tooltip, a screen reader reads it out.
 """
 
+import re
 from typing import Any
 
 import altair as alt
@@ -21,6 +22,15 @@ VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 ROW_HEIGHT, TICK = 26, 18
 INTERVAL_WIDTH, INTERVAL_ROOM = 320, {"left": 134, "right": 12, "top": 4, "bottom": 22}
 PANEL_WIDTH, PANEL_ROOM = 150, {"left": 44, "right": 12, "top": 12, "bottom": 36}
+
+CHANCE_LINE = {"noise_rate": pl.Float64(), "accuracy": pl.Float64()}
+
+BALLAST = (
+    '<path class="background" aria-hidden="true" d="M0,0h0v0h0Z" pointer-events="none"/>',
+    '<path class="foreground" aria-hidden="true" d="" pointer-events="none" display="none"/>',
+    ' opacity="1"',
+)
+"""What Vega writes of everything it draws, and nobody sees: a tenth of a page with a hundred figures."""
 
 
 def interval_figure(rows: pl.DataFrame) -> str:
@@ -46,14 +56,47 @@ def interval_figure(rows: pl.DataFrame) -> str:
         guessed.mark_tick(color=VERMILION, thickness=1, size=TICK, opacity=1, aria=False).encode(x=x("max_random")),
         base.mark_tick(color=VERMILION, thickness=2, size=TICK, opacity=1, aria=False).encode(x=x("chance")),
         base.mark_point(shape="diamond", color=GREY, size=42, strokeWidth=1.5, aria=False).encode(x=x("majority")),
-        base.mark_rule(color=BLUE, strokeWidth=2, aria=False).encode(x=x("ci_low"), x2="ci_high:Q"),
-        base.mark_point(filled=True, color=BLUE, size=58, opacity=1, aria=False).encode(x=x("value")),
+        *_values_with_intervals(base),
+    ]
+    return _row_figure(layers, rows.height)
+
+
+def strip_figure(rows: pl.DataFrame, dots: pl.DataFrame) -> str:
+    """Several values a dataset as dots, and their mean with its interval, one row a dataset, on a scale from 0 to 1.
+
+    Args:
+        rows: dataset, value, ci_low, ci_high and description, in drawing order. A null is not drawn.
+        dots: dataset and value.
+    """
+    y = _dataset_rows(rows)
+    several = alt.Chart(dots).mark_point(filled=True, color=GREY, size=46, opacity=0.45, aria=False)
+    layers = [several.encode(y=y, x=_row_place("value")), *_values_with_intervals(alt.Chart(rows).encode(y=y))]
+    return _row_figure(layers, rows.height)
+
+
+def _dataset_rows(rows: pl.DataFrame) -> alt.Y:
+    y = alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None)
+    return y.axis(labelFontSize=12, labelLimit=INTERVAL_ROOM["left"] - 10, grid=True, gridColor="#eef0f3")
+
+
+def _row_place(column: str) -> alt.X:
+    axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
+    return alt.X(f"{column}:Q", title=None, axis=axis).scale(domain=[0, 1], clamp=True)
+
+
+def _values_with_intervals(base: alt.Chart) -> list[alt.Chart]:
+    """Over everything else, and with the band that tells its numbers."""
+    return [
+        base.mark_rule(color=BLUE, strokeWidth=2, aria=False).encode(x=_row_place("ci_low"), x2="ci_high:Q"),
+        base.mark_point(filled=True, color=BLUE, size=58, opacity=1, aria=False).encode(x=_row_place("value")),
         base.mark_bar(color="#ffffff", fillOpacity=0, height=ROW_HEIGHT - 2).encode(
             x=alt.datum(0, scale=alt.Scale(domain=[0, 1])), x2=alt.datum(1), description="description:N"
         ),
     ]
-    height = ROW_HEIGHT * rows.height
-    return as_svg(alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=height), INTERVAL_ROOM)
+
+
+def _row_figure(layers: list[alt.Chart], n_rows: int) -> str:
+    return as_svg(alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=ROW_HEIGHT * n_rows), INTERVAL_ROOM)
 
 
 def reliability_figure(bins: pl.DataFrame) -> str:
@@ -91,6 +134,27 @@ def reliability_figure(bins: pl.DataFrame) -> str:
     return as_svg(alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_WIDTH), PANEL_ROOM)
 
 
+def noise_figure(points: pl.DataFrame, chance: float | None) -> str:
+    """Accuracy over the noise rate, one point a rate, with chance as a dashed line where it is known.
+
+    Args:
+        points: noise_rate, accuracy and description of one dataset.
+    """
+    rate, reach = pl.col("noise_rate"), 0.5 / max(points.height - 1, 1)
+    points = points.with_columns(low=(rate - reach).clip(0, 1), high=(rate + reach).clip(0, 1))
+    base, x, y = alt.Chart(points), _unit(alt.X, "noise_rate", "noise rate"), _unit(alt.Y, "accuracy", "accuracy")
+    guess = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [chance, chance]}, schema_overrides=CHANCE_LINE)
+    layers = [
+        alt.Chart(guess).mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(x=x, y=y),
+        base.mark_line(color=BLUE, strokeWidth=2, aria=False).encode(x=x, y=y),
+        base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(x=x, y=y),
+        base.mark_rect(color="#ffffff", fillOpacity=0).encode(
+            x=_unit(alt.X, "low", "noise rate"), x2="high:Q", description="description:N"
+        ),
+    ]
+    return as_svg(alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_WIDTH), PANEL_ROOM)
+
+
 def _unit(channel: Any, column: str, title: str) -> Any:
     extent = 18 if channel is alt.X else 26
     axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID, minExtent=extent, maxExtent=extent)
@@ -114,4 +178,11 @@ def drawn(chart: alt.LayerChart | alt.HConcatChart) -> str:
     """The chart as one SVG element, text in it escaped."""
     svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=VEGA_LITE)
     assert isinstance(svg, str)
-    return svg
+    return _without_ballast(svg)
+
+
+def _without_ballast(svg: str) -> str:
+    """The same to look at: without empty elements, and places to a hundredth of a pixel."""
+    for unseen in BALLAST:
+        svg = svg.replace(unseen, "")
+    return re.sub(r' (?:transform|d|x2|y2)="[^"]*"', lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from evaluator.baselines.verdicts import Verdict
+from evaluator.diagnostics.readings import TITLES
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 GROUP = ["suite", "part", "method"]
@@ -26,6 +27,7 @@ METRIC_TITLES = {
     "true_label_probability": "True-label probability",
     "macro_f1": "Macro-F1",
     "expected_calibration_error": "Calibration error",
+    **TITLES,
 }
 """Metrics that have a title of their own, in the order of their columns; others follow by name."""
 
@@ -127,7 +129,7 @@ def metric_title(metric: str) -> str:
 
 
 def lower_is_better(metric: str) -> bool:
-    return metric.endswith(("_error", "_loss"))
+    return metric.endswith(("_error", "_loss")) or metric == "empirical_bias"
 
 
 def groups(metrics: pl.DataFrame) -> list[Group]:

@@ -1,6 +1,98 @@
 """The tables of in-context pointwise V-information (PVI), and of its published experiments (Lu et al. 2023)."""
 
+from typing import Literal, get_args
+
 import polars as pl
+
+PviDefinition = Literal["paper", "label_space", "released"]
+"""`paper`: log-likelihoods over the whole vocabulary, in bits. `label_space`: these normalised over the labels, in
+bits. `released`: as the published notebook, over the 20 most probable tokens at temperature 0.8, in nats."""
+PVI_DEFINITIONS: tuple[PviDefinition, ...] = get_args(PviDefinition)
+
+PVI_RUN = ["dataset", "n_shots", "set", "definition"]
+"""What one accuracy is of: all queries of a dataset behind one demonstration set."""
+
+PVI_KEY = [*PVI_RUN, "query_id"]
+_RUN = {
+    "dataset": pl.String(),
+    "n_shots": pl.Int64(),
+    "set": pl.Int64(),  # demonstration set, from 0
+    "definition": pl.String(),  # PviDefinition
+}
+PVI = pl.Schema(
+    {
+        **_RUN,
+        "query_id": pl.Int64(),
+        "gold": pl.Int64(),
+        "pred": pl.Int64(),  # the most probable label, the first of equals; null where one has no log-likelihood
+        "correct": pl.Boolean(),
+        "given_input": pl.Float64(),  # log-likelihood of the gold label after the query, nats
+        "given_null": pl.Float64(),  # the same after the null prompt of the run
+        "pvi_bits": pl.Float64(),  # bits; nats under `released`. Null where one of the two is missing or not finite
+    }
+)
+
+PVI_QUERIES_KEY = ["dataset", "query_id"]
+PVI_QUERIES = pl.Schema(  # what a reader sees of a query; beside the requests in the store
+    {
+        "dataset": pl.String(),
+        "query_id": pl.Int64(),
+        "texts": pl.List(pl.String()),  # one a text field, in the order of the template
+    }
+)
+
+PVI_SUMMARY_KEY = PVI_RUN
+PVI_SUMMARY = pl.Schema(
+    {
+        **_RUN,
+        "n_queries": pl.Int64(),
+        "n_missing": pl.Int64(),  # of them, without a PVI
+        "n_unpredicted": pl.Int64(),  # of them, without a prediction: in no accuracy
+        "accuracy": pl.Float64(),
+        # In the fifth and half of queries by PVI; of queries that tie at its border, their accuracy in part.
+        "lowest_fifth_accuracy": pl.Float64(),
+        "highest_fifth_accuracy": pl.Float64(),
+        "lowest_half_accuracy": pl.Float64(),
+        "highest_half_accuracy": pl.Float64(),
+        "lowest_fifth_tied": pl.Int64(),  # queries at the border, where there is no room for all of them; else 0
+        "highest_fifth_tied": pl.Int64(),
+        "lowest_half_tied": pl.Int64(),
+        "highest_half_tied": pl.Int64(),
+        "right_pvi": pl.Float64(),  # mean PVI of right predictions; null where there are none
+        "wrong_pvi": pl.Float64(),
+        "v_information": pl.Float64(),  # mean PVI
+        "ci_low": pl.Float64(),  # 95% interval of it, over queries
+        "ci_high": pl.Float64(),
+        "threshold": pl.Float64(),  # PVI from which at least half are right; -inf: from the least, inf: not at all
+        "threshold_accuracy": pl.Float64(),  # share of queries that are right above and wrong below it
+    }
+)
+
+PVI_DECILES_KEY = [*PVI_RUN, "decile"]
+PVI_DECILES = pl.Schema(
+    {
+        **_RUN,
+        "decile": pl.Int64(),  # of PVI, from 1, the lowest; equal PVIs share one, so that sizes can differ
+        "n": pl.Int64(),
+        "mean_pvi": pl.Float64(),
+        "accuracy": pl.Float64(),
+        "ci_low": pl.Float64(),  # 95% interval of it, over queries
+        "ci_high": pl.Float64(),
+    }
+)
+
+PVI_DENSITIES_KEY = [*PVI_RUN, "correct", "bin"]
+PVI_DENSITIES = pl.Schema(
+    {
+        **_RUN,
+        "correct": pl.Boolean(),
+        "bin": pl.Int64(),  # from 0; the same bins in all runs of a dataset under one definition
+        "bin_low": pl.Float64(),
+        "bin_high": pl.Float64(),
+        "n": pl.Int64(),
+        "density": pl.Float64(),  # a unit of PVI; integrates to one over each of right and wrong
+    }
+)
 
 PVI_CORRELATIONS = pl.Schema(  # after the columns of a case: how PVIs agree between two levels
     {
@@ -24,6 +116,34 @@ PVI_STRENGTHS = pl.Schema(  # after the columns of a group: the correlations of 
         "weak_share": pl.Float64(),  # of cases with r < 0.3
     }
 )
+
+PVI_PAIRS_KEY = ["dataset", "definition", "first_n_shots", "first_set", "second_n_shots", "second_set"]
+PVI_PAIRS = pl.Schema(
+    {
+        "dataset": pl.String(),
+        "definition": pl.String(),
+        "across": pl.String(),  # what differs between the two runs: "sets" | "shots" | "both"
+        "first_n_shots": pl.Int64(),
+        "first_set": pl.Int64(),
+        "second_n_shots": pl.Int64(),
+        "second_set": pl.Int64(),
+        **{name: dtype for name, dtype in PVI_CORRELATIONS.items() if name not in ("first", "second")},
+    }
+)
+
+PVI_CONSISTENCY_KEY = ["definition", "across", "coefficient"]
+PVI_CONSISTENCY = pl.Schema(
+    {
+        "definition": pl.String(),
+        "across": pl.String(),  # "sets" | "shots" | "models"
+        "coefficient": pl.String(),  # "pearson" | "spearman"
+        **PVI_STRENGTHS,
+    }
+)
+
+PVI_MODELS_KEY = [*PVI_RUN, "first", "second"]
+PVI_MODELS = pl.Schema({**_RUN, **PVI_CORRELATIONS})  # `first` and `second` are models
+
 PVI_ONE_WAY = pl.Schema(  # after the columns of a case: one-way analysis of variance
     {
         "f": pl.Float64(),  # NaN where it is not defined
@@ -45,6 +165,50 @@ PVI_REPEATED_MEASURES = pl.Schema(  # after the columns of a case: of the same q
         "ss_residual": pl.Float64(),
         "n_queries": pl.Int64(),
         "n_left_out": pl.Int64(),  # queries without a finite PVI in every condition
+    }
+)
+
+PVI_ANNOTATORS_KEY = [*PVI_RUN, "annotations", "measure"]
+PVI_ANNOTATORS = pl.Schema(  # PVI against how far annotators agree about the same queries
+    {
+        **_RUN,
+        "annotations": pl.String(),  # column of the annotation file: "old_labels" | "label_count"
+        "measure": pl.String(),  # "agreement" | "variation_ratio" | "entropy"; pvi/agreement.py has the formulas
+        **{name: dtype for name, dtype in PVI_CORRELATIONS.items() if name not in ("first", "second")},
+        "n_annotated": pl.Int64(),  # queries with annotations; those without a PVI are in no correlation
+    }
+)
+
+_OVER_RUNS = {
+    "dataset": pl.String(),
+    "definition": pl.String(),
+    "gold": pl.Int64(),
+}
+PVI_HARDEST_KEY = ["dataset", "definition", "gold", "rank"]
+PVI_HARDEST = pl.Schema(
+    {
+        **_OVER_RUNS,
+        "rank": pl.Int64(),  # from 1, the lowest mean PVI of the class; the lower query_id first of equals
+        "query_id": pl.Int64(),
+        "mean_pvi": pl.Float64(),  # over the runs in which it has one
+        "n_runs": pl.Int64(),  # demonstration sets times numbers of shots
+        "n_missing": pl.Int64(),  # runs without a PVI
+        "n_right": pl.Int64(),  # runs in which it is predicted right
+        "texts": pl.List(pl.String()),
+    }
+)
+
+PVI_MISLABELLED_KEY = ["dataset", "definition", "rank"]
+PVI_MISLABELLED = pl.Schema(
+    {
+        **_OVER_RUNS,
+        "rank": pl.Int64(),  # from 1, the lowest mean PVI of the dataset; the lower query_id first of equals
+        "query_id": pl.Int64(),
+        "predicted": pl.Int64(),  # the one label that every run predicts instead
+        "mean_pvi": pl.Float64(),
+        "highest_pvi": pl.Float64(),  # of any run; below 0
+        "n_runs": pl.Int64(),
+        "texts": pl.List(pl.String()),
     }
 )
 

@@ -25,6 +25,8 @@ LONGEST_TEXT = 400
 Row = tuple[str, int]
 """A text and its label index."""
 
+Words = tuple[str, ...]
+
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -86,7 +88,7 @@ def _labelled(dataset: ClassificationDataset, rows: list[Row]) -> LabelledTexts:
     return LabelledTexts(dataset=dataset, texts=[text for text, _ in rows], gold=[gold for _, gold in rows])
 
 
-def words_of(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> Words:
     """A text as the words it consists of: case, spaces and punctuation do not tell two texts apart."""
     return tuple(_WORD.findall(text.lower()))
 
@@ -96,23 +98,29 @@ class Texts:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = {words_of(text) for text in texts}
-        self._parts = {part for words in self._texts for part in _parts(words)}
-        self._by_beginning = defaultdict[tuple[str, ...], list[tuple[str, ...]]](list)
+        self._parts = defaultdict[Words, list[tuple[Words, int]]](list)  # words in a row -> texts with them, and where
         for words in self._texts:
-            if len(words) >= SHORTEST_OVERLAP:
-                self._by_beginning[words[:SHORTEST_OVERLAP]].append(words)
+            for start, part in enumerate(_parts(words)):
+                self._parts[part].append((words, start))
 
     def __contains__(self, text: str) -> bool:
         words = words_of(text)
-        return words in self._texts or words in self._parts or self._one_lies_within(words)
+        return words in self._texts or self._lies_within_one(words) or self._holds_one(words)
 
-    def _one_lies_within(self, words: tuple[str, ...]) -> bool:
+    def _lies_within_one(self, words: Words) -> bool:
+        places = self._parts.get(words[:SHORTEST_OVERLAP], ())
+        return any(held_out[start : start + len(words)] == words for held_out, start in places)
+
+    def _holds_one(self, words: Words) -> bool:
         return any(
             words[start : start + len(held_out)] == held_out
-            for start in range(len(words) - SHORTEST_OVERLAP + 1)
-            for held_out in self._by_beginning.get(words[start : start + SHORTEST_OVERLAP], ())
+            for start, part in enumerate(_parts(words))
+            if part in self._parts
+            for held_out, at in self._parts[part]
+            if at == 0
         )
 
 
-def _parts(words: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
-    return (words[start:end] for start in range(len(words)) for end in range(start + SHORTEST_OVERLAP, len(words) + 1))
+def _parts(words: Words) -> Iterable[Words]:
+    """SHORTEST_OVERLAP words in a row, from every place on."""
+    return zip(*(words[skipped:] for skipped in range(SHORTEST_OVERLAP)), strict=False)
