@@ -16,7 +16,7 @@ from evaluator.cli_baseline import baseline
 from evaluator.cli_compare import compare
 from evaluator.cli_published import baselines
 from evaluator.cli_pvi import pvi
-from evaluator.cli_search import search_options, store_config
+from evaluator.cli_suites import own_options, store_config
 from evaluator.config import Dtype, LabelBoundary, ModelConfig
 from evaluator.errors import EvaluatorError
 from evaluator.schemas import DEFINITIONS
@@ -44,8 +44,12 @@ OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 suite_options = options(
     click.argument("suites", nargs=-1, required=True, metavar="SUITE..."),
     click.option("--out", required=True, type=OUTPUT_FOLDER, help="Output folder; an interrupted run resumes in it."),
-    click.option("--datasets", metavar="A,B", help="`evaluator datasets` lists them; all, prompt-search: none."),
-    click.option("--shots", metavar="K", help="Demonstrations in a prompt; 4. prompt-search takes several: 1,2,4."),
+    click.option(
+        "--datasets", metavar="A,B", help="`evaluator datasets` lists them; all, prompt-search and pvi: none."
+    ),
+    click.option(
+        "--shots", metavar="K", help="Demonstrations in a prompt; 4. prompt-search and pvi take several: 1,2,4."
+    ),
     click.option("--queries", type=int, help="Only the first N test queries of each dataset; prompt-search: 200."),
     click.option("--methods", metavar="A,B", help="Inference methods, or `all`; vanilla, prompt-search: per_token."),
     click.option(
@@ -55,7 +59,7 @@ suite_options = options(
         show_default=True,
         help="Whose formulas: the paper's, the released code's, or those behind the published tables.",
     ),
-    search_options,
+    own_options,
 )
 MODEL_HELP = "A folder, a hub name, `embedded` (a small model that ships), or `random`."
 engine_options = options(
@@ -65,7 +69,7 @@ engine_options = options(
         "--label-boundary",
         type=click.Choice(get_args(LabelBoundary)),
         help="Tokenise prompt and label apart, as the StaICC toolkit does and its suites do here, or merged as one "
-        "string, as prompt-search does.",
+        "string, as prompt-search and pvi do.",
     ),
     click.option("--kv-cache-gib", type=float, help="Memory for the prefix cache; the engine's choice if left out."),
     click.option("--revision", help="Revision of a hub model."),
@@ -162,8 +166,10 @@ def suites() -> None:
 def datasets() -> None:
     """List the datasets."""
     from evaluator.datasets import DATASETS
+    from evaluator.datasets.pvi_tables import PVI_TABLES
 
     show_list((name, "") for name in DATASETS)
+    show_list((name, f"of pvi, read from {table.file} in --data") for name, table in PVI_TABLES.items())
 
 
 @cli.command()

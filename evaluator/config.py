@@ -96,8 +96,8 @@ class PviConfig:
             raise ConfigError(f"--sets must be 1 or more, got {self.sets}.")
         if (self.source in RANKED_SOURCES) != (self.measured is not None):
             raise ConfigError(
-                f"--demonstrations {', '.join(RANKED_SOURCES)} and --from RUN belong together; RUN is the output folder "
-                "of `evaluator run pvi --ask training`."
+                f"--demonstrations {', '.join(RANKED_SOURCES)} and --from RUN belong together; RUN is the output "
+                "folder of `evaluator run pvi --ask training`."
             )
         if self.prompts and self.source != "published":
             raise ConfigError("--prompts holds published demonstrations: add --demonstrations published.")

@@ -118,7 +118,7 @@ def _build(prompts: StoreConfig, out: Path, runs: Sequence[Path]) -> Stage[Promp
     store = yield from build_store(prompts, out)
     asked = {
         name: store.manifest[name]
-        for name in ("suites", "datasets", "n_shots", "n_queries", "prompt_definition", "search", "notes")
+        for name in ("suites", "datasets", "n_shots", "n_queries", "prompt_definition", "search", "pvi", "notes")
     }
     counts = {"requests": store.manifest["n_requests"], "distinct_prompts": store.manifest["n_prompts"]}
     seeds = {"splits and demonstrations": SEED}
@@ -126,6 +126,9 @@ def _build(prompts: StoreConfig, out: Path, runs: Sequence[Path]) -> Stage[Promp
         asked["n_shots"] = ", ".join(map(str, search["shots"]))
         asked["n_queries"] = asked["n_queries"] or f"at most {MOST_QUERIES}"
         seeds = {"queries, demonstrations and ties": search["seed"]}
+    if pvi := asked["pvi"]:
+        asked["n_shots"] = ", ".join(map(str, pvi["shots"] or ["number of labels, and twice as many"]))
+        seeds = {"demonstrations": pvi["seed"]}
     for run_folder in runs:
         record_stage(
             run_folder,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,8 +91,9 @@ def score_store(
         engine.close()
     if head is not None:
         # Only now, because on a GPU the engine left no memory for it.
-        answers, head = answers_of([(store, run.parts[0].scores)]), head.to(device_kind())
-        write_distances(run.parts[0].scores, [measure(answers, head) for measure in measures])
+        first, head = run.parts[0], head.to(device_kind())
+        answers = replace(answers_of([(store, first.scores)]), tokens=first.tokens.tokens())
+        write_distances(first.scores, [measure(answers, head) for measure in measures])
     run.elapsed_s["score"] = run.totals()["elapsed_s"]
     return run
 

@@ -32,7 +32,7 @@ class LabelledFile:
     path: Path  # of the queries
     training: Path | None  # of the rows to demonstrate with; None: set aside from the same table
     columns: LabelledColumns
-    labels: Mapping[str, int]  # cell of the label column, in lower case -> index into the label space
+    labels: Mapping[str, int]  # cell of the label column -> index into the label space
     mend: str  # what to do about a missing column
     template: MetaTemplate
     verbalizer: Verbalizer
@@ -83,7 +83,7 @@ def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:
     table = read_texts(path, [*file.columns.texts, file.columns.label], file.mend)
     for name in file.columns.texts:
         _refuse_rows(table[name].fill_null("").str.strip_chars() == "", path, f"{name} is missing or empty")
-    cells = table[file.columns.label].str.to_lowercase()
+    cells = table[file.columns.label]
     _refuse_rows(
         ~cells.is_in(list(file.labels)).fill_null(False),
         path,
@@ -104,13 +104,14 @@ def read_texts(path: Path, columns: Sequence[str], mend: str) -> pl.DataFrame:
     try:
         return pl.DataFrame(rows, schema=list(columns), orient="row", infer_schema_length=None).cast(pl.String)
     except (TypeError, pl.exceptions.PolarsError) as error:
-        raise DatasetError(f"{path}: the columns {', '.join(columns)} must each hold one kind of value: {error}") from error
+        raise DatasetError(
+            f"{path}: the columns {', '.join(columns)} must each hold one kind of value: {error}"
+        ) from error
 
 
 def label_values(path: Path, column: str, mend: str) -> list[str]:
-    """The different labels of a table in lower case, whole numbers by size and all else by spelling."""
-    cells = read_texts(path, [column], mend)[column].str.to_lowercase().drop_nulls()
-    values: list[str] = cells.unique().sort().to_list()
+    """The different labels of a table, whole numbers by size and all else by spelling; raises as read_texts does."""
+    values: list[str] = read_texts(path, [column], mend)[column].drop_nulls().unique().sort().to_list()
     return sorted(values, key=int) if all(value.isdecimal() for value in values) else values
 
 
@@ -133,7 +134,7 @@ def set_aside(examples: pl.DataFrame, source: str) -> tuple[pl.DataFrame, pl.Dat
 def _refuse_rows(bad: pl.Series, path: Path, what: str) -> None:
     if bad.any():
         raise DatasetError(
-            f"{path}, row {bad.arg_max()} (from 0): {what}, as in {bad.sum()} of {len(bad)} rows. Complete or remove them."
+            f"{path}, row {bad.arg_max()} (from 0): {what}, as in {bad.sum()} of {len(bad)} rows. Mend or remove them."
         )
 
 

@@ -7,7 +7,7 @@ comes first. Where the released code asks the queries of Causal Language in othe
 ("no claim, (1) correlational, ..."), queries are asked as the demonstrations are.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class PviTable:
     texts: tuple[str, ...]  # columns
     label: str = "label"
     options: tuple[str, ...]  # of the question, in the order of the label space
-    cells: tuple[str, ...]  # of the label column, in the same order and in lower case
+    cells: Mapping[str, int]  # of the label column -> place among the options
     prompts: str  # what the published demonstrations call it
 
     @property
@@ -50,12 +50,19 @@ class PviTable:
 
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
+_RTE = ("entailment", "not_entailment")
+
+
+def _in_order(*cells: str) -> dict[str, int]:
+    return {cell: number for number, cell in enumerate(cells)}
+
+
 _COLA = PviTable(
     file="cola_in_domain_dev",
     training_file="cola_in_domain_train",
     texts=("sentence",),
     options=("unacceptable", "acceptable"),
-    cells=("0", "1"),
+    cells=_in_order("0", "1"),
     prompts="cola",
 )
 _SNLI = PviTable(
@@ -64,7 +71,7 @@ _SNLI = PviTable(
     texts=("sentence1", "sentence2"),
     label="gold_label",
     options=_ENTAILMENT,
-    cells=_ENTAILMENT,
+    cells=_in_order(*_ENTAILMENT),
     prompts="snli",
 )
 _HEALTH_ADVICE = PviTable(
@@ -72,7 +79,7 @@ _HEALTH_ADVICE = PviTable(
     training_file="health_advice_train",
     texts=("sentence",),
     options=("no advice", "weak advice", "strong advice"),
-    cells=("0", "1", "2"),
+    cells=_in_order("0", "1", "2"),
     prompts="advice",
 )
 
@@ -82,19 +89,17 @@ PUBLISHED = {
         training_file="boolq_train",
         texts=("question", "passage"),
         options=("True", "False"),
-        cells=("true", "false"),
+        cells={"true": 0, "false": 1, "True": 0, "False": 1},  # as Parquet and others write them
         prompts="boolq",
     ),
     "cola": _COLA,
-    "multinli": replace(
-        _SNLI, file="multinli_dev_matched", training_file="multinli_train", prompts="multinli"
-    ),
+    "multinli": replace(_SNLI, file="multinli_dev_matched", training_file="multinli_train", prompts="multinli"),
     "rte": PviTable(
         file="rte_dev",
         training_file="rte_train",
         texts=("premise", "hypothesis"),
-        options=("entailment", "not_entailment"),
-        cells=("entailment", "not_entailment"),
+        options=_RTE,
+        cells=_in_order(*_RTE),
         prompts="rte",
     ),
     "snli": _SNLI,
@@ -104,7 +109,7 @@ PUBLISHED = {
         training_file="causal_language_train",
         texts=("sentence",),
         options=("no relationship", "correlation", "conditional causation", "direct causation"),
-        cells=("0", "3", "2", "1"),
+        cells=_in_order("0", "3", "2", "1"),
         prompts="pubmed",
     ),
 }
@@ -138,7 +143,9 @@ def load_pvi_tables(pvi: PviConfig, named: Collection[str]) -> Iterator[Classifi
             yield load_labelled(labelled, ask_all=pvi.source == "published")
         found |= {name for name in files if name}
         if path.is_dir() and not files and not named:
-            raise DatasetError(f"{path} holds none of the tables {_expected(PUBLISHED)}. A table of your own is named by itself.")
+            raise DatasetError(
+                f"{path} holds none of the tables {_expected(PUBLISHED)}. A table of your own is named by itself."
+            )
     if missing := [name for name in named if name not in found]:
         raise DatasetError(f"None of the paths in --data holds {_expected(missing)}. Name the folder that does.")
 
@@ -167,10 +174,10 @@ def _known_table(name: str, path: Path) -> LabelledFile:
         path=path,
         training=_file_of(path.parent, table.training_file),
         columns=LabelledColumns(texts=table.texts, label=table.label),
-        labels={cell: number for number, cell in enumerate(table.cells)},
+        labels=table.cells,
         mend=f"{_expected([name])} is needed. If this is another table, give its file another name.",
         template=table.template,
-        verbalizer=Verbalizer(label_names=_digits(len(table.cells))),
+        verbalizer=Verbalizer(label_names=_digits(len(table.options))),
     )
 
 
@@ -182,5 +189,20 @@ def _digits(n_labels: int) -> tuple[str, ...]:
 def _user_table(path: Path, columns: LabelledColumns) -> LabelledFile:
     """A user's table, shown under the names of its columns and with its own labels."""
     mend = "Say which hold the texts and the label with --input-column A,B and --gold-column C."
-    labels = label_values(path, columns.label, mend)
-    ...
+    names = label_values(path, columns.label, mend)
+    n_texts = len(columns.texts)
+    return LabelledFile(
+        name=path.stem,
+        path=path,
+        training=_file_of(path.parent, path.stem + USER_TRAINING),
+        columns=columns,
+        labels=_in_order(*names),
+        mend=mend,
+        template=MetaTemplate(
+            input_prefixes=tuple(f"{name}: " for name in columns.texts),
+            input_affixes=("\n",) * n_texts,
+            label_prefix=f"{columns.label}: ",
+            label_affix="\n\n",
+        ),
+        verbalizer=Verbalizer(label_names=tuple(names)),
+    )

@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.config import StoreConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
-from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, Definition
+from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +30,11 @@ class Answers:
     """What a model answered, over all suites and datasets of a run."""
 
     scored: pl.LazyFrame  # schemas.REQUESTS joined with schemas.SCORES
-    states: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=HIDDEN_STATES))  # joined likewise
+    states: pl.LazyFrame = field(  # joined likewise
+        default_factory=lambda: pl.LazyFrame(schema={**REQUESTS, **HIDDEN_STATES})
+    )
     distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
+    tokens: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=TOKENS))  # only where distances are taken
     asked_parts: Mapping[str, Sequence[Definition]]  # those that suites wrote, and what each can be measured under
 
     @property

@@ -108,9 +108,7 @@ def _label_tokens(answers: Answers) -> pl.DataFrame:
     scored = answers.scored.filter(pl.col("part").is_in([*STATES])).join(tokens, on="prompt_id")
     asked = answers.states.filter(pl.col("part").is_in([*STATES.values()])).select("part", *ROW, "prompt_id")
     bare = asked.join(tokens.select("prompt_id", n_bare="n_context"), on="prompt_id")
-    own = scored.select(
-        *ROW, "label_names", "continuations", "n_context", part=pl.col("part").replace_strict(STATES)
-    )
+    own = scored.select(*ROW, "label_names", "continuations", "n_context", part=pl.col("part").replace_strict(STATES))
     rows = bare.join(own, on=["part", *ROW]).collect()
     _refuse_unscorable(rows)
     labels = rows.select("prompt_id", labels=pl.col("continuations").list.eval(pl.element().list.first())).unique()

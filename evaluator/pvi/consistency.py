@@ -66,12 +66,12 @@ def correlation_p(r: Floats, n: npt.NDArray[np.int64]) -> Floats:
     return np.asarray(betainc(half_df, 0.5, np.clip((1 - r) * (1 + r), 0, 1)), dtype=np.float64)
 
 
-def case_means(pairs: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """The mean Pearson correlation over the pairs of each group: columns `by` and `r`, sorted.
+def case_means(pairs: pl.DataFrame, *, by: Sequence[str], coefficient: str = "pearson") -> pl.DataFrame:
+    """The mean correlation over the pairs of each group: columns `by` and `r`, sorted.
 
     A case of table 2's first row: three demonstration sets have three pairs. NaN where one of them is.
     """
-    return pairs.group_by(by, maintain_order=True).agg(r=pl.col("pearson").mean()).sort(by)
+    return pairs.group_by(by, maintain_order=True).agg(r=pl.col(coefficient).mean()).sort(by)
 
 
 def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str] = ()) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import polars as pl
 
 from evaluator.errors import MetricError
 from evaluator.methods.base import Answers
-from evaluator.methods.pvi_released import METHOD_NAME, STATES
+from evaluator.methods.pvi_released import filtered_log_likelihoods
 from evaluator.metrics.checks import require_gold
 from evaluator.schemas.pvi import PVI, PVI_KEY, PviDefinition
 
@@ -48,7 +48,9 @@ def _of_definition(
 ) -> pl.LazyFrame:
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
     nulls = read(answers, NULL).select(*_RUN, label, given_null="scores").explode("gold", "given_null")
-    own = read(answers, INPUT).with_columns(pred=_most_probable("scores"), given_input=pl.col("scores").list.get("gold"))
+    own = read(answers, INPUT).with_columns(
+        pred=_most_probable("scores"), given_input=pl.col("scores").list.get("gold")
+    )
     both = own.join(nulls, on=[*_RUN, "gold"], how="left", validate="m:1")
     difference = pl.col("given_input") - pl.col("given_null")
     unit = 1.0 if definition == "released" else math.log(2)
@@ -79,9 +81,7 @@ def _label_space(answers: Answers, part: str) -> pl.LazyFrame:
 
 def _released(answers: Answers, part: str) -> pl.LazyFrame:
     """Without rows where the method pvi_released was not asked."""
-    own = answers.distances.filter(method=METHOD_NAME).select("prompt_id", "distances")
-    states = answers.states_of(STATES[part]).drop("hidden_state")
-    return _of_run(states.join(own, on="prompt_id", how="left"), "distances")
+    return _of_run(filtered_log_likelihoods(answers, part), "filtered")
 
 
 def _of_run(rows: pl.LazyFrame, scores: str) -> pl.LazyFrame:

@@ -47,7 +47,11 @@ class GroupView(NamedTuple):
 
 
 def group_view(
-    group: tables.Group, anchor: str, metrics: pl.DataFrame, drawn: DrawnFrames, datasets: Sequence[str]
+    group: tables.Group,
+    anchor: str,
+    metrics: pl.DataFrame,
+    drawn: DrawnFrames,
+    datasets: Sequence[str],
 ) -> GroupView:
     n_labels = tables.label_counts(drawn.spaces, group)
     results = tables.result_tables(tables.in_group(metrics, group), n_labels, datasets)

@@ -10,6 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from evaluator.baselines.verdicts import POWER, TAIL_TO_TELL
+from evaluator.diagnostics.readings import reading
 from evaluator.report import tables
 from evaluator.store.shards import replacing
 
@@ -46,7 +47,7 @@ def _environment() -> jinja2.Environment:
         "title_of": tables.metric_title,
         "lower_is_better": tables.lower_is_better,
     }
-    environment.globals |= {"marks": tables.VERDICT_MARKS, "tail_to_tell": TAIL_TO_TELL, "power": POWER}
+    environment.globals |= {"marks": tables.VERDICT_MARKS, "tail_to_tell": TAIL_TO_TELL, "power": POWER, "reading": reading}
     return environment
 
 

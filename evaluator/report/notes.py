@@ -50,8 +50,8 @@ def _missing_classes(missing: pl.DataFrame) -> Iterator[str]:
         labels.group_by("dataset", "label").agg(pl.col("method").sort()).sort("dataset", "label").iter_rows()
     ):
         yield (
-            f"{dataset}: none of the training prompts of {_and(methods)} has the label {_and(names)}. Under paper they "
-            "give it no probability; under released the queries of this dataset have vanilla's probabilities."
+            f"{dataset}: none of the training prompts of {_and(methods)} has {_labels(names)}. Under paper they give "
+            f"{_it(names)} no probability; under released the queries of this dataset have vanilla's probabilities."
         )
 
 
@@ -62,13 +62,21 @@ def _absent_labels(absent: pl.DataFrame) -> Iterator[str]:
     for dataset, labels, definitions in found.select("dataset", "label_name", "definition").iter_rows():
         becomes = _and([f"{UNDEFINED[definition]} under {definition}" for definition in definitions])
         yield (
-            f"{dataset}: no query has the label {_and(labels)}. The empirical bias of a method that gives it "
+            f"{dataset}: no query has {_labels(labels)}. The empirical bias of a method that gives {_it(labels)} "
             f"probability is {becomes}, and so is the mean over datasets."
         )
 
 
 def _named(kind: str, names: Sequence[str]) -> list[str]:
     return [f"{kind}{'s' * (len(names) > 1)} {_and(names)}"] if names else []
+
+
+def _labels(names: Sequence[str]) -> str:
+    return f"the label{'s' * (len(names) > 1)} {_and([f'“{name}”' for name in names])}"
+
+
+def _it(names: Sequence[str]) -> str:
+    return "it" if len(names) == 1 else "them"
 
 
 def _and(names: Sequence[str]) -> str:

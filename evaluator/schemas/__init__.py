@@ -21,7 +21,8 @@ REQUESTS = pl.Schema(
         "query_id": pl.Int64(),  # row of the test split; null where a method asks about no query
         "repeat": pl.Int64(),  # which demonstration set of this query, from 0
         "variant": pl.Int64(),  # which noise rate, template or label of a part that has several, from 0; else 0
-        "demonstration_ids": pl.List(pl.Int64()),  # rows of the demonstration split, in prompt order
+        # Rows of the demonstration split, in prompt order; of the calibration split in a method's training prompts.
+        "demonstration_ids": pl.List(pl.Int64()),
         "gold": pl.Int64(),  # index into label_names; null where there is no true label
         "label_names": pl.List(pl.String()),  # the label space: label -> text scored, in order
         "prompt_id": pl.String(),  # key of PROMPTS
@@ -107,7 +108,7 @@ METRICS = pl.Schema(
         "metric": pl.String(),
         "definition": pl.String(),  # Definition
         "value": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval, clustered by query
+        "ci_low": pl.Float64(),  # 95% interval, clustered by query; diagnostics/__init__.py says where by more
         "ci_high": pl.Float64(),
         "n_queries": pl.Int64(),
         "n_requests": pl.Int64(),
@@ -127,7 +128,7 @@ GROUP_METRICS = pl.Schema(  # a metric within one variant and demonstration set 
     {
         "suite": pl.String(),
         "part": pl.String(),
-        "dataset": pl.String(),
+        "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
         "method": pl.String(),
         "metric": pl.String(),
         "definition": pl.String(),

@@ -26,10 +26,10 @@ def build_follow_up(
     store: PromptStore, answers: Answers, scores_fingerprint: str, out: Path
 ) -> Stage[PromptStore | None]:
     """Write the requests that follow from `answers` under `out`, or find them there; None where no method has any."""
-    config = stored_config(store)
-    methods = [name for name in config.methods if METHODS[name].follow_up]
+    methods = [name for name in store.manifest["methods"] if METHODS[name].follow_up]
     if not methods:
         return None
+    config = stored_config(store)
     # What is asked follows from these scores and from the code that reads them.
     folder = out / "store" / fingerprint(store.fingerprint, scores_fingerprint, source_fingerprint("methods", "store"))
     if (found := open_store(folder)) is not None:
@@ -61,7 +61,7 @@ def _requests(
 
 
 def stored_config(store: PromptStore) -> StoreConfig:
-    """The configuration that a store other than a prompt search's was built from."""
+    """The configuration that a store was built from, of suites that do not go alone."""
     kept = store.manifest
     return StoreConfig(
         suites=tuple(kept["suites"]),

@@ -14,20 +14,22 @@ from typing import Any
 import polars as pl
 
 import evaluator
-from evaluator.config import SearchConfig, StoreConfig
+from evaluator.config import PviConfig, SearchConfig, StoreConfig
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.multiple_choice import MultipleChoiceDataset
+from evaluator.datasets.pvi_tables import PVI_TABLES
 from evaluator.errors import ConfigError, StoreError
 from evaluator.methods import METHODS
 from evaluator.methods.base import AnyDataset, Asked
 from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
 from evaluator.prompts.candidates import read_candidates
+from evaluator.prompts.pvi_demonstrations import measured_file, prompts_file
 from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY, Definition
 from evaluator.store import shards
 from evaluator.store.shards import source_fingerprint
 from evaluator.suites import SUITES
+from evaluator.suites.in_context_pvi import pvi_datasets
 from evaluator.suites.prompt_search import search_datasets
 
 ROWS_PER_SHARD = 65_536
@@ -79,19 +81,24 @@ def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
 
 
 def _read_datasets(config: StoreConfig) -> Stage[dict[str, AnyDataset]]:
-    """Datasets by name; a prompt search takes them as multiple choice, and those of files besides."""
+    """Datasets by name; a prompt search takes them as multiple choice, and it and pvi those of files besides."""
     datasets: dict[str, ClassificationDataset] = {}
     for done, name in enumerate(config.datasets):
         yield Progress(stage="Reading datasets", done=done, total=len(config.datasets), unit="datasets")
-        datasets[name] = DATASETS[name]()
-    return {**(search_datasets(datasets.values(), config.search) if config.search else datasets)}
+        if name in DATASETS:
+            datasets[name] = DATASETS[name]()
+    if config.search:
+        return {**search_datasets(datasets.values(), config.search)}
+    if config.pvi:
+        return {**pvi_datasets(datasets.values(), config.datasets, config.pvi)}
+    return {**datasets}
 
 
 def check_names(config: StoreConfig) -> None:
     """Raise ConfigError for a suite, dataset or method that does not exist."""
     asked: list[tuple[str, tuple[str, ...], Collection[str]]] = [
         ("suite", config.suites, SUITES),
-        ("dataset", config.datasets, DATASETS),
+        ("dataset", config.datasets, [*DATASETS, *(PVI_TABLES if config.pvi else ())]),
         ("method", config.methods, METHODS),
     ]
     for kind, names, known in asked:
@@ -191,9 +198,10 @@ def write_store(
         "evaluator": evaluator.__version__,
         "suites": list(config.suites),
         "datasets": [dataset.name for dataset in datasets],
-        "notes": {each.name: list(each.notes) for each in datasets if isinstance(each, MultipleChoiceDataset)},
+        "notes": {each.name: list(each.notes) for each in datasets if each.notes},
         "n_shots": config.n_shots,
         "search": _search_record(config.search),
+        "pvi": _pvi_record(config.pvi),
         "n_queries": config.n_queries,
         "methods": list(config.methods),
         "definitions": list(config.definitions),
@@ -237,6 +245,7 @@ def store_fingerprint(config: StoreConfig, datasets: Iterable[AnyDataset]) -> st
         [dataset.fingerprint for dataset in datasets],
         [config.n_shots, config.n_queries, list(config.methods), list(config.definitions)],
         _search_record(config.search),
+        _pvi_record(config.pvi),
     )
 
 
@@ -247,3 +256,14 @@ def _search_record(search: SearchConfig | None) -> dict[str, Any] | None:
     candidates = read_candidates(search.candidates).fingerprint if search.candidates else None
     record = {name: getattr(search, name) for name in ("tries", "seed", "halving")}
     return record | {"shots": list(search.shots), "candidates": candidates}
+
+
+def _pvi_record(pvi: PviConfig | None) -> dict[str, Any] | None:
+    """What stands before the queries of pvi; of files what they hold, not where they lie."""
+    if pvi is None:
+        return None
+    files = {"published": prompts_file(pvi) if pvi.source == "published" else None}
+    files |= {"measured": measured_file(pvi.measured) if pvi.measured else None}
+    digests = {name: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for name, file in files.items() if file}
+    record = {name: getattr(pvi, name) for name in ("source", "sets", "seed", "ask")}
+    return record | {"shots": list(pvi.shots) if pvi.shots else None, **digests}

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from evaluator.config import SEARCH_SUITE, LabelBoundary
+from evaluator.config import PVI_SUITE, SEARCH_SUITE, LabelBoundary
 from evaluator.errors import ConfigError
 from evaluator.suites.base import Suite
+from evaluator.suites.in_context_pvi import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search import PROMPT_SEARCH
 from evaluator.suites.staicc_bias import STAICC_BIAS
 from evaluator.suites.staicc_demonstrations import STAICC_DEMONSTRATIONS
@@ -18,6 +19,7 @@ SUITES: dict[str, Suite[Any]] = {
     "staicc-robustness": STAICC_ROBUSTNESS,
     "staicc-demonstrations": STAICC_DEMONSTRATIONS,
     SEARCH_SUITE: PROMPT_SEARCH,
+    PVI_SUITE: IN_CONTEXT_PVI,
 }
 
 SUITE_GROUPS: dict[str, tuple[str, ...]] = {"staicc": ("staicc-normal", "staicc-bias", "staicc-robustness")}

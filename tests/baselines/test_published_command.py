@@ -12,6 +12,7 @@ from evaluator.errors import DatasetError
 from evaluator.progress import finish
 from evaluator.published_pipeline import write_published
 from evaluator.schemas.published import PUBLISHED_EXPERIMENTS, PUBLISHED_HELD_OUT, PUBLISHED_TOTALS
+from tests.baselines.command_line import typed
 from tests.baselines.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder
 from tests.end_to_end.processes import command
 
@@ -94,7 +95,7 @@ def test_the_page_asks_for_nothing_from_a_network(out: Path) -> None:
 
 
 def test_a_folder_without_the_files_says_which_are_needed_and_where_they_are_published(tmp_path: Path) -> None:
-    said = command("baselines", "table", "--data", tmp_path, "--out", tmp_path / "out", exits=2)
+    said = typed("baselines", "table", "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
     assert "gyauney/stronger-random-baselines" in said
     for name in ("few_shot_predictions", "demonstrations", "subsampled_ids", "held_out_splits"):
         assert f"{name}.parquet" in said

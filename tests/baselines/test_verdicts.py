@@ -83,7 +83,7 @@ def test_a_classifier_that_is_always_right_needs_as_many_examples_as_guessing_ra
         (Fraction(7, 10), HALF, 200),
         (HALF, THIRD, 2),
         (Fraction(1, 4), Fraction(1, 6), 1),
-        (Fraction(19, 20), Fraction(9, 10), 3),
+        (Fraction(19, 20), Fraction(4, 5), 3),
         (Fraction(9, 10), Fraction(1, 10), 1000),
     ],
 )

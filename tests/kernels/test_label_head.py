@@ -34,7 +34,7 @@ from evaluator_kernels.label_head import (
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 LOW_PRECISION = [torch.bfloat16, torch.float16]
 # Sizes (T, D, V) around the tiles of either implementation: one, just under, just over, and dividing nothing.
-SIZES = [(1, 1, 1), (3, 7, 1023), (2, 33, 1025), (257, 16, 2049), (65, 31, 129), (64, 32, 128), (37, 65, 1000)]
+SIZES = [(1, 1, 1), (3, 7, 1023), (2, 33, 2049), (1025, 16, 2050), (65, 31, 129), (64, 32, 128), (37, 65, 1000)]
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
@@ -53,8 +53,8 @@ def logits(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> np.ndarray:
 
 
 def odd_rows() -> tuple[torch.Tensor, torch.Tensor]:
-    """Seven rows over 1,100 tokens, in several tiles; the first and the last are ordinary."""
-    head_VD = head(1_100, 4)
+    """Seven rows over 2,100 tokens, in several tiles; the first and the last are ordinary."""
+    head_VD = head(2_100, 4)
     head_VD[:, 3] = head_VD[:, 3].abs() + 0.1  # so that an infinity in the last feature has the same sign throughout
     hidden_TD = states(7, 4, seed=0)
     hidden_TD[1, 2] = math.nan
@@ -66,11 +66,11 @@ def odd_rows() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def impossible_tokens() -> tuple[torch.Tensor, torch.Tensor]:
-    """Four rows over 1,100 tokens; the second and the last give a logit of -inf to whole tiles and one token more."""
-    head_VD = head(1_100, 4)
+    """Four rows over 2,100 tokens; the second and the last give a logit of -inf to whole tiles and one token more."""
+    head_VD = head(2_100, 4)
     head_VD[:, 0] = head_VD[:, 0].abs() + 0.1
-    head_VD[:1_030, 3] = -math.inf
-    head_VD[1_099, 2] = math.inf
+    head_VD[:2_050, 3] = -math.inf
+    head_VD[2_099, 2] = math.inf
     hidden_TD = states(4, 4, seed=0).abs()
     hidden_TD[1:, 2] *= -1
     hidden_TD[2, 3] *= -1  # makes the logits of -inf into +inf
@@ -192,7 +192,7 @@ def test_centroid_divergences_are_the_sums_of_relative_entropies(T, D, V, dtype)
     weights_CA = means_of_labels(3, 11).to(dtype)
     answer_TC = centroid_divergences(queries_TD, anchors_AD, weights_CA, head_VD)
     assert answer_TC.dtype == torch.float64
-    np.testing.assert_allclose(answer_TC, kl(queries_TD, anchors_AD, weights_CA, head_VD), rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(answer_TC, kl(queries_TD, anchors_AD, weights_CA, head_VD), rtol=1e-5, atol=1e-5)
 
 
 def test_the_identity_as_weights_gives_the_divergence_from_every_anchor():
@@ -201,7 +201,7 @@ def test_the_identity_as_weights_gives_the_divergence_from_every_anchor():
     for anchor in range(6):
         one = slice(anchor, anchor + 1)
         expected_T = kl(queries_TD, anchors_AD[one], torch.ones(1, 1), head_VD)
-        np.testing.assert_allclose(answer_TA[:, one], expected_T, rtol=1e-6, atol=1e-5)
+        np.testing.assert_allclose(answer_TA[:, one], expected_T, rtol=1e-5, atol=1e-5)
 
 
 def test_weights_that_miss_a_sum_of_one_by_rounding_give_what_exact_ones_give():
@@ -253,7 +253,7 @@ def test_without_rows_labels_or_centroids_the_answer_is_empty():
 
 def test_label_log_likelihoods_of_rows_without_a_distribution_are_nan_and_of_others_untouched():
     hidden_TD, head_VD = CASES["odd rows"]
-    answer_TL = label_log_likelihoods(hidden_TD, head_VD, torch.arange(1_100))
+    answer_TL = label_log_likelihoods(hidden_TD, head_VD, torch.arange(2_100))
     assert answer_TL[1:5].isnan().all()
     usual = [0, 6]
     expected_TL = log_softmax(logits(hidden_TD[usual], head_VD), axis=-1)
@@ -262,8 +262,8 @@ def test_label_log_likelihoods_of_rows_without_a_distribution_are_nan_and_of_oth
 
 def test_a_token_whose_logit_is_minus_infinity_has_that_log_likelihood():
     hidden_TD, head_VD = CASES["impossible tokens"]
-    answers = label_log_likelihoods(hidden_TD[1:2], head_VD, torch.arange(1_100))[0]
-    assert (answers == -math.inf).nonzero().flatten().tolist() == [*range(1_030), 1_099]
+    answers = label_log_likelihoods(hidden_TD[1:2], head_VD, torch.arange(2_100))[0]
+    assert (answers == -math.inf).nonzero().flatten().tolist() == [*range(2_050), 2_099]
     assert answers.exp().sum().item() == pytest.approx(1, rel=1e-5)
 
 
@@ -273,7 +273,7 @@ def test_a_query_without_a_distribution_is_nan_in_its_own_row_of_divergences():
     kl_TA = centroid_divergences(hidden_TD, anchors_AD, torch.eye(4), head_VD)
     assert kl_TA[1:5].isnan().all()
     np.testing.assert_allclose(
-        kl_TA[usual], kl(hidden_TD[usual], anchors_AD, torch.eye(4), head_VD), rtol=1e-6, atol=1e-5
+        kl_TA[usual], kl(hidden_TD[usual], anchors_AD, torch.eye(4), head_VD), rtol=1e-5, atol=1e-5
     )
 
 
@@ -287,13 +287,13 @@ def test_an_anchor_without_a_distribution_is_nan_in_the_centroids_that_weigh_it_
     kl_TC = centroid_divergences(queries_TD, anchors_AD, mixed_CA, head_VD)
     usual = [0, 6]
     expected_T1 = kl(queries_TD, anchors_AD[usual], torch.full((1, 2), 0.5), head_VD)
-    np.testing.assert_allclose(kl_TC[:, :1], expected_T1, rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(kl_TC[:, :1], expected_T1, rtol=1e-5, atol=1e-5)
     assert kl_TC[:, 1].isnan().all()
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_head_that_is_not_finite_leaves_no_divergence_defined(number):
-    head_VD = head(1_100, 4)
+    head_VD = head(2_100, 4)
     head_VD[7, 2] = number
     kl_TA = centroid_divergences(states(5, 4, seed=0), states(6, 4, seed=2), torch.eye(6), head_VD)
     assert kl_TA.isnan().all()
@@ -315,7 +315,7 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", ["log_sum_exp", "label_log_likelihoods", "centroid_divergences"])
 def test_no_matrix_of_rows_by_vocabulary_is_ever_made(name):
-    T, D, V = 1_024, 2, 30_000
+    T, D, V = 1_100, 2, 50_000
     hidden_TD, head_VD = states(T, D, seed=0), head(V, D, torch.bfloat16)
     arguments = {
         "log_sum_exp": (hidden_TD, head_VD),
@@ -327,8 +327,7 @@ def test_no_matrix_of_rows_by_vocabulary_is_ever_made(name):
     with LargestTensor() as plain:
         getattr(reference, name)(*arguments)
     assert plain.numbers == T * V
-    # A block of 256 rows by 1,024 tokens, the largest: less than a hundredth.
-    assert 64 * 1_024 <= ours.numbers <= 256 * 1_024
+    assert ours.numbers == 1_024 * 2_048  # one block: a 26th of the matrix, and no more of a larger one
 
 
 def test_a_head_that_is_being_trained_gives_numbers_without_a_history():

@@ -1,16 +1,19 @@
 # ruff: noqa: N803, N806 - tensors carry their axes in their names
 """Log-sum-exps over tiles of the vocabulary, in torch: hidden states and an LM head enter, one number a row leaves.
 
-A block of logits lives in fp32, small enough for a core's cache, until its maximum and the sum of its exponentials
-are taken.
+A block of logits lives in fp32 until its maximum and the sum of its exponentials are taken.
 
 Shape legend: T rows, D hidden size, V tokens of the vocabulary or of a tile, P tiles.
 """
 
+import math
+
 import torch
 
-ROWS = 256
-TOKENS = 1024  # with ROWS a block of 1 MiB; half and twice of either take as long, four times as much takes longer
+# Blocks of 8 MiB. Smaller ones, down to a core's cache, are not faster alone, and far slower beside other work: every
+# operation on a block waits for all threads.
+ROWS = 1024
+TOKENS = 2048
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
@@ -18,11 +21,14 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
     tiles = head_VD.split(TOKENS)
     max_TP = hidden_TD.new_empty(len(hidden_TD), len(tiles))
     sum_TP = torch.empty_like(max_TP)
+    block = hidden_TD.new_empty(min(ROWS, len(hidden_TD)) * min(TOKENS, len(head_VD)))  # one for all: fresh ones cost
     for tile, tile_VD in enumerate(tiles):
         tile_DV = tile_VD.float().T
         for start in range(0, len(hidden_TD), ROWS):
             rows = slice(start, start + ROWS)
-            logits_TV = hidden_TD[rows] @ tile_DV
+            rows_TD = hidden_TD[rows]
+            shape = len(rows_TD), len(tile_VD)
+            logits_TV = torch.mm(rows_TD, tile_DV, out=block[: math.prod(shape)].view(shape))
             max_T = max_TP[rows, tile] = logits_TV.amax(-1)
             sum_TP[rows, tile] = logits_TV.sub_(finite_or_zero(max_T)[:, None]).exp_().sum(-1)
     return join_tiles(max_TP, sum_TP)

@@ -1,0 +1,105 @@
+"""Is a query that annotators disagree about hard for a model? PVIs and annotation files go in, correlations come out.
+
+Lu et al. 2023, section 5.4. The files are those of ChaosNLI (Nie et al. 2020, "What Can We Learn from Collective Human
+Opinions on Natural Language Inference Data?"): pairs of sentences with the labels of the data set's five annotators
+(`old_labels`) and the counts of a hundred others' (`label_count`). They are matched with queries by their two texts.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.errors import DatasetError
+from evaluator.pvi.consistency import correlations
+from evaluator.schemas.pvi import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY, PVI_RUN
+
+TEXTS = ["premise", "hypothesis"]
+ANNOTATIONS = ["old_labels", "label_count"]
+MEASURES = ["agreement", "variation_ratio", "entropy"]
+
+
+def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
+    """premise, hypothesis, `annotations` (a column of the files) and the three measures of PVI_ANNOTATORS, of all files.
+
+    With c the counts of labels and N their sum: `agreement` = max c / N, which Lu et al. 2023 correlate with PVI;
+    `variation_ratio` = 1 - max c / N (Freeman 1965), so that its correlations have the other sign; `entropy` =
+    -sum c/N log2 c/N, in bits.
+
+    Raises:
+        DatasetError: a file that cannot be read or lacks a column, or a pair that stands twice.
+    """
+    rows = pl.concat(_read(path) for path in paths)
+    if (twice := rows.filter(rows.select(TEXTS).is_duplicated())).height:
+        raise DatasetError(
+            f"{', '.join(map(str, paths))}: {twice.height} annotated pairs stand in more than one row, the first with "
+            f"the premise {twice['premise'][0]!r}. Keep one row of each."
+        )
+    return pl.concat(_measured(rows, name) for name in ANNOTATIONS)
+
+
+def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+    """schemas.pvi.PVI_ANNOTATORS of the runs of each dataset that has annotated queries, sorted by its key.
+
+    Args:
+        pvi: schemas.pvi.PVI.
+        queries: schemas.pvi.PVI_QUERIES; the first two texts are premise and hypothesis.
+        annotations: read_annotations.
+
+    Raises:
+        DatasetError: no query is annotated.
+    """
+    pairs = queries.select(
+        *PVI_QUERIES_KEY, premise=pl.col("texts").list.get(0), hypothesis=pl.col("texts").list.get(1, null_on_oob=True)
+    )
+    found = pairs.join(annotations, on=TEXTS).unpivot(
+        MEASURES, index=[*PVI_QUERIES_KEY, "annotations"], variable_name="measure"
+    )
+    rows = pvi.join(found, on=PVI_QUERIES_KEY)
+    if rows.is_empty():
+        raise DatasetError(
+            f"None of the {annotations.select(TEXTS).unique().height} annotated pairs is a query of "
+            f"{', '.join(sorted(set(queries['dataset'])))}: both texts must be equal to the letter. Name the "
+            "annotations of these datasets, or leave them out."
+        )
+    # What is correlated must stand in one column.
+    both = [
+        rows.select(*PVI_ANNOTATORS_KEY, "query_id", source=pl.lit(name), value=name) for name in ("pvi_bits", "value")
+    ]
+    tested = correlations(pl.concat(both), across="source", by=PVI_ANNOTATORS_KEY, value="value")
+    counts = rows.group_by(PVI_ANNOTATORS_KEY).agg(n_annotated=pl.len())
+    table = counts.join(tested, on=PVI_ANNOTATORS_KEY, how="left").with_columns(pl.col("n").fill_null(0))
+    return table.select(PVI_ANNOTATORS.names()).cast(PVI_ANNOTATORS).sort(PVI_ANNOTATORS_KEY)
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        rows = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DatasetError(f"{path} cannot be read as Parquet ({error}). Write it again, or name another.") from error
+    if missing := [name for name in (*TEXTS, *ANNOTATIONS) if name not in rows.columns]:
+        raise DatasetError(
+            f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has "
+            f"{', '.join(rows.columns)}. Annotations are premise, hypothesis, old_labels (a list with one label an "
+            "annotator) and label_count (a list with one count a label), as in ChaosNLI."
+        )
+    return rows.select(*TEXTS, *ANNOTATIONS)
+
+
+def _measured(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The measures by one column of annotations; null for a pair without any."""
+    counts = pl.col(name)
+    if name == "old_labels":
+        counts = counts.list.eval(pl.element().value_counts().struct.field("count"))
+    # Sorted, so that sums do not depend on the order in which labels are counted.
+    counts = counts.cast(pl.List(pl.Float64)).list.eval(pl.element().filter(pl.element() > 0).sort())
+    shares = counts.list.eval(pl.element() / pl.element().sum())
+    terms = pl.col("shares").list.eval(-pl.element() * pl.element().log(2))
+    annotated = rows.select(*TEXTS, shares=shares).filter(pl.col("shares").list.len() > 0)
+    return annotated.select(
+        *TEXTS,
+        annotations=pl.lit(name),
+        agreement=pl.col("shares").list.max(),
+        variation_ratio=1 - pl.col("shares").list.max(),
+        entropy=terms.list.sum(),
+    )

@@ -1,0 +1,59 @@
+"""In-context PVI: how many bits each input gives a model about its label (Lu et al. 2023)."""
+
+from collections.abc import Iterable, Iterator
+
+import polars as pl
+
+from evaluator.config import PviConfig, StoreConfig
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.pvi_tables import PVI_TABLES, load_pvi_tables
+from evaluator.errors import DatasetError
+from evaluator.prompts.pvi_prompts import INPUT, pvi_queries, pvi_requests
+from evaluator.suites.base import Suite
+
+
+def pvi_datasets(
+    known: Iterable[ClassificationDataset], names: Iterable[str], pvi: PviConfig
+) -> dict[str, ClassificationDataset]:
+    """The datasets by name: those known everywhere, then those of files, of which `names` may choose.
+
+    Raises DatasetError for a name twice, and as load_pvi_tables does.
+    """
+    datasets: dict[str, ClassificationDataset] = {}
+    for dataset in _all_datasets(known, [name for name in names if name in PVI_TABLES], pvi):
+        if dataset.name in datasets:
+            raise DatasetError(
+                f"Two datasets are called {dataset.name!r}. Name it once, or give its file another name."
+            )
+        datasets[dataset.name] = dataset
+    return datasets
+
+
+def _all_datasets(
+    known: Iterable[ClassificationDataset], names: list[str], pvi: PviConfig
+) -> Iterator[ClassificationDataset]:
+    yield from known
+    yield from load_pvi_tables(pvi, names)
+
+
+def requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
+    return pvi_requests(dataset, _pvi(config), config.n_queries)
+
+
+def tables(dataset: ClassificationDataset, config: StoreConfig) -> dict[str, pl.DataFrame]:
+    return {"pvi_queries": pvi_queries(dataset, _pvi(config), config.n_queries)}
+
+
+def _pvi(config: StoreConfig) -> PviConfig:
+    assert config.pvi is not None, "StoreConfig gives pvi a PviConfig"
+    return config.pvi
+
+
+IN_CONTEXT_PVI = Suite(
+    summary="How hard each query is for a model: the bits that its input gives about its label.",
+    requests=requests,
+    tables=tables,
+    parts=(INPUT,),  # null prompts have no query to predict the label of
+    definitions=("paper", "released"),
+    label_boundary="merged",
+)
