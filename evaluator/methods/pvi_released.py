@@ -1,4 +1,4 @@
-"""What the notebook of Lu et al. 2023 takes for a label's log-likelihood: hidden states go in, filtered scores come out.
+"""What the notebook of Lu et al. 2023 takes for log-likelihoods: hidden states go in, filtered scores come out.
 
 Source: https://github.com/UKPLab/in-context-pvi, in_context_pvi.ipynb and `predict` in utils.py. The notebook reads the
 scores that `generate` samples from: logits divided by 0.8, those below the 20th highest removed, then log-softmax. A
@@ -6,7 +6,6 @@ label that was removed is minus infinity there; lines that are commented out, bu
 results, which are all finite, give it the log-probability of the least probable token that was kept. So it is here.
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl

@@ -1,24 +1,67 @@
-"""The metrics of a run in a line: what a terminal shows at its end."""
+"""The metrics of a run in a few lines: what a terminal shows at its end."""
 
+from collections.abc import Iterator
 from typing import get_args
 
 import polars as pl
 
 from evaluator.baselines.verdicts import Verdict
+from evaluator.comparison.table import REFERENCE_METHOD
+from evaluator.diagnostics.readings import TITLES, reading
+from evaluator.metrics.requests import DIAGNOSTIC_PARTS
 from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
 
 
 def verdict_lines(metrics: pl.DataFrame) -> list[str]:
-    """One line a suite, part and method: its mean accuracy, what guessing gets, and on how many datasets it is better.
+    """A line a suite and part about vanilla, a table of its other methods, and a line a diagnostic of vanilla's.
 
-    Takes schemas.METRICS; of several definitions the first of schemas.DEFINITIONS that was measured. Where nothing has
-    a verdict there is no line.
+    The line has the mean accuracy, what guessing gets, and on how many datasets the verdict was which; the table each
+    method's mean accuracy and what it is above vanilla's. Where vanilla was not run, each method has such a line.
+    Takes schemas.METRICS; of several definitions the first of schemas.DEFINITIONS that was measured. Where nothing was
+    compared with guesses and nothing diagnosed there is no line.
     """
-    judged = metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null())
-    measured = next((name for name in DEFINITIONS if name in set(judged["definition"])), None)
-    own = judged.filter(definition=measured) if measured else judged
-    about = ["suite", "part", "method"]
-    return [_line(key, rows) for key, rows in own.group_by(about, maintain_order=True)]
+    judged = _first_definition(metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null()))
+    parts = judged.group_by("suite", "part", maintain_order=True)
+    return [*(line for key, rows in parts for line in _part_lines(key, rows)), *_diagnostic_lines(metrics)]
+
+
+def _first_definition(rows: pl.DataFrame) -> pl.DataFrame:
+    measured = next((name for name in DEFINITIONS if name in set(rows["definition"])), None)
+    return rows.filter(definition=measured) if measured else rows
+
+
+def _part_lines(key: tuple[object, ...], rows: pl.DataFrame) -> Iterator[str]:
+    methods = rows["method"].unique(maintain_order=True).to_list()
+    has_vanilla = REFERENCE_METHOD in methods
+    for method in [REFERENCE_METHOD] if has_vanilla else methods:
+        yield _line((*key, method), rows.filter(method=method))
+    if has_vanilla:
+        yield from _other_methods(rows.filter(dataset=MEAN_OVER_DATASETS))
+
+
+def _other_methods(means: pl.DataFrame) -> Iterator[str]:
+    accuracies = dict(means.select("method", "value").iter_rows())
+    vanilla = accuracies.pop(REFERENCE_METHOD, None)
+    if vanilla is None or not accuracies:
+        return
+    width = max(len(name) for name in ("method", *accuracies))
+    yield f"  {'method':{width}}  mean accuracy  less vanilla"
+    for method, value in accuracies.items():
+        yield f"  {method:{width}}  {value:13.3f}  {value - vanilla:+12.3f}"
+
+
+def _diagnostic_lines(metrics: pl.DataFrame) -> Iterator[str]:
+    means = metrics.filter(method=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS)
+    if means.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS)).is_empty():
+        return
+    own = _first_definition(means.filter(pl.col("metric").is_in(list(TITLES))))
+    values = {metric: found for metric, *found in own.select("metric", "value", "definition").iter_rows()}
+    width = max(map(len, TITLES.values()))
+    for metric in TITLES:
+        if metric in values:
+            value, definition = values[metric]
+            reads = reading(metric, definition)
+            yield f"{TITLES[metric]:{width}}  {value:6.3f}  {reads.unit}, {reads.meaning}"
 
 
 def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:

@@ -12,7 +12,7 @@ import polars as pl
 
 from evaluator.errors import DatasetError
 from evaluator.pvi.consistency import correlations
-from evaluator.schemas.pvi import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY, PVI_RUN
+from evaluator.schemas.pvi import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY
 
 TEXTS = ["premise", "hypothesis"]
 ANNOTATIONS = ["old_labels", "label_count"]
@@ -20,7 +20,7 @@ MEASURES = ["agreement", "variation_ratio", "entropy"]
 
 
 def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
-    """premise, hypothesis, `annotations` (a column of the files) and the three measures of PVI_ANNOTATORS, of all files.
+    """premise, hypothesis, `annotations` (a column of the files) and the measures of PVI_ANNOTATORS, of all files.
 
     With c the counts of labels and N their sum: `agreement` = max c / N, which Lu et al. 2023 correlate with PVI;
     `variation_ratio` = 1 - max c / N (Freeman 1965), so that its correlations have the other sign; `entropy` =
@@ -63,10 +63,9 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
             "annotations of these datasets, or leave them out."
         )
     # What is correlated must stand in one column.
-    both = [
-        rows.select(*PVI_ANNOTATORS_KEY, "query_id", source=pl.lit(name), value=name) for name in ("pvi_bits", "value")
-    ]
-    tested = correlations(pl.concat(both), across="source", by=PVI_ANNOTATORS_KEY, value="value")
+    key = [*PVI_ANNOTATORS_KEY, "query_id"]
+    both = pl.concat(rows.select(*key, source=pl.lit(name), value=name) for name in ("pvi_bits", "value"))
+    tested = correlations(both, across="source", by=PVI_ANNOTATORS_KEY, value="value")
     counts = rows.group_by(PVI_ANNOTATORS_KEY).agg(n_annotated=pl.len())
     table = counts.join(tested, on=PVI_ANNOTATORS_KEY, how="left").with_columns(pl.col("n").fill_null(0))
     return table.select(PVI_ANNOTATORS.names()).cast(PVI_ANNOTATORS).sort(PVI_ANNOTATORS_KEY)

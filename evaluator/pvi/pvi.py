@@ -48,9 +48,8 @@ def _of_definition(
 ) -> pl.LazyFrame:
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
     nulls = read(answers, NULL).select(*_RUN, label, given_null="scores").explode("gold", "given_null")
-    own = read(answers, INPUT).with_columns(
-        pred=_most_probable("scores"), given_input=pl.col("scores").list.get("gold")
-    )
+    of_gold = pl.col("scores").list.get(pl.col("gold"))
+    own = read(answers, INPUT).with_columns(pred=_most_probable("scores"), given_input=of_gold)
     both = own.join(nulls, on=[*_RUN, "gold"], how="left", validate="m:1")
     difference = pl.col("given_input") - pl.col("given_null")
     unit = 1.0 if definition == "released" else math.log(2)

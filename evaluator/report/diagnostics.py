@@ -106,7 +106,11 @@ def _noise_panels(
 def _strip_figures(accuracies: pl.DataFrame, measured: ResultTable) -> Iterator[Figure]:
     for strip in STRIPS:
         own = accuracies.filter(part=strip.part).sort("variant", "repeat")
-        means = [(row.dataset, cell) for row, cell in measured.column(strip.mean) if cell] if strip.mean in measured.metrics else []
+        means = (
+            [(row.dataset, cell) for row, cell in measured.column(strip.mean) if cell]
+            if strip.mean in measured.metrics
+            else []
+        )
         if own.height and means:
             values = {name: own.filter(dataset=name)["value"].to_list() for name, _ in means}
             rows = [

@@ -73,9 +73,7 @@ def row_title(dataset: str) -> str:
 
 def value_text(dataset: str, cell: tables.Cell) -> str:
     """What a figure tells of a value; page.js knows a row by the dataset it begins with."""
-    return (
-        f"{dataset}: {cell.value:.3f}, 95% interval {decimals_text(cell.ci_low)} to {decimals_text(cell.ci_high)}"
-    )
+    return f"{dataset}: {cell.value:.3f}, 95% interval {decimals_text(cell.ci_low)} to {decimals_text(cell.ci_high)}"
 
 
 def decimals_text(value: float | None) -> str:

@@ -47,7 +47,12 @@ def _environment() -> jinja2.Environment:
         "title_of": tables.metric_title,
         "lower_is_better": tables.lower_is_better,
     }
-    environment.globals |= {"marks": tables.VERDICT_MARKS, "tail_to_tell": TAIL_TO_TELL, "power": POWER, "reading": reading}
+    environment.globals |= {
+        "marks": tables.VERDICT_MARKS,
+        "tail_to_tell": TAIL_TO_TELL,
+        "power": POWER,
+        "reading": reading,
+    }
     return environment
 
 

@@ -2,7 +2,8 @@
 row a method come out. Numbers are laid out here, never computed.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -23,7 +24,11 @@ class MethodCell(NamedTuple):
     cell: Cell
     verdict: Verdict | None  # of an accuracy
     difference: Difference | None  # less vanilla; None for vanilla itself
-    is_best: bool  # the highest of its column, and above vanilla with the whole interval of the difference
+    is_best: bool  # the highest of its column, the whole interval of its difference to vanilla above 0
+
+
+Cells = dict[tuple[str, str], MethodCell]
+"""By method and dataset, the mean among these."""
 
 
 class MethodRow(NamedTuple):
@@ -72,75 +77,65 @@ def method_tables(
     tables = {}
     for definition in DEFINITIONS:
         own = differences.filter(suite=suite, part=part, definition=definition)
-        model = own["model_a"][0] if own.height else ""
-        results = [(view, next((table for table in view.results if table.definition == definition), None)) for view in views]
-        measured = [metric for metric in DIFFERED if any(table and metric in table.metrics for _, table in results)]
+        found = {view.group.method: _result_table(view, definition) for view in views}
+        measured = [metric for metric in DIFFERED if any(table and metric in table.metrics for table in found.values())]
         if measured:
             tables[definition] = [
-                _table(metric, results, Differences(own), model, n_shots, datasets) for metric in measured
+                _method_table(metric, views, _cells(metric, found, own), n_shots, datasets) for metric in measured
             ]
     return tables
 
 
-def _table(
-    metric: str,
-    results: Sequence[tuple[GroupView, ResultTable | None]],
-    found: Differences,
-    model: str,
-    n_shots: object,
-    datasets: Sequence[str],
+def _result_table(view: GroupView, definition: str) -> ResultTable | None:
+    return next((table for table in view.results if table.definition == definition), None)
+
+
+def _method_table(
+    metric: str, views: Sequence[GroupView], cells: Cells, n_shots: object, datasets: Sequence[str]
 ) -> MethodTable:
-    cells = {view.group.method: _cells(metric, view.group.method, table, found, model) for view, table in results}
-    best = _best(cells)
-    measured = [name for name in datasets if any(name in own for own in cells.values())]
-
-    def cell(method: str, dataset: str) -> MethodCell | None:
-        own = cells[method].get(dataset)
-        return own and own._replace(is_best=(method, dataset) in best)
-
-    rows = tuple(
+    measured = tuple(name for name in datasets if any((view.group.method, name) in cells for view in views))
+    rows = [
         MethodRow(
             method := view.group.method,
             view.anchor,
             method_summary(method),
             _labelled_examples(method, n_shots),
-            tuple(cell(method, name) for name in measured),
-            cell(method, MEAN_OVER_DATASETS),
+            tuple(cells.get((method, name)) for name in measured),
+            cells.get((method, MEAN_OVER_DATASETS)),
         )
-        for view, _ in results
-    )
-    return MethodTable(metric, tuple(measured), rows)
+        for view in views
+    ]
+    return MethodTable(metric, measured, tuple(rows))
 
 
-def _cells(
-    metric: str, method: str, table: ResultTable | None, found: Differences, model: str
-) -> dict[str, MethodCell]:
-    """By dataset, the mean among them."""
-    if table is None or metric not in table.metrics:
-        return {}
-    sides = Side(model, method), Side(model, REFERENCE_METHOD)
-    return {
-        row.dataset: MethodCell(
+def _cells(metric: str, found: Mapping[str, ResultTable | None], differences: pl.DataFrame) -> Cells:
+    less_vanilla = Differences(differences)
+    model = differences["model_a"][0] if differences.height else ""
+    cells = {
+        (method, row.dataset): MethodCell(
             cell,
             row.baselines.verdict if row.baselines and metric == "accuracy" else None,
-            found.between(*sides, metric=metric, dataset=row.dataset),
+            less_vanilla.between(
+                Side(model, method), Side(model, REFERENCE_METHOD), metric=metric, dataset=row.dataset
+            ),
             is_best=False,
         )
+        for method, table in found.items()
+        if table and metric in table.metrics
         for row, cell in table.column(metric)
         if cell
     }
+    highest = {dataset: max(_values(cells, dataset), default=None) for _, dataset in cells}
+    return {key: shown._replace(is_best=_is_best(shown, highest[key[1]])) for key, shown in cells.items()}
 
 
-def _best(cells: dict[str, dict[str, MethodCell]]) -> set[tuple[str, str]]:
-    """Method and dataset of each cell that is the highest of its column, and told from vanilla."""
-    datasets = {dataset for own in cells.values() for dataset in own}
-    highest = {name: max(own[name].cell.value for own in cells.values() if name in own) for name in datasets}
-    return {
-        (method, dataset)
-        for method, own in cells.items()
-        for dataset, shown in own.items()
-        if shown.cell.value == highest[dataset] and shown.difference and shown.difference.told == "above"
-    }
+def _values(cells: Cells, dataset: str) -> Iterator[float]:
+    values = (shown.cell.value for (_, name), shown in cells.items() if name == dataset)
+    return (value for value in values if not math.isnan(value))
+
+
+def _is_best(shown: MethodCell, highest: float | None) -> bool:
+    return shown.cell.value == highest and shown.difference is not None and shown.difference.told == "above"
 
 
 def _labelled_examples(method: str, n_shots: object) -> int | None:

@@ -1,4 +1,4 @@
-"""What a reader must know before the numbers: the record and what was found missing go in, a sentence each comes out."""
+"""What a reader must know before the numbers: the record and what was found missing go in, sentences come out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -3,7 +3,7 @@
 
 KL(c || q) = sum_v c_v log c_v - sum_v c_v z_qv + lse_q, and the logits z_qv = h_q . w_v are linear in the hidden state.
 So sum_v c_v z_qv = h_q . (sum_v c_v w_v): once the log-sum-exps are known, no logit of a query is needed again.
-Those of anchors are computed a second time, so the gain over the reference shrinks as anchors come to outnumber queries.
+Those of anchors are computed twice, so the gain over the reference shrinks as anchors come to outnumber queries.
 
 Shape legend: T queries, A anchors, C centroids, D hidden size, V tokens of a tile of the vocabulary.
 """
