@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from evaluator.compare_pipeline import compare
 from evaluator.config import LabelBoundary, ModelConfig, StoreConfig
 from evaluator.datasets.lcg import SEED
 from evaluator.embedded import EMBEDDED_MODELS
@@ -53,6 +52,8 @@ def run(prompts: StoreConfig, model: ModelConfig, out: Path) -> Stage[Path]:
 
 def run_models(prompts: StoreConfig, models: Sequence[ModelConfig], out: Path) -> Stage[Path]:
     """One store, several models, a run folder for each under `out`/models, and a page that compares them; its path."""
+    from evaluator.compare_pipeline import compare  # here, because its figures and SciPy take their time
+
     check_names(prompts)
     with writing_to(out):
         sources = [_find_model(model) for model in models]

@@ -103,8 +103,10 @@ def _tokenize_separately(
 def _tokenize_merged(
     _tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
 ) -> TokenRows:
-    bare = as_text(prompts)
-    whole = as_text([prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space])
+    texts = [prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space]
+    # In one call, because a tokenizer may tokenise once what texts have in common.
+    rows = as_text([*prompts, *texts])
+    bare, whole = rows[: len(prompts)], rows[len(prompts) :]
     bounds = pairwise(np.cumsum([0, *map(len, continuations)]).tolist())
     candidates = [whole[start:end] for start, end in bounds]
     contexts = [_common_start([prompt, *rows]) for prompt, rows in zip(bare, candidates, strict=True)]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from evaluator.datasets.lcg import Ints
 from evaluator.errors import LabelError
 from evaluator.methods.base import Answers, Asked, Method, softmax
-from evaluator.methods.training_states import NO_CONTINUATIONS, ROW, Floats, state_array
+from evaluator.methods.training_states import NO_CONTINUATIONS, ROW, state_array
 from evaluator.schemas import LABEL_DISTANCES, Definition
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
     frames = [pl.DataFrame(schema=LABEL_DISTANCES)]
     for chunk in rows.iter_slices(_ROWS):
         hidden = torch.from_numpy(state_array(chunk)).to(head.device, torch.float32)
-        ids = torch.from_numpy(_padded(chunk["labels"])).to(head.device)
+        ids = torch.tensor(_padded(chunk["labels"]), device=head.device)
         found = pl.Series(filtered(hidden, head, ids).cpu().numpy()).arr.to_list()
         lists = chunk.select("prompt_id", distances=found, n=pl.col("labels").list.len())
         frames.append(
@@ -139,12 +140,12 @@ def _longest(labels: pl.DataFrame) -> pl.DataFrame:
     return longest.select("prompt_id", labels="longest").unique()
 
 
-def _padded(labels: pl.Series) -> "Floats":
-    """Token ids [rows, most labels], int64; behind a row's own stands the token 0."""
+def _padded(labels: pl.Series) -> Ints:
+    """Token ids [rows, most labels]; behind a row's own stands the token 0."""
     most = int(labels.list.len().to_numpy().max())
-    places = pl.lit(list(range(most)))
-    rows = labels.to_frame("labels").select(pl.col("labels").list.gather(places, null_on_oob=True))
-    return rows["labels"].list.eval(pl.element().fill_null(0).cast(pl.Int64)).list.to_array(most).to_numpy()
+    rows = labels.to_frame("labels").select(pl.col("labels").list.gather(list(range(most)), null_on_oob=True))
+    padded: Ints = rows["labels"].cast(pl.List(pl.Int64)).list.to_array(most).arr.explode().fill_null(0).to_numpy()
+    return padded.reshape(-1, most)
 
 
 PVI_RELEASED = Method(

@@ -75,6 +75,7 @@ def record(run: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
                 Fact("Store fingerprint", _text(store.get("fingerprint"))),
                 Fact("Suites", _names(store.get("suites"))),
                 Fact("Datasets", _names(datasets)),
+                Fact("Definition of the prompts", _text(store.get("prompt_definition"))),
                 Fact("Queries of each dataset", _queries(store)),
                 Fact("Requests", _text(store.get("requests"))),
                 Fact("Distinct prompts", _text(store.get("distinct_prompts"))),

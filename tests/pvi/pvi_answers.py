@@ -88,7 +88,7 @@ def run_table(
 
 
 def random_table(seed: int, n_queries: int = 40, *, ties: bool = False, missing: bool = False) -> pl.DataFrame:
-    """schemas.pvi.PVI of two datasets, two numbers of shots, three sets and all definitions; PVI tells of being right."""
+    """schemas.pvi.PVI of two datasets, two numbers of shots, three sets, all definitions; PVI tells of being right."""
     random = np.random.default_rng(seed)
     frames = []
     for dataset in ("a", "b"):

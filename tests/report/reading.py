@@ -20,6 +20,27 @@ GUESSING = """return [...document.querySelectorAll("table.metrics td.verdict")].
           baseline("majority"), baseline("max_random"), tries, value, needed ?? null, verdict];
 });"""
 
+METHODS = """return [...document.querySelectorAll("table.methods tbody tr")].flatMap((row) => {
+  const { definition, metric } = row.closest("table").dataset;
+  const about = (cell) => [definition, metric, row.dataset.method, cell.dataset.dataset ?? "mean"];
+  const numbers = ({ dataset: { value, low, high, difference } }) => [value, low, high, difference ?? null];
+  return [...row.querySelectorAll("td.compared, td.mean")].map((cell) => [...about(cell), ...numbers(cell)]);
+});"""
+
+MEAN_DIFFERENCES = """return [...document.querySelectorAll("table.methods td.difference")].map((cell) => {
+  const row = cell.parentElement;
+  const { definition, metric } = row.closest("table").dataset;
+  const { value, low, high } = cell.dataset;
+  return [definition, metric, row.dataset.method, value, low, high, cell.textContent];
+});"""
+
+DIAGNOSTICS = """return [...document.querySelectorAll("table.diagnostics td.diagnostic")].map((cell) => {
+  const row = cell.parentElement;
+  const { definition, method } = row.closest("table").dataset;
+  const { metric, value, low, high } = cell.dataset;
+  return [definition, method, row.dataset.dataset ?? "mean", metric, value, low, high];
+});"""
+
 Numbers = dict[tuple[str, str, str], tuple[float, float, float, str]]
 """(definition, dataset, metric) -> value, both ends of its interval, and the text of the cell."""
 
@@ -72,3 +93,27 @@ def guessing_as_shown(metrics: pl.DataFrame) -> dict[tuple[str, str], list[float
     columns = ("chance", "majority", "max_random", "tries", "log10_tail", "n_needed", "verdict")
     judged = metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null())
     return {(row["definition"], row["dataset"]): [row[name] for name in columns] for row in judged.to_dicts()}
+
+
+def methods_shown(page: webdriver.Chrome) -> dict[tuple[str, str, str, str], list[float | None]]:
+    """(definition, metric, method, dataset) -> value, both ends of its interval and, of a dataset, less vanilla."""
+    return {
+        (definition, metric, method, dataset): [number and float(number) for number in numbers]
+        for definition, metric, method, dataset, *numbers in page.execute_script(METHODS)
+    }
+
+
+def mean_differences_shown(page: webdriver.Chrome) -> dict[tuple[str, str, str], tuple[float, float, float, str]]:
+    """(definition, metric, method) -> mean difference to vanilla, both ends of its interval, and the cell's text."""
+    return {
+        (definition, metric, method): (float(value), float(low), float(high), text)
+        for definition, metric, method, value, low, high, text in page.execute_script(MEAN_DIFFERENCES)
+    }
+
+
+def diagnostics_shown(page: webdriver.Chrome) -> dict[tuple[str, str, str, str], tuple[float, str, str]]:
+    """(definition, method, dataset, metric) -> value, and both ends of its interval as they are written down."""
+    return {
+        (definition, method, dataset, metric): (float(value), low, high)
+        for definition, method, dataset, metric, value, low, high in page.execute_script(DIAGNOSTICS)
+    }

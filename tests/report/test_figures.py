@@ -70,3 +70,36 @@ def test_a_name_in_a_figure_is_text_and_never_markup() -> None:
 
 def test_the_same_frame_is_drawn_the_same_way_twice() -> None:
     assert figures.interval_figure(interval_rows()) == figures.interval_figure(interval_rows())
+
+
+def strip_svg(dots: list[float]) -> str:
+    rows = interval_rows().drop("chance", "max_random", "majority")
+    return figures.strip_figure(rows, pl.DataFrame({"dataset": ["zoo"] * len(dots), "value": dots}))
+
+
+def test_a_strip_has_a_dot_a_value_and_the_mean_over_them() -> None:
+    found = [x_of(mark) / figures.INTERVAL_WIDTH for mark in marks(strip_svg([0.125, 0.375, 0.5]), "symbol")]
+    assert found == pytest.approx([0.125, 0.375, 0.5, 0.25, 0.5], abs=0.002)  # the last two are the rows' means
+
+
+def test_accuracies_lie_at_their_noise_rates_and_chance_on_a_level_line() -> None:
+    rates, accuracies = [0.0, 0.25, 0.5, 0.75, 1.0], [0.75, 0.5, 0.5, 0.25, 0.125]
+    points = pl.DataFrame({"noise_rate": rates, "accuracy": accuracies, "description": ["-"] * 5})
+    drawn = figures.noise_figure(points, 0.25)
+    assert [x_of(mark) / figures.PANEL_WIDTH for mark in marks(drawn, "symbol")] == pytest.approx(rates)
+    chance, line = (mark.get("d") for mark in marks(drawn, "line"))
+    # Downwards from the top of a panel 150 high: 0.25 is at 112.5, 0.75 at 37.5, 0.5 at 75 and 0.125 at 131.25.
+    assert chance == "M0,112.5L150,112.5"
+    assert line == "M0,37.5L37.5,75L75,75L112.5,112.5L150,131.25"
+
+
+def test_chance_that_is_not_known_is_not_drawn() -> None:
+    points = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [0.5, 0.25], "description": ["-"] * 2})
+    drawn = [mark.get("d") for mark in marks(figures.noise_figure(points, None), "line")]
+    assert [path for path in drawn if path] == ["M0,75L150,112.5"]
+
+
+def test_a_name_keeps_what_is_taken_out_of_a_drawing() -> None:
+    name = "set 0.123456"
+    texts = ElementTree.fromstring(figures.interval_figure(interval_rows(name))).itertext()
+    assert name in texts

@@ -39,9 +39,9 @@ def test_a_metric_that_was_not_measured_on_a_dataset_leaves_its_cell_empty(repor
 
 
 def test_metrics_without_a_title_follow_under_their_own_name(report_data: ReportData) -> None:
-    metrics = report_data.metrics.with_columns(pl.col("metric").replace("accuracy", "contextual_bias"))
+    metrics = report_data.metrics.with_columns(pl.col("metric").replace("accuracy", "nll_loss"))
     (table, *_) = tables.result_tables(metrics, {}, ["zoo"])
-    assert [tables.metric_title(name) for name in table.metrics][-1] == "Contextual bias"
+    assert [tables.metric_title(name) for name in table.metrics][-1] == "Nll loss"
 
 
 def test_a_pair_of_labels_that_never_occurred_counts_zero(report_data: ReportData) -> None:
@@ -51,7 +51,8 @@ def test_a_pair_of_labels_that_never_occurred_counts_zero(report_data: ReportDat
 
 
 @pytest.mark.parametrize(
-    ("metric", "lower"), [("expected_calibration_error", True), ("nll_loss", True), ("accuracy", False)]
+    ("metric", "lower"),
+    [("expected_calibration_error", True), ("nll_loss", True), ("accuracy", False), ("empirical_bias", True)],
 )
-def test_errors_and_losses_are_better_low(metric: str, lower: bool) -> None:
+def test_errors_losses_and_the_empirical_bias_are_better_low(metric: str, lower: bool) -> None:
     assert tables.lower_is_better(metric) is lower
