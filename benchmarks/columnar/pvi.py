@@ -3,8 +3,8 @@
 python -m benchmarks.columnar.pvi
 
 The baseline goes through runs and pairs of runs one by one, from arrays that are ready. It computes less: PVI,
-accuracies by PVI, V-information with its interval, thresholds, correlations with p-values and both analyses of variance,
-but no densities, deciles or lists of queries. These numbers are compared before anything is timed.
+accuracies by PVI, V-information with its interval, thresholds, correlations with p-values and both analyses of
+variance, but no densities, deciles or lists of queries. These numbers are compared before anything is timed.
 """
 
 from itertools import combinations
@@ -97,13 +97,14 @@ def _requests(name: str, run: int, part: str, gold: npt.NDArray[np.int64] | None
         "label_log_likelihoods": pl.Series(scores).arr.to_list(),
     }
     kept = {column: dtype for column, dtype in REQUESTS.items() if column in columns}
-    return pl.DataFrame(columns).cast(kept)
+    return pl.DataFrame(columns).cast(pl.Schema(kept))
 
 
 def _queries() -> pl.DataFrame:
     names = pl.DataFrame({"dataset": [f"dataset {place}" for place in range(len(N_LABELS))]})
     numbers = pl.DataFrame({"query_id": np.arange(N_QUERIES)})
-    return names.join(numbers, how="cross").with_columns(texts=pl.concat_list(pl.format("text of {}", "query_id")))
+    rows = names.join(numbers, how="cross")
+    return rows.with_columns(row="query_id", text=pl.format("text of {}", "query_id"))
 
 
 def _baseline(datasets: list[Dataset]) -> dict[str, Floats]:

@@ -12,7 +12,8 @@ import polars as pl
 
 from evaluator.errors import DatasetError
 from evaluator.pvi.consistency import correlations
-from evaluator.schemas.pvi import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY
+from evaluator.schemas.pvi import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY
+from evaluator.schemas.pvi_queries import PVI_QUERIES_KEY
 
 TEXTS = ["premise", "hypothesis"]
 ANNOTATIONS = ["old_labels", "label_count"]
@@ -43,17 +44,17 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
 
     Args:
         pvi: schemas.pvi.PVI.
-        queries: schemas.pvi.PVI_QUERIES; the first two texts are premise and hypothesis.
+        queries: schemas.pvi_queries.PVI_QUERIES, whose text is premise and hypothesis, a line each.
         annotations: read_annotations.
 
     Raises:
         DatasetError: no query is annotated.
     """
-    pairs = queries.select(
-        *PVI_QUERIES_KEY, premise=pl.col("texts").list.get(0), hypothesis=pl.col("texts").list.get(1, null_on_oob=True)
-    )
-    found = pairs.join(annotations, on=TEXTS).unpivot(
-        MEASURES, index=[*PVI_QUERIES_KEY, "annotations"], variable_name="measure"
+    texts = annotations.with_columns(text=pl.concat_str(TEXTS, separator="\n"))
+    found = (
+        queries.select(*PVI_QUERIES_KEY, "text")
+        .join(texts, on="text")
+        .unpivot(MEASURES, index=[*PVI_QUERIES_KEY, "annotations"], variable_name="measure")
     )
     rows = pvi.join(found, on=PVI_QUERIES_KEY)
     if rows.is_empty():

@@ -6,13 +6,8 @@ over all runs of a dataset, demonstration sets times numbers of shots, so that n
 
 import polars as pl
 
-from evaluator.schemas.pvi import (
-    PVI_HARDEST,
-    PVI_HARDEST_KEY,
-    PVI_MISLABELLED,
-    PVI_MISLABELLED_KEY,
-    PVI_QUERIES_KEY,
-)
+from evaluator.schemas.pvi import PVI_HARDEST, PVI_HARDEST_KEY, PVI_MISLABELLED, PVI_MISLABELLED_KEY
+from evaluator.schemas.pvi_queries import PVI_QUERIES_KEY
 
 N_HARDEST = 20
 """Queries that are listed of each gold label."""
@@ -47,11 +42,11 @@ def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFram
 
     Args:
         over_runs: runs_of_queries.
-        queries: schemas.pvi.PVI_QUERIES; texts are null of a query that it lacks.
+        queries: schemas.pvi_queries.PVI_QUERIES; `row` and `text` are null of a query that it lacks.
     """
     means = over_runs.filter(pl.col("mean_pvi").is_not_null()).sort(*_CLASS, "mean_pvi", "query_id")
     ranked = means.with_columns(rank=pl.int_range(1, pl.len() + 1).over(_CLASS))
-    listed = ranked.filter(pl.col("rank") <= N_HARDEST).join(queries, on=PVI_QUERIES_KEY, how="left")
+    listed = ranked.filter(pl.col("rank") <= N_HARDEST).join(_texts(queries), on=PVI_QUERIES_KEY, how="left")
     return listed.select(PVI_HARDEST.names()).cast(PVI_HARDEST).sort(PVI_HARDEST_KEY)
 
 
@@ -69,5 +64,9 @@ def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.Data
     always_another = (pl.col("n_wrong") == pl.col("n_runs")) & (pl.col("predicted") == pl.col("last_predicted"))
     means = over_runs.filter(always_negative, always_another).sort("mean_pvi", "query_id")
     ranked = means.with_columns(rank=pl.int_range(1, pl.len() + 1).over("dataset", "definition"))
-    listed = ranked.join(queries, on=PVI_QUERIES_KEY, how="left")
+    listed = ranked.join(_texts(queries), on=PVI_QUERIES_KEY, how="left")
     return listed.select(PVI_MISLABELLED.names()).cast(PVI_MISLABELLED).sort(PVI_MISLABELLED_KEY)
+
+
+def _texts(queries: pl.DataFrame) -> pl.DataFrame:
+    return queries.select(*PVI_QUERIES_KEY, "row", "text")

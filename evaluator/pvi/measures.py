@@ -20,7 +20,7 @@ def pvi_measures(answers: Answers, queries: pl.DataFrame, annotations: Sequence[
 
     Args:
         answers: of the suite pvi.
-        queries: schemas.pvi.PVI_QUERIES.
+        queries: schemas.pvi_queries.PVI_QUERIES.
         annotations: files as in pvi/agreement.py; without any, `pvi_annotators` has no rows.
 
     Raises:

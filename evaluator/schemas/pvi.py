@@ -32,15 +32,6 @@ PVI = pl.Schema(
     }
 )
 
-PVI_QUERIES_KEY = ["dataset", "query_id"]
-PVI_QUERIES = pl.Schema(  # what a reader sees of a query; beside the requests in the store
-    {
-        "dataset": pl.String(),
-        "query_id": pl.Int64(),
-        "texts": pl.List(pl.String()),  # one a text field, in the order of the template
-    }
-)
-
 PVI_SUMMARY_KEY = PVI_RUN
 PVI_SUMMARY = pl.Schema(
     {
@@ -194,7 +185,8 @@ PVI_HARDEST = pl.Schema(
         "n_runs": pl.Int64(),  # demonstration sets times numbers of shots
         "n_missing": pl.Int64(),  # runs without a PVI
         "n_right": pl.Int64(),  # runs in which it is predicted right
-        "texts": pl.List(pl.String()),
+        "row": pl.Int64(),  # as in PVI_QUERIES of pvi_queries.py, as is `text`
+        "text": pl.String(),
     }
 )
 
@@ -208,7 +200,8 @@ PVI_MISLABELLED = pl.Schema(
         "mean_pvi": pl.Float64(),
         "highest_pvi": pl.Float64(),  # of any run; below 0
         "n_runs": pl.Int64(),
-        "texts": pl.List(pl.String()),
+        "row": pl.Int64(),  # as in PVI_QUERIES of pvi_queries.py, as is `text`
+        "text": pl.String(),
     }
 )
 

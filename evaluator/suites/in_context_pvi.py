@@ -1,4 +1,8 @@
-"""In-context PVI: how many bits each input gives a model about its label (Lu et al. 2023)."""
+"""In-context PVI: how many bits each input gives a model about its label (Lu et al. 2023).
+
+The published datasets have digits for labels, one token each. Labels of several tokens are scored as their sum, as by
+every method that does not say otherwise.
+"""
 
 from collections.abc import Iterable, Iterator
 

@@ -9,6 +9,7 @@ import polars as pl
 from evaluator.methods.base import Answers
 from evaluator.schemas import REQUESTS, SCORES
 from evaluator.schemas.pvi import PVI, PVI_DEFINITIONS, PVI_KEY
+from evaluator.schemas.pvi_queries import PVI_QUERIES
 
 PARTS = {"input": ("paper", "released"), "null": ("paper", "released")}
 
@@ -67,9 +68,12 @@ def random_answers(
 
 
 def queries(table: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_QUERIES of the queries of a PVI table."""
-    own = table.select("dataset", "query_id").unique().sort("dataset", "query_id")
-    return own.with_columns(texts=pl.concat_list(pl.format("{}: text of {}", "dataset", "query_id")))
+    """schemas.pvi_queries.PVI_QUERIES of the queries of a PVI table; each stands in a row 100 further down."""
+    own = table.group_by("dataset", "query_id").agg(pl.col("gold").first()).sort("dataset", "query_id")
+    text = pl.format("{}: text of {}", "dataset", "query_id")
+    return own.select(
+        "dataset", "query_id", row=pl.col("query_id") + 100, text=text, gold="gold", asked=pl.lit(True)
+    ).cast(PVI_QUERIES)
 
 
 def run_table(

@@ -31,7 +31,7 @@ def annotations(path: Path) -> Path:
 
 
 def queries(texts: list[list[str]]) -> pl.DataFrame:
-    return pl.DataFrame({"dataset": "d", "query_id": range(len(texts)), "texts": texts})
+    return pl.DataFrame({"dataset": "d", "query_id": range(len(texts)), "text": ["\n".join(own) for own in texts]})
 
 
 def pairs(order: list[int]) -> pl.DataFrame:
@@ -111,16 +111,12 @@ def test_every_pair_of_chaosnli_is_found_and_has_the_entropy_that_the_file_state
     given = read_annotations([path]).filter(annotations="label_count")
     published = pl.read_parquet(path).join(given, on=TEXTS, suffix="_found")
     assert published["entropy_found"].to_numpy() == pytest.approx(published["entropy"].to_numpy(), abs=1e-9)
-    own = data.select(
-        dataset=pl.lit("d"), query_id=pl.int_range(pl.len()), texts=pl.concat_list("sentence1", "sentence2")
-    )
+    text = pl.concat_str("sentence1", "sentence2", separator="\n")
+    own = data.select("sentence1", "sentence2", dataset=pl.lit("d"), query_id=pl.int_range(pl.len()), text=text)
     values = np.random.default_rng(0).normal(size=own.height)
     table = run_table(values.tolist(), [True] * own.height)
     row = annotators_table(table, own, given).filter(measure="entropy").row(0, named=True)
-    matched = own.with_columns(
-        value=values, premise=pl.col("texts").list.get(0), hypothesis=pl.col("texts").list.get(1)
-    )
-    matched = matched.join(given, on=TEXTS)
+    matched = own.with_columns(value=values).join(given, left_on=["sentence1", "sentence2"], right_on=TEXTS)
     assert row["n_annotated"] == row["n"] == matched.height == published.height
     expected = stats.pearsonr(matched["value"], matched["entropy"])
     assert (row["pearson"], row["pearson_p"]) == pytest.approx(tuple(expected), abs=1e-9)

@@ -29,7 +29,8 @@ def test_the_hardest_of_each_gold_label_come_first_by_their_mean_over_runs() -> 
         (0, 3, 1, -0.5, 2, 0, 1),
         (1, 1, 2, 1.5, 2, 0, 2),
     ]
-    assert found["texts"].to_list()[0] == ["d: text of 3"]
+    assert found.row(0, named=True)["text"] == "d: text of 3"
+    assert found["row"].to_list() == [103, 100, 101, 102]
 
 
 def test_equal_means_go_by_number_and_only_so_many_are_listed() -> None:
@@ -62,7 +63,7 @@ def test_runs_that_prefer_different_other_labels_say_nothing() -> None:
 def test_a_query_without_a_text_is_listed_all_the_same() -> None:
     table = of_runs(([-1.0, -2.0], [False, False]), gold=[0, 0])
     found = hardest_table(runs_of_queries(table), queries(table).filter(query_id=0))
-    assert found.select("query_id", "texts").rows() == [(1, None), (0, ["d: text of 0"])]
+    assert found.select("query_id", "row", "text").rows() == [(1, None, None), (0, 100, "d: text of 0")]
 
 
 @pytest.mark.parametrize("definition", ["paper", "label_space"])

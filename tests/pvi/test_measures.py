@@ -56,7 +56,7 @@ def test_the_order_of_answers_changes_nothing_to_the_last_digit() -> None:
 
 def test_annotations_are_correlated_where_they_are_named(tmp_path: Path) -> None:
     texts = queries(random_table(0, 50)).with_columns(
-        texts=pl.concat_list(pl.format("premise {}", "query_id"), pl.format("hypothesis {}", "query_id"))
+        text=pl.format("premise {}\nhypothesis {}", "query_id", "query_id")
     )
     found = pvi_measures(random_answers(), texts, [annotations(tmp_path / "a.parquet")])["pvi_annotators"]
     assert found.height == 2 * 6 * 2 * 2 * 3

@@ -41,10 +41,10 @@ GROUP_SIZES = {"gler": 5, "template": 9, "sampling": 8}
 
 def staicc_data(plain: ReportData) -> ReportData:
     """`plain`, the report of vanilla on the part normal, with two more methods and all diagnostics."""
-    store = plain.run["store"] | {"prompt_definition": "paper"}
+    store: dict[str, Any] = plain.run["store"] | {"prompt_definition": "paper"}
     return replace(
         plain,
-        run=plain.run | {"store": store},
+        run={**plain.run, "store": store},
         metrics=pl.concat([plain.metrics, *(method_metrics(plain.metrics, name) for name in METHODS), diagnostics()]),
         reliability=with_methods(plain.reliability),
         confusion=with_methods(plain.confusion),

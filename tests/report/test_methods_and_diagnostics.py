@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -259,7 +260,7 @@ def test_names_are_text_and_never_markup(opened: Opened, data: ReportData) -> No
         names = [name for name in ("dataset", "method", "method_a", "label", "label_name") if name in frame.columns]
         return frame.with_columns(pl.col(names).replace({"mid": EVIL, "topk": EVIL, "w": EVIL}))
 
-    frames = {
+    frames: dict[str, Any] = {
         name: rename(getattr(data, name))
         for name in ("metrics", "reliability", "confusion", "differences", "groups", "missing", "absent")
     }
