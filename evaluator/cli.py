@@ -195,8 +195,10 @@ cli.add_command(pvi)
 
 
 def show_list(rows: Iterable[tuple[str, str]]) -> None:
-    for name, summary in rows:
-        click.echo(f"{name:20} {summary}".rstrip())
+    listed = list(rows)
+    width = max(len(name) for name, _ in listed)
+    for name, summary in listed:
+        click.echo(f"{name:{width}}  {summary}".rstrip())
 
 
 def model_config(given: dict[str, Any]) -> ModelConfig:

@@ -1,6 +1,8 @@
 """All of StaICC with all methods as a user runs it: one store, each prompt scored once, models beside each other."""
 
 import json
+import signal
+import time
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +11,7 @@ import pytest
 import evaluator
 from evaluator.schemas import GROUP_METRICS, METRICS
 from evaluator.suites.staicc_normal import INFERENCE_METHODS
-from tests.end_to_end.processes import command
+from tests.end_to_end.processes import command, start, wait_for_a_shard
 
 FAKE = ("--engine", "fake", "--model", "fake")
 DATASETS = ("--datasets", "sst5,trec")
@@ -72,6 +74,20 @@ def test_the_second_time_nothing_is_asked_and_every_table_has_the_same_bytes(who
     command("run", "staicc", "--methods", "all", *DATASETS, "--queries", N_QUERIES, *FAKE, "--out", whole)
     assert {path: path.stat().st_mtime_ns for path in whole.glob("scores/*/*-*.arrow")} == shards
     assert {path.name: path.read_bytes() for path in (whole / "tables").glob("*.parquet")} == tables
+
+
+def test_a_run_killed_twice_ends_with_the_bytes_of_one_never_killed(whole, tmp_path):
+    out = tmp_path / "killed"
+    words = ("run", "staicc", "--methods", "all", *DATASETS, "--queries", N_QUERIES, *FAKE, "--out", out)
+    for seconds in (0.0, 1.0):  # amid the first shards, and some way on
+        process = start(*words)
+        wait_for_a_shard(out, process)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    command(*words)
+    for path in (whole / "tables").glob("*.parquet"):
+        assert (out / "tables" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_the_toolkits_prompts_and_numbers_are_a_run_of_their_own(tmp_path):
