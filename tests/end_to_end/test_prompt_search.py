@@ -173,7 +173,7 @@ def test_a_halved_search_killed_in_any_round_ends_with_the_same_tables(tmp_path)
     ("words", "message"),
     [
         (("run", "staicc-normal", "--tries", 5, *FAKE), "--tries belongs to prompt-search"),
-        (("run", "staicc-normal", "--shots", "1,2", *FAKE), "only prompt-search takes several"),
+        (("run", "staicc-normal", "--shots", "1,2", *FAKE), "only prompt-search and pvi take several"),
         (("run", "prompt-search", "--shots", "one", *FAKE), "--shots takes whole numbers"),
         (("run", "prompt-search", *FAKE), "No dataset was named with --datasets"),
         (("run", "prompt-search", "--datasets", "trec", "--definition", "released", *FAKE), "--definition released"),
