@@ -15,7 +15,6 @@ from evaluator.datasets.lcg import SEED
 from evaluator.embedded import EMBEDDED_MODELS
 from evaluator.engine import engine_name
 from evaluator.engine.model_source import ModelSource, find_model
-from evaluator.errors import StoreError
 from evaluator.methods.predictions import predict
 from evaluator.progress import Progress, Stage
 from evaluator.prompts.search_prompts import MOST_QUERIES
@@ -29,9 +28,9 @@ from evaluator.store.tokens import tokenise_store
 from evaluator.suites import default_label_boundary
 from evaluator.tables import (
     answered_stores,
+    current_table,
     read_answers,
     read_scores,
-    read_table,
     run_store,
     scored_requests,
     write_table,
@@ -250,12 +249,10 @@ def _report(out: Path) -> Stage[Path]:
     run = read_run(out)
     is_search = bool(run["store"].get("search"))
     # Choices that differ from query to query have no reliability or confusion to draw.
-    predictions = read_table(out, "predictions").filter(not is_search)
-    if run.get("measures", {}).get("scores") != stage_fingerprint(out, "scores"):
-        raise StoreError(f"The metrics in {out} are those of earlier scores. Run `evaluator measure {out}` first.")
+    predictions = current_table(out, "predictions").filter(not is_search)
     data = ReportData(
         run=run | {"command": "\n".join(dict.fromkeys(run["commands"].values()))},
-        metrics=read_table(out, "metrics"),
+        metrics=current_table(out, "metrics"),
         predictions=predictions.lazy(),
         reliability=reliability_table(predictions),
         confusion=confusion_table(predictions),
@@ -265,9 +262,9 @@ def _report(out: Path) -> Stage[Path]:
     else:
         data = replace(
             data,
-            groups=read_table(out, "group_metrics"),
-            differences=read_table(out, "method_differences"),
-            missing=read_table(out, "missing_classes"),
+            groups=current_table(out, "group_metrics"),
+            differences=current_table(out, "method_differences"),
+            missing=current_table(out, "missing_classes"),
             absent=absent_labels(predictions),
         )
     page = write_report(data, out / "report.html")
@@ -279,7 +276,7 @@ def _read_search(out: Path) -> "SearchTables":
     from evaluator.report.search import SearchTables
 
     parts = {"prompts": "prompts", "results": "results", "curves": "curves", "held_out": "held_out_prediction"}
-    return SearchTables(**{part: read_table(out, f"search_{name}") for part, name in parts.items()})
+    return SearchTables(**{part: current_table(out, f"search_{name}") for part, name in parts.items()})
 
 
 def _since(started: float) -> float:

@@ -8,6 +8,7 @@ import polars as pl
 from evaluator.errors import StoreError
 from evaluator.methods.base import Answers
 from evaluator.run_record import data_folder, read_run, stage_fingerprint
+from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.answers import answers_of
 from evaluator.scores.table import ScoreTable, open_scores
 from evaluator.store.prompt_store import PromptStore, require_store
@@ -41,7 +42,7 @@ def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
 
 def _with_prompts(store: PromptStore) -> pl.LazyFrame:
     prompts = store.prompts().select("prompt_id", "prompt")
-    return store.requests().join(prompts, on="prompt_id", how="left", maintain_order="left")
+    return store.requests().join(prompts, on=PROMPTS_KEY, how="left", maintain_order="left")
 
 
 def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
@@ -60,7 +61,7 @@ def read_answers(out: Path) -> Answers:
 def scored_requests(store: PromptStore) -> pl.DataFrame:
     """The requests of a store that ask for log-likelihoods, with their continuations."""
     prompts = store.prompts().filter(pl.col("continuations").list.len() > 0).select("prompt_id", "continuations")
-    return store.requests().join(prompts, on="prompt_id", how="inner", maintain_order="left").collect()
+    return store.requests().join(prompts, on=PROMPTS_KEY, how="inner", maintain_order="left").collect()
 
 
 def _score_table(out: Path, name: str) -> ScoreTable:
@@ -77,6 +78,14 @@ def read_table(out: Path, name: str) -> pl.DataFrame:
     if not path.is_file():
         raise StoreError(f"{path} is not there. Run `evaluator measure {out}` first.")
     return pl.read_parquet(path)
+
+
+def current_table(out: Path, name: str) -> pl.DataFrame:
+    """As read_table. Raises StoreError as well where it was measured of other scores than those of the last run."""
+    table = read_table(out, name)
+    if read_run(out).get("measures", {}).get("scores") != stage_fingerprint(out, "scores"):
+        raise StoreError(f"The metrics in {out} are those of earlier scores. Run `evaluator measure {out}` first.")
+    return table
 
 
 def write_table(out: Path, name: str, frame: pl.DataFrame) -> None:

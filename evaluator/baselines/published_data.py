@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.baselines.published_tasks import TASKS, known_task
+from evaluator.datasets.parquet_columns import scan_columns
 from evaluator.errors import DatasetError
 
 EXPERIMENT = ["model", "dataset", "shots"]
@@ -83,7 +84,7 @@ def open_published(folder: Path) -> PublishedData:
             f"{folder} lacks {', '.join(missing)}. The published experiments are recomputed from the results of "
             f"{SOURCE}, put into four Parquet files:\n{needed}\nName their folder with --data."
         )
-    frames = {name: _scan(folder / name, columns) for name, (_, columns) in FILES.items()}
+    frames = {name: scan_columns(folder / name, columns) for name, (_, columns) in FILES.items()}
     samples = frames["subsampled_ids.parquet"].collect().partition_by("dataset", as_dict=True)
     data = PublishedData(
         predictions=frames["few_shot_predictions.parquet"],
@@ -94,17 +95,6 @@ def open_published(folder: Path) -> PublishedData:
     for name in data.demonstrations["dataset"].unique(maintain_order=True):
         known_task(name)
     return data
-
-
-def _scan(path: Path, columns: tuple[str, ...]) -> pl.LazyFrame:
-    frame = pl.scan_parquet(path)
-    try:
-        present = frame.collect_schema()
-    except pl.exceptions.PolarsError as error:
-        raise DatasetError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error
-    if lacking := [name for name in columns if name not in present]:
-        raise DatasetError(f"{path} lacks the column {lacking[0]!r}; it has {', '.join(present)}.")
-    return frame.select(columns)
 
 
 def experiment_name(*, categorical: bool = False) -> pl.Expr:

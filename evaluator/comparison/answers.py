@@ -12,6 +12,7 @@ from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY
 from evaluator.tables import read_table
 
 ANSWER_KEY = ["suite", "part", "dataset", "method", "definition"]
+QUERY_KEY = [*ANSWER_KEY, "query_id"]
 MEASURED = pl.Schema({"query_id": pl.Int64(), "correct": pl.Boolean(), "true_label_prob": pl.Float64()})
 
 
@@ -40,6 +41,17 @@ def _answers(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
         correct=measured["correct"].cast(pl.Float64),
         true_label_prob=measured["true_label_prob"],
     )
+
+
+def query_means(answers: pl.DataFrame) -> pl.DataFrame:
+    """QUERY_KEY, correct and true_label_prob: means over the requests of a query, so that each query counts once.
+
+    Some methods answer a query once, others once a demonstration set.
+
+    Args:
+        answers: as request_answers gives them.
+    """
+    return answers.group_by(QUERY_KEY, maintain_order=True).agg(pl.col("correct", "true_label_prob").mean())
 
 
 def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:

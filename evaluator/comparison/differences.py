@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
-from evaluator.comparison.answers import ANSWER_KEY
+from evaluator.comparison.answers import QUERY_KEY, query_means
 from evaluator.comparison.runs import ComparedRun
 from evaluator.comparison.table import DATASET, REFERENCE_METHOD
 from evaluator.metrics.uncertainty import CONFIDENCE_LEVEL, NO_VARIATION, mean_of_intervals
@@ -15,13 +15,16 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.schemas.comparison import DIFFERENCES, DIFFERENCES_KEY
 
 DIFFERED = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
-"""Metrics that are means over requests -> the column that they are the mean of."""
+"""Metrics that are means over queries -> the column that they are the mean of."""
 
 
 def paired_differences(
     runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame], comparison: pl.DataFrame
 ) -> pl.DataFrame:
     """Every two models under each method that both have, and every method against vanilla within each model.
+
+    A query counts once, by the mean over its requests. Where a method answers all queries equally often, as the suites
+    ask them, its difference is that of the two values in the runs' metrics.
 
     Args:
         answers: of each run, as request_answers gives them.
@@ -30,11 +33,13 @@ def paired_differences(
     Returns schemas.DIFFERENCES, sorted by its key, with the plain mean over datasets.
     """
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
-    asked = [own.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for own in answers]
+    asked = [
+        query_means(own.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left")) for own in answers
+    ]
     models = [run.model for run in runs]
     groups = [
         *_between_models(list(zip(models, asked, strict=True))),
-        *(rows for model, own in zip(models, asked, strict=True) for rows in _between_methods(model, own)),
+        *(_between_methods(model, own) for model, own in zip(models, asked, strict=True)),
     ]
     rows = pl.concat(groups)
     apart = [name for name in DIFFERENCES_KEY if name != "dataset"]
@@ -51,45 +56,40 @@ def paired_differences(
 
 def _between_models(runs: list[tuple[str, pl.DataFrame]]) -> Iterator[pl.DataFrame]:
     for (model_a, a), (model_b, b) in combinations(runs, 2):
-        paired = a.join(b, on=[*ANSWER_KEY, "position"], suffix="_b", maintain_order="left")
+        paired = a.join(b, on=QUERY_KEY, suffix="_b", maintain_order="left")
         named = paired.with_columns(model_a=pl.lit(model_a), model_b=pl.lit(model_b), method_b="method")
-        yield clustered_differences(named.rename({"method": "method_a"}))
+        yield query_differences(named.rename({"method": "method_a"}))
 
 
-def _between_methods(model: str, answers: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    vanilla = answers.filter(method=REFERENCE_METHOD)
-    others = answers.filter(pl.col("method") != REFERENCE_METHOD)
-    if not others.is_empty():
-        on = [*(name for name in ANSWER_KEY if name != "method"), "position"]
-        paired = others.join(vanilla, on=on, suffix="_b", maintain_order="left").rename({"method": "method_a"})
-        yield clustered_differences(paired.with_columns(model_a=pl.lit(model), model_b=pl.lit(model)))
+def _between_methods(model: str, queries: pl.DataFrame) -> pl.DataFrame:
+    vanilla = queries.filter(method=REFERENCE_METHOD)
+    others = queries.filter(pl.col("method") != REFERENCE_METHOD)
+    on = [name for name in QUERY_KEY if name != "method"]
+    paired = others.join(vanilla, on=on, suffix="_b", maintain_order="left").rename({"method": "method_a"})
+    return query_differences(paired.with_columns(model_a=pl.lit(model), model_b=pl.lit(model)))
 
 
-def clustered_differences(paired: pl.DataFrame) -> pl.DataFrame:
-    """Mean difference over requests of each group, with its 95% interval.
+def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
+    """Mean difference over queries of each group, with its 95% interval.
 
-    Requests of one query are no independent trials, so the variance is that of queries: with d the sum of a query's
-    differences over its m requests, SE^2 = Q/(Q - 1) x sum over queries of (d - difference x m)^2 / (sum of m)^2, and
-    the interval is difference -+ t x SE at Q - 1 degrees of freedom. Where each query has as many requests this is the
-    mean of the queries' differences with its usual interval (Miller 2024, "Adding Error Bars to Evals", sections on
-    clustering and on paired differences).
-    Where no two queries differ, SE = 0 does not mean certainty: of other queries up to t^2/(Q + t^2), Wilson's limit
+    The interval is the usual one of a mean, difference -+ t x SD / sqrt(Q) at Q - 1 degrees of freedom. As a query's
+    difference is the mean over its requests, which are no independent trials, this is the interval clustered by query
+    (Miller 2024, "Adding Error Bars to Evals", sections on clustering and on paired differences).
+    Where no two queries differ, SD = 0 does not mean certainty: of other queries up to t^2/(Q + t^2), Wilson's limit
     for none in Q, may differ, each by at most 1 + |difference|.
 
     Args:
-        paired: DIFFERENCES_KEY without metric, query_id, and both columns of DIFFERED, those of b with suffix "_b".
+        paired: DIFFERENCES_KEY without metric, and both columns of DIFFERED, those of b with suffix "_b"; one row a
+            query.
     """
     group = [name for name in DIFFERENCES_KEY if name != "metric"]
     metrics = {metric: pl.col(column) - pl.col(f"{column}_b") for metric, column in DIFFERED.items()}
-    requests = paired.select(*group, "query_id", **metrics)
-    by_metric = requests.unpivot(on=list(metrics), index=[*group, "query_id"], variable_name="metric", value_name="d")
-    keys = [*group, "metric"]
-    queries = by_metric.group_by(*keys, "query_id", maintain_order=True).agg(pl.col("d").sum(), m=pl.len())
-    d, m, n = pl.col("d"), pl.col("m"), pl.len()
-    mean = d.sum() / m.sum()
-    squares = (d - mean * m).pow(2).sum()
-    rows = queries.group_by(keys, maintain_order=True).agg(
-        difference=mean, standard_error=(squares * n / (n - 1)).sqrt() / m.sum(), n_queries=n.cast(pl.Int64)
+    by_metric = paired.select(*group, **metrics).unpivot(
+        list(metrics), index=group, variable_name="metric", value_name="d"
+    )
+    d, n_queries = pl.col("d"), pl.len()
+    rows = by_metric.group_by(*group, "metric", maintain_order=True).agg(
+        difference=d.mean(), standard_error=d.std() / n_queries.sqrt(), n_queries=n_queries.cast(pl.Int64)
     )
     return _with_intervals(rows).select(DIFFERENCES.names())
 

@@ -6,21 +6,15 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.comparison.answers import ANSWER_KEY, request_answers
+from evaluator.comparison.answers import request_answers
 from evaluator.comparison.differences import paired_differences
 from evaluator.comparison.runs import ComparedRun, recorded
 from evaluator.comparison.table import REFERENCE_METHOD
 from evaluator.schemas.comparison import DIFFERENCES
 
-_WITHOUT_METHOD = [name for name in ANSWER_KEY if name != "method"]
-
 
 def method_differences(out: Path, record: Mapping[str, Any], metrics: pl.DataFrame) -> pl.DataFrame:
-    """Every method against vanilla, query by query, and the plain mean over datasets, with 95% intervals.
-
-    A query counts once, by the mean over its requests: some methods answer it once and others once a demonstration
-    set. Where a method answers all queries equally often, as the suites ask them, its difference is that of the two
-    accuracies in the metrics table.
+    """Every method against vanilla, query by query, as a comparison of several runs has it of each of them.
 
     Args:
         out: the run's folder, which holds its predictions.
@@ -34,11 +28,4 @@ def method_differences(out: Path, record: Mapping[str, Any], metrics: pl.DataFra
     run = ComparedRun(number=1, folder=out, name=out.name, model=model, record=record, metrics=metrics)
     if metrics.filter(pl.col("metric") == "accuracy", pl.col("method") == REFERENCE_METHOD).is_empty():
         return pl.DataFrame(schema=DIFFERENCES)
-    answers = request_answers(run)
-    queries = answers.group_by(*ANSWER_KEY, "query_id", maintain_order=True).agg(
-        pl.col("correct", "true_label_prob").mean()
-    )
-    comparable = queries.join(queries.filter(method=REFERENCE_METHOD), on=_WITHOUT_METHOD, how="semi")
-    if comparable.filter(pl.col("method") != REFERENCE_METHOD).is_empty():
-        return pl.DataFrame(schema=DIFFERENCES)
-    return paired_differences([run], [comparable.with_columns(position="query_id")], metrics)
+    return paired_differences([run], [request_answers(run)], metrics)

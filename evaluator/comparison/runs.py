@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from evaluator.errors import ConfigError, StoreError
-from evaluator.run_record import read_run, stage_fingerprint
-from evaluator.tables import read_table
+from evaluator.run_record import read_run
+from evaluator.tables import current_table
 
 SETTINGS = {
     "shots": ("store", "n_shots", "--shots"),
@@ -66,7 +66,7 @@ def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
     if len(folders) < 2:
         raise ConfigError(f"A comparison takes two runs or more, got {len(folders)}. Name their output folders.")
     records = [read_run(folder) for folder in folders]
-    metrics = [_current_metrics(folder, record) for folder, record in zip(folders, records, strict=True)]
+    metrics = [_metrics(folder, record) for folder, record in zip(folders, records, strict=True)]
     names = _distinct([folder.resolve().name for folder in folders], [str(folder) for folder in folders])
     models = [str(recorded(record, "model", "name") or name) for record, name in zip(records, names, strict=True)]
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
@@ -81,12 +81,8 @@ def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
     return runs
 
 
-def _current_metrics(folder: Path, record: Mapping[str, Any]) -> pl.DataFrame:
-    metrics = read_table(folder, "metrics")
-    if recorded(record, "measures", "scores") != stage_fingerprint(folder, "scores"):
-        raise StoreError(
-            f"The metrics in {folder} are those of earlier scores. Run `evaluator measure {folder}` first."
-        )
+def _metrics(folder: Path, record: Mapping[str, Any]) -> pl.DataFrame:
+    metrics = current_table(folder, "metrics")
     if metrics.is_empty():
         suites = ", ".join(recorded(record, "store", "suites") or ["its suite"])
         raise StoreError(f"{folder} holds no metrics to compare: {suites} measures none. Leave it out.")

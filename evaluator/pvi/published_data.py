@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.datasets.parquet_columns import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.pvi.published_paper import GPT3
 
@@ -103,13 +104,8 @@ def open_published(folder: Path) -> PublishedResults:
 
 
 def _read(path: Path, file: File) -> pl.DataFrame:
-    try:
-        found = pl.read_parquet(path)
-    except pl.exceptions.PolarsError as error:
-        raise DatasetError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error
+    found = scan_columns(path, [theirs for theirs, _ in file.columns.values()]).collect()
     for theirs, expected in file.columns.values():
-        if theirs not in found.columns:
-            raise DatasetError(f"{path} lacks the column {theirs!r}; it has {', '.join(found.columns)}.")
         if found.schema[theirs] != expected:
             raise DatasetError(f"{path}: {theirs!r} must hold {expected} and holds {found.schema[theirs]}.")
     rows = found.select(**{name: theirs for name, (theirs, _) in file.columns.items()})

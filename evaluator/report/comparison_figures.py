@@ -6,11 +6,10 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from evaluator.report.figures import BLUE, GREY, INK, VERMILION, as_svg
+from evaluator.report.figures import BLUE, GREY, GRID, INK, VERMILION, as_svg
 
 WIDTH, HEIGHT, ROOM = 200, 140, {"left": 50, "right": 18, "top": 12, "bottom": 36}
 LARGE_WIDTH, LARGE_HEIGHT = 320, 200
-GRID = "#eef0f3"
 MARGIN = 2
 """Factor between the outermost models and the ends of the axis of parameters."""
 

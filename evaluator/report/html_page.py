@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,20 @@ from evaluator.store.shards import replacing
 FOLDER = Path(__file__).parent
 
 
-def write_html_page(path: Path, template: str, shown: Mapping[str, Any], *, script: str | None = None) -> Path:
+def write_html_page(
+    path: Path, template: str, shown: Mapping[str, Any], *, script: str | Sequence[str] | None = None
+) -> Path:
     """Write the page and return its path. Equal data give equal bytes; names from data and models are escaped.
 
     Args:
         path: where the page goes; what is there already is replaced.
         template: a file of this folder that extends layout.html.
         shown: the template's own variables. All of them must be there: one that is not is an error.
-        script: a file of this folder; any other script is refused by the page.
+        script: a file of this folder, or several, which run as one; any other script is refused by the page.
     """
-    page = (
-        _environment().get_template(template).render(shown, script=script and _asset(script), style=_asset("page.css"))
-    )
+    files = [script] if isinstance(script, str) else script or ()
+    whole = Markup("\n").join(map(_asset, files))
+    page = _environment().get_template(template).render(shown, script=whole, style=_asset("page.css"))
     with replacing(path) as file:
         file.write(page.encode())
     return path

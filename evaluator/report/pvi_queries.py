@@ -47,7 +47,9 @@ def _dataset(name: str, pvi: pl.DataFrame, queries: pl.DataFrame, labels: Sequen
         "gold": shown["gold"].to_list(),
         "text": shown["text"].to_list(),
         "runs": [
-            _run(n_shots, repeat, own.join(shown.select("query_id"), on="query_id", how="right", maintain_order="right"))
+            _run(
+                n_shots, repeat, own.join(shown.select("query_id"), on="query_id", how="right", maintain_order="right")
+            )
             for (n_shots, repeat), own in pvi.sort(_RUN).partition_by(_RUN, as_dict=True, maintain_order=True).items()
         ],
     }

@@ -1,6 +1,7 @@
 """The tables between stages: every column with its dtype, unit and meaning. Columns are declared here and nowhere else.
 
-Each table has a key, is sorted by it before it is written, and so comes out the same bytes every time.
+Each table has a key, is sorted by it before it is written, and so comes out the same bytes every time. Prompts, and
+what is made of each, have PROMPTS_KEY and stand in the order in which an engine can share their prefixes.
 """
 
 from typing import Literal, get_args
@@ -40,7 +41,6 @@ PROMPTS = pl.Schema(
     }
 )
 
-TOKENS_KEY = ["prompt_id"]
 TOKENS = pl.Schema(
     {
         "prompt_id": pl.String(),  # key of PROMPTS; rows stand in prefix order of their contexts
@@ -49,7 +49,6 @@ TOKENS = pl.Schema(
     }
 )
 
-SCORES_KEY = ["prompt_id"]
 SCORES = pl.Schema(
     {
         "prompt_id": pl.String(),  # key of PROMPTS
@@ -60,7 +59,6 @@ SCORES = pl.Schema(
     }
 )
 
-HIDDEN_STATES_KEY = ["prompt_id"]
 HIDDEN_STATES = pl.Schema(
     {
         "prompt_id": pl.String(),  # key of PROMPTS, of those without continuations

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from evaluator.methods.base import Answers
-from evaluator.schemas import LABEL_DISTANCES, LABEL_DISTANCES_KEY
+from evaluator.schemas import LABEL_DISTANCES, LABEL_DISTANCES_KEY, PROMPTS_KEY
 from evaluator.scores.table import ScoreTable
 from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore
@@ -27,7 +27,7 @@ def answers_of(parts: Sequence[tuple[PromptStore, ScoreTable]]) -> Answers:
 
 def join_requests(store: PromptStore, answered: pl.LazyFrame) -> pl.LazyFrame:
     """The requests of a store that are answered, in their order, with the answers to their prompts."""
-    return store.requests().join(answered, on="prompt_id", how="inner", maintain_order="left")
+    return store.requests().join(answered, on=PROMPTS_KEY, how="inner", maintain_order="left")
 
 
 def write_distances(table: ScoreTable, distances: Sequence[pl.DataFrame]) -> None:

@@ -3,6 +3,7 @@
 import polars as pl
 
 from evaluator.errors import PromptTooLongError, ScoreError
+from evaluator.schemas import PROMPTS_KEY
 
 
 def require_finite(scores: pl.DataFrame) -> None:
@@ -45,14 +46,14 @@ def require_complete(asked: pl.DataFrame, scores: pl.DataFrame) -> None:
             f"{repeated['prompt_id'].n_unique()} prompts have several scores; the first is {repeated['prompt_id'][0]}. "
             "The score folder is damaged: remove it and run `evaluator score` again."
         )
-    unscored = asked.join(scores, on="prompt_id", how="anti")
+    unscored = asked.join(scores, on=PROMPTS_KEY, how="anti")
     if not unscored.is_empty():
         first = unscored.row(0, named=True)
         raise ScoreError(
             f"{unscored.height} of {asked.height} requests have no score; the first is {first['suite']}, "
             f"{first['dataset']}, position {first['position']}. Finish with `evaluator score`."
         )
-    sizes = asked.join(scores, on="prompt_id").filter(
+    sizes = asked.join(scores, on=PROMPTS_KEY).filter(
         pl.col("continuations").list.len() != pl.col("label_log_likelihoods").list.len()
     )
     if not sizes.is_empty():
@@ -72,7 +73,7 @@ def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_le
     """
     longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
     lengths = tokens.lazy().select("prompt_id", n=pl.col("context").list.len() + longest)
-    too_long = lengths.filter(pl.col("n") > context_length).join(prompts, on="prompt_id").sort("n", "prompt").collect()
+    too_long = lengths.filter(pl.col("n") > context_length).join(prompts, on=PROMPTS_KEY).sort("n", "prompt").collect()
     if too_long.is_empty():
         return
     listed = "".join(f"\n  {row['n']} tokens: {row['prompt'][:60]!r}..." for row in too_long.tail(3).to_dicts())

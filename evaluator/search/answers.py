@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from evaluator.schemas.search import SEARCH_GROUP
+from evaluator.schemas.search import SEARCH_GROUP, TRIED_PROMPTS_KEY
 
-TRY = ["part", "dataset", "n_shots", "repeat"]
+TRY = TRIED_PROMPTS_KEY
 """What tells one tried prompt from the others, whatever the method."""
 
 CHANCE = pl.col("correct").list.len() / pl.col("n_choices")

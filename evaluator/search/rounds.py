@@ -16,7 +16,7 @@ from evaluator.engine.base import Engine
 from evaluator.methods.base import Answers
 from evaluator.methods.predictions import predict
 from evaluator.progress import Stage
-from evaluator.schemas.search import SEARCH_EXAMPLES
+from evaluator.schemas.search import SEARCH_EXAMPLES, SEARCH_EXAMPLES_KEY
 from evaluator.scores.table import ScoreTable, score_prompts
 from evaluator.search.answers import TRY, answers, planned
 from evaluator.search.ties import break_ties
@@ -109,7 +109,7 @@ def _plan(store: PromptStore) -> pl.DataFrame:
         pl.DataFrame({"place": np.arange(n_queries), "round": _rounds(n_queries)}).with_columns(dataset=pl.lit(dataset))
         for dataset, n_queries in sizes
     ]
-    return plan.join(pl.concat(rounds), on=["dataset", "place"], maintain_order="left")
+    return plan.join(pl.concat(rounds), on=SEARCH_EXAMPLES_KEY, maintain_order="left")
 
 
 def _rounds(n_queries: int) -> npt.NDArray[np.int64]:

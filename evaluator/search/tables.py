@@ -15,6 +15,7 @@ from evaluator.baselines.verdicts import examples_needed, verdict
 from evaluator.schemas.search import (
     SEARCH_CURVES,
     SEARCH_CURVES_KEY,
+    SEARCH_EXAMPLES_KEY,
     SEARCH_GROUP,
     SEARCH_PROMPTS,
     SEARCH_PROMPTS_KEY,
@@ -94,7 +95,7 @@ def curves_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _searches(prompts: pl.DataFrame, examples: pl.DataFrame) -> Iterator[Search]:
-    chances = dict(examples.sort("dataset", "place").group_by("dataset", maintain_order=True).agg(CHANCE).rows())
+    chances = dict(examples.sort(SEARCH_EXAMPLES_KEY).group_by("dataset", maintain_order=True).agg(CHANCE).rows())
     for values, rows in prompts.partition_by(SEARCH_GROUP, as_dict=True, maintain_order=True).items():
         key = dict(zip(SEARCH_GROUP, values, strict=True))
         different = rows.filter(pl.col("repeat") == pl.col("first_alike"))

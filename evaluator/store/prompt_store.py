@@ -25,7 +25,9 @@ from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
 from evaluator.prompts.candidates import read_candidates
 from evaluator.prompts.pvi_demonstrations import measured_file, prompts_file
-from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY, Definition
+from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS, REQUESTS_KEY, Definition
+from evaluator.schemas.pvi_queries import PVI_QUERIES_KEY
+from evaluator.schemas.search import SEARCH_EXAMPLES_KEY, TRIED_PROMPTS_KEY
 from evaluator.store import shards
 from evaluator.store.shards import source_fingerprint
 from evaluator.suites import SUITES
@@ -33,6 +35,13 @@ from evaluator.suites.in_context_pvi import pvi_datasets
 from evaluator.suites.prompt_search import search_datasets
 
 ROWS_PER_SHARD = 65_536
+
+TABLE_KEYS = {
+    "search_examples": SEARCH_EXAMPLES_KEY,
+    "tried_prompts": TRIED_PROMPTS_KEY,
+    "pvi_queries": PVI_QUERIES_KEY,
+}
+"""What suites write beside their requests -> the key it is sorted by."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
                 tables[name].append(table)
     asked = with_prompt_ids(pl.concat([frame.select(sorted(frame.columns)) for frame in frames]))
     yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
-    named = {name: pl.concat(parts) for name, parts in tables.items()}
+    named = {name: pl.concat(parts).sort(TABLE_KEYS[name]) for name, parts in tables.items()}
     return write_store(folder, config, datasets.values(), asked, named)
 
 
@@ -191,7 +200,7 @@ def write_store(
     assert repeated.is_empty(), f"a suite gave one position twice: {repeated.row(0, named=True)}"
     prompts = (
         asked.select(pl.col(name).cast(dtype) for name, dtype in PROMPTS.items())
-        .unique("prompt_id")
+        .unique(PROMPTS_KEY)
         .sort("prompt", "prompt_id")
     )
     manifest = {

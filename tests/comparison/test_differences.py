@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
 from evaluator.comparison.answers import request_answers, require_equal_prompts
-from evaluator.comparison.differences import clustered_differences, paired_differences
+from evaluator.comparison.differences import paired_differences, query_differences
+from evaluator.comparison.method_differences import method_differences
 from evaluator.comparison.runs import read_runs
 from evaluator.comparison.table import comparison_table
 from evaluator.errors import ConfigError
@@ -100,42 +102,57 @@ def test_the_mean_has_the_root_of_summed_squares_as_its_interval(differences: pl
     assert mean["n_queries"] == 4 * N_QUERIES
 
 
-def paired(queries: dict[int, list[tuple[float, float]]]) -> pl.DataFrame:
-    """One dataset: of each query the correctness of its requests under a and b."""
+def test_a_run_compared_and_alone_gains_the_same_over_vanilla(tmp_path: Path) -> None:
+    """topk answers each query once and vanilla twice, as in StaICC."""
+    asked = [
+        predictions(0.5, seed=seed).filter((pl.col("method") != "topk") | (pl.col("repeat") == 0)) for seed in (1, 2)
+    ]
+    folders = [write_run(tmp_path / name, f"acme/{name}", own) for name, own in zip("ab", asked, strict=True)]
+    compared = differences_of(folders)
+    for run in read_runs(folders):
+        alone = method_differences(run.folder, run.record, run.metrics)
+        assert alone.height == 5 * 2 * 3  # datasets and their mean, metrics, definitions
+        assert_frame_equal(alone, compared.filter(model_a=run.model, model_b=run.model))
+
+
+def paired(queries: list[tuple[float, float]]) -> pl.DataFrame:
+    """One dataset: of each query how correct a and b are."""
     names = {"suite": "s", "part": "p", "dataset": "d", "definition": "paper"}
     sides = {"model_a": "a", "method_a": "vanilla", "model_b": "b", "method_b": "vanilla"}
     rows = [
-        names | sides | {"query_id": query, "correct": a, "correct_b": b, "true_label_prob": a, "true_label_prob_b": b}
-        for query, requests in queries.items()
-        for a, b in requests
+        names | sides | {"correct": a, "correct_b": b, "true_label_prob": a, "true_label_prob_b": b} for a, b in queries
     ]
     return pl.DataFrame(rows)
 
 
-def interval(queries: dict[int, list[tuple[float, float]]]) -> tuple[float, float | None, float | None]:
-    rows = clustered_differences(paired(queries)).filter(metric="accuracy")
+def interval(queries: list[tuple[float, float]]) -> tuple[float, float | None, float | None]:
+    rows = query_differences(paired(queries)).filter(metric="accuracy")
     return rows.select("difference", "ci_low", "ci_high").row(0)
 
 
-def test_a_query_with_more_requests_weighs_more() -> None:
-    # d = 1, 1 and 0 over m = 2, 1 and 1 requests: difference 2 / 4; d - m / 2 = 0, .5 and -.5.
-    # SE = sqrt(3 / 2 x .5) / 4 = .21651; t at 2 degrees of freedom is 4.30265.
-    found = interval({0: [(1, 0), (1, 1)], 1: [(1, 0)], 2: [(1, 1)]})
-    assert found == pytest.approx((0.5, 0.5 - 4.30265 * 0.216506, 1), abs=1e-5)
+def test_the_interval_is_that_of_a_mean_over_queries() -> None:
+    # Differences 0, .1 and .2: mean .1, SD .1, SE .1 / sqrt(3) = .0577350; t at 2 degrees of freedom is 4.30265.
+    found = interval([(0.5, 0.5), (0.6, 0.5), (0.7, 0.5)])
+    assert found == pytest.approx((0.1, 0.1 - 4.30265 * 0.057735, 0.1 + 4.30265 * 0.057735), abs=1e-5)
+
+
+def test_the_interval_ends_where_a_difference_of_accuracies_does() -> None:
+    # Differences 1, 1 and 0: mean 2/3, SE = .57735 / sqrt(3) = 1/3, and 2/3 + 4.30265 / 3 > 1.
+    assert interval([(1, 0), (1, 0), (1, 1)]) == pytest.approx((2 / 3, 2 / 3 - 4.30265 / 3, 1), abs=1e-5)
 
 
 def test_where_no_two_queries_differ_the_interval_still_leaves_room() -> None:
     # Wilson's upper limit for none of 100, with t at 99 degrees of freedom.
     t = student.ppf(0.975, 99)
     unseen = t**2 / (100 + t**2)
-    same = interval({query: [(1.0, 1.0)] for query in range(100)})
+    same = interval([(1.0, 1.0)] * 100)
     assert same == pytest.approx((0, -unseen, unseen))
-    better = interval({query: [(1.0, 0.0)] for query in range(100)})
+    better = interval([(1.0, 0.0)] * 100)
     assert better == pytest.approx((1, 1 - 2 * unseen, 1))
 
 
 def test_one_query_alone_has_no_interval() -> None:
-    assert interval({0: [(1, 0), (0, 0)]}) == (0.5, None, None)
+    assert interval([(0.5, 0)]) == (0.5, None, None)
 
 
 def test_only_what_both_models_have_is_paired(tmp_path: Path) -> None:

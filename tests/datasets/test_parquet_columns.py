@@ -1,0 +1,30 @@
+"""Which columns of a Parquet file are read, and files that are refused."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.datasets.parquet_columns import scan_columns
+from evaluator.errors import DatasetError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    pl.DataFrame({"a": [1, 2], "b": ["x", "y"], "c": [0.5, 1.5]}).write_parquet(tmp_path / "rows.parquet")
+    return tmp_path / "rows.parquet"
+
+
+def test_the_columns_come_in_the_order_asked_for_and_others_are_left_out(path: Path) -> None:
+    assert scan_columns(path, ["c", "a"]).collect().to_dict(as_series=False) == {"c": [0.5, 1.5], "a": [1, 2]}
+
+
+def test_a_column_that_is_missing_is_named_with_those_that_are_there(path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"rows.parquet lacks the column 'd'; it has a, b, c\."):
+        scan_columns(path, ["a", "d"])
+
+
+def test_a_file_that_is_no_parquet_is_refused(path: Path) -> None:
+    path.write_text("a,b,c")
+    with pytest.raises(DatasetError, match=r"rows.parquet cannot be read as Parquet"):
+        scan_columns(path, ["a"])
