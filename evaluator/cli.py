@@ -137,11 +137,17 @@ def score(**given: Any) -> None:
 
 @cli.command()
 @existing_folder
-def measure(out: Path) -> None:
+@click.option(
+    "--annotations",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="pvi: Parquet with several annotators' labels of the queries (uid, premise, hypothesis, label_count).",
+)
+def measure(out: Path, annotations: tuple[Path, ...]) -> None:
     """Turn the scores in DIR into metrics."""
     from evaluator import pipeline
 
-    metrics = watch(pipeline.measure(out))
+    metrics = watch(pipeline.measure(out, annotations))
     click.echo(f"{metrics.height:,} metrics: {out / 'tables' / 'metrics.parquet'}")
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -15,29 +15,15 @@ from evaluator.datasets.lcg import SEED
 from evaluator.embedded import EMBEDDED_MODELS
 from evaluator.engine import engine_name
 from evaluator.engine.model_source import ModelSource, find_model
-from evaluator.methods.predictions import predict
+from evaluator.measuring import run_tables
 from evaluator.progress import Progress, Stage
 from evaluator.prompts.search_prompts import MOST_QUERIES
 from evaluator.run_record import command_line, data_folder, now, read_run, record_stage, stage_fingerprint, writing_to
-from evaluator.schemas import METRICS, REQUESTS_KEY
-from evaluator.scores.checks import require_complete
 from evaluator.scoring import ScoredRun, score_store
-from evaluator.search.rounds import asked_requests
 from evaluator.store.prompt_store import PromptStore, build_store, check_names
 from evaluator.store.tokens import tokenise_store
 from evaluator.suites import default_label_boundary
-from evaluator.tables import (
-    answered_stores,
-    current_table,
-    read_answers,
-    read_scores,
-    run_store,
-    scored_requests,
-    write_table,
-)
-
-if TYPE_CHECKING:
-    from evaluator.report.search import SearchTables
+from evaluator.tables import run_store, write_table
 
 
 def run(prompts: StoreConfig, model: ModelConfig, out: Path) -> Stage[Path]:
@@ -98,11 +84,14 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoredRun]:
         return (yield from _score(store, _find_model(model), model, out))
 
 
-def measure(out: Path) -> Stage[pl.DataFrame]:
-    """Predictions and metrics of the scores in `out`; returns the metrics."""
+def measure(out: Path, annotations: Sequence[Path] = ()) -> Stage[pl.DataFrame]:
+    """Predictions and metrics of the scores in `out`; returns the metrics.
+
+    `annotations` are files of several annotators' labels, which the suite pvi compares with.
+    """
     read_run(out)
     with writing_to(out):
-        return (yield from _measure(out))
+        return (yield from _measure(out, annotations))
 
 
 def report(out: Path) -> Stage[Path]:
@@ -191,92 +180,26 @@ def _describe(source: ModelSource, model: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _measure(out: Path) -> Stage[pl.DataFrame]:
-    # Here, because whoever only builds should not wait for SciPy.
-    from evaluator.comparison.method_differences import method_differences
-    from evaluator.methods.training_states import missing_classes
-    from evaluator.metrics import group_metrics_table, metrics_table
-
+def _measure(out: Path, annotations: Sequence[Path] = ()) -> Stage[pl.DataFrame]:
     clock = time.monotonic()
-    yield Progress(stage="Measuring", done=0, total=2, unit="tables")
-    store = run_store(out)
-    if store.manifest["search"]:
-        return (yield from _measure_search(store, read_scores(out), out))
-    for asked, scores in answered_stores(out):
-        require_complete(scored_requests(asked), scores.scores().collect())
-    answers, methods, definitions = read_answers(out), store.manifest["methods"], store.manifest["definitions"]
-    predictions = predict(answers, methods, definitions).collect()
-    yield Progress(stage="Measuring", done=1, total=2, unit="tables")
-    asked_for = pl.col("definition").is_in(definitions)
-    metrics = metrics_table(predictions).filter(asked_for)
-    write_table(out, "predictions", predictions)
-    write_table(out, "metrics", metrics)
-    write_table(out, "group_metrics", group_metrics_table(predictions).filter(asked_for))
-    write_table(out, "method_differences", method_differences(out, read_run(out), metrics))
-    write_table(out, "missing_classes", missing_classes(answers, methods))
-    measured = {"scores": stage_fingerprint(out, "scores")}
-    record_stage(out, commands={"measure": command_line()}, measures=measured, elapsed_s={"measure": _since(clock)})
-    yield Progress(stage="Measuring", done=2, total=2, unit="tables")
-    return metrics
-
-
-def _measure_search(store: PromptStore, scored: pl.LazyFrame, out: Path) -> Stage[pl.DataFrame]:
-    """A search has tables of its own: its choices differ from query to query, so that no label has a frequency."""
-    from evaluator.search.measures import search_measures
-
-    clock = time.monotonic()
-    asked = scored_requests(store)
-    if store.manifest["search"]["halving"]:
-        asked = asked.join(asked_requests(store, scored), on=REQUESTS_KEY, how="semi", maintain_order="left")
-        scored = scored.join(asked.lazy(), on=REQUESTS_KEY, how="semi", maintain_order="left")
-    ((_, scores),) = answered_stores(out)
-    require_complete(asked, scores.scores().collect())
-    tables = search_measures(store, scored) | {"metrics": pl.DataFrame(schema=METRICS)}
-    for done, (name, table) in enumerate(tables.items(), start=1):
+    tables: dict[str, pl.DataFrame] = {}
+    for name, table in run_tables(out, annotations):
+        yield Progress(stage="Measuring", done=len(tables), total=len(tables) + 1, unit="tables")
         write_table(out, name, table)
-        yield Progress(stage="Measuring", done=done, total=len(tables), unit="tables")
+        tables[name] = table
     measured = {"scores": stage_fingerprint(out, "scores")}
     record_stage(out, commands={"measure": command_line()}, measures=measured, elapsed_s={"measure": _since(clock)})
-    return tables["search_results"]
+    yield Progress(stage="Measuring", done=len(tables), total=len(tables), unit="tables")
+    return tables["metrics"]
 
 
 def _report(out: Path) -> Stage[Path]:
-    from evaluator.diagnostics.label_bias import absent_labels
-    from evaluator.metrics import confusion_table, reliability_table
-    from evaluator.report.page import ReportData, write_report
+    from evaluator.reporting import write_page  # here, because whoever only builds should not wait for its figures
 
     yield Progress(stage="Writing the report", done=0, total=1, unit="pages")
-    run = read_run(out)
-    is_search = bool(run["store"].get("search"))
-    # Choices that differ from query to query have no reliability or confusion to draw.
-    predictions = current_table(out, "predictions").filter(not is_search)
-    data = ReportData(
-        run=run | {"command": "\n".join(dict.fromkeys(run["commands"].values()))},
-        metrics=current_table(out, "metrics"),
-        predictions=predictions.lazy(),
-        reliability=reliability_table(predictions),
-        confusion=confusion_table(predictions),
-    )
-    if is_search:
-        data = replace(data, search=_read_search(out))
-    else:
-        data = replace(
-            data,
-            groups=current_table(out, "group_metrics"),
-            differences=current_table(out, "method_differences"),
-            missing=current_table(out, "missing_classes"),
-            absent=absent_labels(predictions),
-        )
-    page = write_report(data, out / "report.html")
+    page = write_page(out)
     yield Progress(stage="Writing the report", done=1, total=1, unit="pages")
     return page
-
-
-def _read_search(out: Path) -> "SearchTables":
-    from evaluator.report.search import SearchTables
-
-    parts = {"prompts": "prompts", "results": "results", "curves": "curves", "held_out": "held_out_prediction"}
-    return SearchTables(**{part: current_table(out, f"search_{name}") for part, name in parts.items()})
 
 
 def _since(started: float) -> float:

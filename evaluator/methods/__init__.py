@@ -10,6 +10,7 @@ from evaluator.methods.noisy_channel import NOISY_CHANNEL
 from evaluator.methods.per_byte import PER_BYTE
 from evaluator.methods.per_token import PER_TOKEN
 from evaluator.methods.ppl_icl import PPL_ICL
+from evaluator.methods.pvi_released import PVI_RELEASED
 from evaluator.methods.sa_icl import SA_ICL
 from evaluator.methods.topk import TOPK
 from evaluator.methods.unconditional import UNCONDITIONAL
@@ -30,4 +31,5 @@ METHODS: dict[str, Method] = {
     "per_token": PER_TOKEN,
     "per_byte": PER_BYTE,
     "unconditional": UNCONDITIONAL,
+    "pvi_released": PVI_RELEASED,
 }

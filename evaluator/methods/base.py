@@ -1,4 +1,4 @@
-"""What an inference method is: what it asks a model besides a suite's requests, and how answers become probabilities."""
+"""What an inference method is: what it asks a model besides a suite, and how answers become probabilities."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -88,9 +88,9 @@ def _described(text: str) -> alt.Chart:
         .mark_rect(color="#ffffff", fillOpacity=0)
         .encode(
             x=alt.value(0),
-            x2=alt.value("width"),  # type: ignore[arg-type]
+            x2=alt.value("width"),
             y=alt.value(0),
-            y2=alt.value("height"),  # type: ignore[arg-type]
+            y2=alt.value("height"),
             description="description:N",
         )
     )

@@ -16,7 +16,7 @@ from evaluator.schemas.pvi import PVI_DEFINITIONS, PviDefinition
 
 MEANINGS: dict[PviDefinition, str] = {
     "paper": "log-likelihoods over the whole vocabulary, in bits (Lu et al. 2023, equation 1).",
-    "label_space": "the same normalised over the labels, so that what a model gives to other words does not count; bits.",
+    "label_space": "the same normalised over the labels, so that what a model gives to other words is left out; bits.",
     "released": "as the released notebook: at temperature 0.8, over the 20 most probable tokens, where a label that is "
     "none of these counts as the least of them; natural logarithms, so nats.",
 }

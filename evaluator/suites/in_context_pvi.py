@@ -58,6 +58,7 @@ IN_CONTEXT_PVI = Suite(
     requests=requests,
     tables=tables,
     parts=(INPUT,),  # null prompts have no query to predict the label of
+    all_methods=("vanilla", "pvi_released"),
     definitions=("paper", "released"),
     label_boundary="merged",
 )

@@ -7,7 +7,6 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.build import normal_requests
 from evaluator.suites.base import Suite
 
-
 INFERENCE_METHODS = (
     "vanilla",
     "noisy_channel",

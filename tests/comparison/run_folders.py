@@ -91,7 +91,7 @@ def four_runs(folder: Path) -> list[Path]:
     folders = []
     for place, model in enumerate(PARAMETERS):
         answers = predictions(0.2 + 0.3 * place, seed=place)
-        values = {
+        values: dict[str, Sequence[float]] = {
             "staicc-bias / contextual": [-0.9 + 0.1 * place * (-1) ** place + 0.01 * d for d in range(len(LABELS))],
             "staicc-robustness / sampling": [0.95 - 0.1 * place + 0.02 * d for d in range(len(LABELS))],
         }
