@@ -162,6 +162,26 @@ def choices_by_vllm_engine(asked: Choices) -> Score:
     return score
 
 
+def choices_one_at_a_time(asked: Choices) -> Score:
+    """transformers with a forward pass a context, as one writes it in ten lines; choices of one token."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(str(asked.model), dtype=getattr(torch, asked.dtype))
+    model.eval().to(device_kind())
+
+    def score() -> Probs:
+        found = []
+        with torch.inference_mode():
+            for context, choices in zip(asked.contexts, asked.choices, strict=True):
+                ids = torch.tensor([context], device=model.device)
+                log_probs = model(ids, logits_to_keep=1).logits[0, -1].float().log_softmax(-1)
+                found.append(log_probs[[token for (token,) in choices]].cpu().numpy())
+        return np.concatenate(found)
+
+    return score
+
+
 def choices_by_lm_eval(asked: Choices) -> Score:
     """lm-evaluation-harness with its vLLM backend: one request a choice, as its multiple-choice tasks make."""
     harness = _lm_eval_on_vllm(asked.model, asked.dtype)
@@ -199,6 +219,7 @@ CONTESTANTS: dict[str, Callable[[Any], Score]] = {
     "evaluator, transformers": transformers_engine,
     "requests, StaICC toolkit": toolkit_requests,
     "choices, lm-eval, vLLM": choices_by_lm_eval,
+    "choices, transformers, one at a time": choices_one_at_a_time,
     "choices, evaluator, vLLM": choices_by_vllm_engine,
 }
 """By what they take: the first four Prompts, the next Requests, the others Choices."""

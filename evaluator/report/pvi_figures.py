@@ -30,9 +30,9 @@ def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) 
         density="density",
         colour=pl.when("correct").then(pl.lit(BLUE)).otherwise(pl.lit(VERMILION)),
     )
-    x_axis = alt.Axis(gridColor=GRID, tickCount=5, format="~g")
+    x_axis = alt.Axis(gridColor=GRID, tickCount=5, format="~r")
     x = alt.X("low:Q", title=f"PVI, {unit}", axis=x_axis).scale(domain=[low, high], nice=False)
-    y = alt.Y("density:Q", title=None, axis=alt.Axis(gridColor=GRID, tickCount=3, format="~g", minExtent=18))
+    y = alt.Y("density:Q", title=None, axis=alt.Axis(gridColor=GRID, tickCount=3, format="~r", minExtent=18))
     bars = alt.Chart(drawn).mark_rect(opacity=0.45, aria=False)
     at = [threshold] if threshold is not None and low < threshold < high else []
     rule = alt.Chart(pl.DataFrame({"low": at}, schema={"low": pl.Float64}))

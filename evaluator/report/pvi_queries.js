@@ -131,11 +131,14 @@ windowed.addEventListener("scroll", () => {
 windowed.querySelector("thead").addEventListener("click", sortQueries);
 queryRows.addEventListener("click", read);
 queryRows.addEventListener("keydown", read);
-search.addEventListener("input", (event) => {
-  chosen = -1;
-  if (event.target === named("dataset")) chooseDataset();
-  else pick();
+search.addEventListener("change", (event) => {
+  if (event.target === named("dataset")) {
+    chosen = -1;
+    detail.textContent = "";
+    chooseDataset();
+  } else pick();
 });
+named("text").addEventListener("input", pick);
 search.addEventListener("submit", (event) => event.preventDefault());
 for (const element of [search, windowed, detail]) element.hidden = false;
 options(named("dataset"), queryData.map((each) => each.name));

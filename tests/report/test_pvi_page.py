@@ -171,7 +171,7 @@ def test_heat_maps_hold_the_correlations_of_their_tables(page: webdriver.Chrome,
     shown = sorted(float(cell.get_attribute("data-value")) for cell in cells)
     own = report.tables["pvi_pairs"].filter(dataset="large", definition="paper")["pearson"].to_list()
     assert shown == sorted(own * 2)
-    opposite = maps[2].find_elements(By.CSS_SELECTOR, "td.against")
+    opposite = maps[2].find_elements(By.CSS_SELECTOR, "td.negative")
     assert [cell.text for cell in opposite] == ["-1.00"] * 2
 
 
@@ -289,7 +289,7 @@ def test_a_chosen_query_is_read_in_full_by_pointer_and_by_keyboard(page: webdriv
             "field.dispatchEvent(new Event('input', {bubbles: true}));",
         ),
         ("changing the run", "const run = document.querySelector('.search [name=run]'); run.selectedIndex = 3;"
-         "run.dispatchEvent(new Event('input', {bubbles: true}));"),
+         "run.dispatchEvent(new Event('change', {bubbles: true}));"),
     ],
 )  # fmt: skip
 def test_ten_thousand_rows_answer_at_once(page: webdriver.Chrome, what: str, action: str) -> None:

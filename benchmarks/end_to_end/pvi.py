@@ -1,0 +1,116 @@
+"""PVI of SNLI queries behind six demonstrations with a 28 M-parameter random Llama in float32, beside transformers
+that answers the input prompt and the null prompt of each query one at a time.
+
+The data lies in the folder `pvi` of $EVALUATOR_SHARED_DATA. The race times a number of queries; then the command runs,
+and its record says how many tokens were computed.
+
+    python -m benchmarks.end_to_end.pvi [queries] [runs]
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.end_to_end.contestants import LLAMA_28M, Choices, Probs, contestant
+from benchmarks.harness import ROOT, SHARED_DATA, Target, Work, print_targets, race
+from evaluator.config import ModelConfig, PviConfig, StoreConfig
+from evaluator.embedded.random_llama import make_random_llama
+from evaluator.engine.model_source import find_model
+from evaluator.progress import finish
+from evaluator.store.prompt_store import PromptStore, build_store
+from evaluator.store.tokens import tokenise_store
+
+DATA = SHARED_DATA / "pvi"
+N_SHOTS = 6
+TOLERANCE = 1e-4  # nats
+
+
+def main(n_queries: int = 1000, runs: int = 3) -> None:
+    if not DATA.is_dir():
+        raise SystemExit(f"{DATA} is absent; EVALUATOR_SHARED_DATA names the folder that holds it.")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = StoreConfig(
+            suites=("pvi",),
+            datasets=("snli",),
+            n_queries=n_queries,
+            definitions=("paper",),
+            pvi=PviConfig(data=(DATA,), shots=(N_SHOTS,), sets=1),
+        )
+        store = finish(build_store(config, folder / "built"))
+        texts = store.prompts().collect()["prompt"]
+        model = make_random_llama(folder / "llama-28m", texts=texts, size=LLAMA_28M)
+        times = raced(store, model, n_queries, runs)
+        record = command(folder / "run", model, n_queries)
+    print_targets(
+        Target(what="queries per second, times transformers one at a time", value=times, at_least=9),
+        Target(
+            what="computed tokens over the floor",
+            value=record["scores"]["computed_tokens"] / record["store"]["floor_tokens"],
+            at_most=1.15,
+        ),
+        Target(
+            what=f"computed tokens over the floor of whole blocks of {record['store']['block_tokens']}",
+            value=record["scores"]["computed_tokens"] / record["store"]["block_floor_tokens"],
+            at_most=1.15,
+        ),
+    )
+
+
+def raced(store: PromptStore, model: Path, n_queries: int, runs: int) -> float:
+    """How many times as many queries a second, after the PVI of both was compared."""
+    rows = asked(store, model)
+    null, inputs = rows.filter(part="null"), rows.filter(part="input")
+    work = Work(
+        benchmark="pvi",
+        case=f"SNLI, {N_SHOTS} shots, {n_queries} queries, 28 M random Llama, float32",
+        items=n_queries,
+        unit="queries",
+        packages=["torch", "transformers"],
+    )
+    both = [context for each in inputs["context"] for context in (each.to_list(), null["context"][0].to_list())]
+    once = [*null["context"].to_list(), *inputs["context"].to_list()]
+    labels = null["continuations"][0].to_list()
+    contestants = {
+        "transformers, one at a time": (both, lambda scores: scores[0::2] - scores[1::2]),
+        "evaluator, vLLM": (once, lambda scores: scores[1:] - scores[0]),
+    }
+
+    def same(expected: Probs, found: Probs) -> None:
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=0)
+
+    with ExitStack() as stack:
+        loaded: dict[str, Callable[[], Any]] = {}
+        for name, (contexts, gain) in contestants.items():
+            choices = Choices(model, "float32", contexts, [labels] * len(contexts))
+            score = stack.enter_context(contestant(f"choices, {name}", choices))
+            loaded[name] = lambda score=score, gain=gain: gain(score().reshape(-1, len(labels)))  # type: ignore[misc]
+        return race(work, loaded, runs=runs, same=same)["evaluator, vLLM"].times_baseline
+
+
+def asked(store: PromptStore, model: Path) -> pl.DataFrame:
+    """Requests with their tokens, in the order in which a run scores them."""
+    table = finish(tokenise_store(store, find_model(ModelConfig(model=str(model))), "merged"))
+    requests = store.requests().select("prompt_id", "part", "position")
+    return table.tokens().join(requests, on="prompt_id", maintain_order="left").collect()
+
+
+def command(out: Path, model: Path, n_queries: int) -> dict[str, dict[str, float]]:
+    """What the command records of the same queries."""
+    what = ["--data", DATA, "--datasets", "snli", "--shots", N_SHOTS, "--sets", 1, "--queries", n_queries]
+    words = ["run", "pvi", *what, "--model", model, "--dtype", "float32", "--definition", "paper", "--out", out]
+    subprocess.run([sys.executable, "-m", "evaluator", *map(str, words)], cwd=ROOT, check=True)
+    record: dict[str, dict[str, float]] = json.loads((out / "run.json").read_text())
+    return record
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
