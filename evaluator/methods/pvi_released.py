@@ -56,11 +56,13 @@ def distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
         head: LM head [vocabulary, hidden size]; what it takes is computed on its device, in float32.
 
     Raises:
-        LabelError: a label of several tokens, or one that does not begin where the bare prompt ends.
+        LabelError: a label of several tokens, one that does not begin where the bare prompt ends, or one whose token
+            the head does not have.
     """
     import torch
 
     labels = _label_tokens(answers)
+    _refuse_unknown_tokens(labels, len(head))
     states = answers.states.select("prompt_id", "hidden_state").join(labels.lazy(), on="prompt_id").collect()
     rows = states.unique("prompt_id", keep="any", maintain_order=True)
     frames = [pl.DataFrame(schema=LABEL_DISTANCES)]
@@ -125,6 +127,16 @@ def _refuse_unscorable(rows: pl.DataFrame) -> None:
             f"one token after the prompt, and this tokenizer makes more of one of {first['label_names']}, or merges it "
             "with the end of the prompt. Leave the method out (--methods), or take another --label-boundary.",
             first["label_names"],
+        )
+
+
+def _refuse_unknown_tokens(labels: pl.DataFrame, n_tokens: int) -> None:
+    highest = labels.select(pl.col("labels").list.max().max()).item()
+    if highest is not None and highest >= n_tokens:
+        raise LabelError(
+            f"A label is the token {highest}, and the LM head has {n_tokens} rows, so that the method {NAME} cannot "
+            "read its score: no model stands behind these tokens (the engine fake), or tokenizer and weights do not "
+            "belong together. Leave the method out (--methods), or take another model."
         )
 
 

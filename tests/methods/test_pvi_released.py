@@ -149,3 +149,8 @@ def test_a_prompt_that_two_datasets_ask_with_other_labels_is_refused() -> None:
     answers, _ = made_up({"d": [3, 11], "e": [11, 3, 40]})
     with pytest.raises(LabelError, match="Two datasets ask the same prompt"):
         PVI_RELEASED.distances(answers, HEAD)
+
+
+def test_a_label_whose_token_the_head_does_not_have_is_refused() -> None:
+    with pytest.raises(LabelError, match="the token 97, and the LM head has 97 rows"):
+        PVI_RELEASED.distances(made_up({"d": [3, VOCABULARY]})[0], HEAD)

@@ -1,6 +1,7 @@
 """Reading a report in a browser: its numbers, and what it asked the network for."""
 
 import json
+import math
 from pathlib import Path
 
 import polars as pl
@@ -41,8 +42,8 @@ DIAGNOSTICS = """return [...document.querySelectorAll("table.diagnostics td.diag
   return [definition, method, row.dataset.dataset ?? "mean", metric, value, low, high];
 });"""
 
-Numbers = dict[tuple[str, str, str], tuple[float, float, float, str]]
-"""(definition, dataset, metric) -> value, both ends of its interval, and the text of the cell."""
+Numbers = dict[tuple[str, str, str], tuple[str, float | None, float | None, str]]
+"""(definition, dataset, metric) -> value at full precision, both ends of its interval, and the text of the cell."""
 
 
 def open_fresh(browser: webdriver.Chrome, path: Path) -> webdriver.Chrome:
@@ -62,19 +63,26 @@ def addresses_asked_by(page: webdriver.Chrome) -> list[str]:
 def metrics_shown(page: webdriver.Chrome) -> Numbers:
     """What the tables hold, at full precision."""
     return {
-        (definition, dataset, metric): (float(value), float(low), float(high), text)
+        (definition, dataset, metric): (str(float(value)), limit(low), limit(high), text)
         for definition, dataset, metric, value, low, high, text in page.execute_script(CELLS)
     }
 
 
+def limit(shown: str) -> float | None:
+    """The end of an interval; None where there is none."""
+    return None if shown == "None" else float(shown)
+
+
 def as_shown(metrics: pl.DataFrame) -> Numbers:
-    """What the tables should hold of schemas.METRICS."""
+    """What the tables should hold of schemas.METRICS; what is infinite or undefined has no interval."""
     return {
         (row["definition"], row["dataset"], row["metric"]): (
-            row["value"],
+            str(row["value"]),
             row["ci_low"],
             row["ci_high"],
-            f"{row['value']:.3f} {row['ci_low']:.3f}–{row['ci_high']:.3f}",
+            f"{row['value']:.3f} {row['ci_low']:.3f}–{row['ci_high']:.3f}"
+            if math.isfinite(row["value"])
+            else {"inf": "∞ no interval", "nan": "undefined no interval"}[str(row["value"])],
         )
         for row in metrics.to_dicts()
     }
