@@ -42,7 +42,7 @@ def main() -> None:
     datasets = [_dataset(seed, n_labels) for seed, n_labels in enumerate(N_LABELS)]
     answers, queries = _answers(datasets), _queries()
     work = Work(
-        benchmark="pvi",
+        benchmark="pvi_measures",
         case=f"{len(datasets)} datasets, {N_RUNS} runs, {N_QUERIES} queries",
         items=len(datasets) * N_RUNS * N_QUERIES,
         unit="PVIs",

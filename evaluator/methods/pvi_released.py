@@ -14,13 +14,14 @@ from evaluator.datasets.lcg import Ints
 from evaluator.errors import LabelError
 from evaluator.methods.base import Answers, Asked, Method, softmax
 from evaluator.methods.training_states import NO_CONTINUATIONS, ROW, state_array
+from evaluator.prompts.pvi_prompts import INPUT, NULL
 from evaluator.schemas import LABEL_DISTANCES, Definition
 
 if TYPE_CHECKING:
     import torch
 
 NAME = "pvi_released"
-STATES = {"input": "input_states", "null": "null_states"}
+STATES = {INPUT: "input_states", NULL: "null_states"}
 """Part of the suite pvi -> the part that asks for the hidden states after the same prompts."""
 
 TEMPERATURE, N_KEPT = 0.8, 20
@@ -36,8 +37,8 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
 
 def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
     """The part input, with the softmax over the label space of the filtered log-likelihoods."""
-    found = filtered_log_likelihoods(answers, "input").select(*ROW, label_probs=softmax(pl.col("filtered")))
-    return answers.part("input").join(found, on=ROW, how="left", maintain_order="left")
+    found = filtered_log_likelihoods(answers, INPUT).select(*ROW, label_probs=softmax(pl.col("filtered")))
+    return answers.part(INPUT).join(found, on=ROW, how="left", maintain_order="left")
 
 
 def filtered_log_likelihoods(answers: Answers, part: str) -> pl.LazyFrame:
@@ -165,7 +166,7 @@ PVI_RELEASED = Method(
     label_probs=label_probs,
     requests=requests,
     distances=distances,
-    parts=("input", "null"),
+    parts=(INPUT, NULL),
     definitions=("released",),
     max_label_tokens=1,
 )

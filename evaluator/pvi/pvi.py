@@ -13,10 +13,8 @@ from evaluator.errors import MetricError
 from evaluator.methods.base import Answers
 from evaluator.methods.pvi_released import filtered_log_likelihoods
 from evaluator.metrics.checks import require_gold
+from evaluator.prompts.pvi_prompts import INPUT, NULL
 from evaluator.schemas.pvi import PVI, PVI_KEY, PviDefinition
-
-INPUT, NULL = "input", "null"
-"""Parts of the suite: prompts with a query, and the prompt of each run without any input."""
 
 _RUN = ["dataset", "n_shots", "set"]
 
