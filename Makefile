@@ -17,7 +17,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT
   $(call option,DATASETS,datasets) $(call option,SHOTS,shots) $(call option,QUERIES,queries) $(call option,DATA,data) $(ARGS))
 BENCHMARKS = $(shell grep -l "^if __name__" benchmarks/*/*.py)
 
-.PHONY: help setup run normal bias robustness staicc search report bench test test-gpu check golden
+.PHONY: help setup run normal bias robustness staicc pvi search report bench test test-gpu check golden
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -50,11 +50,15 @@ staicc: SUITE = staicc
 staicc: OUT = runs/staicc
 staicc: METHODS = all
 
+pvi: setup ## in-context PVI of the datasets in DATA, or of DATASETS: how many bits does each input give?
+pvi: SUITE = pvi
+pvi: OUT = runs/pvi
+
 search: setup ## the best of many prompts on DATA (a BIG-bench task, a table, a folder) or DATASETS: better than guessing?
 search: SUITE = prompt-search
 search: OUT = runs/search
 
-run normal bias robustness staicc search:
+run normal bias robustness staicc pvi search:
 	$(EVALUATE)
 
 report: setup ## write the report of OUT again, from its metrics
@@ -71,7 +75,7 @@ test: setup ## the whole test suite, on the CPU (ARGS='-k prefix' for some)
 	$(BIN)/python -m pytest -m 'not gpu and not network' $(ARGS)
 
 test-gpu: setup ## the engine contract on a CUDA device, and what only such a device shows
-	$(BIN)/python -m pytest -m 'not network' tests/engine $(ARGS)
+	$(BIN)/python -m pytest -m 'not network' tests/engine tests/kernels $(ARGS)
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check
