@@ -8,12 +8,12 @@ import polars as pl
 from evaluator.errors import ConfigError
 from evaluator.methods.predictions import predict
 from evaluator.run_record import read_run
-from evaluator.schemas import METRICS, REQUESTS_KEY
+from evaluator.schemas import METRICS, PROMPTS_KEY, REQUESTS_KEY
 from evaluator.schemas.pvi_queries import PVI_QUERIES
-from evaluator.scores.checks import require_complete
+from evaluator.scores.checks import require_complete, require_states
 from evaluator.search.rounds import asked_requests
 from evaluator.store.prompt_store import PromptStore
-from evaluator.tables import answered_stores, read_answers, read_scores, run_store, scored_requests
+from evaluator.tables import answered_stores, read_answers, read_scores, run_store, scored_requests, state_requests
 
 
 def run_tables(out: Path, annotations: Sequence[Path] = ()) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -29,6 +29,7 @@ def run_tables(out: Path, annotations: Sequence[Path] = ()) -> Iterator[tuple[st
         return
     for asked, scores in answered_stores(out):
         require_complete(scored_requests(asked), scores.scores().collect())
+        require_states(state_requests(asked), scores.states().select(PROMPTS_KEY).collect())
     yield from _classification_tables(store, out)
     if store.manifest["pvi"]:
         yield from _pvi_tables(store, out, annotations).items()

@@ -64,6 +64,12 @@ def scored_requests(store: PromptStore) -> pl.DataFrame:
     return store.requests().join(prompts, on=PROMPTS_KEY, how="inner", maintain_order="left").collect()
 
 
+def state_requests(store: PromptStore) -> pl.DataFrame:
+    """The requests of a store that ask for hidden states."""
+    prompts = store.prompts().filter(pl.col("continuations").list.len() == 0).select(PROMPTS_KEY)
+    return store.requests().join(prompts, on=PROMPTS_KEY, how="semi", maintain_order="left").collect()
+
+
 def _score_table(out: Path, name: str) -> ScoreTable:
     folder = data_folder(out) / "scores" / name
     table = open_scores(folder)

@@ -64,6 +64,22 @@ def require_complete(asked: pl.DataFrame, scores: pl.DataFrame) -> None:
         )
 
 
+def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
+    """Raise ScoreError unless every one of these requests has the hidden state it asks for.
+
+    Args:
+        requests: schemas.REQUESTS whose prompts have no continuations.
+        states: schemas.HIDDEN_STATES.
+    """
+    without = requests.join(states, on=PROMPTS_KEY, how="anti")
+    if not without.is_empty():
+        first = without.row(0, named=True)
+        raise ScoreError(
+            f"{without.height} of {requests.height} hidden states are missing; the first is {first['suite']}, "
+            f"{first['part']}, {first['dataset']}, position {first['position']}. Finish with `evaluator score`."
+        )
+
+
 def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_length: int) -> None:
     """Raise PromptTooLongError, listing the longest, when a prompt and its longest label exceed the model's context.
 

@@ -1,6 +1,7 @@
 """All of StaICC with all methods as a user runs it: one store, each prompt scored once, models beside each other."""
 
 import json
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -88,6 +89,14 @@ def test_a_run_killed_twice_ends_with_the_bytes_of_one_never_killed(whole, tmp_p
     command(*words)
     for path in (whole / "tables").glob("*.parquet"):
         assert (out / "tables" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_hidden_state_that_was_lost_is_named_before_anything_is_measured(whole, tmp_path):
+    out = tmp_path / "damaged"
+    shutil.copytree(whole, out)
+    next(out.glob("scores/*/hidden_states-00000.arrow")).write_bytes(b"lost")
+    said = command("measure", out, exits=2)
+    assert "hidden states are missing; the first is staicc-normal, " in said
 
 
 def test_the_toolkits_prompts_and_numbers_are_a_run_of_their_own(tmp_path):
