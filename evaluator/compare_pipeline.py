@@ -10,6 +10,7 @@ from evaluator.comparison.answers import request_answers, require_equal_prompts
 from evaluator.comparison.correlations import rank_correlations
 from evaluator.comparison.differences import paired_differences
 from evaluator.comparison.notes import comparison_notes
+from evaluator.comparison.pvi_models import pvi_agreement
 from evaluator.comparison.runs import ComparedRun, read_runs
 from evaluator.comparison.scaling import scaling_lines, scaling_points
 from evaluator.comparison.table import comparison_table
@@ -29,7 +30,7 @@ class Compared(NamedTuple):
 def compare(folders: Sequence[Path], out: Path) -> Stage[Compared]:
     """Write OUT/tables/{comparison,differences,rank_correlations,scaling}.parquet and OUT/compare.html.
 
-    Equal runs give equal bytes. Raises ConfigError or StoreError for runs that cannot be compared, before anything is
+    Of runs of the suite pvi also OUT/tables/{pvi_models,pvi_consistency}.parquet. Equal runs give equal bytes. Raises ConfigError or StoreError for runs that cannot be compared, before anything is
     written.
     """
     runs = read_runs(folders)
@@ -39,11 +40,13 @@ def compare(folders: Sequence[Path], out: Path) -> Stage[Compared]:
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
     differences = paired_differences(runs, answers, comparison)
     points = scaling_points(comparison, differences)
+    pvi = pvi_agreement(runs)
     tables = {
         "comparison": comparison,
         "differences": differences,
         "rank_correlations": rank_correlations(comparison),
         "scaling": scaling_lines(points),
+        **({} if pvi is None else {"pvi_models": pvi.models, "pvi_consistency": pvi.consistency}),
     }
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     with writing_to(out):
@@ -57,6 +60,7 @@ def compare(folders: Sequence[Path], out: Path) -> Stage[Compared]:
             rank_correlations=tables["rank_correlations"],
             points=points,
             lines=tables["scaling"],
+            pvi=pvi,
         )
         page = write_comparison(data, out / PAGE)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")

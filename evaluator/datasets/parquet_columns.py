@@ -13,7 +13,7 @@ def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
     frame = pl.scan_parquet(path)
     try:
         present = frame.collect_schema()
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, OSError) as error:
         raise DatasetError(f"{path} cannot be read as Parquet ({error}). Write it again.") from error
     if lacking := [name for name in columns if name not in present]:
         raise DatasetError(f"{path} lacks the column {lacking[0]!r}; it has {', '.join(present)}.")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from evaluator.datasets.parquet_columns import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.pvi.consistency import correlations
 from evaluator.schemas.pvi import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY
@@ -30,7 +31,7 @@ def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
     Raises:
         DatasetError: a file that cannot be read or lacks a column, or a pair that stands twice.
     """
-    rows = pl.concat(_read(path) for path in paths)
+    rows = pl.concat(scan_columns(path, [*TEXTS, *ANNOTATIONS]).collect() for path in paths)
     if (twice := rows.filter(rows.select(TEXTS).is_duplicated())).height:
         raise DatasetError(
             f"{', '.join(map(str, paths))}: {twice.height} annotated pairs stand in more than one row, the first with "
@@ -70,20 +71,6 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
     counts = rows.group_by(PVI_ANNOTATORS_KEY).agg(n_annotated=pl.len())
     table = counts.join(tested, on=PVI_ANNOTATORS_KEY, how="left").with_columns(pl.col("n").fill_null(0))
     return table.select(PVI_ANNOTATORS.names()).cast(PVI_ANNOTATORS).sort(PVI_ANNOTATORS_KEY)
-
-
-def _read(path: Path) -> pl.DataFrame:
-    try:
-        rows = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DatasetError(f"{path} cannot be read as Parquet ({error}). Write it again, or name another.") from error
-    if missing := [name for name in (*TEXTS, *ANNOTATIONS) if name not in rows.columns]:
-        raise DatasetError(
-            f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has "
-            f"{', '.join(rows.columns)}. Annotations are premise, hypothesis, old_labels (a list with one label an "
-            "annotator) and label_count (a list with one count a label), as in ChaosNLI."
-        )
-    return rows.select(*TEXTS, *ANNOTATIONS)
 
 
 def _measured(rows: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -7,12 +7,12 @@ import polars as pl
 
 
 class Triangle(NamedTuple):
-    """Rank correlations between things, over points of one kind."""
+    """Correlations between things, over points of one kind; its rows have what RANK_CORRELATIONS says of one pair."""
 
     over: str
     measure: str | None  # that models are ranked by
     names: list[str]
-    cells: dict[tuple[str, str], dict[str, Any]]  # (the earlier name, the later one) -> a row of RANK_CORRELATIONS
+    cells: dict[tuple[str, str], dict[str, Any]]  # (the earlier name, the later one) -> its row
 
     @property
     def is_known(self) -> bool:
@@ -33,10 +33,11 @@ def triangles(correlations: pl.DataFrame, between: str, names: Sequence[str]) ->
     """
     own = correlations.filter(between=between)
     groups = own.partition_by("over", "measure", as_dict=True, maintain_order=True)
-    return [Triangle(str(over), measure, *_cells(rows, names)) for (over, measure), rows in groups.items()]
+    return [Triangle(str(over), measure, *pair_cells(rows, names)) for (over, measure), rows in groups.items()]
 
 
-def _cells(rows: pl.DataFrame, names: Sequence[str]) -> tuple[list[str], dict[tuple[str, str], dict[str, Any]]]:
+def pair_cells(rows: pl.DataFrame, names: Sequence[str]) -> tuple[list[str], dict[tuple[str, str], dict[str, Any]]]:
+    """The names that are present, and each row by its `a` and `b`, the earlier name first."""
     place = {name: number for number, name in enumerate(names)}
     cells = {
         (min(pair, key=place.__getitem__), max(pair, key=place.__getitem__)): row

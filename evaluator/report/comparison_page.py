@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from evaluator.comparison.measures import with_measure
+from evaluator.comparison.pvi_models import PviAgreement
 from evaluator.comparison.runs import ComparedRun
 from evaluator.comparison.table import REFERENCE_METHOD
 from evaluator.report import facts, tables
@@ -22,6 +23,7 @@ from evaluator.report.comparison_differences import (
     against_vanilla,
     pairs_of_models,
 )
+from evaluator.report.comparison_pvi import pvi_views
 from evaluator.report.comparison_scaling import ScalingPanel, improvement_panels, value_panels
 from evaluator.report.html_page import write_html_page
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -44,6 +46,7 @@ class ComparisonData:
     rank_correlations: pl.DataFrame  # schemas.RANK_CORRELATIONS
     points: pl.DataFrame  # comparison.scaling.scaling_points
     lines: pl.DataFrame  # schemas.SCALING
+    pvi: PviAgreement | None  # None unless all are runs of the suite pvi
 
 
 class ModelCell(NamedTuple):
@@ -110,6 +113,7 @@ def _shown(data: ComparisonData) -> dict[str, Any]:
         "definitions": definitions,
         "titles": titles,
         "views": {name: _definition_view(data, comparison, name, titles, datasets) for name in definitions},
+        "pvi_views": pvi_views(data.pvi, [run.model for run in data.runs], datasets),
         "mean_over_datasets": MEAN_OVER_DATASETS,
         "most_pairs": MOST_PAIRS,
     }

@@ -1,0 +1,56 @@
+"""PVI of several runs goes in; how far their models agree about which queries are hard comes out.
+
+Lu et al. 2023, section 5.1, between models.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from evaluator.comparison.runs import ComparedRun, recorded
+from evaluator.config import PVI_SUITE
+from evaluator.pvi.consistency import case_means, strengths
+from evaluator.pvi.stability import COEFFICIENTS, consistency_table, models_table
+from evaluator.schemas.pvi import PVI_PAIRS, PVI_RUN
+from evaluator.tables import read_table
+
+
+class PviAgreement(NamedTuple):
+    """Correlations of PVI between models, and what they come to."""
+
+    models: pl.DataFrame  # schemas.pvi.PVI_MODELS
+    consistency: pl.DataFrame  # schemas.pvi.PVI_CONSISTENCY, across models alone
+    by_pair: pl.DataFrame  # definition, first, second, PVI_STRENGTHS of Pearson's; a case is a run
+    by_dataset: pl.DataFrame  # definition, dataset, coefficient, PVI_STRENGTHS; cases as in `consistency`
+
+
+def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement | None:
+    """How far every two models agree, on the datasets, shots, sets and definitions that all runs have.
+
+    None unless all are runs of the suite pvi. They must have asked the same (require_equal_prompts). Raises StoreError
+    where a run's PVI was not measured.
+    """
+    if not all(recorded(run.record, "store", "pvi") for run in runs):
+        return None
+    pvi_of = {run.model: read_table(run.folder, "pvi") for run in runs}
+    models = models_table(_in_common(pvi_of))
+    by_pair = strengths(models, r="pearson", by=["definition", "first", "second"])
+    return PviAgreement(models, consistency_table(PVI_PAIRS.to_frame(), models), by_pair, _by_dataset(models))
+
+
+def _in_common(pvi_of: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Without them, means of some pairs would be over other runs than those of others."""
+    found = pl.concat(pvi.select(PVI_RUN).unique() for pvi in pvi_of.values())
+    common = found.group_by(PVI_RUN).len().filter(len=len(pvi_of))
+    return {model: pvi.join(common, on=PVI_RUN, how="semi", maintain_order="left") for model, pvi in pvi_of.items()}
+
+
+def _by_dataset(models: pl.DataFrame) -> pl.DataFrame:
+    found = [
+        strengths(case_means(models, by=PVI_RUN, coefficient=name), by=["definition", "dataset"]).with_columns(
+            coefficient=pl.lit(name)
+        )
+        for name in COEFFICIENTS
+    ]
+    return pl.concat(found)
