@@ -30,8 +30,8 @@ class Compared(NamedTuple):
 def compare(folders: Sequence[Path], out: Path) -> Stage[Compared]:
     """Write OUT/tables/{comparison,differences,rank_correlations,scaling}.parquet and OUT/compare.html.
 
-    Of runs of the suite pvi also OUT/tables/{pvi_models,pvi_consistency}.parquet. Equal runs give equal bytes. Raises ConfigError or StoreError for runs that cannot be compared, before anything is
-    written.
+    Of runs of the suite pvi also OUT/tables/{pvi_models,pvi_consistency}.parquet. Equal runs give equal bytes. Raises
+    ConfigError or StoreError for runs that cannot be compared, before anything is written.
     """
     runs = read_runs(folders)
     comparison = comparison_table(runs)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.comparison.runs import ComparedRun, recorded
-from evaluator.config import PVI_SUITE
 from evaluator.pvi.consistency import case_means, strengths
 from evaluator.pvi.stability import COEFFICIENTS, consistency_table, models_table
 from evaluator.schemas.pvi import PVI_PAIRS, PVI_RUN
@@ -28,15 +27,19 @@ class PviAgreement(NamedTuple):
 def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement | None:
     """How far every two models agree, on the datasets, shots, sets and definitions that all runs have.
 
-    None unless all are runs of the suite pvi. They must have asked the same (require_equal_prompts). Raises StoreError
-    where a run's PVI was not measured.
+    None unless all are runs of the suite pvi with its table. They must have asked the same (require_equal_prompts).
     """
-    if not all(recorded(run.record, "store", "pvi") for run in runs):
+    if not all(_has_pvi(run) for run in runs):
         return None
     pvi_of = {run.model: read_table(run.folder, "pvi") for run in runs}
     models = models_table(_in_common(pvi_of))
     by_pair = strengths(models, r="pearson", by=["definition", "first", "second"])
     return PviAgreement(models, consistency_table(PVI_PAIRS.to_frame(), models), by_pair, _by_dataset(models))
+
+
+def _has_pvi(run: ComparedRun) -> bool:
+    # The record too, because a folder keeps the tables of an earlier run of another suite.
+    return bool(recorded(run.record, "store", "pvi")) and (run.folder / "tables" / "pvi.parquet").is_file()
 
 
 def _in_common(pvi_of: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:

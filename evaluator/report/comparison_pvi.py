@@ -8,7 +8,7 @@ import polars as pl
 from evaluator.comparison.pvi_models import PviAgreement
 from evaluator.report.comparison_correlations import Triangle, pair_cells
 from evaluator.report.pvi_page import MEANINGS
-from evaluator.schemas.pvi import PVI_DEFINITIONS
+from evaluator.schemas.pvi import PVI_DEFINITIONS, PviDefinition
 
 Strengths = dict[str, dict[str, Any]]
 """Coefficient -> a row of PVI_STRENGTHS."""
@@ -17,7 +17,7 @@ Strengths = dict[str, dict[str, Any]]
 class PviView(NamedTuple):
     """The agreement between models under one definition of PVI."""
 
-    definition: str
+    definition: PviDefinition
     meaning: str
     models: Triangle  # mean Pearson's correlation of every two
     datasets: list[tuple[str, Strengths]]
@@ -37,7 +37,9 @@ def pvi_views(agreement: PviAgreement | None, models: Sequence[str], datasets: S
     return [_view(agreement, name, models, datasets) for name in PVI_DEFINITIONS if name in present]
 
 
-def _view(agreement: PviAgreement, definition: str, models: Sequence[str], datasets: Sequence[str]) -> PviView:
+def _view(
+    agreement: PviAgreement, definition: PviDefinition, models: Sequence[str], datasets: Sequence[str]
+) -> PviView:
     by_pair, by_dataset, over_all = (
         table.filter(definition=definition)
         for table in (agreement.by_pair, agreement.by_dataset, agreement.consistency)

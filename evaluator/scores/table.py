@@ -7,9 +7,11 @@ nothing from one call to the next. So a run that was killed and started again wr
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine
@@ -17,9 +19,14 @@ from evaluator.progress import Progress, Stage
 from evaluator.schemas import HIDDEN_STATES, SCORES
 from evaluator.scores.checks import require_finite, require_finite_states
 from evaluator.store import shards
+from evaluator.store.tokens import ragged
+from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
 STEPS_PER_SHARD = 64
 """Forward passes a shard holds: so few that a kill loses little, so many that an emptied cache costs little."""
+
+CLOSES_FROM = 0.75
+"""Of its size, from where on a shard looks for a place to close."""
 
 SECONDS_BETWEEN_REPORTS = 0.1
 
@@ -100,14 +107,30 @@ def _fill(
 
 
 def shard_plan(tokens: pl.DataFrame, name: str = "scores", *, shard_tokens: int) -> dict[str, tuple[int, int]]:
-    """Shard name -> (first row, number of rows); a shard closes once it holds `shard_tokens` tokens to feed."""
+    """Shard name -> (first row, number of rows); no row begins beyond the first `shard_tokens` tokens of its shard.
+
+    It closes in its last quarter, where the next row shares least with the one before: each shard begins with an empty
+    cache, and whatever prefix is cut through there is computed twice.
+    """
+    if tokens.is_empty():
+        return {}
     stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum()
-    fed = tokens.select(fed=pl.col("context").list.len().cast(pl.Int64) + stems.cast(pl.Int64))
-    cut = fed.select(number=(pl.col("fed").cum_sum() - pl.col("fed")) // shard_tokens)
-    sizes = cut.group_by("number").len().sort("number")
-    starts = sizes["len"].cum_sum() - sizes["len"]
-    spans = zip(starts.to_list(), sizes["len"].to_list(), strict=True)
-    return {f"{name}-{number:05d}.arrow": span for number, span in enumerate(spans)}
+    fed = tokens.select(pl.col("context").list.len().cast(pl.Int64) + stems.cast(pl.Int64)).to_series().to_numpy()
+    before = fed.cumsum() - fed  # tokens of all rows in front of each
+    shared = shared_prefix_lengths(*ragged(tokens.select(_fed_first()).to_series()))
+    starts = [0]
+    while (full := int(np.searchsorted(before, before[starts[-1]] + shard_tokens))) < tokens.height:
+        late = int(np.searchsorted(before, before[starts[-1]] + CLOSES_FROM * shard_tokens))
+        candidates = slice(max(late, starts[-1] + 1), full + 1)
+        starts.append(candidates.start + int(shared[candidates].argmin()))
+    spans = pairwise([*starts, tokens.height])
+    return {f"{name}-{number:05d}.arrow": (start, end - start) for number, (start, end) in enumerate(spans)}
+
+
+def _fed_first() -> pl.Expr:
+    """What is fed of each row: its context and, of a text by itself, which has but one, the continuation."""
+    own_text = pl.when(pl.col("continuations").list.len() == 1).then(pl.col("continuations").list.first())
+    return pl.concat_list("context", own_text.fill_null([]))
 
 
 def engine_requests(tokens: pl.DataFrame) -> list[ContinuationRequest]:

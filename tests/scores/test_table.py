@@ -101,9 +101,22 @@ def test_a_shard_that_the_manifest_does_not_name_or_whose_bytes_changed_is_score
 
 def test_shards_close_at_the_token_budget_and_cover_every_row_once():
     tokens = token_rows(25)  # four tokens to feed a row: three of the context and the first of the second label
-    plan = shard_plan(tokens, shard_tokens=31)
-    assert list(plan.values()) == [(0, 8), (8, 8), (16, 8), (24, 1)]
+    # No two share a prefix, so a shard closes as soon as it may: of 32 tokens at 24, before the seventh row.
+    plan = shard_plan(tokens, shard_tokens=32)
+    assert list(plan.values()) == [(0, 6), (6, 6), (12, 6), (18, 7)]
     assert shard_plan(tokens.clear(), shard_tokens=32) == {}
+
+
+def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
+    # Rows of three tokens; a shard of 24 may close before the rows 6, 7 or 8, and row 7 begins another prefix.
+    contexts = [[1, 1, i] for i in range(7)] + [[2, 2, i] for i in range(7, 14)]
+    labels = pl.lit([[5], [6]], pl.List(pl.List(pl.Int32)))
+    tokens = token_rows(14).with_columns(context=pl.Series(contexts, dtype=pl.List(pl.Int32)), continuations=labels)
+    assert list(shard_plan(tokens, shard_tokens=24).values()) == [(0, 7), (7, 7)]
+
+
+def test_a_row_longer_than_a_shard_is_a_shard_by_itself():
+    assert list(shard_plan(token_rows(3), shard_tokens=2).values()) == [(0, 1), (1, 1), (2, 1)]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
