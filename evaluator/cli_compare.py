@@ -13,8 +13,9 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 def compare(runs: tuple[Path, ...], out: Path) -> None:
     """Compare the models of several runs, output folders of `evaluator run`.
 
-    Accuracies and their paired differences, scaling over numbers of parameters, and rank correlations between measures
-    and between models; of the suite pvi, whether PVI agrees between models. The runs must have asked the same: equal shots, queries, label boundary and definitions.
+    Accuracies and their paired differences, scaling over numbers of parameters, rank correlations between measures and
+    between models and, for the suite pvi, how far models agree about PVI. The runs must have asked the same: equal
+    shots, queries, label boundary and definitions.
     """
     from evaluator import compare_pipeline
     from evaluator.terminal import draw
