@@ -25,6 +25,16 @@ class Asked(NamedTuple):
     config: StoreConfig
 
 
+NO_QUERY: dict[str, pl.Expr] = {
+    "query_id": pl.lit(None, pl.Int64),
+    "repeat": pl.lit(0, pl.Int64),
+    "variant": pl.lit(0, pl.Int64),
+    "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
+    "gold": pl.lit(None, pl.Int64),
+}
+"""What stands in a row that answers no query and shows no demonstrations."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answers:
     """What a model answered, over all suites and datasets of a run."""

@@ -4,7 +4,7 @@ import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
-from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.base import NO_QUERY, Answers, Asked, Method, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.prompts.instructions import INSTRUCTIONS
 from evaluator.schemas import Definition
@@ -39,11 +39,7 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
         part=pl.lit(CANDIDATES_PART),
         dataset=pl.lit(name),
         position=pl.int_range(pl.len()),
-        query_id=pl.lit(None, pl.Int64),
-        repeat=pl.lit(0, pl.Int64),
-        variant=pl.lit(0, pl.Int64),
-        demonstration_ids=pl.lit([], pl.List(pl.Int64)),
-        gold=pl.lit(None, pl.Int64),
+        **NO_QUERY,
         label_names=pl.lit(asked.rows["label_names"][0].to_list()),
         continuations=pl.lit([""]),
     )

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.base import NO_QUERY, Answers, Asked, Method, softmax
 from evaluator.schemas import Definition
 
 PART = "unconditional"
@@ -32,11 +32,7 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
     own = spaces.with_columns(
         part=pl.lit(PART),
         position=pl.int_range(pl.len()),
-        query_id=pl.lit(None, pl.Int64),
-        repeat=pl.lit(0, pl.Int64),
-        variant=pl.lit(0, pl.Int64),
-        demonstration_ids=pl.lit([], pl.List(pl.Int64)),
-        gold=pl.lit(None, pl.Int64),
+        **NO_QUERY,
         prompt=pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} ")),
     )
     return [own.select(asked.rows.columns)]
