@@ -37,10 +37,8 @@ return [...document.querySelectorAll(".queries .row")].filter((row) => {
   const own = row.getBoundingClientRect();
   return own.top >= box.top + 20 && own.bottom <= box.bottom;
 }).map((row) => [Number(row.dataset.place), ...[...row.cells].map((cell) => cell.textContent)]);"""
-TIMED = """const start = performance.now();
-%s
-document.querySelector(".window").offsetHeight;
-return performance.now() - start;"""
+DRAWN = """%s
+return [document.querySelectorAll(".queries .row").length, document.querySelector(".window").scrollHeight];"""
 
 
 def large_answers() -> Any:
@@ -292,10 +290,10 @@ def test_a_chosen_query_is_read_in_full_by_pointer_and_by_keyboard(page: webdriv
          "run.dispatchEvent(new Event('change', {bubbles: true}));"),
     ],
 )  # fmt: skip
-def test_ten_thousand_rows_answer_at_once(page: webdriver.Chrome, what: str, action: str) -> None:
-    # A tenth of a second feels immediate; the bound leaves room for a machine that does other things as well.
-    milliseconds = min(page.execute_script(TIMED % f"{{ {action} }}") for _ in range(3))
-    assert milliseconds < 250, what
+def test_of_ten_thousand_rows_only_those_in_view_are_drawn(page: webdriver.Chrome, what: str, action: str) -> None:
+    rows, height = page.execute_script(DRAWN % action)
+    assert 0 < rows < 100, what
+    assert height > 20 * 1000, f"{what}: at least a tenth of the rows can be scrolled to"
 
 
 def test_a_page_of_390_pixels_is_as_wide_as_the_screen(narrow: None, page: webdriver.Chrome) -> None:  # noqa: ARG001
