@@ -61,12 +61,20 @@ def loaded_engine(tiny_source: ModelSource, tiny_model: Path) -> Iterator[Callab
 
     def by_name(name: str) -> Engine:
         if name not in loaded:
-            loaded[name] = load_engine(tiny_source, ModelConfig(model=str(tiny_model), engine=name, dtype="float32"))
+            config = ModelConfig(
+                model=str(tiny_model), engine=name, dtype="float32", kv_cache_gib=_cache_gib(tiny_source)
+            )
+            loaded[name] = load_engine(tiny_source, config)
         return loaded[name]
 
     yield by_name
     for engine in loaded.values():
         engine.close()
+
+
+def _cache_gib(source: ModelSource) -> float:
+    """So small a prefix cache that a test's prompts push each other out."""
+    return 3_072 * source.kv_values_per_token * 4 / 2**30
 
 
 @pytest.fixture(params=["fake", "transformers", "vllm"])

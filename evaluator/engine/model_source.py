@@ -186,11 +186,11 @@ def _kv_values_per_token(text_part: dict[str, Any]) -> int:
 
 def _hub_folder(config: ModelConfig) -> Path:
     """Folder of a hub model's files, downloaded where they are not in the local cache yet."""
-    import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
+        HTTPError,  # of whichever client the library has
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -213,7 +213,7 @@ def _hub_folder(config: ModelConfig) -> Path:
         raise ModelError(f"{missing} in revision {config.revision!r}.") from error
     except RepositoryNotFoundError as error:
         raise ModelError(f"{missing}: neither a folder here nor a model on the hub has this name.") from error
-    except (LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
+    except (LocalEntryNotFoundError, HTTPError, OSError, RuntimeError) as error:  # the last from hf_xet
         raise ModelError(
             f"{missing}: it is no folder here, is not in the local hub cache, and the hub cannot be reached ({error}). "
             "Give the path of a model folder, or run once with a network."

@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.block_index import n_shared
 from evaluator.engine.continuation_trie import ContinuationTrie, NextTokenQuestion, Path
 from evaluator.engine.device import device_name
 from evaluator.engine.model_source import ModelSource, scoring_dtype
-from evaluator.engine.vllm_loading import Kind, start_vllm, stop_vllm, vllm_version
+from evaluator.engine.vllm_loading import Kind, empty_cache, most_contexts, start_vllm, stop_vllm, vllm_version
 from evaluator.errors import PromptTooLongError
 
 _MOST_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request may ask for
@@ -37,7 +38,8 @@ class VllmEngine:
         self._llm: Any = start_vllm(source, config, self._kind)
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
-        self._cache_tokens = loaded.cache_config.num_gpu_blocks * loaded.cache_config.block_size
+        self._cache_blocks = loaded.cache_config.num_gpu_blocks
+        self._most_contexts = most_contexts(self._cache_blocks)
         self.facts = EngineFacts(
             name="vllm",
             versions={"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")},
@@ -77,8 +79,7 @@ class VllmEngine:
             self.close()
             self._llm = start_vllm(self._source, self._config, kind)
             self._kind = kind
-        emptied = self._llm.llm_engine.reset_prefix_cache()
-        assert emptied, "an earlier call left requests behind"
+        empty_cache(self._llm)
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
         longest = max((len(r.context) + max(map(len, r.continuations)) for r in requests), default=0)
@@ -118,31 +119,28 @@ class VllmEngine:
             tries.setdefault(tuple(context), ContinuationTrie(context, [])).extend(continuations)
         self._ask_next_tokens(tries.values(), ContinuationTrie.first_token_questions)
         self._score_suffixes(tries.values())
-        self._ask_next_tokens(tries.values(), ContinuationTrie.missing_questions)
+        self._ask_next_tokens(tries.values(), ContinuationTrie.missing_questions, fleeting=True)
         for index in indices:
             yield _scores(index, requests[index], tries[tuple(requests[index].context)])
 
-    def _ask_next_tokens(self, tries: Iterable[ContinuationTrie], questions: _Questions) -> None:
-        asks = (_next_token_ask(trie, trie, question) for trie in tries for question in questions(trie, _MOST_IDS))
+    def _ask_next_tokens(
+        self, tries: Iterable[ContinuationTrie], questions: _Questions, *, fleeting: bool = False
+    ) -> None:
+        asks = (
+            _next_token_ask(trie, trie, question, fleeting=fleeting)
+            for trie in tries
+            for question in questions(trie, _MOST_IDS)
+        )
         for (trie, question), output in self._run(asks):
             _learn_next_tokens(trie, question, output)
 
     def _score_suffixes(self, tries: Iterable[ContinuationTrie]) -> None:
         """Have continuations of three tokens or more scored as prompts. (One question answers for a second token.)"""
-        from vllm import SamplingParams
-
-        params = SamplingParams(
-            max_tokens=1,
-            temperature=0,
-            prompt_logprobs=0,
-            skip_reading_prefix_cache=False,  # else each would compute its context anew
-            flat_logprobs=True,
-            detokenize=False,
-        )
         room = self._llm.llm_engine.model_config.max_model_len - 1  # vLLM wants to sample a token behind it
         asks = (
             ((trie, continuation), trie.context + list(continuation), params)
             for trie in tries
+            for params in [_suffix_params(len(trie.context))]
             for continuation in trie.continuations
             if len(continuation) > 2 and len(trie.context) + len(continuation) <= room
         )
@@ -150,16 +148,24 @@ class VllmEngine:
             _learn_suffix(trie, continuation, output)
 
     def _groups(self, requests: Sequence[ContinuationRequest], indices: Sequence[int]) -> Iterator[list[int]]:
+        """Requests in turn, as many as half of the cache has room for."""
+        block_tokens = self.facts.prefix_block_tokens
+        assert block_tokens, "vLLM has a prefix cache"
         group: list[int] = []
-        n_tokens = 0
+        before: Sequence[int] = ()
+        n_blocks = 0
         for index in indices:
             context, continuations = requests[index]
-            needed = len(context) + sum(len(continuation) - 1 for continuation in continuations)
-            if group and n_tokens + needed > self._cache_tokens // 2:
+            own = (
+                len(context) - n_shared(before, context) + sum(len(continuation) - 1 for continuation in continuations)
+            )
+            needed = own // block_tokens + 1
+            if group and (n_blocks + needed > self._cache_blocks // 2 or len(group) == self._most_contexts):
                 yield group
-                group, n_tokens = [], 0
+                group, n_blocks = [], 0
+                needed += len(context) // block_tokens
             group.append(index)
-            n_tokens += needed
+            n_blocks, before = n_blocks + needed, context
         if group:
             yield group
 
@@ -187,13 +193,39 @@ class VllmEngine:
             engine.abort_request(list(under_way))
 
 
-def _next_token_ask(key: _Key, trie: ContinuationTrie, question: NextTokenQuestion) -> _Ask[_Key]:
+def _next_token_ask(
+    key: _Key, trie: ContinuationTrie, question: NextTokenQuestion, *, fleeting: bool = False
+) -> _Ask[_Key]:
     from vllm import SamplingParams
 
+    from evaluator.engine.block_sharing import FLEETING
+
     params = SamplingParams(
-        max_tokens=1, temperature=0, logprob_token_ids=question.token_ids, flat_logprobs=True, detokenize=False
+        max_tokens=1,
+        temperature=0,
+        logprob_token_ids=question.token_ids,
+        extra_args={"kv_transfer_params": {FLEETING: fleeting}},
+        flat_logprobs=True,
+        detokenize=False,
     )
     return (key, question), [*trie.context, *question.path], params
+
+
+def _suffix_params(n_context: int) -> Any:
+    from vllm import SamplingParams
+
+    from evaluator.engine.block_sharing import FLEETING, SHARED_AT_MOST
+
+    return SamplingParams(
+        max_tokens=1,
+        temperature=0,
+        prompt_logprobs=0,
+        skip_reading_prefix_cache=False,  # else each would compute its context anew
+        # A row for the first token of the continuation comes from computing the last of the context.
+        extra_args={"kv_transfer_params": {SHARED_AT_MOST: n_context - 1, FLEETING: True}},
+        flat_logprobs=True,
+        detokenize=False,
+    )
 
 
 def _learn_next_tokens(trie: ContinuationTrie, question: NextTokenQuestion, output: Any) -> None:

@@ -96,6 +96,7 @@ def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
                 enforce_eager=True,
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
+                kv_transfer_config=_block_sharing() if device == "cpu" else None,  # on a GPU it was never tried
                 **({"kv_cache_memory_bytes": cache_bytes} if cache_bytes else {}),
                 **(pooling if kind == "pooling" else {}),
             )
@@ -103,6 +104,31 @@ def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
         raise ModelError(
             f"vLLM cannot load {source.name}: {error}. --engine transformers takes any causal model."
         ) from error
+
+
+def _block_sharing() -> Any:
+    from vllm.config import KVTransferConfig
+
+    from evaluator.engine.block_sharing import BlockSharing
+
+    name, module = BlockSharing.__name__, BlockSharing.__module__
+    return KVTransferConfig(kv_connector=name, kv_connector_module_path=module, kv_role="kv_consumer")
+
+
+def empty_cache(llm: Any) -> None:
+    """Forget every prefix, so that what comes next does not depend on what came before."""
+    connector = llm.llm_engine.engine_core.engine_core.scheduler.connector
+    if connector is not None:
+        connector.forget()
+    emptied = llm.llm_engine.reset_prefix_cache()
+    assert emptied, "an earlier call left requests behind"
+
+
+def most_contexts(n_blocks: int) -> int:
+    """Of how many contexts a cache of so many blocks keeps the last, unfilled block."""
+    from evaluator.engine.block_sharing import most_kept
+
+    return most_kept(n_blocks)
 
 
 @contextlib.contextmanager

@@ -91,7 +91,13 @@ def _fill(
     tokens: pl.DataFrame, folder: Path, answer: "_Answer", clock: "_Clock", *, identity: dict[str, Any], name: str
 ) -> Stage[ScoreTable]:
     """Have the shards of these rows answered that are not there yet."""
-    plan = shard_plan(tokens, name, shard_tokens=STEPS_PER_SHARD * clock.engine.facts.tokens_per_step)
+    facts = clock.engine.facts
+    plan = shard_plan(
+        tokens,
+        name,
+        shard_tokens=STEPS_PER_SHARD * facts.tokens_per_step,
+        shares_prefixes=facts.prefix_block_tokens is not None,
+    )
     table = open_scores(folder) or ScoreTable(folder, {"identity": identity, "shards": {}})
     others = [shard for shard in table.manifest["shards"] if shard not in plan]
     table = ScoreTable(folder, table.manifest | {"n_shards": len(others) + len(plan)})
@@ -106,18 +112,22 @@ def _fill(
     return table
 
 
-def shard_plan(tokens: pl.DataFrame, name: str = "scores", *, shard_tokens: int) -> dict[str, tuple[int, int]]:
+def shard_plan(
+    tokens: pl.DataFrame, name: str = "scores", *, shard_tokens: int, shares_prefixes: bool
+) -> dict[str, tuple[int, int]]:
     """Shard name -> (first row, number of rows); no row begins beyond the first `shard_tokens` tokens of its shard.
 
-    It closes in its last quarter, where the next row shares least with the one before: each shard begins with an empty
-    cache, and whatever prefix is cut through there is computed twice.
+    Counted are tokens that are computed: where prefixes are shared, those that a row does not share with the one
+    before. A shard closes in its last quarter, where the next row shares least with the one before: each shard begins
+    with an empty cache, and whatever prefix is cut through there is computed twice.
     """
     if tokens.is_empty():
         return {}
     stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum()
     fed = tokens.select(pl.col("context").list.len().cast(pl.Int64) + stems.cast(pl.Int64)).to_series().to_numpy()
-    before = fed.cumsum() - fed  # tokens of all rows in front of each
     shared = shared_prefix_lengths(*ragged(tokens.select(_fed_first()).to_series()))
+    computed = fed - shared if shares_prefixes else fed
+    before = computed.cumsum() - computed  # tokens of all rows in front of each
     starts = [0]
     while (full := int(np.searchsorted(before, before[starts[-1]] + shard_tokens))) < tokens.height:
         late = int(np.searchsorted(before, before[starts[-1]] + CLOSES_FROM * shard_tokens))

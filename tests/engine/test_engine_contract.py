@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -179,6 +179,46 @@ def test_a_shared_prefix_is_computed_once_where_there_is_a_prefix_cache(engine: 
     answers(engine, [ContinuationRequest([*prefix, token], [[5], [6]]) for token in range(2, 12)])
     taken = 9 * len(prefix) if engine.facts.prefix_block_tokens else 0  # all but the first of ten find it
     assert engine.counts.cached_tokens - before == taken
+
+
+def grown_prompts(seed: int, n: int) -> list[list[int]]:
+    """Prompts in prefix order, each the beginning of an earlier one, cut anywhere, with tokens of its own behind it."""
+    rng = random.Random(seed)
+    prompts = [tokens(seed, 100)]
+    for place in range(1, n):
+        earlier = rng.choice(prompts)
+        prompts.append(earlier[: rng.randrange(1, len(earlier))] + tokens(seed * n + place, rng.randrange(1, 90)))
+    return sorted(prompts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prompts_that_part_anywhere_agree_with_log_softmax(model_engine: Engine, oracle: Any, seed: int) -> None:
+    labels = {1: [[5], [6]], 2: [[5, 6], [5, 7, 8], [9]], 3: [tokens(seed, 40), [9, 10]]}
+    kinds = random.Random(seed)
+    requests = [ContinuationRequest(prompt, labels[kinds.randint(1, 3)]) for prompt in grown_prompts(seed, 60)]
+    assert_agrees(model_engine, oracle, requests)
+
+
+def test_hidden_states_of_prompts_that_part_anywhere_are_those_of_prompts_alone(
+    model_engine: Engine, oracle: Any
+) -> None:
+    prompts = grown_prompts(5, 40)
+    with torch.inference_mode():
+        expected = [oracle.model.model(torch.tensor([text])).last_hidden_state[0, -1].numpy() for text in prompts]
+    np.testing.assert_allclose(model_engine.hidden_states(prompts), np.stack(expected), rtol=0, atol=2e-5)
+
+
+def test_what_prompts_share_within_a_block_is_computed_once(loaded_engine: Callable[[str], Engine]) -> None:
+    engine = loaded_engine("vllm")
+    demonstrations = tokens(12, 2 * BLOCK + 20)
+    inputs = [tokens(seed, 30) for seed in range(13, 33)]
+    # Queries come in pairs with the same input and another ending of two tokens.
+    prompts = sorted([*demonstrations, *text, ending, 9] for text in inputs for ending in (5, 6))
+    before = engine.counts.computed_tokens
+    answers(engine, [ContinuationRequest(prompt, [[7], [8]]) for prompt in prompts])
+    # The demonstrations, each input and each ending once. Whole blocks alone: 20 tokens more a prompt, or 800.
+    floor = len(demonstrations) + len(inputs) * (30 + 2 * 2)
+    assert floor <= engine.counts.computed_tokens - before <= 1.1 * floor
 
 
 def test_answers_that_nobody_waits_for_leave_the_engine_usable(engine: Engine) -> None:

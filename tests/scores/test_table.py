@@ -75,7 +75,7 @@ def test_a_run_that_was_stopped_scores_only_what_is_missing_and_ends_with_the_sa
     with pytest.raises(KeyboardInterrupt):
         score(tokens, CountingEngine(dies_after=60), tmp_path / "stopped")
     kept = json.loads((tmp_path / "stopped" / "manifest.json").read_text())["shards"]
-    assert 0 < len(kept) < len(shard_plan(tokens, shard_tokens=64))
+    assert 0 < len(kept) < len(shard_plan(tokens, shard_tokens=64, shares_prefixes=False))
     second = CountingEngine()
     score(tokens, second, tmp_path / "stopped")
     assert second.asked == tokens.height - sum(shard["prompts"] for shard in kept.values())
@@ -102,9 +102,9 @@ def test_a_shard_that_the_manifest_does_not_name_or_whose_bytes_changed_is_score
 def test_shards_close_at_the_token_budget_and_cover_every_row_once():
     tokens = token_rows(25)  # four tokens to feed a row: three of the context and the first of the second label
     # No two share a prefix, so a shard closes as soon as it may: of 32 tokens at 24, before the seventh row.
-    plan = shard_plan(tokens, shard_tokens=32)
+    plan = shard_plan(tokens, shard_tokens=32, shares_prefixes=False)
     assert list(plan.values()) == [(0, 6), (6, 6), (12, 6), (18, 7)]
-    assert shard_plan(tokens.clear(), shard_tokens=32) == {}
+    assert shard_plan(tokens.clear(), shard_tokens=32, shares_prefixes=False) == {}
 
 
 def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
@@ -112,11 +112,15 @@ def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
     contexts = [[1, 1, i] for i in range(7)] + [[2, 2, i] for i in range(7, 14)]
     labels = pl.lit([[5], [6]], pl.List(pl.List(pl.Int32)))
     tokens = token_rows(14).with_columns(context=pl.Series(contexts, dtype=pl.List(pl.Int32)), continuations=labels)
-    assert list(shard_plan(tokens, shard_tokens=24).values()) == [(0, 7), (7, 7)]
+    assert list(shard_plan(tokens, shard_tokens=24, shares_prefixes=False).values()) == [(0, 7), (7, 7)]
+    # Where prefixes are shared, 3 tokens of the first row and 1 of each other are computed, of the eighth 3 again: 18.
+    shared = shard_plan(tokens, shard_tokens=9, shares_prefixes=True)
+    assert list(shared.values()) == [(0, 7), (7, 7)]
+    assert len(shard_plan(tokens, shard_tokens=24, shares_prefixes=True)) == 1
 
 
 def test_a_row_longer_than_a_shard_is_a_shard_by_itself():
-    assert list(shard_plan(token_rows(3), shard_tokens=2).values()) == [(0, 1), (1, 1), (2, 1)]
+    assert list(shard_plan(token_rows(3), shard_tokens=2, shares_prefixes=False).values()) == [(0, 1), (1, 1), (2, 1)]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
