@@ -9,13 +9,16 @@ import click
 from evaluator.config import SearchConfig, TableColumns
 
 READABLE = click.Path(path_type=Path)
+HUB = "hub"
+"""Among what --data names, the hub; a folder of that name is ./hub."""
 
 SEARCH_OPTIONS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "data": click.option(
         "--data",
-        type=READABLE,
+        type=click.Path(),  # a Path would have forgotten whether it was ./hub
         multiple=True,
-        help="prompt-search: a BIG-bench task.json, a table, or a folder. pvi: tables, or the folder of the published.",
+        help="prompt-search: a BIG-bench task.json, a table, or a folder. pvi: tables, the folder of the published, or "
+        "the word hub, which downloads those of --datasets that no folder holds (a folder of that name: ./hub).",
     ),
     "tries": click.option("--tries", type=int, help="prompt-search: prompts for each number of shots; 200."),
     "candidates": click.option(
@@ -41,7 +44,7 @@ def search_config(given: dict[str, Any], shots: tuple[int, ...] | None) -> Searc
     if shots is not None:
         stated["shots"] = shots
     return SearchConfig(
-        data=given["data"],
+        data=tuple(map(Path, given["data"])),
         columns=TableColumns(**{name: given[option] for name, option in columns.items() if given[option] is not None}),
         **stated,
     )

@@ -11,7 +11,6 @@ from evaluator.schemas import DEFINITIONS
 
 OWN_OPTIONS = SEARCH_OPTIONS | PVI_OPTIONS
 _TAKEN = {SEARCH_SUITE: {*SEARCH_OPTIONS}, PVI_SUITE: {*PVI_OPTIONS, *TAKEN_BY_PVI}}
-_FLAGS = {"measured": "--from"}  # where it is not the name itself
 
 
 def own_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -54,7 +53,7 @@ def _require_own_options(given: dict[str, Any], suites: tuple[str, ...]) -> None
     for name in OWN_OPTIONS:
         takers = [suite for suite, taken in _TAKEN.items() if name in taken]
         if given[name] not in (None, ()) and not {*takers} & {*suites}:
-            flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+            flag = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{flag} belongs to {' and '.join(takers)}, not to {', '.join(suites)}.")
 
 

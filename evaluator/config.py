@@ -23,10 +23,8 @@ LONE_SUITES = (SEARCH_SUITE, PVI_SUITE)
 SearchPart = Literal["demonstrations", "instructions", "templates"]
 """What a prompt search varies."""
 
-PviSource = Literal["random", "published", "hardest", "easiest", "middle"]
-"""Where the demonstrations of in-context PVI come from; the last three are chosen by PVI."""
-
-RANKED_SOURCES: tuple[PviSource, ...] = ("hardest", "easiest", "middle")
+PviSource = Literal["random", "published"]
+"""Where the demonstrations of in-context PVI come from."""
 
 
 def prompt_definition(definitions: Collection[Definition]) -> Definition:
@@ -80,31 +78,26 @@ class PviConfig:
     """What the suite pvi shows before its queries, and on which files besides the known datasets."""
 
     data: tuple[Path, ...] = ()  # folders of the published tables, or tables
+    hub: bool = False  # download the named datasets that no path of `data` holds
     columns: LabelledColumns = LabelledColumns()  # of a table that is not one of those
     source: PviSource = "random"
     sets: int = 3  # different demonstrations before all queries, for each number of shots
     shots: tuple[int, ...] | None = None  # None: as many as labels, and twice as many
     seed: int = 42
     prompts: Path | None = None  # the published demonstrations; None: prompts.parquet of a folder in `data`
-    ask: Literal["test", "training"] = "test"  # which rows are queries; training rows, to choose demonstrations
-    measured: Path | None = None  # output folder of a run that asked training rows, to choose by
+    # Training rows that demonstrations are chosen among by PVI, where a method does: "the first 500 training instances"
+    # (Lu et al. 2023, tables 18 and 19).
+    training_queries: int = 500
 
     def __post_init__(self) -> None:
         if self.shots is not None and (not self.shots or min(self.shots) < 1 or len({*self.shots}) < len(self.shots)):
             raise ConfigError(f"--shots must be different numbers of 1 or more, got {self.shots}.")
         if self.sets < 1:
             raise ConfigError(f"--sets must be 1 or more, got {self.sets}.")
-        if (self.source in RANKED_SOURCES) != (self.measured is not None):
-            raise ConfigError(
-                f"--demonstrations {', '.join(RANKED_SOURCES)} and --from RUN belong together; RUN is the output "
-                "folder of `evaluator run pvi --ask training`."
-            )
+        if self.training_queries < 1:
+            raise ConfigError(f"--training-queries must be 1 or more, got {self.training_queries}.")
         if self.prompts and self.source != "published":
             raise ConfigError("--prompts holds published demonstrations: add --demonstrations published.")
-        if self.ask == "training" and self.source != "random":
-            raise ConfigError(
-                f"--ask training is for choosing demonstrations by PVI, under random ones, got {self.source}."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +125,11 @@ class StoreConfig:
         if not self.suites:
             raise ConfigError("No suite was named. `evaluator suites` lists them.")
         own = self.search or self.pvi
+        if self.pvi and self.pvi.hub and not self.datasets:
+            raise ConfigError(
+                "--data hub downloads nothing but what is named: say which with --datasets, as in --datasets snli,rte. "
+                "`evaluator datasets` lists them."
+            )
         if not self.datasets and not (own and own.data):
             files = f" {self.suites[0]} takes files as well, with --data." if own else ""
             raise ConfigError(f"No dataset was named with --datasets. `evaluator datasets` lists them.{files}")

@@ -9,7 +9,7 @@ from evaluator.errors import ConfigError
 from evaluator.methods.predictions import predict
 from evaluator.run_record import read_run
 from evaluator.schemas import METRICS, PROMPTS_KEY, REQUESTS_KEY
-from evaluator.schemas.pvi_queries import PVI_QUERIES
+from evaluator.schemas.pvi_queries import PVI_CANDIDATES, PVI_QUERIES
 from evaluator.scores.checks import require_complete, require_states
 from evaluator.search.rounds import asked_requests
 from evaluator.store.prompt_store import PromptStore
@@ -55,7 +55,10 @@ def _classification_tables(store: PromptStore, out: Path) -> Iterator[tuple[str,
 def _pvi_tables(store: PromptStore, out: Path, annotations: Sequence[Path]) -> dict[str, pl.DataFrame]:
     from evaluator.pvi.measures import pvi_measures
 
-    return pvi_measures(read_answers(out), store.table("pvi_queries", PVI_QUERIES).collect(), annotations)
+    tables = {"pvi_queries": PVI_QUERIES, "pvi_candidates": PVI_CANDIDATES}
+    queries, candidates = (store.table(name, schema).collect() for name, schema in tables.items())
+    source = store.manifest["pvi"]["source"]
+    return pvi_measures(read_answers(out), queries, annotations, source=source, candidates=candidates)
 
 
 def _search_tables(store: PromptStore, out: Path) -> dict[str, pl.DataFrame]:

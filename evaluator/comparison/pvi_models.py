@@ -11,7 +11,7 @@ import polars as pl
 from evaluator.comparison.runs import ComparedRun, recorded
 from evaluator.pvi.consistency import case_means, strengths
 from evaluator.pvi.stability import COEFFICIENTS, consistency_table, models_table
-from evaluator.schemas.pvi import PVI_PAIRS, PVI_RUN
+from evaluator.schemas.pvi import PVI_ORDERS, PVI_PAIRS, PVI_RUN
 from evaluator.tables import read_table
 
 
@@ -20,8 +20,10 @@ class PviAgreement(NamedTuple):
 
     models: pl.DataFrame  # schemas.pvi.PVI_MODELS
     consistency: pl.DataFrame  # schemas.pvi.PVI_CONSISTENCY, across models alone
+    # Over the suite's own demonstration sets alone: those chosen by PVI are other ones for each model.
     by_pair: pl.DataFrame  # definition, first, second, PVI_STRENGTHS of Pearson's; a case is a run
     by_dataset: pl.DataFrame  # definition, dataset, coefficient, PVI_STRENGTHS; cases as in `consistency`
+    over_all: pl.DataFrame  # rows of `consistency`
 
 
 def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement | None:
@@ -33,8 +35,11 @@ def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement | None:
         return None
     pvi_of = {run.model: read_table(run.folder, "pvi") for run in runs}
     models = models_table(_in_common(pvi_of))
-    by_pair = strengths(models, r="pearson", by=["definition", "first", "second"])
-    return PviAgreement(models, consistency_table(PVI_PAIRS.to_frame(), models), by_pair, _by_dataset(models))
+    consistency = consistency_table(PVI_PAIRS.to_frame(), models)
+    is_own = ~pl.col("demonstrations").is_in(PVI_ORDERS)
+    own = models.filter(is_own)
+    by_pair = strengths(own, r="pearson", by=["definition", "first", "second"])
+    return PviAgreement(models, consistency, by_pair, _by_dataset(own), consistency.filter(is_own))
 
 
 def _has_pvi(run: ComparedRun) -> bool:

@@ -36,6 +36,7 @@ class LabelledFile:
     mend: str  # what to do about a missing column
     template: MetaTemplate
     verbalizer: Verbalizer
+    notes: tuple[str, ...] = ()  # where the file is from, for the record
 
 
 def load_labelled(file: LabelledFile, *, ask_all: bool) -> ClassificationDataset:
@@ -54,14 +55,14 @@ def load_labelled(file: LabelledFile, *, ask_all: bool) -> ClassificationDataset
             f"{file.path}: all {queries.height} rows have the same label, so an input tells nothing about it. Give a "
             "table with two labels or more."
         )
-    notes: tuple[str, ...] = ()
+    notes = file.notes
     if file.training is not None:
         demonstrations = table_examples(file, file.training)
     elif ask_all:
         demonstrations = queries.clear()
     else:
         demonstrations, queries = set_aside(queries, str(file.path))
-        notes = (
+        notes += (
             f"no training rows: {demonstrations.height} of {demonstrations.height + queries.height} rows, drawn by "
             f"label with seed {SPLIT_SEED}, are kept to demonstrate with and not asked",
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 from evaluator.config import LabelledColumns, PviConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.labelled_table import LabelledFile, label_values, load_labelled
+from evaluator.datasets.pvi_hub import RELEASED, hub_tables
 from evaluator.datasets.user_table import SUFFIXES
 from evaluator.errors import DatasetError
 from evaluator.prompts.template import MetaTemplate, Verbalizer
@@ -125,13 +126,13 @@ PVI_TABLES = PUBLISHED | {
 
 
 def load_pvi_tables(pvi: PviConfig, named: Collection[str]) -> Iterator[ClassificationDataset]:
-    """The datasets of the files and folders of `pvi.data`.
+    """The datasets of the files and folders of `pvi.data`, then those of the hub.
 
     A folder gives those of PVI_TABLES that are named, or every one of PUBLISHED that it holds where none is. A file
-    gives the dataset it is known for, or else a user's own.
+    gives the dataset it is known for, or else a user's own. The hub gives what is named and no path holds.
 
-    Raises DatasetError for a path that is not there, a folder without any, a named dataset that no path holds, and as
-    load_labelled does.
+    Raises DatasetError for a path that is not there, a folder without any, a named dataset that no path holds and the
+    hub neither, and as hub_tables and load_labelled do.
     """
     found: set[str] = set()
     for path in pvi.data:
@@ -146,7 +147,11 @@ def load_pvi_tables(pvi: PviConfig, named: Collection[str]) -> Iterator[Classifi
             raise DatasetError(
                 f"{path} holds none of the tables {_expected(PUBLISHED)}. A table of your own is named by itself."
             )
-    if missing := [name for name in named if name not in found]:
+    missing = [name for name in named if name not in found]
+    if pvi.hub:
+        for name in missing:
+            yield load_labelled(_hub_table(name), ask_all=pvi.source == "published")
+    elif missing:
         raise DatasetError(f"None of the paths in --data holds {_expected(missing)}. Name the folder that does.")
 
 
@@ -165,6 +170,19 @@ def _file_of(folder: Path, stem: str) -> Path | None:
 def _expected(names: Collection[str]) -> str:
     tables = [(PVI_TABLES[name].file, (*PVI_TABLES[name].texts, PVI_TABLES[name].label)) for name in names]
     return "; ".join(f"{file}{SUFFIXES[-1]} ({', '.join(columns)})" for file, columns in tables)
+
+
+def _hub_table(name: str) -> LabelledFile:
+    table = PVI_TABLES[name]
+    if name in RELEASED:
+        raise DatasetError(
+            f"{name} is not on the hub as it was published. Its authors released it on GitHub ({RELEASED[name]}): put "
+            f"that into a folder as {table.file}.csv or {_expected([name])}, and name the folder with --data."
+        )
+    mend = f"Or put {_expected([name])} into a folder, {table.training_file} beside it, and name that with --data."
+    own = LabelledColumns(texts=table.texts, label=table.label)
+    found = hub_tables(name, table.file, table.training_file, own, mend)
+    return replace(_known_table(name, found.path), notes=found.notes)
 
 
 def _known_table(name: str, path: Path) -> LabelledFile:

@@ -3,6 +3,11 @@
 from evaluator.methods.base import Method
 from evaluator.methods.batch_calibration import BATCH_CALIBRATION
 from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION
+from evaluator.methods.demonstrations_by_pvi import (
+    EASIEST_DEMONSTRATIONS,
+    HARDEST_DEMONSTRATIONS,
+    MIDDLE_DEMONSTRATIONS,
+)
 from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION
 from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
@@ -32,4 +37,7 @@ METHODS: dict[str, Method] = {
     "per_byte": PER_BYTE,
     "unconditional": UNCONDITIONAL,
     "pvi_released": PVI_RELEASED,
+    "hardest_demonstrations": HARDEST_DEMONSTRATIONS,
+    "easiest_demonstrations": EASIEST_DEMONSTRATIONS,
+    "middle_demonstrations": MIDDLE_DEMONSTRATIONS,
 }

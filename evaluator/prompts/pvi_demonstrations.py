@@ -1,20 +1,20 @@
-"""Which demonstrations stand before all queries of a dataset: drawn at random, as published, or chosen by PVI.
+"""Which demonstrations stand before all queries of a dataset: drawn at random, or as published.
 
-Drawn and chosen sets come in blocks that show each label once, in an order drawn by the seed; so labels are equally
-frequent where the number of shots is a multiple of theirs. The published sets begin with such a block as well.
+Drawn sets come in blocks that show each label once, in an order drawn by the seed; so labels are equally frequent where
+the number of shots is a multiple of theirs. The published sets begin with such a block as well. Those that are chosen
+by PVI come out of pvi_ranked.py.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from evaluator.config import RANKED_SOURCES, PviConfig, PviSource
+from evaluator.config import PviConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lcg import Ints
 from evaluator.datasets.pvi_tables import PVI_TABLES
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 
@@ -40,18 +40,15 @@ class DemonstrationSet(NamedTuple):
 def demonstration_sets(dataset: ClassificationDataset, pvi: PviConfig) -> list[DemonstrationSet]:
     """All sets, by number of shots and then by number.
 
-    Raises TemplateError for too few demonstrations, DatasetError and ConfigError for published texts or measured PVIs
-    that are not there or do not fit the dataset.
+    Raises TemplateError for too few demonstrations, DatasetError and ConfigError for published texts that are not there
+    or do not fit the dataset.
     """
     if pvi.source == "published":
         return list(published_sets(dataset.name, pvi))
     sets = []
     for n_shots in numbers_of_shots(dataset, pvi):
-        if pvi.source in RANKED_SOURCES:
-            drawn = ranked_sets(dataset, pvi, n_shots)
-        else:
-            drawn = random_sets(dataset, n_shots=n_shots, n_sets=pvi.sets, seed=pvi.seed)
-        sets += [_with_texts(dataset, number, rows) for number, rows in enumerate(drawn)]
+        drawn = random_sets(dataset, n_shots=n_shots, n_sets=pvi.sets, seed=pvi.seed)
+        sets += [with_texts(dataset, number, rows) for number, rows in enumerate(drawn)]
     return sets
 
 
@@ -72,58 +69,13 @@ def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, se
     for number in range(_MOST_DRAWS):
         draw = random.Random(f"demonstrations of PVI, set {number}, seed {seed}")
         shuffled = [draw.sample(rows, len(rows)) for rows in by_label]
-        found[tuple(_in_blocks(shuffled, n_shots, draw))] = None
+        found[tuple(in_blocks(shuffled, n_shots, draw))] = None
         if len(found) == n_sets:
             return [list(rows) for rows in found]
     raise TemplateError(
         f"{dataset.name}: {n_sets} sets of {n_shots} demonstrations were asked for, but its "
         f"{dataset.demonstration.height} demonstrations gave {len(found)} different ones. Ask for fewer --sets."
     )
-
-
-def ranked_sets(dataset: ClassificationDataset, pvi: PviConfig, n_shots: int) -> list[list[int]]:
-    """Set 0 of the first by PVI of each label, set 1 of the next, and so on.
-
-    The paper takes one set, of the hardest training example of each label (section 5.6).
-    """
-    assert pvi.measured is not None, "PviConfig has a run to choose by"
-    n_labels = len(dataset.verbalizer.label_names)
-    per_label = -(-n_shots // n_labels)
-    measured = _measured(pvi.measured, dataset, n_shots)
-    ranked = demonstrations_by_pvi(measured, order=pvi.source, n_labels=n_labels, per_label=pvi.sets * per_label)
-    sets = []
-    for number in range(pvi.sets):
-        window = ranked[:, number * per_label : (number + 1) * per_label].tolist()
-        sets.append(_in_blocks(window, n_shots, random.Random(f"demonstrations by PVI, set {number}, seed {pvi.seed}")))
-    return sets
-
-
-def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviSource, n_labels: int, per_label: int) -> Ints:
-    """Rows of each label by the PVI that was measured of them, shape [n_labels, per_label], the first to take first.
-
-    Hardest is the lowest PVI; `middle` begins at the median of the label and goes outwards, the harder of two first.
-    Equal PVIs come by row. Rows without a finite PVI cannot be ranked and are never taken.
-
-    Args:
-        pvi: columns query_id (rows of the demonstration split), gold and pvi_bits, of one set and number of shots.
-
-    Raises TemplateError, naming the label, where fewer than `per_label` rows of it were measured.
-    """
-    place, bits = pl.col("place"), pl.col("pvi_bits")
-    ranked = (
-        pvi.filter(bits.is_finite())
-        .sort(-bits if order == "easiest" else bits, "query_id")
-        .with_columns(place=pl.int_range(pl.len()).over("gold"), n=pl.len().cast(pl.Int64).over("gold"))
-        .sort((2 * place - (pl.col("n") - 1)).abs() if order == "middle" else place, "place")
-    )
-    by_label = [ranked.filter(gold=label)["query_id"].to_list() for label in range(n_labels)]
-    for label, rows in enumerate(by_label):
-        if len(rows) < per_label:
-            raise TemplateError(
-                f"{per_label} demonstrations of label number {label} (from 0) were asked for, but {len(rows)} have a "
-                "finite PVI. Ask for fewer --sets or --shots, or measure more training rows."
-            )
-    return np.array([rows[:per_label] for rows in by_label], dtype=np.int64).reshape(n_labels, per_label)
 
 
 def published_sets(name: str, pvi: PviConfig) -> Iterator[DemonstrationSet]:
@@ -171,36 +123,6 @@ def _read_prompts(path: Path) -> pl.DataFrame:
         ) from error
 
 
-def measured_file(run: Path) -> Path:
-    """The PVIs that an earlier run measured. Raises DatasetError where there are none."""
-    path = run / "tables" / "pvi.parquet"
-    if not path.is_file():
-        raise DatasetError(
-            f"{path} is not there. Measure the training rows first: evaluator run pvi --ask training --out {run}"
-        )
-    return path
-
-
-def _measured(run: Path, dataset: ClassificationDataset, n_shots: int) -> pl.DataFrame:
-    """PVIs of a dataset's demonstrations under the first set of this many shots: query_id, gold, pvi_bits."""
-    path = measured_file(run)
-    of_dataset = pl.read_parquet(path).filter(dataset=dataset.name, definition="paper")
-    found = of_dataset.filter(n_shots=n_shots, set=0)
-    if found.is_empty():
-        numbers = ", ".join(map(str, of_dataset["n_shots"].unique().sort())) or "no"
-        raise ConfigError(
-            f"{path} has {numbers} shots of {dataset.name}, and those for {n_shots} are chosen by PVI under as "
-            "many. Measure them with --ask training, or choose other --shots or --datasets."
-        )
-    golds = dataset.demonstration.select(query_id=pl.int_range(pl.len()), own="gold")
-    if found.join(golds, on="query_id", how="left").filter(pl.col("own").ne_missing(pl.col("gold"))).height:
-        raise ConfigError(
-            f"{path} was measured on other rows than the {golds.height} that {dataset.name} has to demonstrate with. "
-            "Measure these with --ask training and the same --data."
-        )
-    return found
-
-
 def _rows_by_label(dataset: ClassificationDataset, fewest: int) -> list[list[int]]:
     gold = dataset.demonstration["gold"].to_numpy()
     rows = [np.flatnonzero(gold == label).tolist() for label in range(len(dataset.verbalizer.label_names))]
@@ -213,14 +135,15 @@ def _rows_by_label(dataset: ClassificationDataset, fewest: int) -> list[list[int
     return rows
 
 
-def _in_blocks(by_label: list[list[int]], n_shots: int, draw: random.Random) -> list[int]:
+def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Random) -> list[int]:
     """The first rows of each label, then their second ones, ...; within a block the labels' order is drawn."""
     labels = range(len(by_label))
     n_blocks = -(-n_shots // len(by_label))
     return [by_label[label][block] for block in range(n_blocks) for label in draw.sample(labels, len(labels))][:n_shots]
 
 
-def _with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
+def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
+    """The set of these rows of the demonstration split, in prompt order."""
     template, label_text = dataset.template, dataset.verbalizer.text(pl.col("gold"))
     texts = dataset.demonstration[rows].select(
         whole=template.demonstration(pl.col("texts"), label_text),

@@ -20,7 +20,7 @@ def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
     """One row a query and definition: its gold label, and its PVIs and predictions over all runs of its dataset.
 
     Args:
-        pvi: schemas.pvi.PVI.
+        pvi: schemas.pvi.PVI, behind demonstrations of one source.
     """
     value = pl.col("pvi_bits")
     in_order = pvi.sort(*_QUERY, "n_shots", "set")  # or means would differ in the last digit

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import polars as pl
 
+from evaluator.config import PviSource
 from evaluator.errors import MetricError
 from evaluator.methods.base import Answers
+from evaluator.methods.demonstrations_by_pvi import CHOSEN, gain_nats, null_part
 from evaluator.methods.pvi_released import filtered_log_likelihoods
 from evaluator.metrics.checks import require_gold
 from evaluator.prompts.pvi_prompts import INPUT, NULL
@@ -19,16 +21,17 @@ from evaluator.schemas.pvi import PVI, PVI_KEY, PviDefinition
 _RUN = ["dataset", "n_shots", "set"]
 
 
-def pvi_table(answers: Answers) -> pl.DataFrame:
-    """PVI of every query behind every demonstration set.
+def pvi_table(answers: Answers, source: PviSource = "random") -> pl.DataFrame:
+    """PVI of every query behind every demonstration set, the suite's own and those that methods chose by PVI.
 
     Log-likelihoods of the gold label are taken as they are (`paper`), less the log of the sum over the label space
     (`label_space`), or as methods/pvi_released.py filters them (`released`, where that method was asked). PVI is their
     difference divided by ln 2, and under `released` the difference itself. It is null where one of the two is missing,
-    NaN or infinite; both stay in their columns, and no row is dropped.
+    NaN or infinite; both stay in their columns, and no row is dropped. Behind chosen sets there is no `released`.
 
     Args:
         answers: of the suite pvi: `variant` is the number of shots, `repeat` the demonstration set.
+        source: of the suite's own demonstration sets.
 
     Returns:
         schemas.pvi.PVI, sorted by its key.
@@ -37,24 +40,32 @@ def pvi_table(answers: Answers) -> pl.DataFrame:
         MetricError: a label space of one label, or gold labels outside it.
     """
     _require_labels(answers)
-    tables = [_of_definition(answers, definition, read) for definition, read in _LOG_LIKELIHOODS.items()]
-    return pl.concat(tables).collect().sort(PVI_KEY)
+    own = [_of_runs(answers, source, (INPUT, NULL), definition) for definition in _LOG_LIKELIHOODS]
+    chosen = [
+        _of_runs(answers, order, (method, null_part(method)), definition)
+        for method, order in CHOSEN.items()
+        for definition in _LOG_LIKELIHOODS
+        if definition != "released"
+    ]
+    return pl.concat([*own, *chosen]).collect().sort(PVI_KEY)
 
 
-def _of_definition(
-    answers: Answers, definition: PviDefinition, read: Callable[[Answers, str], pl.LazyFrame]
-) -> pl.LazyFrame:
+def _of_runs(answers: Answers, demonstrations: str, parts: tuple[str, str], definition: PviDefinition) -> pl.LazyFrame:
+    """PVI of the queries of one part, whose prompts without inputs are another."""
+    inputs, nulls = (_LOG_LIKELIHOODS[definition](answers, part) for part in parts)
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
-    nulls = read(answers, NULL).select(*_RUN, label, given_null="scores").explode("gold", "given_null")
+    of_label = nulls.select(*_RUN, label, given_null="scores").explode("gold", "given_null")
     of_gold = pl.col("scores").list.get(pl.col("gold"))
-    own = read(answers, INPUT).with_columns(pred=_most_probable("scores"), given_input=of_gold)
-    both = own.join(nulls, on=[*_RUN, "gold"], how="left", validate="m:1")
-    difference = pl.col("given_input") - pl.col("given_null")
+    own = inputs.with_columns(pred=_most_probable("scores"), given_input=of_gold)
+    both = own.join(of_label, on=[*_RUN, "gold"], how="left", validate="m:1")
     unit = 1.0 if definition == "released" else math.log(2)
-    # Infinite less infinite is NaN, so that one check is of both.
-    known = both.with_columns(pvi_bits=pl.when(difference.is_finite()).then(difference / unit))
-    named = known.with_columns(correct=pl.col("pred") == pl.col("gold"), definition=pl.lit(definition))
-    return named.select(pl.col(name).cast(dtype) for name, dtype in PVI.items())
+    known = both.with_columns(
+        pvi_bits=gain_nats(pl.col("given_input"), pl.col("given_null")) / unit,
+        correct=pl.col("pred") == pl.col("gold"),
+        definition=pl.lit(definition),
+        demonstrations=pl.lit(demonstrations),
+    )
+    return known.select(pl.col(name).cast(dtype) for name, dtype in PVI.items())
 
 
 def _most_probable(scores: str) -> pl.Expr:

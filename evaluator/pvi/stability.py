@@ -20,11 +20,13 @@ from evaluator.schemas.pvi import (
 )
 
 COEFFICIENTS = ("pearson", "spearman")
-_CASE = ["dataset", "definition"]
+_CASE = ["dataset", "demonstrations", "definition"]
+"""Runs behind demonstrations of another source are not compared with these: they differ by more than a draw."""
 
 
 def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_PAIRS: every two runs of a dataset under one definition, sorted by its key.
+    """schemas.pvi.PVI_PAIRS: every two runs of a dataset behind demonstrations of one source under one definition,
+    sorted by its key.
 
     Args:
         pvi: schemas.pvi.PVI.
@@ -47,7 +49,7 @@ def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
     Args:
         pvi_of: model -> schemas.pvi.PVI. Queries and demonstration sets are known by their numbers, so that all must
-            come from one store.
+            come from one store. Demonstrations that were chosen by PVI are each model's own.
     """
     columns = [*PVI_RUN, "query_id", "pvi_bits"]
     rows = pl.concat(pvi.select(*columns, model=pl.lit(name)) for name, pvi in pvi_of.items())
@@ -55,7 +57,8 @@ def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -> pl.DataFrame:
-    """schemas.pvi.PVI_CONSISTENCY: how strong the correlations are over all cases, sorted by its key.
+    """schemas.pvi.PVI_CONSISTENCY: how strong the correlations are over all cases of demonstrations of one source,
+    sorted by its key.
 
     A case is, as in table 2, a dataset and a number of shots across demonstration sets, a dataset and a set across
     numbers of shots, or a run across models; its pairs are averaged before cases are counted.
@@ -65,13 +68,13 @@ def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -
         models: schemas.pvi.PVI_MODELS, where several were compared.
     """
     compared = {
-        "sets": (pairs.filter(across="sets"), ["dataset", "definition", "first_n_shots"]),
-        "shots": (pairs.filter(across="shots"), ["dataset", "definition", "first_set"]),
+        "sets": (pairs.filter(across="sets"), [*_CASE, "first_n_shots"]),
+        "shots": (pairs.filter(across="shots"), [*_CASE, "first_set"]),
     }
     if models is not None:
         compared["models"] = (models, PVI_RUN)
     found = [
-        strengths(case_means(rows, by=case, coefficient=coefficient), by=["definition"]).with_columns(
+        strengths(case_means(rows, by=case, coefficient=coefficient), by=["demonstrations", "definition"]).with_columns(
             across=pl.lit(across), coefficient=pl.lit(coefficient)
         )
         for across, (rows, case) in compared.items()
@@ -81,7 +84,7 @@ def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -
 
 
 def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
-    """dataset, definition and schemas.pvi.PVI_ONE_WAY, as published: groups are demonstration sets.
+    """dataset, demonstrations, definition and schemas.pvi.PVI_ONE_WAY, as published: groups are demonstration sets.
 
     What is compared are mean PVIs of right predictions, one a run. A dataset without any has no row.
 
@@ -92,9 +95,11 @@ def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
 
 
 def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
-    """dataset, n_shots, definition and schemas.pvi.PVI_REPEATED_MEASURES: the same queries behind every set.
+    """dataset, demonstrations, n_shots, definition and schemas.pvi.PVI_REPEATED_MEASURES: the same queries behind every
+    set.
 
     Args:
         pvi: schemas.pvi.PVI.
     """
-    return repeated_measures_by(pvi, by=["dataset", "n_shots", "definition"], condition="set", value="pvi_bits")
+    by = ["dataset", "demonstrations", "n_shots", "definition"]
+    return repeated_measures_by(pvi, by=by, condition="set", value="pvi_bits")

@@ -41,8 +41,7 @@ def _view(
     agreement: PviAgreement, definition: PviDefinition, models: Sequence[str], datasets: Sequence[str]
 ) -> PviView:
     by_pair, by_dataset, over_all = (
-        table.filter(definition=definition)
-        for table in (agreement.by_pair, agreement.by_dataset, agreement.consistency)
+        table.filter(definition=definition) for table in (agreement.by_pair, agreement.by_dataset, agreement.over_all)
     )
     rows = [(name, _strengths(by_dataset.filter(dataset=name))) for name in datasets]
     measured = [(name, row) for name, row in rows if row]

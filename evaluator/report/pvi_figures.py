@@ -6,11 +6,16 @@ import altair as alt
 import polars as pl
 
 from evaluator.report.figures import BLUE, GREY, GRID, INK, VERMILION, as_svg
+from evaluator.report.pvi_sources import BY_SOURCE, run_name
 
 DENSITY_WIDTH, DENSITY_HEIGHT, DENSITY_ROOM = 175, 92, {"left": 32, "right": 8, "top": 6, "bottom": 34}
 DECILE_WIDTH, DECILE_HEIGHT, DECILE_ROOM = 250, 150, {"left": 40, "right": 12, "top": 8, "bottom": 36}
 DASHES = ([1, 0], [5, 3], [2, 2], [8, 3, 2, 3])
 """Of the lines of several numbers of shots."""
+
+GREEN, PURPLE = "#009e73", "#cc79a7"  # of Okabe and Ito's palette as well
+SOURCE_COLOURS = {"hardest": VERMILION, "easiest": GREEN, "middle": PURPLE}
+"""Of the lines behind demonstrations that were chosen by PVI; others are blue."""
 
 
 def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) -> str:
@@ -59,11 +64,12 @@ def threshold_text(threshold: float | None, unit: str) -> str:
     return f"at least half are right from {threshold:.3f} {unit} up"
 
 
-def decile_figure(deciles: pl.DataFrame) -> str:
-    """Accuracy against PVI deciles, one line a run; dashes by number of shots.
+def decile_figure(deciles: pl.DataFrame, *, several: bool) -> str:
+    """Accuracy against PVI deciles, one line a run; dashes by number of shots, colours by source of demonstrations.
 
     Args:
         deciles: schemas.pvi.PVI_DECILES of one dataset and definition.
+        several: name the sources.
     """
     shots = deciles["n_shots"].unique().sort().to_list()
     y_axis = alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2f", gridColor=GRID, minExtent=26, maxExtent=26)
@@ -72,11 +78,16 @@ def decile_figure(deciles: pl.DataFrame) -> str:
     y = alt.Y("accuracy:Q", title="accuracy", axis=y_axis).scale(domain=[0, 1])
     half = alt.Chart(pl.DataFrame({"accuracy": [0.5]})).mark_rule(color=GREY, strokeDash=[3, 3], aria=False)
     layers: list[alt.Chart] = [half.encode(y=y)]
-    for (n_shots, repeat), own in deciles.partition_by("n_shots", "set", as_dict=True, maintain_order=True).items():
+    runs = deciles.sort(BY_SOURCE, "n_shots", "set", "decile").partition_by(
+        ["demonstrations", "n_shots", "set"], as_dict=True, maintain_order=True
+    )
+    for (source, n_shots, number), own in runs.items():
+        name = run_name(n_shots, str(source), number, several=several)
         dash = DASHES[shots.index(n_shots) % len(DASHES)]
         ends = f"{own['accuracy'][0]:.3f} in the lowest decile, {own['accuracy'][-1]:.3f} in the highest"
-        named = own.with_columns(description=pl.lit(f"{n_shots}-shot, set {repeat}: accuracy {ends}"))
-        line = alt.Chart(named).mark_line(color=BLUE, strokeWidth=1.6, opacity=0.8, strokeDash=dash)
+        named = own.with_columns(description=pl.lit(f"{name}: accuracy {ends}"))
+        colour = SOURCE_COLOURS.get(str(source), BLUE)
+        line = alt.Chart(named).mark_line(color=colour, strokeWidth=1.6, opacity=0.8, strokeDash=dash)
         layers.append(line.encode(x=x, y=y, description="description:N"))
     return as_svg(alt.layer(*layers).properties(width=DECILE_WIDTH, height=DECILE_HEIGHT), DECILE_ROOM)
 

@@ -10,9 +10,11 @@ from markupsafe import Markup
 
 from evaluator.report import facts, tables
 from evaluator.report.html_page import write_html_page
-from evaluator.report.pvi_figures import decile_figure, density_figure, threshold_text
+from evaluator.report.pvi_demonstrations import demonstrations_view
+from evaluator.report.pvi_figures import SOURCE_COLOURS, decile_figure, density_figure, threshold_text
 from evaluator.report.pvi_queries import MOST_CHARACTERS, query_data
-from evaluator.schemas.pvi import PVI_DEFINITIONS, PviDefinition
+from evaluator.report.pvi_sources import BY_SOURCE, has_several, run_name, set_name
+from evaluator.schemas.pvi import PVI_DEFINITIONS, PVI_ORDERS, PviDefinition
 
 MEANINGS: dict[PviDefinition, str] = {
     "paper": "log-likelihoods over the whole vocabulary, in bits (Lu et al. 2023, equation 1).",
@@ -48,7 +50,8 @@ class DensityPanel(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """Pearson correlations between all runs of a dataset, or between models in one of its runs."""
+    """Pearson correlations between all runs of a dataset behind demonstrations of one source, or between models in one
+    of its runs."""
 
     title: str
     dataset: str
@@ -73,11 +76,11 @@ class DefinitionView(NamedTuple):
 
     definition: str
     unit: str
-    summary: list[dict[str, Any]]  # PVI_SUMMARY, with `threshold_text`
+    summary: list[dict[str, Any]]  # PVI_SUMMARY, with `threshold_text` and `set_name`
     consistency: list[dict[str, Any]]  # PVI_CONSISTENCY
     one_way: list[dict[str, Any]]
     repeated_measures: list[dict[str, Any]]
-    annotators: list[dict[str, Any]]  # PVI_ANNOTATORS
+    annotators: list[dict[str, Any]]  # PVI_ANNOTATORS, with `set_name`
 
 
 def write_pvi_report(report: PviReport, path: Path) -> Path:
@@ -88,11 +91,13 @@ def write_pvi_report(report: PviReport, path: Path) -> Path:
 def _shown(report: PviReport) -> dict[str, Any]:
     run, drawn = report.run, {name: table.filter(definition=DRAWN) for name, table in report.tables.items()}
     datasets = tables.dataset_order(report.tables["pvi_summary"], facts.look_up(run, "store", "datasets") or ())
-    present = set(report.tables["pvi_summary"]["definition"])
+    present, sources = ({*report.tables["pvi_summary"][name]} for name in ("definition", "demonstrations"))
+    chosen = demonstrations_view(drawn["pvi_demonstrations"], drawn["pvi_chosen"], report.label_names, datasets)
     return {
         "model": facts.look_up(run, "model", "name") or "model not recorded",
         "warning": facts.warning(run),
         "headline": facts.headline_facts(run),
+        "notes": facts.look_up(run, "store", "notes") or {},
         "record": facts.record(run),
         "command": facts.look_up(run, "command"),
         "datasets": datasets,
@@ -101,6 +106,9 @@ def _shown(report: PviReport) -> dict[str, Any]:
         "views": [_definition_view(report, name, datasets) for name in PVI_DEFINITIONS if name in present],
         "dataset_views": [_dataset_view(name, drawn, report.label_names[name]) for name in datasets],
         "heat_maps": [*_run_maps(drawn["pvi_pairs"], datasets), *_model_maps(drawn.get("pvi_models"), datasets)],
+        "chosen": chosen,
+        "several": len(sources) > 1,
+        "source_colours": {name: SOURCE_COLOURS[name] for name in PVI_ORDERS if name in sources},
         "n_listed": N_LISTED,
         "most_characters": MOST_CHARACTERS,
         "query_data": query_data(drawn["pvi"], report.queries, report.label_names, datasets),
@@ -108,53 +116,69 @@ def _shown(report: PviReport) -> dict[str, Any]:
 
 
 def _definition_view(report: PviReport, definition: str, datasets: Sequence[str]) -> DefinitionView:
+    several = has_several(report.tables["pvi"])
+
     def rows(name: str) -> list[dict[str, Any]]:
-        own = report.tables[name].filter(definition=definition).to_dicts()
+        own = report.tables[name].filter(definition=definition).sort(BY_SOURCE, maintain_order=True).to_dicts()
         return sorted(own, key=lambda row: datasets.index(row["dataset"])) if own and "dataset" in own[0] else own
 
+    def named(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"set_name": set_name(row["demonstrations"], row["set"], several=several)}
+
     unit = UNITS[definition]
-    summary = [row | {"threshold_text": threshold_text(row["threshold"], unit)} for row in rows("pvi_summary")]
-    names = ("pvi_consistency", "pvi_one_way", "pvi_repeated_measures", "pvi_annotators")
-    return DefinitionView(definition, unit, summary, *map(rows, names))
+    summary = [named(row) | {"threshold_text": threshold_text(row["threshold"], unit)} for row in rows("pvi_summary")]
+    return DefinitionView(
+        definition,
+        unit,
+        summary,
+        consistency=rows("pvi_consistency"),
+        one_way=rows("pvi_one_way"),
+        repeated_measures=rows("pvi_repeated_measures"),
+        annotators=[named(row) for row in rows("pvi_annotators")],
+    )
 
 
 def _dataset_view(name: str, drawn: Mapping[str, pl.DataFrame], labels: Sequence[str]) -> DatasetView:
     own = {table: frame.filter(dataset=name) for table, frame in drawn.items() if "dataset" in frame.columns}
+    several = has_several(drawn["pvi"])
     hardest = own["pvi_hardest"].filter(pl.col("rank") <= N_LISTED)
     by_gold = hardest.partition_by("gold", as_dict=True, maintain_order=True)
     return DatasetView(
         name,
         labels,
-        densities=list(_density_panels(own["pvi_densities"], own["pvi_summary"])),
-        deciles=None if own["pvi_deciles"].is_empty() else Markup(decile_figure(own["pvi_deciles"])),
+        densities=list(_density_panels(own["pvi_densities"], own["pvi_summary"], several=several)),
+        deciles=None if own["pvi_deciles"].is_empty() else Markup(decile_figure(own["pvi_deciles"], several=several)),
         hardest={labels[int(gold)]: rows.to_dicts() for (gold,), rows in by_gold.items()},
         mislabelled=own["pvi_mislabelled"].filter(pl.col("rank") <= N_LISTED).to_dicts(),
         n_mislabelled=own["pvi_mislabelled"].height,
     )
 
 
-def _density_panels(densities: pl.DataFrame, summary: pl.DataFrame) -> Iterator[DensityPanel]:
-    unit = UNITS[DRAWN]
-    runs = densities.partition_by("n_shots", "set", as_dict=True, maintain_order=True)
-    for (n_shots, repeat), own in runs.items():
-        threshold = summary.filter(n_shots=n_shots, set=repeat)["threshold"].item()
+def _density_panels(densities: pl.DataFrame, summary: pl.DataFrame, *, several: bool) -> Iterator[DensityPanel]:
+    unit, in_order = UNITS[DRAWN], densities.sort(BY_SOURCE, maintain_order=True)
+    runs = in_order.partition_by("demonstrations", "n_shots", "set", as_dict=True, maintain_order=True)
+    for (source, n_shots, number), own in runs.items():
+        threshold = summary.filter(demonstrations=source, n_shots=n_shots, set=number)["threshold"].item()
         svg = Markup(density_figure(own, threshold, unit))
-        yield DensityPanel(f"{n_shots}-shot, set {repeat}", threshold_text(threshold, unit), svg)
+        name = run_name(n_shots, str(source), number, several=several)
+        yield DensityPanel(name, threshold_text(threshold, unit), svg)
 
 
 def _run_maps(pairs: pl.DataFrame, datasets: Sequence[str]) -> Iterator[HeatMap]:
+    several = has_several(pairs)
+    ends = [pl.format("{}-shot, set {}", f"{end}_n_shots", f"{end}_set").alias(end) for end in ("first", "second")]
     for dataset in datasets:
-        ends = [pl.format("{}-shot, set {}", f"{end}_n_shots", f"{end}_set").alias(end) for end in ("first", "second")]
-        own = pairs.filter(dataset=dataset).with_columns(ends)
-        if not own.is_empty():
-            yield _heat_map(dataset, dataset, own)
+        own = pairs.filter(dataset=dataset).sort(BY_SOURCE, maintain_order=True).with_columns(ends)
+        for (source,), rows in own.partition_by("demonstrations", as_dict=True, maintain_order=True).items():
+            yield _heat_map(f"{dataset}, {source}" if several else dataset, dataset, rows)
 
 
 def _model_maps(models: pl.DataFrame | None, datasets: Sequence[str]) -> Iterator[HeatMap]:
-    """Of each dataset's run with the most shots and its first set, as in figure 3."""
+    """Of each dataset's run with the most shots and the first of the suite's own sets, as in figure 3."""
     for dataset in datasets if models is not None else ():
         assert models is not None, "or there is no dataset to draw"
-        own = models.filter(dataset=dataset).sort("set", "n_shots")
+        is_own = ~pl.col("demonstrations").is_in(PVI_ORDERS)
+        own = models.filter(is_own, dataset=dataset).sort("set", "n_shots")
         if not own.is_empty():
             last = own.filter(set=own["set"][0]).row(-1, named=True)
             chosen = own.filter(n_shots=last["n_shots"], set=last["set"])

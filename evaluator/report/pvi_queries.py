@@ -7,11 +7,13 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.report.pvi_sources import BY_SOURCE, has_several, run_name
+
 MOST_CHARACTERS = 600
 """Of a text; the rest is not on the page. A hundred passages of ten kilobytes would be most of it."""
 
 _DECIMALS = 6
-_RUN = ["n_shots", "set"]
+_RUN = ["demonstrations", "n_shots", "set"]
 
 
 def query_data(
@@ -28,18 +30,25 @@ def query_data(
         label_names: dataset -> its label space.
         datasets: in the order in which they are shown.
     """
-    data = [_dataset(name, pvi.filter(dataset=name), queries, label_names[name]) for name in datasets]
+    several = has_several(pvi)
+    data = [_dataset(name, pvi.filter(dataset=name), queries, label_names[name], several=several) for name in datasets]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))
 
 
-def _dataset(name: str, pvi: pl.DataFrame, queries: pl.DataFrame, labels: Sequence[str]) -> dict[str, Any]:
+def cut_text(text: pl.Expr) -> pl.Expr:
+    """No more of a text than a page holds."""
+    is_long = text.str.len_chars() > MOST_CHARACTERS
+    return pl.when(is_long).then(text.str.head(MOST_CHARACTERS) + " …").otherwise(text)
+
+
+def _dataset(
+    name: str, pvi: pl.DataFrame, queries: pl.DataFrame, labels: Sequence[str], *, several: bool
+) -> dict[str, Any]:
     texts = queries.filter(dataset=name).select("query_id", "text")
     asked = pvi.select("query_id", "gold").unique("query_id").join(texts, on="query_id", how="left").sort("query_id")
-    cut = pl.when(pl.col("text").str.len_chars() > MOST_CHARACTERS).then(
-        pl.col("text").str.head(MOST_CHARACTERS) + " …"
-    )
-    shown = asked.with_columns(pl.coalesce(cut, "text").fill_null(""))
+    shown = asked.with_columns(cut_text(pl.col("text")).fill_null(""))
+    runs = pvi.sort(BY_SOURCE, "n_shots", "set").partition_by(_RUN, as_dict=True, maintain_order=True)
     return {
         "name": name,
         "labels": list(labels),
@@ -48,16 +57,17 @@ def _dataset(name: str, pvi: pl.DataFrame, queries: pl.DataFrame, labels: Sequen
         "text": shown["text"].to_list(),
         "runs": [
             _run(
-                n_shots, repeat, own.join(shown.select("query_id"), on="query_id", how="right", maintain_order="right")
+                run_name(n_shots, str(source), number, several=several),
+                own.join(shown.select("query_id"), on="query_id", how="right", maintain_order="right"),
             )
-            for (n_shots, repeat), own in pvi.sort(_RUN).partition_by(_RUN, as_dict=True, maintain_order=True).items()
+            for (source, n_shots, number), own in runs.items()
         ],
     }
 
 
-def _run(n_shots: object, repeat: object, rows: pl.DataFrame) -> dict[str, Any]:
+def _run(name: str, rows: pl.DataFrame) -> dict[str, Any]:
     return {
-        "name": f"{n_shots}-shot, set {repeat}",
+        "name": name,
         "bits": rows["pvi_bits"].round(_DECIMALS).to_list(),
         "rank": rows["pvi_bits"].rank("min").to_list(),
         "pred": rows["pred"].to_list(),

@@ -9,12 +9,17 @@ PviDefinition = Literal["paper", "label_space", "released"]
 bits. `released`: as the published notebook, over the 20 most probable tokens at temperature 0.8, in nats."""
 PVI_DEFINITIONS: tuple[PviDefinition, ...] = get_args(PviDefinition)
 
-PVI_RUN = ["dataset", "n_shots", "set", "definition"]
+PviOrder = Literal["hardest", "easiest", "middle"]
+"""Which training rows of a label are demonstrated: those of the lowest PVI, of the highest, or around the median."""
+PVI_ORDERS: tuple[PviOrder, ...] = get_args(PviOrder)
+
+PVI_RUN = ["dataset", "demonstrations", "n_shots", "set", "definition"]
 """What one accuracy is of: all queries of a dataset behind one demonstration set."""
 
 PVI_KEY = [*PVI_RUN, "query_id"]
 _RUN = {
     "dataset": pl.String(),
+    "demonstrations": pl.String(),  # PviSource of the suite's own sets, or PviOrder of those chosen by PVI
     "n_shots": pl.Int64(),
     "set": pl.Int64(),  # demonstration set, from 0
     "definition": pl.String(),  # PviDefinition
@@ -108,10 +113,19 @@ PVI_STRENGTHS = pl.Schema(  # after the columns of a group: the correlations of 
     }
 )
 
-PVI_PAIRS_KEY = ["dataset", "definition", "first_n_shots", "first_set", "second_n_shots", "second_set"]
+PVI_PAIRS_KEY = [
+    "dataset",
+    "demonstrations",
+    "definition",
+    "first_n_shots",
+    "first_set",
+    "second_n_shots",
+    "second_set",
+]
 PVI_PAIRS = pl.Schema(
     {
         "dataset": pl.String(),
+        "demonstrations": pl.String(),  # of both runs
         "definition": pl.String(),
         "across": pl.String(),  # what differs between the two runs: "sets" | "shots" | "both"
         "first_n_shots": pl.Int64(),
@@ -122,9 +136,10 @@ PVI_PAIRS = pl.Schema(
     }
 )
 
-PVI_CONSISTENCY_KEY = ["definition", "across", "coefficient"]
+PVI_CONSISTENCY_KEY = ["demonstrations", "definition", "across", "coefficient"]
 PVI_CONSISTENCY = pl.Schema(
     {
+        "demonstrations": pl.String(),
         "definition": pl.String(),
         "across": pl.String(),  # "sets" | "shots" | "models"
         "coefficient": pl.String(),  # "pearson" | "spearman"
@@ -134,6 +149,59 @@ PVI_CONSISTENCY = pl.Schema(
 
 PVI_MODELS_KEY = [*PVI_RUN, "first", "second"]
 PVI_MODELS = pl.Schema({**_RUN, **PVI_CORRELATIONS})  # `first` and `second` are models
+
+PVI_DEMONSTRATIONS_KEY = ["dataset", "demonstrations", "n_shots", "definition"]
+PVI_DEMONSTRATIONS = pl.Schema(  # demonstrations of one source, beside the suite's own
+    {
+        "dataset": pl.String(),
+        "demonstrations": pl.String(),  # as in PVI_RUN
+        "n_shots": pl.Int64(),
+        "definition": pl.String(),  # "paper"
+        "n_candidates": pl.Int64(),  # training rows with a PVI, which were chosen among; null of the suite's own
+        "n_training": pl.Int64(),  # training rows there are; null likewise
+        "n_sets": pl.Int64(),
+        "n_queries": pl.Int64(),  # with a prediction behind every set of this many shots, whatever its source
+        "n_unpredicted": pl.Int64(),  # the others, in no accuracy
+        "accuracy": pl.Float64(),  # mean over sets
+        "best_accuracy": pl.Float64(),  # of any set
+        "chance": pl.Float64(),
+        "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
+        "tries": pl.Int64(),  # n_sets
+        "log10_tail": pl.Float64(),  # log10 of the probability that it is at least as good as best_accuracy
+        "verdict": pl.String(),  # Verdict of baselines/verdicts.py on best_accuracy
+        "v_information": pl.Float64(),  # mean over sets, bits
+        "n_measured": pl.Int64(),  # queries with a PVI behind every set of this many shots: those it is the mean of
+        # Less the suite's own sets, on the same queries; null of those themselves. 95% intervals: over queries, for
+        # these very sets; the two-way ones over the suite's own sets as well, null where there is but one.
+        "accuracy_difference": pl.Float64(),
+        "accuracy_low": pl.Float64(),
+        "accuracy_high": pl.Float64(),
+        "accuracy_two_way_low": pl.Float64(),
+        "accuracy_two_way_high": pl.Float64(),
+        "v_information_difference": pl.Float64(),  # bits
+        "v_information_low": pl.Float64(),
+        "v_information_high": pl.Float64(),
+        "v_information_two_way_low": pl.Float64(),
+        "v_information_two_way_high": pl.Float64(),
+    }
+)
+
+PVI_CHOSEN_KEY = ["dataset", "demonstrations", "n_shots", "set", "place"]
+PVI_CHOSEN = pl.Schema(  # one row a demonstration that was chosen by PVI
+    {
+        "dataset": pl.String(),
+        "demonstrations": pl.String(),  # PviOrder
+        "n_shots": pl.Int64(),
+        "set": pl.Int64(),
+        "place": pl.Int64(),  # in the prompt, from 0
+        "definition": pl.String(),  # "paper"
+        "training_row": pl.Int64(),  # as in PVI_CANDIDATES of pvi_queries.py, as are `row` and `text`
+        "row": pl.Int64(),
+        "text": pl.String(),
+        "gold": pl.Int64(),
+        "pvi_bits": pl.Float64(),  # behind the suite's own set 0 of as many shots: what it was chosen by
+    }
+)
 
 PVI_ONE_WAY = pl.Schema(  # after the columns of a case: one-way analysis of variance
     {
@@ -182,7 +250,7 @@ PVI_HARDEST = pl.Schema(
         "rank": pl.Int64(),  # from 1, the lowest mean PVI of the class; the lower query_id first of equals
         "query_id": pl.Int64(),
         "mean_pvi": pl.Float64(),  # over the runs in which it has one
-        "n_runs": pl.Int64(),  # demonstration sets times numbers of shots
+        "n_runs": pl.Int64(),  # the suite's own demonstration sets times numbers of shots
         "n_missing": pl.Int64(),  # runs without a PVI
         "n_right": pl.Int64(),  # runs in which it is predicted right
         "row": pl.Int64(),  # as in PVI_QUERIES of pvi_queries.py, as is `text`

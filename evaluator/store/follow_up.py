@@ -5,15 +5,17 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
-from evaluator.datasets.base import ClassificationDataset
+from evaluator.errors import StoreError
 from evaluator.methods import METHODS
-from evaluator.methods.base import Answers
+from evaluator.methods.base import Answers, AnyDataset
 from evaluator.progress import Progress, Stage
+from evaluator.store.config_record import stored_config
 from evaluator.store.prompt_store import (
     PromptStore,
     asked_of,
     open_store,
+    read_datasets,
+    store_fingerprint,
     with_prompt_ids,
     with_suite,
     write_store,
@@ -25,16 +27,24 @@ from evaluator.suites import SUITES
 def build_follow_up(
     store: PromptStore, answers: Answers, scores_fingerprint: str, out: Path
 ) -> Stage[PromptStore | None]:
-    """Write the requests that follow from `answers` under `out`, or find them there; None where no method has any."""
+    """Write the requests that follow from `answers` under `out`, or find them there; None where no method has any.
+
+    Raises StoreError where the data that the store was built from, or the program, have changed since.
+    """
     methods = [name for name in store.manifest["methods"] if METHODS[name].follow_up]
     if not methods:
         return None
-    config = stored_config(store)
+    config = stored_config(store.manifest)
     # What is asked follows from these scores and from the code that reads them.
     folder = out / "store" / fingerprint(store.fingerprint, scores_fingerprint, source_fingerprint("methods", "store"))
     if (found := open_store(folder)) is not None:
         return found
-    datasets = {name: DATASETS[name]() for name in config.datasets}
+    datasets = yield from read_datasets(config)
+    if store_fingerprint(config, datasets.values()) != store.fingerprint:
+        raise StoreError(
+            f"What follows from a model's answers is built from the same data as {store.folder}, and these, or the "
+            "program, have changed since. Run `evaluator build` for this output folder again, then score."
+        )
     frames = []
     for done, (name, dataset) in enumerate(datasets.items()):
         yield Progress(stage="Building what follows", done=done, total=len(datasets), unit="datasets")
@@ -46,7 +56,7 @@ def build_follow_up(
 
 
 def _requests(
-    suite: str, methods: list[str], dataset: ClassificationDataset, answers: Answers, config: StoreConfig
+    suite: str, methods: list[str], dataset: AnyDataset, answers: Answers, config: StoreConfig
 ) -> list[pl.DataFrame]:
     answerable = {part for name in methods for part in METHODS[name].parts or SUITES[suite].parts}
     if not answerable & {*SUITES[suite].parts}:
@@ -58,16 +68,3 @@ def _requests(
         if ask and asked:
             frames.append(ask(asked, answers))
     return with_suite(frames, suite)
-
-
-def stored_config(store: PromptStore) -> StoreConfig:
-    """The configuration that a store was built from, of suites that do not go alone."""
-    kept = store.manifest
-    return StoreConfig(
-        suites=tuple(kept["suites"]),
-        datasets=tuple(kept["datasets"]),
-        methods=tuple(kept["methods"]),
-        definitions=tuple(kept["definitions"]),
-        n_shots=kept["n_shots"],
-        n_queries=kept["n_queries"],
-    )

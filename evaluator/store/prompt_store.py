@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 import evaluator
-from evaluator.config import PviConfig, SearchConfig, StoreConfig
+from evaluator.config import StoreConfig
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.pvi_tables import PVI_TABLES
@@ -23,12 +23,11 @@ from evaluator.methods import METHODS
 from evaluator.methods.base import AnyDataset, Asked
 from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
-from evaluator.prompts.candidates import read_candidates
-from evaluator.prompts.pvi_demonstrations import measured_file, prompts_file
 from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS, REQUESTS_KEY, Definition
-from evaluator.schemas.pvi_queries import PVI_QUERIES_KEY
+from evaluator.schemas.pvi_queries import PVI_CANDIDATES_KEY, PVI_QUERIES_KEY
 from evaluator.schemas.search import SEARCH_EXAMPLES_KEY, TRIED_PROMPTS_KEY
 from evaluator.store import shards
+from evaluator.store.config_record import pvi_record, search_record, sources_record
 from evaluator.store.shards import source_fingerprint
 from evaluator.suites import SUITES
 from evaluator.suites.in_context_pvi import pvi_datasets
@@ -40,6 +39,7 @@ TABLE_KEYS = {
     "search_examples": SEARCH_EXAMPLES_KEY,
     "tried_prompts": TRIED_PROMPTS_KEY,
     "pvi_queries": PVI_QUERIES_KEY,
+    "pvi_candidates": PVI_CANDIDATES_KEY,
 }
 """What suites write beside their requests -> the key it is sorted by."""
 
@@ -70,10 +70,10 @@ class PromptStore:
 
 def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
     """Write the store of `config` under `out`, or find that it is there already; its names are known ones."""
-    datasets = yield from _read_datasets(config)
+    datasets = yield from read_datasets(config)
     folder = out / "store" / store_fingerprint(config, datasets.values())
     if (found := open_store(folder)) is not None:
-        return found
+        return _with_sources(found, config)
 
     frames: list[pl.DataFrame] = []
     tables: dict[str, list[pl.DataFrame]] = defaultdict(list)
@@ -89,7 +89,15 @@ def build_store(config: StoreConfig, out: Path) -> Stage[PromptStore]:
     return write_store(folder, config, datasets.values(), asked, named)
 
 
-def _read_datasets(config: StoreConfig) -> Stage[dict[str, AnyDataset]]:
+def _with_sources(store: PromptStore, config: StoreConfig) -> PromptStore:
+    """The same store, that says where the data lie now."""
+    manifest = store.manifest | {"sources": sources_record(config)}
+    if manifest != store.manifest:
+        shards.write_json(store.folder / shards.MANIFEST, manifest)
+    return PromptStore(store.folder, manifest)
+
+
+def read_datasets(config: StoreConfig) -> Stage[dict[str, AnyDataset]]:
     """Datasets by name; a prompt search takes them as multiple choice, and it and pvi those of files besides."""
     datasets: dict[str, ClassificationDataset] = {}
     for done, name in enumerate(config.datasets):
@@ -121,7 +129,7 @@ def check_names(config: StoreConfig) -> None:
         if answered is not None and not written & {*answered}:
             raise ConfigError(
                 f"The method {name} answers {', '.join(answered)}, which {', '.join(config.suites)} "
-                f"does not ask. Add a suite that does (staicc-normal), or leave the method out (--methods)."
+                f"does not ask. {_asking(answered)} does: run that, or leave the method out (--methods)."
             )
         if not measured & {*METHODS[name].definitions} & {*scored_definitions(config.definitions)}:
             raise ConfigError(
@@ -129,6 +137,11 @@ def check_names(config: StoreConfig) -> None:
                 f"measured under {', '.join(sorted(measured))}: --definition {', '.join(config.definitions)} leaves "
                 "nothing. Choose another --definition."
             )
+
+
+def _asking(parts: Collection[str]) -> str:
+    """Of the suites those that write one of these parts."""
+    return " or ".join(name for name, suite in SUITES.items() if {*parts} & {*suite.parts})
 
 
 def suite_requests(suite: str, dataset: AnyDataset, config: StoreConfig) -> list[pl.DataFrame]:
@@ -209,8 +222,9 @@ def write_store(
         "datasets": [dataset.name for dataset in datasets],
         "notes": {each.name: list(each.notes) for each in datasets if each.notes},
         "n_shots": config.n_shots,
-        "search": _search_record(config.search),
-        "pvi": _pvi_record(config.pvi),
+        "search": search_record(config.search),
+        "pvi": pvi_record(config.pvi),
+        "sources": sources_record(config),
         "n_queries": config.n_queries,
         "methods": list(config.methods),
         "definitions": list(config.definitions),
@@ -253,26 +267,6 @@ def store_fingerprint(config: StoreConfig, datasets: Iterable[AnyDataset]) -> st
         list(config.suites),
         [dataset.fingerprint for dataset in datasets],
         [config.n_shots, config.n_queries, list(config.methods), list(config.definitions)],
-        _search_record(config.search),
-        _pvi_record(config.pvi),
+        search_record(config.search),
+        pvi_record(config.pvi),
     )
-
-
-def _search_record(search: SearchConfig | None) -> dict[str, Any] | None:
-    """What a search tries; of its files what they hold, not where they lie."""
-    if search is None:
-        return None
-    candidates = read_candidates(search.candidates).fingerprint if search.candidates else None
-    record = {name: getattr(search, name) for name in ("tries", "seed", "halving")}
-    return record | {"shots": list(search.shots), "candidates": candidates}
-
-
-def _pvi_record(pvi: PviConfig | None) -> dict[str, Any] | None:
-    """What stands before the queries of pvi; of files what they hold, not where they lie."""
-    if pvi is None:
-        return None
-    files = {"published": prompts_file(pvi) if pvi.source == "published" else None}
-    files |= {"measured": measured_file(pvi.measured) if pvi.measured else None}
-    digests = {name: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for name, file in files.items() if file}
-    record = {name: getattr(pvi, name) for name in ("source", "sets", "seed", "ask")}
-    return record | {"shots": list(pvi.shots) if pvi.shots else None, **digests}

@@ -12,7 +12,9 @@ from evaluator.config import PviConfig, StoreConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.pvi_tables import PVI_TABLES, load_pvi_tables
 from evaluator.errors import DatasetError
+from evaluator.methods.demonstrations_by_pvi import CHOSEN
 from evaluator.prompts.pvi_prompts import INPUT, pvi_queries, pvi_requests
+from evaluator.prompts.pvi_ranked import pvi_candidates
 from evaluator.suites.base import Suite
 
 
@@ -45,7 +47,9 @@ def requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFram
 
 
 def tables(dataset: ClassificationDataset, config: StoreConfig) -> dict[str, pl.DataFrame]:
-    return {"pvi_queries": pvi_queries(dataset, _pvi(config), config.n_queries)}
+    pvi = _pvi(config)
+    written = {"pvi_queries": pvi_queries(dataset, pvi, config.n_queries)}
+    return written | ({"pvi_candidates": pvi_candidates(dataset, pvi)} if {*CHOSEN} & {*config.methods} else {})
 
 
 def _pvi(config: StoreConfig) -> PviConfig:
@@ -58,7 +62,7 @@ IN_CONTEXT_PVI = Suite(
     requests=requests,
     tables=tables,
     parts=(INPUT,),  # null prompts have no query to predict the label of
-    all_methods=("vanilla", "pvi_released"),
+    all_methods=("vanilla", "pvi_released", *CHOSEN),
     definitions=("paper", "released"),
     label_boundary="merged",
 )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from scipy import stats
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -18,7 +19,7 @@ from evaluator.errors import ConfigError
 from evaluator.progress import finish
 from evaluator.prompts.pvi_prompts import pvi_requests
 from evaluator.schemas import PREDICTIONS
-from evaluator.schemas.pvi import PVI_CONSISTENCY, PVI_MODELS
+from evaluator.schemas.pvi import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS
 from evaluator.store.prompt_store import with_prompt_ids
 from tests.comparison.pvi_run_folders import (
     DEFINITIONS,
@@ -188,6 +189,28 @@ def test_shares_and_means_worked_by_hand(tmp_path: Path) -> None:
     ]
 
 
+def test_demonstrations_chosen_by_pvi_are_counted_apart_and_left_off_the_page(
+    pvi_of: dict[str, pl.DataFrame], compared: Path, tmp_path: Path
+) -> None:
+    chosen = {
+        model: pl.concat([pvi, random_pvi(seed + 7).with_columns(demonstrations=pl.lit("hardest"))]).sort(PVI_KEY)
+        for seed, (model, pvi) in enumerate(pvi_of.items())
+    }
+    folders = [
+        write_pvi_run(tmp_path / model[4:], model, pvi_predictions(seed), pvi)
+        for seed, (model, pvi) in enumerate(chosen.items())
+    ]
+    finish(compare(folders, tmp_path / "out"))
+    for name in ("pvi_models", "pvi_consistency"):
+        found = pl.read_parquet(tmp_path / "out" / "tables" / f"{name}.parquet")
+        alone = pl.read_parquet(compared / "tables" / f"{name}.parquet")
+        assert_frame_equal(found.filter(demonstrations="random"), alone)
+        assert found.filter(demonstrations="hardest").height == alone.height
+    pages = [(out / "compare.html").read_text() for out in (compared, tmp_path / "out")]
+    sections = [page[page.index('aria-labelledby="pvi-models"') :].split("</section>")[0] for page in pages]
+    assert sections[0] == sections[1]
+
+
 def test_a_correlation_that_is_undefined_in_every_run_is_no_number(browser: webdriver.Chrome, tmp_path: Path) -> None:
     tables = [run_table(own, [True] * 3, dataset="zoo") for own in ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0])]
     page = open_fresh(browser, finish(compare(two_runs(tmp_path, *tables), tmp_path / "out")).page)
@@ -252,7 +275,7 @@ def real_predictions(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
     return answered.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items())
 
 
-@pytest.mark.parametrize("changed", [{"seed": 43}, {"sets": 3}, {"source": "published"}, {"ask": "training"}])
+@pytest.mark.parametrize("changed", [{"seed": 43}, {"sets": 3}, {"source": "published"}])
 def test_what_the_suite_asks_under_other_options_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
     (tmp_path / "data").mkdir()
     data = write_folder(tmp_path / "data")

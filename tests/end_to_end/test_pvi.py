@@ -1,4 +1,4 @@
-"""In-context PVI as a user types it, with a fake engine on hand-made tables: prompts, scores, tables, two rounds."""
+"""In-context PVI as a user types it, with a fake engine on hand-made tables: prompts, scores, tables, what follows."""
 
 import json
 import math
@@ -59,24 +59,88 @@ def test_the_tries_of_an_accuracy_are_the_prompts_that_its_queries_were_asked_wi
     assert metrics["tries"].unique().to_list() == [6]
 
 
-def test_demonstrations_are_chosen_by_the_pvi_of_training_rows_in_a_second_run(tmp_path, data):
-    first, second = tmp_path / "first", tmp_path / "second"
-    words = ("--data", data, "--datasets", "snli", "--shots", 3)
-    run(first, *words, "--ask", "training", "--sets", 1)
-    scores = evaluator.read_scores(first).collect()
-    (null,) = scores.filter(part="null")["label_log_likelihoods"].to_list()
+CHOSEN = ("hardest", "easiest", "middle")
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory, data):
+    out = tmp_path_factory.mktemp("chosen") / "out"
+    methods = ",".join(["vanilla", *(f"{order}_demonstrations" for order in CHOSEN)])
+    run(out, "--data", data, "--datasets", "snli", "--shots", 3, "--sets", 2, "--methods", methods)
+    return out
+
+
+def test_one_command_chooses_demonstrations_by_the_pvi_of_training_rows(chosen):
+    scores = evaluator.read_scores(chosen).collect()
+    null = scores.filter(part="null", repeat=0)["label_log_likelihoods"].item()
     # PVI by hand: log2 of the gold label's probability with the input over that without.
-    bits = {
-        (gold, query): (given[gold] - null[gold]) / math.log(2)
-        for gold, query, given in scores.filter(part="input").select("gold", "query_id", "label_log_likelihoods").rows()
-    }
-    rows = [{"dataset": "snli", "n_shots": 3, "set": 0, "definition": "paper", "gold": gold, "query_id": query,
-             "pvi_bits": value} for (gold, query), value in bits.items()]  # fmt: skip
-    pl.DataFrame(rows).write_parquet(first / "tables" / "pvi.parquet")
-    run(second, *words, "--demonstrations", "hardest", "--from", first, "--sets", 1)
-    (shown,) = evaluator.read_requests(second).filter(part="null").collect()["demonstration_ids"].to_list()
-    lowest = {min((value, query) for (own, query), value in bits.items() if own == gold)[1] for gold in range(3)}
-    assert set(shown) == lowest
+    training = scores.filter(part="pvi_training").select("gold", "position", "label_log_likelihoods").rows()
+    bits = {position: (given[gold] - null[gold]) / math.log(2) for gold, position, given in training}
+    shown_first = set(scores.filter(part="null", repeat=0)["demonstration_ids"].item())
+    assert {*bits} == set(range(15)) - shown_first
+    by_label = [sorted((bits[row], row) for gold, row, _ in training if gold == label) for label in range(3)]
+    for number in range(2):
+        expected = {
+            "hardest": {own[number][1] for own in by_label},
+            "easiest": {own[-1 - number][1] for own in by_label},
+        }
+        for order, rows in expected.items():
+            of_set = scores.filter(part=f"{order}_demonstrations_null", repeat=number)
+            assert set(of_set["demonstration_ids"].item()) == rows
+    table = pl.read_parquet(chosen / "tables" / "pvi_chosen.parquet")
+    assert dict(table.select("training_row", "pvi_bits").rows()) == pytest.approx(
+        {row: bits[row] for row in table["training_row"]}
+    )
+
+
+def test_chosen_demonstrations_stand_beside_the_random_ones_in_every_table(chosen):
+    tables = {path.stem: pl.read_parquet(path) for path in (chosen / "tables").glob("*.parquet")}
+    for name in ("pvi", "pvi_summary", "pvi_deciles", "pvi_densities", "pvi_pairs", "pvi_demonstrations"):
+        assert set(tables[name]["demonstrations"]) == {"random", *CHOSEN}, name
+    pvi = tables["pvi"].filter(definition="paper")
+    # Accuracy and differences once more, from the predictions.
+    right = tables["predictions"].filter(definition="paper").with_columns(correct=pl.col("pred") == pl.col("gold"))
+    of_method = dict(right.group_by("method").agg(pl.col("correct").mean()).rows())
+    differences = tables["method_differences"].filter(metric="accuracy", definition="paper", dataset="snli")
+    assert set(differences["method_a"]) == {f"{order}_demonstrations" for order in CHOSEN}
+    for order in CHOSEN:
+        accuracy = of_method[f"{order}_demonstrations"]
+        row = tables["pvi_demonstrations"].row(by_predicate=pl.col("demonstrations") == order, named=True)
+        assert row["accuracy"] == pytest.approx(accuracy)
+        gained = differences.filter(method_a=f"{order}_demonstrations").row(0, named=True)
+        assert row["accuracy_difference"] == pytest.approx(accuracy - of_method["vanilla"])
+        assert gained["difference"] == pytest.approx(row["accuracy_difference"])
+        assert (gained["ci_low"], gained["ci_high"]) == pytest.approx((row["accuracy_low"], row["accuracy_high"]))
+        assert (row["n_sets"], row["n_queries"], row["n_candidates"], row["n_training"]) == (2, 15, 12, 15)
+        queries = {name: pvi.filter(demonstrations=name)["query_id"].unique().sort() for name in ("random", order)}
+        assert queries["random"].equals(queries[order])
+    accuracies = tables["metrics"].filter(metric="accuracy", definition="paper", dataset="snli")
+    assert accuracies["tries"].unique().to_list() == [4 * 2]
+    page = (chosen / "report.html").read_text()
+    assert "Demonstrations chosen by PVI" in page
+    assert "3-shot, hardest 1" in page
+
+
+def test_what_follows_is_built_from_the_data_wherever_they_lie_and_not_from_other_data(tmp_path, data, monkeypatch):
+    out, copied = tmp_path / "out", tmp_path / "copied"
+    copied.mkdir()
+    for file in data.iterdir():
+        (copied / file.name).write_bytes(file.read_bytes())
+    words = ("--datasets", "snli", "--shots", 3, "--sets", 1, "--methods", "vanilla,hardest_demonstrations")
+    monkeypatch.chdir(tmp_path)
+    command("build", "pvi", "--out", out, "--data", data, *words)
+    command("build", "pvi", "--out", out, "--data", "copied", *words)  # finds the store, and where the data are now
+    (store,) = (out / "store").iterdir()
+    assert json.loads((store / "manifest.json").read_text())["sources"]["data"] == [str(copied)]
+    monkeypatch.chdir("/")
+    command("score", out, *FAKE)
+    assert len(list((out / "store").iterdir())) == 2
+    rows = pl.read_parquet(copied / "snli_test.parquet")
+    rows.reverse().write_parquet(copied / "snli_test.parquet")
+    command("score", out, *FAKE)  # what followed is there already
+    message = command("score", out, "--model", "embedded", "--engine", "fake", "--label-boundary", "separate", exits=2)
+    assert "or the program, have changed since" in message
+    assert "evaluator build" in message
 
 
 def test_a_table_of_ones_own_and_a_dataset_of_staicc_are_asked_alike(tmp_path):
@@ -96,13 +160,21 @@ def test_a_table_of_ones_own_and_a_dataset_of_staicc_are_asked_alike(tmp_path):
     ("words", "message"),
     [
         (("staicc-normal", "--sets", 2), "--sets belongs to pvi, not to staicc-normal"),
-        (("staicc-normal", "--from", "x"), "--from belongs to pvi, not to"),
+        (("staicc-normal", "--training-queries", 2), "--training-queries belongs to pvi, not to"),
         (("staicc-normal", "--seed", 2), "--seed belongs to prompt-search and pvi, not to"),
         (("pvi", "--tries", 5), "--tries belongs to prompt-search, not to pvi"),
         (("pvi",), "No dataset was named"),
         (("pvi", "--data", "/no/such/folder"), "/no/such/folder is not there"),
         (("pvi", "--datasets", "multinli"), "multinli_dev_matched.parquet"),
-        (("pvi", "--datasets", "trec", "--methods", "topk"), "answers normal"),
+        (("pvi", "--datasets", "trec", "--methods", "topk"), "staicc-normal or staicc-bias does: run that"),
+        (
+            ("staicc-normal", "--methods", "hardest_demonstrations"),
+            "answers input, which staicc-normal does not ask. pvi",
+        ),
+        (
+            ("pvi", "--datasets", "trec", "--methods", "hardest_demonstrations", "--training-queries", 3),
+            "3 sets of 6 demonstrations by PVI take 3 rows labelled",
+        ),
     ],
 )
 def test_a_users_mistake_ends_with_exit_code_2_before_anything_is_scored(tmp_path, words, message):

@@ -1,6 +1,5 @@
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -8,12 +7,7 @@ import pytest
 from evaluator.config import PviConfig
 from evaluator.datasets.pvi_tables import load_pvi_tables
 from evaluator.errors import ConfigError, DatasetError, TemplateError
-from evaluator.prompts.pvi_demonstrations import (
-    demonstration_sets,
-    demonstrations_by_pvi,
-    numbers_of_shots,
-    random_sets,
-)
+from evaluator.prompts.pvi_demonstrations import demonstration_sets, numbers_of_shots, random_sets
 from tests.prompts.pvi_folder import write_folder, write_prompts
 
 
@@ -23,12 +17,8 @@ def folder(tmp_path):
 
 
 def dataset(folder, name="snli", source="random"):
-    (found,) = load_pvi_tables(PviConfig(data=(folder,), **options(source)), [name])
+    (found,) = load_pvi_tables(PviConfig(data=(folder,), source=source), [name])
     return found
-
-
-def options(source):
-    return {"source": source} | ({"measured": Path("run")} if source not in ("random", "published") else {})
 
 
 def labels(found, rows):
@@ -98,91 +88,6 @@ def test_texts_of_random_sets_are_the_demonstrations_and_their_labels_alone(fold
         for row, gold in rows
     )
     assert first.null_text == "".join(f"ANSWER: {gold}\n\n" for _, gold in rows)
-
-
-# Per label: row 4 is the hardest of label 0 and row 1 the easiest; label 1 has a tie of rows 5 and 6.
-MEASURED = pl.DataFrame(
-    {
-        "query_id": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
-        "gold": [0, 0, 0, 0, 0, 1, 1, 1, 1, 1],
-        "pvi_bits": [0.5, 2.0, None, -0.5, -3.0, 1.0, 1.0, 0.25, float("-inf"), 4.0],
-    }
-)
-
-
-@pytest.mark.parametrize(
-    ("order", "rows"),
-    [
-        # Label 0 from hard to easy: 4 (-3), 3 (-0.5), 0 (0.5), 1 (2). Label 1: 7 (0.25), 5 and 6 (1), 9 (4).
-        ("hardest", [[4, 3, 0], [7, 5, 6]]),
-        ("easiest", [[1, 0, 3], [9, 5, 6]]),
-        # The median of four lies between the second and third, of which the harder comes first.
-        ("middle", [[3, 0, 4], [5, 6, 7]]),
-    ],
-)
-def test_demonstrations_are_chosen_by_pvi_within_their_label_and_never_without_one(order, rows):
-    assert demonstrations_by_pvi(MEASURED, order=order, n_labels=2, per_label=3).tolist() == rows
-    shuffled = MEASURED.sample(fraction=1.0, shuffle=True, seed=3)
-    assert demonstrations_by_pvi(shuffled, order=order, n_labels=2, per_label=3).tolist() == rows
-
-
-def test_of_an_odd_number_the_middle_is_the_median_itself():
-    odd = MEASURED.head(1).vstack(MEASURED[[1, 3]])  # 0.5, 2.0, -0.5
-    assert demonstrations_by_pvi(odd, order="middle", n_labels=1, per_label=3).tolist() == [[0, 3, 1]]
-
-
-def test_more_than_were_measured_cannot_be_chosen():
-    with pytest.raises(TemplateError, match=r"5 demonstrations of label number 0 .* but 4 have a finite PVI"):
-        demonstrations_by_pvi(MEASURED, order="hardest", n_labels=2, per_label=5)
-
-
-def measured_run(folder, snli, **columns):
-    """PVIs of all demonstrations: that of row n is n under set 0, and minus n under set 1."""
-    run = folder / "run"
-    (run / "tables").mkdir(parents=True, exist_ok=True)
-    rows = snli.demonstration.select(query_id=pl.int_range(pl.len()), gold="gold")
-    numbered = pl.col("query_id").cast(pl.Float64)
-    frames = [
-        rows.with_columns(
-            pl.lit(name).alias("definition"),
-            dataset=pl.lit("snli"),
-            n_shots=n_shots,
-            set=number,
-            pvi_bits=sign * numbered,
-        )
-        for n_shots in (3, 6)
-        for number, sign, name in ((0, 1, "paper"), (0, -1, "label_space"), (1, -1, "paper"))
-    ]
-    pl.concat(frames).with_columns(**columns).write_parquet(run / "tables" / "pvi.parquet")
-    return run
-
-
-def test_the_first_set_shows_the_hardest_of_each_label_and_the_next_one_those_that_follow(folder):
-    snli = dataset(folder)
-    by_label = [
-        snli.demonstration.with_row_index().filter(gold=label)["index"].to_list() for label in range(3)
-    ]  # from hard to easy
-    run = measured_run(folder, snli)
-    sets = demonstration_sets(snli, PviConfig(data=(folder,), source="hardest", measured=run, sets=2))
-    blocks = [[set(each.rows[n : n + 3]) for n in range(0, each.n_shots, 3)] for each in sets]
-    ranks = [{rows[rank] for rows in by_label} for rank in range(4)]
-    assert blocks == [[ranks[0]], [ranks[1]], [ranks[0], ranks[1]], [ranks[2], ranks[3]]]
-
-
-def test_pvis_that_are_not_there_or_of_other_rows_are_refused(folder):
-    snli = dataset(folder)
-
-    def choose(run):
-        return demonstration_sets(snli, PviConfig(data=(folder,), source="hardest", measured=run, sets=1))
-
-    with pytest.raises(DatasetError, match=r"pvi\.parquet is not there.*--ask training"):
-        choose(folder / "nowhere")
-    with pytest.raises(ConfigError, match=r"has 4 shots of snli, and those for 3 are chosen"):
-        choose(measured_run(folder, snli, n_shots=pl.lit(4)))
-    with pytest.raises(ConfigError, match="measured on other rows than the 15"):
-        choose(measured_run(folder, snli, gold=(pl.col("gold") + 1) % 3))
-    with pytest.raises(ConfigError, match="measured on other rows"):
-        choose(measured_run(folder, snli, query_id=pl.col("query_id") + 1))
 
 
 def test_published_sets_are_the_texts_as_they_stand_in_their_order(folder):

@@ -68,20 +68,18 @@ def test_rows_carry_the_gold_labels_and_digits_with_a_space_before_them(folder):
 
 
 def test_no_query_stands_among_the_demonstrations_of_any_set(folder):
-    sizes = []
-    for ask in ("test", "training"):
-        _, inputs, _ = asked(folder, "snli", ask=ask)
-        question = "QUESTION: Is this (0) contradiction, (1) entailment, or (2) neutral?\nANSWER:"
-        for prompt in inputs["prompt"]:
-            query = prompt.removesuffix(question).rsplit("SENTENCE1: ", 1)[1]
-            assert prompt.count(query) == 1
-        sizes.append(inputs["query_id"].n_unique())
-        assert inputs["query_id"].value_counts()["count"].unique().to_list() == [6]
-    # Fifteen test rows, none ever shown; of fifteen training rows those that no set shows.
-    assert sizes[0] == 15
-    _, inputs, _ = asked(folder, "snli", ask="training")
+    # All twelve training sentences are asked as well, behind the nine of the test table.
+    tables = [pl.read_parquet(folder / f"cola_in_domain_{split}.parquet") for split in ("dev", "train")]
+    pl.concat(tables).write_parquet(folder / "cola_in_domain_dev.parquet")
+    _, inputs, _ = asked(folder, "cola", sets=1, shots=(4, 6))
+    question = "QUESTION: Is this (0) unacceptable, or (1) acceptable?\nANSWER:"
+    for prompt in inputs["prompt"]:
+        query = prompt.removesuffix(question).rsplit("CONTEXT: ", 1)[1]
+        assert prompt.count(query) == 1
+    assert inputs["query_id"].value_counts()["count"].unique().to_list() == [2]
     shown = set(inputs["demonstration_ids"].explode())
-    assert set(inputs["query_id"]) == set(range(15)) - shown
+    assert len(shown) == 6
+    assert set(inputs["query_id"]) == set(range(21)) - {9 + row for row in shown}
 
 
 def test_queries_whose_text_is_shown_stay_in_the_table_of_queries_as_not_asked(folder):
@@ -110,12 +108,13 @@ def test_queries_whose_text_is_shown_stay_in_the_table_of_queries_as_not_asked(f
 
 
 def test_more_queries_than_there_are_and_none_left_are_refused(folder):
-    with pytest.raises(ConfigError, match="--queries 10: cola has 9 test rows to ask"):
+    with pytest.raises(ConfigError, match="--queries 10: cola has 9 rows to ask"):
         asked(folder, "cola", 10)
     cola = pl.read_parquet(folder / "cola_in_domain_train.parquet")[:4]
-    cola.write_parquet(folder / "cola_in_domain_train.parquet")
+    for split in ("train", "dev"):
+        cola.write_parquet(folder / f"cola_in_domain_{split}.parquet")
     with pytest.raises(DatasetError, match="cola: every query stands among the demonstrations"):
-        asked(folder, "cola", shots=(4,), ask="training", sets=1)
+        asked(folder, "cola", shots=(4,), sets=1)
 
 
 def test_datasets_of_staicc_are_asked_with_their_own_template_and_labels():

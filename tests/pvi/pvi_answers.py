@@ -22,11 +22,16 @@ class Run(NamedTuple):
     null: Sequence[float | None] | None  # None: it was not answered
 
 
-def answers(runs: Mapping[tuple[str, int, int], Run]) -> Answers:
-    """(dataset, shots, set) -> what was answered; rows come in an order that should not matter."""
+Runs = Mapping[tuple[str, int, int], Run]
+"""(dataset, shots, set) -> what was answered."""
+
+
+def answers(runs: Runs, chosen: Mapping[str, Runs] | None = None) -> Answers:
+    """The suite's own runs, and those of methods that choose demonstrations; the order of rows should not matter."""
     rows = [
-        row
-        for place, ((dataset, n_shots, repeat), run) in enumerate(runs.items())
+        row | ({"part": method + ("_null" if row["part"] == "null" else "")} if method else {})
+        for method, own in {"": runs, **(chosen or {})}.items()
+        for place, ((dataset, n_shots, repeat), run) in enumerate(own.items())
         for row in _rows(run, place, {"dataset": dataset, "variant": n_shots, "repeat": repeat})
     ]
     scored = pl.DataFrame(rows, schema=REQUESTS | {name: SCORES[name] for name in SCORES if name != "prompt_id"})
@@ -80,7 +85,7 @@ def run_table(
     values: Sequence[float | None], correct: Sequence[bool | None], gold: Sequence[int] | None = None, **run: object
 ) -> pl.DataFrame:
     """schemas.pvi.PVI of one run with these PVIs; two labels, so that a wrong prediction is the other one."""
-    own = {"dataset": "d", "n_shots": 2, "set": 0, "definition": "paper"} | run
+    own = {"dataset": "d", "demonstrations": "random", "n_shots": 2, "set": 0, "definition": "paper"} | run
     golds = [0] * len(values) if gold is None else gold
     rows = [
         own

@@ -19,18 +19,23 @@ TABLES = {
     "pvi_pairs": (schemas.PVI_PAIRS, schemas.PVI_PAIRS_KEY),
     "pvi_consistency": (schemas.PVI_CONSISTENCY, schemas.PVI_CONSISTENCY_KEY),
     "pvi_one_way": (
-        pl.Schema({"dataset": pl.String(), "definition": pl.String(), **schemas.PVI_ONE_WAY}),
-        ["dataset", "definition"],
+        pl.Schema({**dict.fromkeys(["dataset", "demonstrations", "definition"], pl.String()), **schemas.PVI_ONE_WAY}),
+        ["dataset", "demonstrations", "definition"],
     ),
     "pvi_repeated_measures": (
         pl.Schema(
-            {"dataset": pl.String(), "n_shots": pl.Int64(), "definition": pl.String(), **schemas.PVI_REPEATED_MEASURES}
+            {
+                **{"dataset": pl.String(), "demonstrations": pl.String(), "n_shots": pl.Int64()},
+                **{"definition": pl.String(), **schemas.PVI_REPEATED_MEASURES},
+            }
         ),
-        ["dataset", "n_shots", "definition"],
+        ["dataset", "demonstrations", "n_shots", "definition"],
     ),
     "pvi_hardest": (schemas.PVI_HARDEST, schemas.PVI_HARDEST_KEY),
     "pvi_mislabelled": (schemas.PVI_MISLABELLED, schemas.PVI_MISLABELLED_KEY),
     "pvi_annotators": (schemas.PVI_ANNOTATORS, schemas.PVI_ANNOTATORS_KEY),
+    "pvi_demonstrations": (schemas.PVI_DEMONSTRATIONS, schemas.PVI_DEMONSTRATIONS_KEY),
+    "pvi_chosen": (schemas.PVI_CHOSEN, schemas.PVI_CHOSEN_KEY),
 }
 
 
@@ -42,7 +47,7 @@ def test_every_table_has_its_columns_and_is_sorted_by_its_key_which_is_unique() 
         assert found[name].schema == schema, name
         assert found[name].equals(found[name].sort(key)), name
         assert not found[name].select(key).is_duplicated().any(), name
-        assert found[name].is_empty() == (name == "pvi_annotators"), name
+        assert found[name].is_empty() == (name in ("pvi_annotators", "pvi_chosen")), name
 
 
 def test_the_order_of_answers_changes_nothing_to_the_last_digit() -> None:

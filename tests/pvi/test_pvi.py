@@ -76,11 +76,24 @@ def test_random_answers_are_those_of_numpy_under_both_definitions() -> None:
     found = {tuple(row[name] for name in PVI_KEY): row["pvi_bits"] for row in table.to_dicts()}
     for row in rows:
         null = np.array(nulls[row["dataset"] + str(row["variant"]) + str(row["repeat"])]["label_log_likelihoods"])
-        own, key = np.array(row["label_log_likelihoods"]), (row["dataset"], row["variant"], row["repeat"])
+        own, key = np.array(row["label_log_likelihoods"]), (row["dataset"], "random", row["variant"], row["repeat"])
         expected = {"paper": own - null, "label_space": log_softmax(own) - log_softmax(null)}
         for definition, difference in expected.items():
             bits = difference[row["gold"]] / np.log(2)
             assert found[(*key, definition, row["query_id"])] == pytest.approx(bits, abs=1e-12)
+
+
+def test_chosen_sets_are_held_against_their_own_null_prompt_beside_the_suites_own() -> None:
+    # Both labels: 1/2 after the query; without it 1/4 behind the set of the suite, 1/8 behind the chosen one.
+    runs = {RUN: Run([0], [[HALF, HALF]], [QUARTER, QUARTER])}
+    chosen = {"hardest_demonstrations": {RUN: Run([0], [[HALF, HALF]], [EIGHTH, EIGHTH])}}
+    given = answers(runs, chosen)
+    table = pvi_table(given, "published").filter(definition="paper")
+    assert table.select("demonstrations", "set", "pvi_bits").rows() == [
+        ("hardest", 0, pytest.approx(2)),
+        ("published", 0, pytest.approx(1)),
+    ]
+    assert pvi_table(given)["demonstrations"].unique().sort().to_list() == ["hardest", "random"]
 
 
 def test_what_is_not_finite_has_no_pvi_and_keeps_its_row() -> None:

@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from scipy import stats
 
 from evaluator.pvi.stability import (
@@ -15,7 +16,7 @@ from evaluator.pvi.stability import (
     repeated_measures_table,
 )
 from evaluator.pvi.summary import judged_queries, summary_table
-from evaluator.schemas.pvi import PVI_CONSISTENCY, PVI_MODELS, PVI_PAIRS, PVI_RUN
+from evaluator.schemas.pvi import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS, PVI_PAIRS
 from tests.pvi.pvi_answers import random_table
 
 TABLE = random_table(4, 60, missing=True)
@@ -142,4 +143,27 @@ def test_one_set_and_one_number_of_shots_have_no_pairs_and_no_variance() -> None
     assert consistency_table(pairs_table(alone)).height == 0
     assert one_way_table(summary_table(alone, judged_queries(alone)))["f"].is_nan().all()
     assert repeated_measures_table(alone)["f"].is_nan().all()
-    assert PVI_RUN == ["dataset", "n_shots", "set", "definition"]
+
+
+def test_demonstrations_of_other_sources_are_never_compared_with_one_another() -> None:
+    chosen = random_table(8, 60).with_columns(demonstrations=pl.lit("hardest"))
+    both_sources = pl.concat([TABLE, chosen]).sort(PVI_KEY)
+    pairs = pairs_table(both_sources)
+    models = {"one": both_sources, "two": both_sources.with_columns(-pl.col("pvi_bits"))}
+    tables = [
+        (pairs_table, pairs),
+        (lambda table: consistency_table(pairs_table(table)), consistency_table(pairs)),
+        (
+            lambda table: one_way_table(summary_table(table, judged_queries(table))),
+            one_way_table(summary_table(both_sources, judged_queries(both_sources))),
+        ),
+        (repeated_measures_table, repeated_measures_table(both_sources)),
+    ]
+    for measure, found in tables:
+        for source, alone in (("random", TABLE), ("hardest", chosen)):
+            assert_frame_equal(found.filter(demonstrations=source), measure(alone))
+        assert found.height == 2 * measure(TABLE).height
+    across = models_table(models)
+    assert across.group_by("demonstrations").len().sort("demonstrations").rows() == [("hardest", 36), ("random", 36)]
+    counted = consistency_table(pairs, across).filter(across="models", coefficient="pearson", definition="paper")
+    assert counted.select("demonstrations", "n", "mean").rows() == [("hardest", 12, -1.0), ("random", 12, -1.0)]

@@ -17,7 +17,7 @@ from evaluator.pvi.measures import pvi_measures
 from evaluator.pvi.stability import models_table
 from evaluator.report.pvi_page import PviReport, write_pvi_report
 from evaluator.report.pvi_queries import MOST_CHARACTERS, query_data
-from evaluator.schemas.pvi import PVI_RUN, PVI_SUMMARY
+from evaluator.schemas.pvi import PVI_CHOSEN, PVI_RUN, PVI_SUMMARY
 from evaluator.schemas.pvi_queries import PVI_QUERIES
 from tests.pvi.pvi_answers import Run, answers, random_answers
 from tests.pvi.test_agreement import annotations
@@ -326,6 +326,8 @@ def test_a_run_without_annotations_models_or_other_sets_says_so(browser: webdriv
     assert "One run of each dataset has nothing to be compared with." in body
     assert "text not recorded" in body
     assert "PVI and annotators" not in body
+    assert "Demonstrations chosen by PVI" not in body
+    assert "random" not in body
     assert count(page) == "2 of 2 queries"
 
 
@@ -337,6 +339,91 @@ def test_the_data_of_the_table_are_json_that_cannot_end_its_element(report: PviR
     assert [run["name"] for run in small["runs"]] == ["2-shot, set 0", "2-shot, set 1"]
     assert small["runs"][1]["pred"] == [0, 0, 1, 1]
     assert small["runs"][0]["rank"] == [2, 1, 3, None]
+
+
+def chosen_report() -> PviReport:
+    """One random set of two shots and two hardest ones, of which the table and the choices are made up."""
+    random = np.random.default_rng(5)
+
+    def a_run() -> Run:
+        return Run([0, 1] * 10, random.normal(-2, 1, (20, 2)).tolist(), random.normal(-2, 1, 2).tolist())
+
+    own = {("small", 2, number): a_run() for number in range(2)}
+    hardest = {"hardest_demonstrations": {("small", 2, number): a_run() for number in range(2)}}
+    given = answers(own, hardest)
+    tables = pvi_measures(given, pl.DataFrame(schema=PVI_QUERIES))
+    rows = [
+        {
+            "dataset": "small",
+            "demonstrations": "hardest",
+            "n_shots": 2,
+            "set": number,
+            "place": place,
+            "row": 30 + place,
+        }
+        | {"definition": "paper", "training_row": place, "text": f"{EVIL} {number}", "gold": place, "pvi_bits": -1.5}
+        for number in range(2)
+        for place in range(2)
+    ]
+    tables["pvi_chosen"] = pl.DataFrame(rows, schema=PVI_CHOSEN)
+    counted = pl.col("demonstrations") == "hardest"
+    tables["pvi_demonstrations"] = tables["pvi_demonstrations"].with_columns(
+        n_candidates=pl.when(counted).then(480), n_training=pl.when(counted).then(8551)
+    )
+    return PviReport(run={}, tables=tables, queries=pl.DataFrame(schema=PVI_QUERIES), label_names=LABELS)
+
+
+def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    report = chosen_report()
+    page = open_fresh(browser, write_pvi_report(report, tmp_path / "report.html"))
+    assert page.get_log("browser") == []
+    assert page.execute_script("return window.broken") is None
+    table = report.tables["pvi_demonstrations"].row(by_predicate=pl.col("demonstrations") == "hardest", named=True)
+    row = page.find_element(By.CSS_SELECTOR, "table[data-table=demonstrations] tr[data-run='2 hardest']")
+    cells = [cell.text.replace("−", "-") for cell in row.find_elements(By.TAG_NAME, "td")]
+    assert cells[:3] == ["hardest\n2", "2", "480\n8,551"]
+    assert cells[3] == f"{table['accuracy']:.3f}\n20"
+    for cell, name in ((cells[4], "accuracy"), (cells[8], "v_information")):
+        ends = [table[f"{name}_{end}"] for end in ("low", "high", "two_way_low", "two_way_high")]
+        shown = [
+            f"{table[f'{name}_difference']:+.3f}",
+            *(f"{low:+.3f} to {high:+.3f}" for low, high in (ends[:2], ends[2:])),
+        ]
+        assert cell.split("\n") == shown
+    assert cells[5] == f"{table['best_accuracy']:.3f}\n{table['max_random']:.3f}"
+    assert cells[6].split("\n") == [
+        {"below both": "○", "between": "◐", "above both": "●"}[table["verdict"]] + f" {table['verdict']}",
+        f"{10 ** table['log10_tail']:.3f}",
+    ]
+    own = page.find_element(By.CSS_SELECTOR, "table[data-table=demonstrations] tr[data-run='2 random']")
+    assert [cell.text for cell in own.find_elements(By.CSS_SELECTOR, ".absent")] == ["–"] * 3
+    listed = page.find_element(By.CSS_SELECTOR, "section[aria-labelledby=chosen] details")
+    listed.find_element(By.TAG_NAME, "summary").click()
+    assert [title.text for title in listed.find_elements(By.TAG_NAME, "h3")] == [
+        "2-shot, hardest 0",
+        "2-shot, hardest 1",
+    ]
+    items = [item.text for item in listed.find_elements(By.TAG_NAME, "li")]
+    assert items[1] == f"labelled yes, -1.500 bits, row 31\n{EVIL} 0"
+    assert len(items) == 4
+
+
+def test_runs_are_named_by_their_source_where_there_are_several(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    page = open_fresh(browser, write_pvi_report(chosen_report(), tmp_path / "report.html"))
+    expected = ["2-shot, random 0", "2-shot, random 1", "2-shot, hardest 0", "2-shot, hardest 1"]
+    assert [option.text for option in Select(field(page, "run")).options] == expected
+    panels = page.find_elements(By.CSS_SELECTOR, "[aria-labelledby=densities] figcaption")
+    assert [panel.text.split("\n")[0] for panel in panels] == expected
+    summary = "table[data-table=summary][data-definition=paper] tbody tr"
+    sets = [row.get_attribute("data-run") for row in page.find_elements(By.CSS_SELECTOR, summary)]
+    assert sets == ["2 random 0", "2 random 1", "2 hardest 0", "2 hardest 1"]
+    maps = page.find_elements(By.CSS_SELECTOR, "table[data-table=heat-map] caption")
+    assert [caption.text for caption in maps] == ["small, random", "small, hardest"]
+    tested = page.find_elements(By.CSS_SELECTOR, "table[data-table=repeated-measures][data-definition=paper] tbody tr")
+    assert [row.text.split()[:3] for row in tested] == [["small", "random", "2"], ["small", "hardest", "2"]]
+    legend = page.find_element(By.CSS_SELECTOR, "[aria-labelledby=deciles] .legend")
+    assert legend.text.split("\n") == ["random demonstrations", "hardest"]
+    assert page.execute_script("return document.documentElement.scrollWidth") <= 1280
 
 
 def test_a_page_of_random_answers_has_every_dataset(browser: webdriver.Chrome, tmp_path: Path) -> None:

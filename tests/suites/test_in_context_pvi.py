@@ -36,7 +36,13 @@ def test_a_store_holds_every_query_behind_every_set_and_a_null_prompt_a_set(fold
     assert requests["part"].value_counts().sort("part").rows() == [("input", 2 * 3 * 15), ("null", 2 * 3)]
     assert store.table("pvi_queries", PVI_QUERIES).collect().height == 15
     assert store.manifest["notes"].keys() == {"snli"}
-    assert store.manifest["pvi"] == {"source": "random", "sets": 3, "seed": 42, "ask": "test", "shots": None}
+    assert store.manifest["pvi"] == {
+        "source": "random",
+        "sets": 3,
+        "seed": 42,
+        "training_queries": 500,
+        "shots": None,
+    }
 
 
 def test_only_queries_are_predicted_and_labels_are_merged_with_the_space_before_them():
@@ -69,7 +75,7 @@ def test_names_that_neither_the_datasets_nor_the_tables_have_are_refused(folder)
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"sets": 2}, {"shots": (3,)}, {"ask": "training"}, {"source": "published", "sets": 2}]
+    "change", [{"seed": 1}, {"sets": 2}, {"shots": (3,)}, {"training_queries": 9}, {"source": "published", "sets": 2}]
 )
 def test_changed_options_give_another_store(folder, change):
     before = config(folder, datasets=("snli",))
@@ -95,10 +101,8 @@ def test_changed_published_texts_give_another_store_and_moved_ones_the_same(fold
         ({"shots": (3, 3)}, "--shots must be"),
         ({"shots": (0,)}, "--shots must be"),
         ({"sets": 0}, "--sets must be 1 or more"),
-        ({"source": "hardest"}, "--from RUN belong together"),
-        ({"measured": Path("run")}, "--from RUN belong together"),
+        ({"training_queries": 0}, "--training-queries must be 1 or more"),
         ({"prompts": Path("texts.parquet")}, "add --demonstrations published"),
-        ({"ask": "training", "source": "published"}, "--ask training is for choosing demonstrations by PVI"),
     ],
 )
 def test_options_that_do_not_fit_each_other_are_refused(options, message):
