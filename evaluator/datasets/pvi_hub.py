@@ -20,6 +20,7 @@ import polars as pl
 
 from evaluator.config import LabelledColumns, cache_folder
 from evaluator.errors import DatasetError
+from evaluator.hub import hub_snapshot
 from evaluator.store.shards import replacing
 
 PARQUET = "refs/convert/parquet"
@@ -232,30 +233,5 @@ def _keep(folder: Path, tables: Mapping[str, pl.DataFrame]) -> None:
 
 def _download(source: HubSource, mend: str) -> Path:
     """Folder of the files, named by their commit."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HTTPError,  # of whichever client the library has
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    missing = f"The dataset {source.repository!r} ({source.config}) was not found"
     patterns = [f"{source.config}/{split}/*.parquet" for split in (source.split, TRAINING)]
-    try:
-        return Path(
-            snapshot_download(source.repository, repo_type="dataset", revision=PARQUET, allow_patterns=patterns)
-        )
-    except GatedRepoError as error:
-        raise DatasetError(
-            f"{source.repository!r} asks for its licence to be accepted on the hub, and for a login. {mend}"
-        ) from error
-    except RevisionNotFoundError as error:
-        raise DatasetError(f"{missing} in revision {PARQUET!r}. {mend}") from error
-    except RepositoryNotFoundError as error:
-        raise DatasetError(f"{missing}: no dataset on the hub has this name. {mend}") from error
-    except (HTTPError, OSError, RuntimeError) as error:  # the last from hf_xet, which moves large files
-        raise DatasetError(
-            f"{missing}: it is not in the local hub cache, and the hub cannot be reached ({error}). "
-            f"Run once with a network and without HF_HUB_OFFLINE. {mend}"
-        ) from error
+    return hub_snapshot(source.repository, "dataset", patterns, revision=PARQUET, error=DatasetError, mend=mend)

@@ -15,6 +15,7 @@ from evaluator.config import ModelConfig
 from evaluator.engine.fingerprints import file_digests, fingerprint
 from evaluator.engine.text_tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer
 from evaluator.errors import ModelError
+from evaluator.hub import hub_snapshot
 
 # A file that changes neither scores nor tokens (a README) leaves a fingerprint as it is.
 _TOKENIZER_FILES = (
@@ -186,35 +187,8 @@ def _kv_values_per_token(text_part: dict[str, Any]) -> int:
 
 def _hub_folder(config: ModelConfig) -> Path:
     """Folder of a hub model's files, downloaded where they are not in the local cache yet."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        HTTPError,  # of whichever client the library has
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    def download(*patterns: str) -> Path:
-        return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=list(patterns)))
-
-    missing = f"The model {config.model!r} was not found"
-    try:
-        folder = download("*.json", "*.safetensors", "*.model", "*.txt", "*.py")
-        return folder if weight_files(folder) else download("*.bin")
-    except HFValidationError as error:
-        raise ModelError(f"{missing}: it is no folder here, and no hub name either (owner/name).") from error
-    except GatedRepoError as error:
-        raise ModelError(
-            f"{config.model!r} asks for its licence to be accepted on the hub, and for a login."
-        ) from error
-    except RevisionNotFoundError as error:
-        raise ModelError(f"{missing} in revision {config.revision!r}.") from error
-    except RepositoryNotFoundError as error:
-        raise ModelError(f"{missing}: neither a folder here nor a model on the hub has this name.") from error
-    except (LocalEntryNotFoundError, HTTPError, OSError, RuntimeError) as error:  # the last from hf_xet
-        raise ModelError(
-            f"{missing}: it is no folder here, is not in the local hub cache, and the hub cannot be reached ({error}). "
-            "Give the path of a model folder, or run once with a network."
-        ) from error
+    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.py"]
+    mend = f"Nor is {config.model!r} a folder here: give the path of a model folder, or a hub name."
+    wanted: dict[str, Any] = {"revision": config.revision, "error": ModelError, "mend": mend}
+    folder = hub_snapshot(config.model, "model", patterns, **wanted)
+    return folder if weight_files(folder) else hub_snapshot(config.model, "model", ["*.bin"], **wanted)

@@ -97,7 +97,9 @@ def _shown(report: PviReport) -> dict[str, Any]:
         "model": facts.look_up(run, "model", "name") or "model not recorded",
         "warning": facts.warning(run),
         "headline": facts.headline_facts(run),
-        "notes": facts.look_up(run, "store", "notes") or {},
+        "notes": [
+            f"{name}: {'; '.join(noted)}." for name, noted in (facts.look_up(run, "store", "notes") or {}).items()
+        ],
         "record": facts.record(run),
         "command": facts.look_up(run, "command"),
         "datasets": datasets,
