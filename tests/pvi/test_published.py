@@ -78,6 +78,31 @@ def test_table_2_counts_averages_over_pairs_without_the_models_of_20_billion_par
     assert whole == pytest.approx((released["average_r"].to_numpy() < 0.3).mean())
 
 
+def test_no_choice_of_released_cases_gives_both_printed_shares_of_exemplars(published: Published) -> None:
+    def counts(share: str, n: int) -> set[int]:
+        return {count for count in range(n + 1) if f"{100 * count / n:.1f}" == share}
+
+    fits = [(n, s, w) for n in range(1, 101) for s in counts("59.4", n) for w in counts("22.9", n) if s + w <= n]
+    assert fits == [(96, 57, 22)]
+    released = pl.read_parquet(shared_data("pvi") / "consistency_by_exemplar.parquet")["average_r"]
+    assert (released.len(), released.is_between(0.3, 0.6).sum()) == (100, 16)  # 96 - 57 - 22 = 17 are needed
+    note = cells(published, "2").filter(verdict="differs")["note"].item()
+    assert note.startswith("23 of 96 cases; the printed share comes closest to 22 of 96. No choice among")
+
+
+def test_leaving_out_weak_cases_by_p_mends_one_share_and_spoils_the_other() -> None:
+    folder = shared_data("pvi")
+    across_sets = pl.read_parquet(folder / "consistency_by_exemplar.parquet").select(
+        "model", r="average_r", p="average_p"
+    )
+    across_shots = pl.read_parquet(folder / "consistency_by_number_of_shots.parquet")
+    named, weak = ~pl.col("model").str.contains(TWENTY_BILLION), pl.col("r") < 0.3
+    found = [rows.filter(named, weak, pl.col("p") < 0.05).height for rows in (across_sets, across_shots)]
+    assert found == [22, 40]
+    assert across_shots.filter(named, weak).height == 43  # as printed: 29.9% of 144
+    assert max(across_sets.filter(named, weak)["p"]) < max(across_shots.filter(named, weak)["p"])  # nor another limit
+
+
 def test_boolq_is_as_printed_without_its_2_shot_runs_alone(published: Published) -> None:
     boolq = cells(published, "14(a)").filter(row="BoolQ")
     assert (boolq["verdict"] == "equal").all()

@@ -150,7 +150,7 @@ def test_what_the_tables_show_is_rounded_from_them(page: webdriver.Chrome, repor
     selector = "table[data-table=summary][data-definition=paper] tr[data-run='6 1'] td"
     cells = [cell.text for cell in page.find_elements(By.CSS_SELECTOR, selector)]
     row = report.tables["pvi_summary"].filter(dataset="large", n_shots=6, set=1, definition="paper").row(0, named=True)
-    assert cells[2] == f"{row['v_information']:.3f}\n{row['ci_low']:.3f}–{row['ci_high']:.3f}"
+    assert cells[2] == f"{row['v_information']:.3f}\n{row['ci_low']:.3f} to {row['ci_high']:.3f}"
     assert cells[3:5] == [f"{row['accuracy']:.3f}", f"{row['lowest_fifth_accuracy']:.3f}"]
     assert cells[-2] == f"{row['threshold']:.3f}\n{row['threshold_accuracy']:.3f}"
     assert cells[-1] == "10,000\n0"
