@@ -140,7 +140,7 @@ def _require_states(store: PromptStore, engine: Engine) -> None:
         methods = ", ".join(store.manifest["methods"])
         raise ConfigError(
             f"One of the methods {methods} needs hidden states, and the engine {engine.facts.name} has none. Take "
-            "another --engine, or leave out knn_*, hidden_calibration, topk and sa_icl (--methods)."
+            "another --engine, or leave out knn_*, hidden_calibration, topk, sa_icl and pvi_released (--methods)."
         )
 
 

@@ -28,6 +28,7 @@ _EMBEDDINGS = (
     "language_model.model.embed_tokens.weight",
 )
 _BIASES = ("lm_head.bias", "embed_out.bias", "language_model.lm_head.bias")
+_TAKERS = "the methods knn_centroid, knn_neighbours and pvi_released"
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
@@ -49,8 +50,8 @@ def load_lm_head(source: ModelSource) -> torch.Tensor:
     changes += [name for name in _BIASES if name in found]
     if changes:
         raise ModelError(
-            f"k-NN prompting cannot be computed for {source.name}: its logits are more than its LM head times the "
-            f"hidden state ({', '.join(changes)}). Leave out the methods knn_centroid and knn_neighbours."
+            f"The logits of {source.name} are more than its LM head times the hidden state ({', '.join(changes)}), and "
+            f"{_TAKERS} read them so. Leave these out (--methods)."
         )
     # A tied model can hold both, and then reads the embeddings.
     names = (*_EMBEDDINGS, *_HEADS) if config.tie_word_embeddings else _HEADS
@@ -58,8 +59,7 @@ def load_lm_head(source: ModelSource) -> torch.Tensor:
     if name is None:
         raise ModelError(
             f"The LM head of {source.name} was not found: none of {', '.join(names)} is in the *.safetensors files of "
-            f"{source.folder}. Save the model with save_pretrained, or leave out the methods knn_centroid and "
-            "knn_neighbours."
+            f"{source.folder}. Save the model with save_pretrained, or leave out {_TAKERS} (--methods)."
         )
     with safe_open(found[name], framework="pt") as file:
         head: torch.Tensor = file.get_tensor(name)

@@ -24,6 +24,12 @@ class Asked(NamedTuple):
     rows: pl.DataFrame  # of the parts that the method answers, as Suite.requests returns them
     config: StoreConfig
 
+    @property
+    def classification(self) -> ClassificationDataset:
+        """The dataset, of a suite other than prompt-search."""
+        assert isinstance(self.dataset, ClassificationDataset), "prompt-search alone asks of multiple choice"
+        return self.dataset
+
 
 NO_QUERY: dict[str, pl.Expr] = {
     "query_id": pl.lit(None, pl.Int64),

@@ -2,7 +2,6 @@
 
 import polars as pl
 
-from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import Answers, Asked, Method, softmax
 from evaluator.methods.mean_label_probs import log_mean_label_probs
 from evaluator.methods.vanilla import LABEL_SCORE
@@ -43,8 +42,7 @@ def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFr
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
     """Empty queries behind demonstrations of the calibration split. Raises DatasetError where it has none."""
-    dataset = asked.dataset
-    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    dataset = asked.classification
     shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
     queries = empty_queries(N_SAMPLES, len(dataset.text_fields))
     return [training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)]

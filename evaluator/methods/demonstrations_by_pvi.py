@@ -11,7 +11,6 @@ from collections.abc import Callable
 import polars as pl
 
 from evaluator.config import PviConfig
-from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import Answers, Asked, Method, softmax
 from evaluator.prompts.pvi_prompts import INPUT, NULL, as_queries, null_prompts, queries_behind
 from evaluator.prompts.pvi_ranked import candidates_behind, first_sets, ranked_sets
@@ -47,7 +46,7 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
 
     Raises TemplateError or DatasetError, before anything is answered, where there are too few to choose among.
     """
-    dataset, pvi = _pvi(asked)
+    dataset, pvi = asked.classification, _pvi(asked)
     n_rows = dataset.demonstration.height
     frames = []
     for place, first in enumerate(first_sets(dataset, pvi)):
@@ -102,7 +101,7 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.Da
 
         Raises TemplateError where too few training rows of a label have a PVI.
         """
-        dataset, pvi = _pvi(asked)
+        dataset, pvi = asked.classification, _pvi(asked)
         size = pl.DataFrame({"dataset": [dataset.name], "n_training": [dataset.demonstration.height]})
         measured = training_pvi(answers, size).rename({"training_row": "query_id"})
         by_shots = measured.partition_by("n_shots", as_dict=True, maintain_order=True)
@@ -127,10 +126,9 @@ def _label_probs(method: str) -> Callable[[Answers, Definition], pl.LazyFrame]:
     return label_probs
 
 
-def _pvi(asked: Asked) -> tuple[ClassificationDataset, PviConfig]:
-    assert isinstance(asked.dataset, ClassificationDataset), "the suite pvi asks of classification datasets"
+def _pvi(asked: Asked) -> PviConfig:
     assert asked.config.pvi is not None, "the part input is that of the suite pvi"
-    return asked.dataset, asked.config.pvi
+    return asked.config.pvi
 
 
 def _chosen_by_pvi(method: str) -> Method:

@@ -2,7 +2,6 @@
 
 import polars as pl
 
-from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import Answers, Asked, Method
 from evaluator.methods.contextual_calibration import calibrated
 from evaluator.prompts.pseudo_queries import domain_queries
@@ -24,8 +23,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
     """Queries of words of the calibration split, behind its demonstrations. Raises DatasetError where it has none."""
-    dataset = asked.dataset
-    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    dataset = asked.classification
     shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
     queries = domain_queries(
         dataset.calibration,

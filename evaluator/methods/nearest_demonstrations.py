@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Ints
 from evaluator.datasets.staicc import SIZES
 from evaluator.errors import TemplateError
@@ -34,7 +33,7 @@ def text_requests(asked: Asked) -> list[pl.DataFrame]:
     field only. An example without any text is not asked about and so never chosen. The toolkit does ask: where the
     tokenizer adds no BOS it gets an error, drops the text, and takes every later one for the one before it.
     """
-    dataset = _dataset(asked)
+    dataset = asked.classification
     pool = dataset.demonstration if asked.config.prompt_definition == "paper" else dataset.demonstration[:RELEASED_POOL]
     demonstrations = _texts(pool).filter(pl.col("prompt") != "").with_columns(part=pl.lit(DEMONSTRATION_TEXTS))
     queries = _texts(dataset.test)[_query_ids(asked)].with_columns(
@@ -64,8 +63,8 @@ def nearest_demonstrations(asked: Asked, answers: Answers, n_nearest: int) -> Ne
     demonstrations, queries = texts[DEMONSTRATION_TEXTS], texts[QUERY_TEXTS]
     if demonstrations.height < n_nearest:
         raise TemplateError(
-            f"{asked.config.n_shots} shots need the {n_nearest} nearest demonstrations of {_dataset(asked).name}, but "
-            f"{demonstrations.height} can be chosen from. Choose smaller --shots."
+            f"{asked.config.n_shots} shots need the {n_nearest} nearest demonstrations of {asked.classification.name}, "
+            f"but {demonstrations.height} can be chosen from. Choose smaller --shots."
         )
     # Not by a matrix product: its rounding depends on where a row stands, and would order equal texts at random.
     distances = cdist(state_array(queries), state_array(demonstrations))
@@ -76,7 +75,7 @@ def nearest_demonstrations(asked: Asked, answers: Answers, n_nearest: int) -> Ne
 def retrieved_requests(asked: Asked, part: str, *, query_id: Ints, demonstration_ids: Ints) -> pl.DataFrame:
     """Rows of a method's own part, one a prompt, from rows of the test split [n] and the demonstration split [n, k]."""
     rows = requests(
-        _dataset(asked), repeat=np.zeros_like(query_id), query_id=query_id, demonstration_ids=demonstration_ids
+        asked.classification, repeat=np.zeros_like(query_id), query_id=query_id, demonstration_ids=demonstration_ids
     )
     return rows.with_columns(part=pl.lit(part)).select(asked.rows.columns)
 
@@ -84,11 +83,6 @@ def retrieved_requests(asked: Asked, part: str, *, query_id: Ints, demonstration
 def labelled_examples(_n_shots: int) -> int:
     """What is chosen from: StaICC's demonstration split, though two datasets and `released` have fewer examples."""
     return SIZES.demonstration
-
-
-def _dataset(asked: Asked) -> ClassificationDataset:
-    assert isinstance(asked.dataset, ClassificationDataset), "the part normal is asked of classification datasets"
-    return asked.dataset
 
 
 def _query_ids(asked: Asked) -> pl.Series:
@@ -100,5 +94,5 @@ def _texts(split: pl.DataFrame) -> pl.DataFrame:
 
 
 def _answered(answers: Answers, part: str, asked: Asked) -> pl.DataFrame:
-    rows = answers.of_dataset(_dataset(asked).name).states_of(part).select("position", "hidden_state")
+    rows = answers.of_dataset(asked.classification.name).states_of(part).select("position", "hidden_state")
     return rows.unique("position").sort("position").collect()  # every suite that asks, asks the same

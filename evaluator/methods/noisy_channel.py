@@ -2,7 +2,6 @@
 
 import polars as pl
 
-from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import Answers, Asked, Method, softmax
 from evaluator.prompts.noisy_channel import noisy_channel_requests
 from evaluator.schemas import Definition
@@ -38,8 +37,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
     """Every Normal prompt turned round, once a label."""
-    dataset = asked.dataset
-    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    dataset = asked.classification
     n_shots, definition = asked.config.n_shots, asked.config.prompt_definition
     return [noisy_channel_requests(dataset, asked.rows, part=PART, n_shots=n_shots, definition=definition)]
 

@@ -2,7 +2,6 @@
 
 import polars as pl
 
-from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
 from evaluator.methods.base import NO_QUERY, Answers, Asked, Method, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
@@ -48,8 +47,7 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
     """Normal's prompts with the instruction of lowest perplexity, in place of the template's own."""
-    dataset = asked.dataset
-    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    dataset = asked.classification
     own, chosen = dataset.template.instruction, chosen_instruction(dataset.name, answers)
     instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(own))
     return asked.rows.with_columns(part=pl.lit(PART), prompt=instructed)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Ints
 from evaluator.methods.base import Answers, Asked, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
@@ -51,8 +50,7 @@ def state_requests(asked: Asked) -> list[pl.DataFrame]:
     A training prompt is demonstrations and a query of the calibration split (prompts.training_prompts); its query_id is
     null, because that is no row of the test split.
     """
-    dataset = asked.dataset
-    assert isinstance(dataset, ClassificationDataset), "the part normal is asked of classification datasets"
+    dataset = asked.classification
     sample = training_sample(dataset, n_shots=asked.config.n_shots)
     shown = dataset.calibration[sample.query_ids]
     training = training_requests(

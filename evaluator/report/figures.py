@@ -44,14 +44,7 @@ def interval_figure(rows: pl.DataFrame) -> str:
         rows: dataset, value, ci_low, ci_high, chance, max_random, majority and description, in drawing order. A null is
             not drawn.
     """
-    y = alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None)
-    y = y.axis(labelFontSize=12, labelLimit=INTERVAL_ROOM["left"] - 10, grid=True, gridColor=GRID)
-    x_axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
-    base = alt.Chart(rows).encode(y=y)
-
-    def x(column: str) -> alt.X:
-        return alt.X(f"{column}:Q", title=None, axis=x_axis).scale(domain=[0, 1], clamp=True)
-
+    base, x = alt.Chart(rows).encode(y=_dataset_rows(rows)), _row_place
     guessed = base.transform_filter("isValid(datum.max_random)")
     layers = [
         guessed.mark_bar(color=VERMILION, opacity=0.3, height=TICK, aria=False).encode(
@@ -80,7 +73,7 @@ def strip_figure(rows: pl.DataFrame, dots: pl.DataFrame) -> str:
 
 def _dataset_rows(rows: pl.DataFrame) -> alt.Y:
     y = alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None)
-    return y.axis(labelFontSize=12, labelLimit=INTERVAL_ROOM["left"] - 10, grid=True, gridColor="#eef0f3")
+    return y.axis(labelFontSize=12, labelLimit=INTERVAL_ROOM["left"] - 10, grid=True, gridColor=GRID)
 
 
 def _row_place(column: str) -> alt.X:

@@ -89,7 +89,7 @@ def test_the_random_model_has_its_own_head(tiny_source, tiny_model):
 )
 def test_logits_that_are_more_than_a_product_are_refused_by_name(tmp_path, kind, options, named):
     small_model(tmp_path, kind, **options)
-    with pytest.raises(ModelError, match=rf"k-NN prompting cannot be computed for small: .*{named}"):
+    with pytest.raises(ModelError, match=rf"The logits of small are more than its LM head .*{named}"):
         load_lm_head(source_of(tmp_path))
 
 
