@@ -1,6 +1,6 @@
 """Hand-made frames for a report. No number here comes from our own metrics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +138,12 @@ def report_path(report_data: ReportData, tmp_path_factory: pytest.TempPathFactor
 def page(browser: webdriver.Chrome, report_path: Path) -> webdriver.Chrome:
     """The browser with the report of `report_data` just opened."""
     return open_fresh(browser, report_path)
+
+
+@pytest.fixture
+def narrow(browser: webdriver.Chrome) -> Iterator[None]:
+    """The browser as wide as a phone."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

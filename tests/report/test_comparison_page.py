@@ -1,6 +1,6 @@
 """The page of a comparison in a real browser: it holds the numbers of the tables, and none that is not there."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -55,14 +55,6 @@ def page(browser: webdriver.Chrome, compared: Path) -> webdriver.Chrome:
 def opened(browser: webdriver.Chrome, tmp_path: Path) -> Callable[[list[Path]], webdriver.Chrome]:
     """Compare runs and open the page."""
     return lambda folders: open_fresh(browser, finish(compare(folders, tmp_path / "out")).page)
-
-
-@pytest.fixture
-def narrow(browser: webdriver.Chrome) -> Iterator[None]:
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    yield
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def table(compared: Path, name: str) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """The page in a real browser: what it shows, and what it must never do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -22,14 +22,6 @@ VISIBLE_TABLES = """return [...document.querySelectorAll("table.metrics")]
   .filter((table) => table.checkVisibility()).map((table) => table.dataset.definition);"""
 ROW_NAMES = """return [...document.querySelector("table.metrics").tBodies[0].rows]
   .filter((row) => row.checkVisibility()).map((row) => row.cells[0].textContent);"""
-
-
-@pytest.fixture
-def narrow(browser: webdriver.Chrome) -> Iterator[None]:
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    yield
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothing(page: webdriver.Chrome) -> None:

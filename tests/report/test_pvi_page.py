@@ -1,7 +1,6 @@
 """The report of in-context PVI in a real browser: its numbers and its table of ten thousand queries."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +87,6 @@ def pvi_path(report: PviReport, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture
 def page(browser: webdriver.Chrome, pvi_path: Path) -> webdriver.Chrome:
     return open_fresh(browser, pvi_path)
-
-
-@pytest.fixture
-def narrow(browser: webdriver.Chrome) -> Iterator[None]:
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    yield
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def field(page: webdriver.Chrome, name: str) -> Any:
