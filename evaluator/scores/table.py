@@ -126,7 +126,7 @@ def shard_plan(
     stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum()
     fed = tokens.select(pl.col("context").list.len().cast(pl.Int64) + stems.cast(pl.Int64)).to_series().to_numpy()
     shared = shared_prefix_lengths(*ragged(tokens.select(_fed_first()).to_series()))
-    computed = fed - shared if shares_prefixes else fed
+    computed = np.maximum(fed - shared, 1) if shares_prefixes else fed  # of what is shared whole, the last token
     before = computed.cumsum() - computed  # tokens of all rows in front of each
     starts = [0]
     while (full := int(np.searchsorted(before, before[starts[-1]] + shard_tokens))) < tokens.height:

@@ -119,6 +119,16 @@ def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
     assert len(shard_plan(tokens, shard_tokens=24, shares_prefixes=True)) == 1
 
 
+def test_rows_that_share_all_their_tokens_count_one_each():
+    contexts = pl.Series([[1, 2, 3]] * 10, dtype=pl.List(pl.Int32))
+    text = pl.lit([[4, 5, 6, 7]], pl.List(pl.List(pl.Int32)))
+    tokens = token_rows(10).with_columns(context=contexts, continuations=text)
+    # Of the first row 6 tokens are fed, of each other 1, so that rows begin at 0, 6, 7, ..., 14. A shard of 8 may close
+    # from 6 on, and every row loses as much there: the first closes before row 1, which begins at 6; the second before
+    # the row that begins at 6 + 6, row 7; the rest fits into the third.
+    assert list(shard_plan(tokens, shard_tokens=8, shares_prefixes=True).values()) == [(0, 1), (1, 6), (7, 3)]
+
+
 def test_a_row_longer_than_a_shard_is_a_shard_by_itself():
     assert list(shard_plan(token_rows(3), shard_tokens=2, shares_prefixes=False).values()) == [(0, 1), (1, 1), (2, 1)]
 
