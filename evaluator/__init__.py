@@ -13,9 +13,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from evaluator.baselines import max_random_accuracy, max_random_tail
     from evaluator.metrics import classification_metrics
-    from evaluator.tables import read_requests, read_scores
+    from evaluator.random_baselines import max_random_accuracy, max_random_tail
+    from evaluator.run.folder import read_requests, read_scores
 
 
 def __getattr__(name: str) -> Any:
@@ -25,11 +25,11 @@ def __getattr__(name: str) -> Any:
 
         return classification_metrics
     if name in ("max_random_accuracy", "max_random_tail"):
-        from evaluator import baselines
+        from evaluator import random_baselines
 
-        return getattr(baselines, name)
+        return getattr(random_baselines, name)
     if name in ("read_requests", "read_scores"):
-        from evaluator import tables
+        from evaluator.run import folder
 
-        return getattr(tables, name)
+        return getattr(folder, name)
     raise AttributeError(f"module 'evaluator' has no attribute {name!r}")

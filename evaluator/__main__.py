@@ -1,5 +1,5 @@
 """`python -m evaluator`."""
 
-from evaluator.cli import main
+from evaluator.cli.main import main
 
 main()

@@ -157,7 +157,7 @@ class StoreConfig:
 class ModelConfig:
     """Which model scores the prompts, and how it is loaded."""
 
-    model: str  # a folder, a hub name, or one of evaluator.embedded.EMBEDDED_MODELS
+    model: str  # a folder, a hub name, or one of evaluator.models.embedded.EMBEDDED_MODELS
     engine: str | None = None  # None: vllm where it is installed, else transformers
     dtype: Dtype = "auto"
     label_boundary: LabelBoundary | None = None  # None: that of the suites

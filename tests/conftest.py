@@ -12,12 +12,15 @@ from selenium import webdriver
 
 from evaluator.config import ModelConfig
 from evaluator.datasets import DATASETS
-from evaluator.embedded.llama import LlamaSize
-from evaluator.embedded.random_llama import make_random_llama
 from evaluator.engine import load_engine
 from evaluator.engine.base import Engine
-from evaluator.engine.model_source import ModelSource, find_model
-from evaluator.prompts.build import normal_requests
+from evaluator.models.embedded.llama import LlamaSize
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.source import ModelSource, find_model
+from evaluator.prompts.rows import normal_requests
+from tests.compare.run_folders import four_runs
+
+pytest_plugins = ["tests.report.report_fixtures"]
 
 # No deadline an example: it would fail whenever the machine is busy, or when the first example compiles a kernel.
 settings.register_profile("evaluator", deadline=None)
@@ -107,3 +110,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     driven = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     yield driven
     driven.quit()
+
+
+@pytest.fixture
+def narrow(browser: webdriver.Chrome) -> Iterator[None]:
+    """The browser as wide as a phone."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture(scope="session")
+def run_folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four models of a million to a billion parameters; nothing may write to them."""
+    return four_runs(tmp_path_factory.mktemp("runs"))

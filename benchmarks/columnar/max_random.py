@@ -13,7 +13,7 @@ from max_random_baseline import max_random_baseline
 from scipy import special, stats
 
 from benchmarks.harness import Target, Timing, Work, print_targets, race, require_green_tests
-from evaluator.baselines import max_random_accuracy
+from evaluator.random_baselines import max_random_accuracy
 
 N, TRIES = 10_000, 200
 SETTINGS, LARGEST = 100_000, 200

@@ -13,9 +13,9 @@ import polars as pl
 from StaICC.util import functional
 
 from benchmarks.harness import Target, Timing, Work, print_targets, race, require_green_tests
-from evaluator.diagnostics.label_noise import RELEASED_RATES
 from evaluator.metrics import group_metrics_table, metrics_table
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
+from evaluator.suites.staicc.diagnostics.label_noise import RELEASED_RATES
 
 N_LABELS = [2, 2, 3, 3, 6, 5, 4, 2, 3, 2]  # ten label spaces of the sizes that classification datasets have
 N_QUERIES = 512

@@ -16,8 +16,8 @@ import polars as pl
 from max_random_baseline.max_random_baseline import max_random_baseline
 
 from benchmarks.harness import ROOT, SHARED_DATA, Target, Work, print_targets, race, require_green_tests
-from evaluator.baselines.published_data import EXPERIMENT
-from evaluator.baselines.published_tasks import TASKS
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
+from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
 
 DATA = SHARED_DATA / "random_baselines"
 

@@ -18,8 +18,8 @@ from scipy.special import log_softmax
 
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
 from evaluator.methods.base import Answers
-from evaluator.pvi.measures import pvi_measures
 from evaluator.schemas import REQUESTS
+from evaluator.suites.in_context_pvi.measures import pvi_measures
 
 Floats = npt.NDArray[np.float64]
 

@@ -21,8 +21,8 @@ from typing import Any
 import evaluator
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.datasets import DATASETS
-from evaluator.embedded.random_llama import make_random_llama
-from evaluator.embedded.random_model import tokenizer_texts
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.random_model import tokenizer_texts
 
 NORMAL = ("staicc-normal",)
 WHOLE = ("staicc", "--methods", "vanilla,noisy_channel", "--definition")

@@ -20,11 +20,11 @@ import psutil
 import scipy.special
 
 from evaluator.config import Dtype, ModelConfig
-from evaluator.embedded.llama import LlamaSize
 from evaluator.engine import load_engine
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.device import device_kind
-from evaluator.engine.model_source import find_model
+from evaluator.models.embedded.llama import LlamaSize
+from evaluator.models.source import find_model
 
 Probs = npt.NDArray[np.float64]
 Score = Callable[[], Probs]

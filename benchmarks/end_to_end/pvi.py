@@ -22,11 +22,11 @@ import polars as pl
 from benchmarks.end_to_end.contestants import LLAMA_28M, Choices, Probs, contestant
 from benchmarks.harness import ROOT, SHARED_DATA, Target, Work, print_targets, race
 from evaluator.config import ModelConfig, PviConfig, StoreConfig
-from evaluator.embedded.random_llama import make_random_llama
-from evaluator.engine.model_source import find_model
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.source import find_model
 from evaluator.progress import finish
-from evaluator.store.prompt_store import PromptStore, build_store
-from evaluator.store.tokens import tokenise_store
+from evaluator.run.build import PromptStore, build_store
+from evaluator.tokens.table import tokenise_store
 
 DATA = SHARED_DATA / "pvi"
 N_SHOTS = 6

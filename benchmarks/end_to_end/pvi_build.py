@@ -17,9 +17,9 @@ import polars as pl
 from benchmarks.end_to_end.build import command
 from benchmarks.harness import SHARED_DATA, Target, Work, print_targets, race
 from evaluator.config import PviConfig
-from evaluator.datasets.pvi_tables import load_pvi_tables
-from evaluator.embedded.random_llama import make_random_llama
-from evaluator.tables import run_store
+from evaluator.datasets.lu_2023 import load_pvi_tables
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.run.folder import run_store
 
 DATA = SHARED_DATA / "pvi"
 N_QUERIES, N_SETS, N_SHOT_COUNTS = 9_815, 3, 2

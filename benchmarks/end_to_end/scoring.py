@@ -16,11 +16,11 @@ from benchmarks.end_to_end.contestants import LLAMA_28M, Prompts, contestant
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.config import Dtype, ModelConfig
 from evaluator.datasets import DATASETS
-from evaluator.embedded.random_llama import make_random_llama
-from evaluator.embedded.random_model import tokenizer_texts
-from evaluator.engine.label_tokens import tokenize_prompts
-from evaluator.engine.model_source import find_model
-from evaluator.prompts.build import normal_requests
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.random_model import tokenizer_texts
+from evaluator.models.source import find_model
+from evaluator.prompts.rows import normal_requests
+from evaluator.tokens.boundary import tokenize_prompts
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 """Between label probabilities of two tools; in bfloat16 they round in different places."""

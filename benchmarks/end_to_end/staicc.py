@@ -24,10 +24,10 @@ from benchmarks.end_to_end.contestants import LLAMA_28M, Choices, Requests, cont
 from benchmarks.harness import Target, append_rows, print_targets
 from evaluator.config import Dtype
 from evaluator.datasets import DATASETS
-from evaluator.embedded.random_llama import make_random_llama
-from evaluator.embedded.random_model import tokenizer_texts
-from evaluator.store.tokens import open_tokens
-from evaluator.tables import answered_stores
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.random_model import tokenizer_texts
+from evaluator.run.folder import answered_stores
+from evaluator.tokens.table import open_tokens
 
 SUITE = ("staicc", "--methods", "all", "--definition", "released", "--datasets", "sst5,trec")
 SMALL_CACHE_GIB = 20_000 * 2 * 8 * 512 * 4 / 2**30

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evaluator.prompts.template import MetaTemplate, Verbalizer
+from evaluator.templates.template import MetaTemplate, Verbalizer
 
 EXAMPLES = pl.Schema(
     {

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, correct_of_scores, dataset_of_file
-from evaluator.datasets.user_table import read_rows
+from evaluator.datasets.multiple_choice_table import read_rows
 from evaluator.errors import DatasetError
-from evaluator.prompts.choice_template import ChoiceTemplate
+from evaluator.templates.choice_template import ChoiceTemplate
 
 TASKS_FILE = "tasks.json"
 """Beside Parquet files: the prefixes of each, by the file's stem."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from evaluator.config import TableColumns
 from evaluator.datasets.bigbench import TASKS_FILE, load_lite, load_task_json, read_json, template_of
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
-from evaluator.datasets.user_table import SUFFIXES, load_user_table
+from evaluator.datasets.multiple_choice_table import SUFFIXES, load_user_table
 from evaluator.errors import DatasetError
-from evaluator.prompts.choice_template import ChoiceTemplate
+from evaluator.templates.choice_template import ChoiceTemplate
 
 TASK_FILE = "task.json"
 

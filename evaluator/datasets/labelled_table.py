@@ -15,9 +15,9 @@ import polars as pl
 
 from evaluator.config import LabelledColumns
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.user_table import read_rows
+from evaluator.datasets.multiple_choice_table import read_rows
 from evaluator.errors import DatasetError
-from evaluator.prompts.template import MetaTemplate, Verbalizer
+from evaluator.templates.template import MetaTemplate, Verbalizer
 
 DEMONSTRATION_SHARE = 0.1
 FEWEST_DEMONSTRATIONS = 8  # of a label, or half its rows where these are fewer than twice as many

@@ -14,8 +14,8 @@ import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import DatasetError, TemplateError
-from evaluator.prompts.choice_template import LABEL_SPACE, ChoiceTemplate
-from evaluator.prompts.template import MetaTemplate
+from evaluator.templates.choice_template import LABEL_SPACE, ChoiceTemplate
+from evaluator.templates.template import MetaTemplate
 
 CHOICE_EXAMPLES = pl.Schema(
     {

@@ -18,8 +18,8 @@ from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.plain_pickle import read_examples
 from evaluator.datasets.splits import SplitSizes, split_rows
 from evaluator.errors import DatasetError
-from evaluator.prompts.orthogonal_templates import orthogonal_templates
-from evaluator.prompts.template import MetaTemplate, Verbalizer
+from evaluator.templates.orthogonal_array import orthogonal_templates
+from evaluator.templates.template import MetaTemplate, Verbalizer
 
 PACKAGE = "StaICC"
 VERSION = "0.1.1"

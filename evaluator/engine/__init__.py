@@ -5,8 +5,8 @@ from importlib.util import find_spec
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import Engine
-from evaluator.engine.model_source import ModelSource
 from evaluator.errors import ConfigError
+from evaluator.models.source import ModelSource
 
 
 def _vllm(source: ModelSource, config: ModelConfig) -> Engine:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
-from evaluator.engine.model_source import ModelSource
-from evaluator.engine.text_tokenizer import TextTokenizer
+from evaluator.models.source import ModelSource
+from evaluator.tokens.tokenizer import TextTokenizer
 
 _VOCAB_SIZE = 2**20
 _PIECES = re.compile(r"\s?\w+|\s|[^\w\s]")  # a word with the space before it, or any other single character

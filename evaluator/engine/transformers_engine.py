@@ -14,8 +14,8 @@ import torch
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.device import device_kind, device_name
-from evaluator.engine.model_source import ModelSource, scoring_dtype
 from evaluator.errors import ModelError
+from evaluator.models.source import ModelSource, scoring_dtype
 
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
 _LOGITS_PER_BATCH = 2**26  # floats: 256 MiB of log-probabilities at a time

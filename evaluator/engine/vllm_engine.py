@@ -17,9 +17,9 @@ from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engin
 from evaluator.engine.block_index import n_shared
 from evaluator.engine.continuation_trie import ContinuationTrie, NextTokenQuestion, Path
 from evaluator.engine.device import device_name
-from evaluator.engine.model_source import ModelSource, scoring_dtype
 from evaluator.engine.vllm_loading import Kind, empty_cache, most_contexts, start_vllm, stop_vllm, vllm_version
 from evaluator.errors import PromptTooLongError
+from evaluator.models.source import ModelSource, scoring_dtype
 
 _MOST_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request may ask for
 _WAITING = 1024  # requests handed over ahead of the scheduler: more than one step can take

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from evaluator.config import ModelConfig
 from evaluator.engine.device import device_kind
-from evaluator.engine.model_source import ModelSource, scoring_dtype
 from evaluator.errors import ModelError
+from evaluator.models.source import ModelSource, scoring_dtype
 
 Kind = Literal["generate", "pooling"]
 

@@ -3,11 +3,6 @@
 from evaluator.methods.base import Method
 from evaluator.methods.batch_calibration import BATCH_CALIBRATION
 from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION
-from evaluator.methods.demonstrations_by_pvi import (
-    EASIEST_DEMONSTRATIONS,
-    HARDEST_DEMONSTRATIONS,
-    MIDDLE_DEMONSTRATIONS,
-)
 from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION
 from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
@@ -15,7 +10,6 @@ from evaluator.methods.noisy_channel import NOISY_CHANNEL
 from evaluator.methods.per_byte import PER_BYTE
 from evaluator.methods.per_token import PER_TOKEN
 from evaluator.methods.ppl_icl import PPL_ICL
-from evaluator.methods.pvi_released import PVI_RELEASED
 from evaluator.methods.sa_icl import SA_ICL
 from evaluator.methods.topk import TOPK
 from evaluator.methods.unconditional import UNCONDITIONAL
@@ -36,8 +30,4 @@ METHODS: dict[str, Method] = {
     "per_token": PER_TOKEN,
     "per_byte": PER_BYTE,
     "unconditional": UNCONDITIONAL,
-    "pvi_released": PVI_RELEASED,
-    "hardest_demonstrations": HARDEST_DEMONSTRATIONS,
-    "easiest_demonstrations": EASIEST_DEMONSTRATIONS,
-    "middle_demonstrations": MIDDLE_DEMONSTRATIONS,
 }

@@ -13,7 +13,7 @@ from evaluator.datasets.staicc import SIZES
 from evaluator.errors import TemplateError
 from evaluator.methods.base import Answers, Asked
 from evaluator.methods.training_states import NO_CONTINUATIONS, state_array
-from evaluator.prompts.build import requests
+from evaluator.prompts.rows import requests
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"
 RELEASED_POOL = 512  # the toolkit looks at the first of the demonstration split alone (prompt_template_edit.py)

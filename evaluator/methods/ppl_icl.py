@@ -2,10 +2,10 @@
 
 import polars as pl
 
+from evaluator.datasets.instructions import INSTRUCTIONS
 from evaluator.errors import ConfigError
 from evaluator.methods.base import NO_QUERY, Answers, Asked, Method, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
-from evaluator.prompts.instructions import INSTRUCTIONS
 from evaluator.schemas import Definition
 
 CANDIDATES_PART = "ppl_icl_instructions"

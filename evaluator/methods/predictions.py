@@ -1,12 +1,11 @@
 """Scored requests go in; predictions come out, one row a request, method and definition."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from evaluator.config import prompt_definition
 from evaluator.errors import LabelError
-from evaluator.methods import METHODS
 from evaluator.methods.base import Answers, Method
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
 
@@ -16,21 +15,20 @@ def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
     return list(dict.fromkeys("released" if name == "published" else name for name in definitions))
 
 
-def predict(answers: Answers, methods: Sequence[str], definitions: Sequence[Definition]) -> pl.LazyFrame:
+def predict(answers: Answers, methods: Mapping[str, Method], definitions: Sequence[Definition]) -> pl.LazyFrame:
     """Label probabilities and predictions of each method under each definition, sorted by key.
 
     Args:
         answers: what the model said of all requests of a run.
-        methods: names in METHODS.
+        methods: by name.
         definitions: as asked; predictions hold the ones that score different tokens, `paper` and `released`.
     """
     tables = [
-        METHODS[name]
-        .label_probs(answers, definition)
-        .filter(pl.col("part").is_in(_answered_parts(METHODS[name], answers, definition)))
+        method.label_probs(answers, definition)
+        .filter(pl.col("part").is_in(_answered_parts(method, answers, definition)))
         .with_columns(method=pl.lit(name), definition=pl.lit(definition))
-        for name in methods
-        for definition in measured_definitions(METHODS[name], definitions)
+        for name, method in methods.items()
+        for definition in measured_definitions(method, definitions)
     ]
     predictions = pl.concat(tables, how="diagonal").with_columns(pred=pl.col("label_probs").list.arg_max())
     return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items()).sort(PREDICTIONS_KEY)
@@ -48,7 +46,10 @@ def _answered_parts(method: Method, answers: Answers, definition: Definition) ->
 
 
 def check_labels(
-    methods: Sequence[str], definitions: Sequence[Definition], tokens: pl.DataFrame, prompts: pl.LazyFrame
+    methods: Mapping[str, Method],
+    definitions: Sequence[Definition],
+    tokens: pl.DataFrame,
+    prompts: pl.LazyFrame,
 ) -> None:
     """Refuse labels that a method or definition cannot score, before anything is scored.
 
@@ -59,9 +60,9 @@ def check_labels(
     Raises LabelError for a label with more tokens than a method takes, or labels that `released` cannot tell apart.
     """
     labels = _label_tokens(tokens, prompts)
-    for name in methods:
-        _refuse_long_labels(name, METHODS[name].max_label_tokens, labels)
-    released = any("released" in METHODS[name].definitions for name in methods)
+    for name, method in methods.items():
+        _refuse_long_labels(name, method.max_label_tokens, labels)
+    released = any("released" in method.definitions for method in methods.values())
     if released and "released" in scored_definitions(definitions):
         _refuse_equal_last_tokens(labels)
 

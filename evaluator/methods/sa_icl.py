@@ -14,8 +14,8 @@ from evaluator.methods.nearest_demonstrations import (
     text_requests,
 )
 from evaluator.methods.vanilla import LABEL_SCORE
-from evaluator.prompts.search_prompts import demonstration_sets
 from evaluator.schemas import Definition
+from evaluator.suites.prompt_search.prompts import demonstration_sets
 
 PART = "sa_icl"
 N_ORDERINGS = 10

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from evaluator.errors import MetricError
+from evaluator.metrics.per_request import per_request_columns
 from evaluator.metrics.registry import METRICS
-from evaluator.metrics.requests import per_request_columns
 from evaluator.metrics.values import metric_values
 from evaluator.schemas import Definition
 

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping
 import polars as pl
 
 from evaluator.errors import MetricError
-from evaluator.metrics.baselines import GUESSES, guesses, mean_guesses, tries_by_dataset, with_baselines
-from evaluator.metrics.registry import METRICS
-from evaluator.metrics.requests import (
+from evaluator.metrics.guessing import GUESSES, guesses, mean_guesses, tries_by_dataset, with_baselines
+from evaluator.metrics.intervals import mean_of_intervals, with_intervals
+from evaluator.metrics.per_request import (
     DEFINITIONS,
     DIAGNOSTIC_PARTS,
     GROUP,
     measured_groups,
     prediction_groups,
 )
-from evaluator.metrics.uncertainty import mean_of_intervals, with_intervals
+from evaluator.metrics.registry import METRICS
 from evaluator.metrics.values import Measured, metric_values
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
@@ -60,7 +60,9 @@ def _classification_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
 
 
 def _diagnostic_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
-    from evaluator.diagnostics.registry import DIAGNOSTICS  # here, because diagnostics are made of metrics themselves
+    from evaluator.suites.staicc.diagnostics.registry import (
+        DIAGNOSTICS,  # here, because diagnostics are made of metrics themselves
+    )
 
     diagnosed = frame.filter(pl.col("part").is_in(list(DIAGNOSTICS)))
     for definition in ("paper", "released"):

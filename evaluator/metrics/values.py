@@ -6,7 +6,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.metrics.base import IntervalForm, Metric
-from evaluator.metrics.uncertainty import jackknife_standard_errors
+from evaluator.metrics.intervals import jackknife_standard_errors
 
 
 class Measured(NamedTuple):

@@ -11,7 +11,7 @@ import polars as pl
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Ints, Lcg
 from evaluator.errors import DatasetError
-from evaluator.prompts.build import prompt_texts
+from evaluator.prompts.rows import prompt_texts
 
 N_SAMPLES = 128  # "128 additional samples for the additional inference" (Cho & Inoue 2025, appendix B.2)
 

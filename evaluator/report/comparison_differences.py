@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from evaluator.comparison.table import REFERENCE_METHOD
+from evaluator.compare.table import REFERENCE_METHOD
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 JUDGED_BY = "accuracy"

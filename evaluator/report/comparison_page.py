@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.comparison.measures import with_measure
-from evaluator.comparison.pvi_models import PviAgreement
-from evaluator.comparison.runs import ComparedRun
-from evaluator.comparison.table import REFERENCE_METHOD
+from evaluator.compare.measures import with_measure
+from evaluator.compare.runs import ComparedRun
+from evaluator.compare.table import REFERENCE_METHOD
 from evaluator.report import facts, tables
 from evaluator.report.comparison_correlations import Triangle, triangles
 from evaluator.report.comparison_differences import (
@@ -23,10 +22,11 @@ from evaluator.report.comparison_differences import (
     against_vanilla,
     pairs_of_models,
 )
-from evaluator.report.comparison_pvi import pvi_views
 from evaluator.report.comparison_scaling import ScalingPanel, improvement_panels, value_panels
 from evaluator.report.html_page import write_html_page
 from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.suites.in_context_pvi.compare import PviAgreement
+from evaluator.suites.in_context_pvi.report_comparison import pvi_views
 
 SCALED = ("true_label_probability", JUDGED_BY)
 """Metrics drawn larger than others, the first as in figure 4; a guess at random scores 1 / n_labels in both."""

@@ -9,10 +9,10 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from evaluator.baselines.verdicts import POWER, TAIL_TO_TELL
-from evaluator.diagnostics.readings import reading
+from evaluator.random_baselines.verdicts import POWER, TAIL_TO_TELL
 from evaluator.report import tables
 from evaluator.store.shards import replacing
+from evaluator.suites.staicc.diagnostics.readings import reading
 
 FOLDER = Path(__file__).parent
 

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.baselines.verdicts import Verdict
-from evaluator.comparison.differences import DIFFERED
-from evaluator.comparison.table import REFERENCE_METHOD
-from evaluator.methods import METHODS
+from evaluator.compare.differences import DIFFERED
+from evaluator.compare.table import REFERENCE_METHOD
+from evaluator.random_baselines.verdicts import Verdict
 from evaluator.report.comparison_differences import Difference, Differences, Side
 from evaluator.report.group_views import GroupView
 from evaluator.report.tables import DEFINITIONS, Cell, ResultTable
 from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.suites import ALL_METHODS as METHODS
 
 
 class MethodCell(NamedTuple):

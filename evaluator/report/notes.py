@@ -5,9 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.methods import METHODS
 from evaluator.report.facts import look_up
 from evaluator.report.methods import method_order
+from evaluator.suites import ALL_METHODS as METHODS
 from evaluator.suites import SUITES
 
 UNDEFINED = {"paper": "infinite", "released": "undefined"}

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.metrics.requests import DIAGNOSTIC_PARTS
+from evaluator.compare.schema import DIFFERENCES
+from evaluator.metrics.per_request import DIAGNOSTIC_PARTS
 from evaluator.report import facts, tables
-from evaluator.report.diagnostics import DiagnosticsView, diagnostics_views
 from evaluator.report.group_views import FIGURE_DEFINITION, DrawnFrames, GroupView, group_view
 from evaluator.report.html_page import write_html_page
 from evaluator.report.methods import MethodTable, method_order, method_summary, method_tables
 from evaluator.report.notes import reader_notes
-from evaluator.report.search import SearchTables, search_report
 from evaluator.schemas import GROUP_METRICS, MEAN_OVER_DATASETS
-from evaluator.schemas.comparison import DIFFERENCES
+from evaluator.suites.prompt_search.report import SearchTables, search_report
+from evaluator.suites.staicc.report import DiagnosticsView, diagnostics_views
 
 
 @dataclass(frozen=True, kw_only=True)

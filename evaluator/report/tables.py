@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.baselines.verdicts import Verdict
-from evaluator.diagnostics.readings import TITLES
+from evaluator.random_baselines.verdicts import Verdict
 from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.suites.staicc.diagnostics.readings import TITLES
 
 GROUP = ["suite", "part", "method"]
 """What one results table is about; its rows are datasets, and there is one a definition."""

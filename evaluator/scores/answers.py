@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import polars as pl
 
 from evaluator.methods.base import Answers
+from evaluator.run.build import PromptStore
 from evaluator.schemas import LABEL_DISTANCES, LABEL_DISTANCES_KEY, PROMPTS_KEY
 from evaluator.scores.table import ScoreTable
 from evaluator.store import shards
-from evaluator.store.prompt_store import PromptStore
 
 DISTANCES_FILE = "label_distances.arrow"
 

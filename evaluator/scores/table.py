@@ -19,7 +19,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.schemas import HIDDEN_STATES, SCORES
 from evaluator.scores.checks import require_finite, require_finite_states
 from evaluator.store import shards
-from evaluator.store.tokens import ragged
+from evaluator.tokens.table import ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
 STEPS_PER_SHARD = 64

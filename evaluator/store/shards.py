@@ -31,7 +31,7 @@ def fingerprint(*parts: object) -> str:
 def source_fingerprint(*folders: str) -> str:
     """Of the source in these folders of the package: version numbers are forgotten when code changes."""
     package = Path(__file__).parents[1]
-    files = [path for folder in folders for path in sorted((package / folder).glob("*.py"))]
+    files = [path for folder in folders for path in sorted((package / folder).rglob("*.py"))]
     return fingerprint([[path.name, hashlib.sha256(path.read_bytes()).hexdigest()] for path in files])
 
 

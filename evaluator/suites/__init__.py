@@ -5,13 +5,15 @@ from typing import Any
 
 from evaluator.config import PVI_SUITE, SEARCH_SUITE, LabelBoundary
 from evaluator.errors import ConfigError
+from evaluator.methods import METHODS
+from evaluator.methods.base import Method
 from evaluator.suites.base import Suite
-from evaluator.suites.in_context_pvi import IN_CONTEXT_PVI
-from evaluator.suites.prompt_search import PROMPT_SEARCH
-from evaluator.suites.staicc_bias import STAICC_BIAS
-from evaluator.suites.staicc_demonstrations import STAICC_DEMONSTRATIONS
-from evaluator.suites.staicc_normal import STAICC_NORMAL
-from evaluator.suites.staicc_robustness import STAICC_ROBUSTNESS
+from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
+from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
+from evaluator.suites.staicc.bias import STAICC_BIAS
+from evaluator.suites.staicc.demonstrations import STAICC_DEMONSTRATIONS
+from evaluator.suites.staicc.normal import STAICC_NORMAL
+from evaluator.suites.staicc.robustness import STAICC_ROBUSTNESS
 
 SUITES: dict[str, Suite[Any]] = {
     "staicc-normal": STAICC_NORMAL,
@@ -21,6 +23,11 @@ SUITES: dict[str, Suite[Any]] = {
     SEARCH_SUITE: PROMPT_SEARCH,
     PVI_SUITE: IN_CONTEXT_PVI,
 }
+
+ALL_METHODS: dict[str, Method] = METHODS | {
+    name: method for suite in SUITES.values() for name, method in suite.own_methods.items()
+}
+"""Methods that any classification suite can use, then those of one suite."""
 
 SUITE_GROUPS: dict[str, tuple[str, ...]] = {"staicc": ("staicc-normal", "staicc-bias", "staicc-robustness")}
 """Names that stand for several suites."""

@@ -1,12 +1,13 @@
 """What a suite is: a description, the rows it asks for of one dataset, and what holds for a run that says nothing."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import polars as pl
 
 from evaluator.config import LabelBoundary, StoreConfig
+from evaluator.methods.base import Method
 from evaluator.schemas import DEFINITIONS, Definition
 
 DatasetT = TypeVar("DatasetT")
@@ -26,6 +27,7 @@ class Suite(Generic[DatasetT]):
     tables: Callable[[DatasetT, StoreConfig], dict[str, pl.DataFrame]] | None = None
     methods: tuple[str, ...] = ("vanilla",)  # where a run names none
     all_methods: tuple[str, ...] = ("vanilla",)  # where a run names all
+    own_methods: Mapping[str, Method] = field(default_factory=dict)  # that no other suite has a use for
     parts: tuple[str, ...]  # that its rows can have
     prompts_differ: tuple[str, ...] = ()  # of these, whose prompts follow one definition: they are measured under that
     definitions: tuple[Definition, ...] = DEFINITIONS  # that it can be measured under

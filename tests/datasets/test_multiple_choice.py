@@ -11,7 +11,7 @@ from evaluator.datasets.multiple_choice import (
     from_classification,
 )
 from evaluator.errors import DatasetError
-from evaluator.prompts.build import requests
+from evaluator.prompts.rows import requests
 
 
 def row(number=0, **changes):

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from evaluator.config import ModelConfig
-from evaluator.embedded import EMBEDDED_MODELS
-from evaluator.engine.model_source import find_model
+from evaluator.models.embedded import EMBEDDED_MODELS
+from evaluator.models.source import find_model
 from tests.end_to_end.processes import command
 
 FOLDER = EMBEDDED_MODELS["embedded"]()

@@ -12,7 +12,7 @@ from StaICC.prefabricate_inference.model_kernel import standard_ICL_inference_wi
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluator
-from evaluator.embedded import EMBEDDED_MODELS
+from evaluator.models.embedded import EMBEDDED_MODELS
 from tests.end_to_end.processes import command
 from tests.toolkit import toolkit_experiment
 

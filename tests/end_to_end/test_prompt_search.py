@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluator
 from evaluator.schemas import PREDICTIONS
-from evaluator.schemas.search import SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
+from evaluator.suites.prompt_search.schema import SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
 from tests.end_to_end.processes import command, start, wait_for_a_shard
 from tests.report.reading import open_fresh
 

@@ -12,9 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TemperatureLogitsWarper, TopKLogitsWarper
 
 import evaluator
-from evaluator.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.random_llama import make_random_llama
 from tests.end_to_end.processes import command
-from tests.prompts.pvi_folder import write_folder
+from tests.suites.in_context_pvi.pvi_folder import write_folder
 
 METHODS = "vanilla,pvi_released,hardest_demonstrations"
 SHOWN_BY = {"input": ("random", "null"), "hardest_demonstrations": ("hardest", "hardest_demonstrations_null")}

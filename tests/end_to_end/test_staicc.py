@@ -11,7 +11,7 @@ import pytest
 
 import evaluator
 from evaluator.schemas import GROUP_METRICS, METRICS
-from evaluator.suites.staicc_normal import INFERENCE_METHODS
+from evaluator.suites.staicc.normal import INFERENCE_METHODS
 from tests.end_to_end.processes import command, start, wait_for_a_shard
 
 FAKE = ("--engine", "fake", "--model", "fake")

@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from evaluator.engine.base import ContinuationRequest, Engine
-from evaluator.engine.label_tokens import tokenize_prompts
-from evaluator.engine.model_source import ModelSource
+from evaluator.models.source import ModelSource
+from evaluator.tokens.boundary import tokenize_prompts
 
 BLOCK = 32  # tokens of a prefix-cache block on a CPU; twice that of a GPU
 VOCAB_SIZE = 258  # ids below are tokens of every engine's vocabulary

@@ -9,7 +9,7 @@ import torch
 from evaluator.config import Dtype, ModelConfig
 from evaluator.engine import load_engine
 from evaluator.engine.base import ContinuationRequest
-from evaluator.engine.model_source import ModelSource
+from evaluator.models.source import ModelSource
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")]
 

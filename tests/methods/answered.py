@@ -5,8 +5,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
-from evaluator.methods.base import Answers
+from evaluator.methods import METHODS
+from evaluator.methods.base import Answers, Method
 from evaluator.schemas import REQUESTS, SCORES
+
+
+def named(*names: str) -> dict[str, Method]:
+    """These methods by name."""
+    return {name: METHODS[name] for name in names}
 
 
 def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
 from evaluator.config import StoreConfig
 from evaluator.datasets import DATASETS
 from evaluator.methods.base import Answers, Asked
-from evaluator.prompts.build import normal_requests
+from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, SCORES
 
 N_FEATURES = 8

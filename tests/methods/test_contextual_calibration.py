@@ -14,7 +14,7 @@ from evaluator.errors import DatasetError
 from evaluator.methods.base import Answers, Asked
 from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION, PART, label_probs, requests
 from evaluator.methods.vanilla import VANILLA
-from evaluator.prompts.build import normal_requests
+from evaluator.prompts.rows import normal_requests
 from tests.methods.answered import answers, table, with_scores
 from tests.toolkit import our_dataset, toolkit_experiment
 

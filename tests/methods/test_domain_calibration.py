@@ -13,7 +13,7 @@ from evaluator.datasets import DATASETS
 from evaluator.methods.base import Asked
 from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION, PART, label_probs, requests
 from evaluator.methods.predictions import measured_definitions
-from evaluator.prompts.build import normal_requests
+from evaluator.prompts.rows import normal_requests
 from evaluator.prompts.training_prompts import training_demonstrations
 from evaluator.schemas import DEFINITIONS, Definition
 from tests.methods.answered import answers, table, with_scores

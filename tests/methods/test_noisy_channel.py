@@ -14,7 +14,7 @@ from evaluator.config import StoreConfig
 from evaluator.methods.base import Asked
 from evaluator.methods.noisy_channel import NOISY_CHANNEL, PART, label_probs, requests
 from evaluator.methods.predictions import measured_definitions
-from evaluator.prompts.build import normal_requests
+from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import DEFINITIONS, PREDICTIONS
 from tests.methods.answered import answers, table, with_scores
 from tests.toolkit import our_dataset

@@ -14,12 +14,12 @@ from StaICC.util.dataset_interface import prompt_writter
 
 from evaluator.config import StoreConfig
 from evaluator.datasets import DATASETS
+from evaluator.datasets.instructions import INSTRUCTIONS
 from evaluator.errors import ConfigError
 from evaluator.methods.base import Answers, Asked
 from evaluator.methods.ppl_icl import CANDIDATES_PART, PART, chosen_instruction, follow_up, label_probs, requests
 from evaluator.methods.vanilla import VANILLA
-from evaluator.prompts.build import normal_requests
-from evaluator.prompts.instructions import INSTRUCTIONS
+from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import Definition
 from tests.methods.answered import answers, table, with_scores
 from tests.toolkit import our_dataset, toolkit_experiment

@@ -5,10 +5,11 @@ import pytest
 from scipy.special import softmax
 
 from evaluator.errors import LabelError
-from evaluator.methods import METHODS, predictions
+from evaluator.methods import METHODS
 from evaluator.methods.base import Answers, Method
 from evaluator.methods.predictions import check_labels, predict, scored_definitions
 from evaluator.schemas import DEFINITIONS, PREDICTIONS, TOKENS
+from tests.methods.answered import named
 
 SCORED = pl.LazyFrame(
     {
@@ -33,7 +34,7 @@ def answered(scored: pl.LazyFrame) -> Answers:
 
 
 def test_vanilla_normalises_over_the_label_space_and_takes_the_likeliest_label():
-    table = predict(answered(SCORED), ["vanilla"], DEFINITIONS).collect()
+    table = predict(answered(SCORED), named("vanilla"), DEFINITIONS).collect()
     assert table.schema == PREDICTIONS
     assert table.select("definition", "position").rows() == [
         ("paper", 0),
@@ -49,7 +50,7 @@ def test_vanilla_normalises_over_the_label_space_and_takes_the_likeliest_label()
 
 
 def test_released_scores_the_last_token_alone():
-    table = predict(answered(SCORED), ["vanilla"], ("released",)).collect()
+    table = predict(answered(SCORED), named("vanilla"), ("released",)).collect()
     assert table["definition"].unique().to_list() == ["released"]
     assert table["pred"].to_list() == [1, 0]
     assert table["label_probs"][1].to_list() == pytest.approx(softmax([-1.0, -2.0, -2.5]), abs=1e-15)
@@ -57,7 +58,7 @@ def test_released_scores_the_last_token_alone():
 
 def test_equally_likely_labels_give_the_first():
     tied = SCORED.with_columns(label_log_likelihoods=pl.lit([-2.0, -1.0, -1.0]))
-    assert predict(answered(tied), ["vanilla"], ("paper",)).collect()["pred"].to_list() == [1, 1]
+    assert predict(answered(tied), named("vanilla"), ("paper",)).collect()["pred"].to_list() == [1, 1]
 
 
 def test_published_uses_the_scores_of_released():
@@ -74,14 +75,13 @@ def label_tables(labels: dict[str, list[int]]) -> tuple[pl.DataFrame, pl.LazyFra
 
 def test_labels_that_end_in_the_same_token_are_refused_under_released_and_allowed_under_paper():
     labels = label_tables({"very good": [5, 7], "good": [7], "bad": [8]})
-    check_labels(["vanilla"], ("paper",), *labels)
+    check_labels(named("vanilla"), ("paper",), *labels)
     with pytest.raises(LabelError, match=r"'good' and 'very good'.*--definition paper"):
-        check_labels(["vanilla"], DEFINITIONS, *labels)
+        check_labels(named("vanilla"), DEFINITIONS, *labels)
 
 
-def test_a_label_longer_than_a_method_takes_is_named_with_its_tokens(monkeypatch):
+def test_a_label_longer_than_a_method_takes_is_named_with_its_tokens():
     one_token = Method(summary="", label_probs=METHODS["vanilla"].label_probs, max_label_tokens=1)
-    monkeypatch.setitem(predictions.METHODS, "one_token", one_token)
-    check_labels(["one_token"], DEFINITIONS, *label_tables({"good": [7], "bad": [8]}))
+    check_labels({"one_token": one_token}, DEFINITIONS, *label_tables({"good": [7], "bad": [8]}))
     with pytest.raises(LabelError, match=r"one_token scores labels of at most 1 token, .* 'very good' \(2 tokens\)"):
-        check_labels(["one_token"], DEFINITIONS, *label_tables({"very good": [5, 7], "bad": [8]}))
+        check_labels({"one_token": one_token}, DEFINITIONS, *label_tables({"very good": [5, 7], "bad": [8]}))

@@ -13,8 +13,9 @@ from evaluator.errors import ConfigError
 from evaluator.methods.base import Answers, Asked
 from evaluator.methods.predictions import predict
 from evaluator.methods.unconditional import requests
+from evaluator.run.build import check_names
 from evaluator.schemas import PREDICTIONS
-from evaluator.store.prompt_store import check_names
+from tests.methods.answered import named
 
 NAMES = ["no", "é", "certainly so"]  # 2, 2 and 12 bytes: é has two
 SCORES = [-3.0, -4.0, -9.0]
@@ -64,14 +65,14 @@ def scored() -> pl.LazyFrame:
     ],
 )
 def test_a_rule_normalises_the_log_likelihoods_as_it_is_defined(method, values):
-    table = predict(answered(scored()), [method], ("paper",)).collect()
+    table = predict(answered(scored()), named(method), ("paper",)).collect()
     assert table.schema == PREDICTIONS
     assert table["label_probs"][0].to_list() == pytest.approx(softmax(values), abs=1e-15)
     assert table["pred"][0] == values.index(max(values))
 
 
 def test_what_a_method_asks_besides_is_no_prediction_of_any_method():
-    table = predict(answered(scored()), ["vanilla", "unconditional"], ("paper",)).collect()
+    table = predict(answered(scored()), named("vanilla", "unconditional"), ("paper",)).collect()
     assert table["part"].unique().to_list() == ["demonstrations"]
     assert table.height == 2
 
@@ -80,7 +81,7 @@ def test_without_the_label_space_alone_no_unconditional_probability_is_made_up()
     other = scored().with_columns(
         label_names=pl.when(pl.col("part") == "unconditional").then(pl.lit(["x", "y", "z"])).otherwise("label_names")
     )
-    table = predict(answered(other), ["unconditional"], ("paper",)).collect()
+    table = predict(answered(other), named("unconditional"), ("paper",)).collect()
     assert table["label_probs"].to_list() == [None]
 
 
@@ -111,7 +112,7 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
 
 
 def test_rules_without_a_released_definition_give_no_rows_under_it():
-    table = predict(answered(scored()), ["vanilla", "per_token"], ("paper", "released")).collect()
+    table = predict(answered(scored()), named("vanilla", "per_token"), ("paper", "released")).collect()
     assert table.select("method", "definition").rows() == [
         ("per_token", "paper"),
         ("vanilla", "paper"),
@@ -129,6 +130,6 @@ def test_a_definition_that_leaves_a_method_without_rows_is_refused():
 
 def test_probabilities_do_not_depend_on_how_unlikely_all_labels_are_together():
     far = scored().with_columns(pl.col("label_log_likelihoods").list.eval(pl.element() - 800))
-    probs = predict(answered(far), ["vanilla"], ("paper",)).collect()["label_probs"][0].to_list()
+    probs = predict(answered(far), named("vanilla"), ("paper",)).collect()["label_probs"][0].to_list()
     assert probs == pytest.approx(softmax(SCORES), abs=1e-12)
     assert math.isclose(sum(probs), 1)

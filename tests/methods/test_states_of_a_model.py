@@ -9,9 +9,9 @@ from StaICC.prefabricate_inference.model_kernel import standard_ICL_inference_wi
 from StaICC.prefabricate_inference.standard_calibration import hidden_calibration, knn_prompt, knn_prompt_centroid
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from evaluator.engine.lm_head import load_lm_head
 from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
+from evaluator.models.lm_head import load_lm_head
 from tests.methods.state_answers import answer, asked, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly
 

@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from evaluator.diagnostics.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS, confusion_table, metrics_table, reliability_table
 from evaluator.metrics.base import sum_in_order
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
+from evaluator.suites.staicc.diagnostics.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE
 
 
 def predictions(dataset: str, probs: list[list[float]], gold: list[int], **columns: Any) -> pl.DataFrame:

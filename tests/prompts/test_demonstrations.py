@@ -10,7 +10,7 @@ from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.errors import TemplateError
 from evaluator.prompts import demonstrations
 from evaluator.prompts.demonstrations import domain_demonstrations, sample_demonstrations
-from evaluator.prompts.template import MetaTemplate, Verbalizer
+from evaluator.templates.template import MetaTemplate, Verbalizer
 
 DOMAINS = ("in_domain", "out_of_domain")
 DEFINITIONS = ("paper", "released")

@@ -8,7 +8,7 @@ import pytest
 
 from evaluator.config import StoreConfig
 from evaluator.datasets import DATASETS
-from evaluator.prompts.build import normal_requests
+from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITES
 
 FOLDER = Path(__file__).parents[1] / "golden"

@@ -9,9 +9,9 @@ from StaICC.util.dataset_interface import prompt_writter
 
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.prompts.build import normal_requests
 from evaluator.prompts.noisy_channel import noisy_channel_requests
-from evaluator.prompts.template import MetaTemplate, Verbalizer
+from evaluator.prompts.rows import normal_requests
+from evaluator.templates.template import MetaTemplate, Verbalizer
 from tests.toolkit import our_dataset, toolkit_experiment
 
 

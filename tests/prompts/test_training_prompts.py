@@ -9,8 +9,8 @@ from StaICC.prefabricate_inference.standard_calibration import contextual_calibr
 
 from evaluator.datasets import DATASETS
 from evaluator.errors import DatasetError
-from evaluator.prompts.build import prompt_texts
 from evaluator.prompts.pseudo_queries import empty_queries
+from evaluator.prompts.rows import prompt_texts
 from evaluator.prompts.training_prompts import training_demonstrations, training_requests, training_sample
 from evaluator.schemas import REQUESTS
 from tests.toolkit import our_dataset, toolkit_experiment

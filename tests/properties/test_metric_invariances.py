@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from evaluator.metrics import METRICS, group_metrics_table, metrics_table
-from evaluator.metrics.requests import DEFINITIONS
+from evaluator.metrics.per_request import DEFINITIONS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 from tests.strategies import diagnostic_tables, score_tables
 

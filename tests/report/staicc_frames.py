@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.compare.schema import DIFFERENCES
 from evaluator.report.page import ReportData
 from evaluator.schemas import GROUP_METRICS, METRICS
-from evaluator.schemas.comparison import DIFFERENCES
 
 DATASETS = ("zoo", "mid", "abc", "mean")
 METHODS = ("topk", "knn_centroid")  # beside vanilla

@@ -1,0 +1,1 @@
+"""Several runs compared: paired differences, rank correlations, scaling."""

@@ -1,0 +1,107 @@
+"""Answers of several runs go in; differences of accuracy and true-label probability on the same queries come out."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+from scipy.special import stdtrit
+
+from evaluator.compare.request_results import QUERY_KEY, query_means
+from evaluator.compare.runs import ComparedRun
+from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
+from evaluator.compare.table import DATASET, REFERENCE_METHOD
+from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION, mean_of_intervals
+from evaluator.schemas import MEAN_OVER_DATASETS
+
+DIFFERED = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
+"""Metrics that are means over queries -> the column that they are the mean of."""
+
+
+def paired_differences(
+    runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame], comparison: pl.DataFrame
+) -> pl.DataFrame:
+    """Every two models under each method that both have, and every method against vanilla within each model.
+
+    A query counts once, by the mean over its requests. Where a method answers all queries equally often, as the suites
+    ask them, its difference is that of the two values in the runs' metrics.
+
+    Args:
+        answers: of each run, as request_answers gives them.
+        comparison: schemas.COMPARISON; names the datasets that are common.
+
+    Returns schemas.DIFFERENCES, sorted by its key, with the plain mean over datasets.
+    """
+    common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
+    asked = [
+        query_means(own.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left")) for own in answers
+    ]
+    models = [run.model for run in runs]
+    groups = [
+        *_between_models(list(zip(models, asked, strict=True))),
+        *(_between_methods(model, own) for model, own in zip(models, asked, strict=True)),
+    ]
+    rows = pl.concat(groups)
+    apart = [name for name in DIFFERENCES_KEY if name != "dataset"]
+    means = (
+        rows.rename({"difference": "value"})
+        .group_by(apart, maintain_order=True)
+        .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum())
+        .rename({"value": "difference"})
+        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
+    )
+    parts = [part.select(pl.col(name).cast(dtype) for name, dtype in DIFFERENCES.items()) for part in (rows, means)]
+    return pl.concat(parts).sort(DIFFERENCES_KEY)
+
+
+def _between_models(runs: list[tuple[str, pl.DataFrame]]) -> Iterator[pl.DataFrame]:
+    for (model_a, a), (model_b, b) in combinations(runs, 2):
+        paired = a.join(b, on=QUERY_KEY, suffix="_b", maintain_order="left")
+        named = paired.with_columns(model_a=pl.lit(model_a), model_b=pl.lit(model_b), method_b="method")
+        yield query_differences(named.rename({"method": "method_a"}))
+
+
+def _between_methods(model: str, queries: pl.DataFrame) -> pl.DataFrame:
+    vanilla = queries.filter(method=REFERENCE_METHOD)
+    others = queries.filter(pl.col("method") != REFERENCE_METHOD)
+    on = [name for name in QUERY_KEY if name != "method"]
+    paired = others.join(vanilla, on=on, suffix="_b", maintain_order="left").rename({"method": "method_a"})
+    return query_differences(paired.with_columns(model_a=pl.lit(model), model_b=pl.lit(model)))
+
+
+def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
+    """Mean difference over queries of each group, with its 95% interval.
+
+    The interval is the usual one of a mean, difference -+ t x SD / sqrt(Q) at Q - 1 degrees of freedom. As a query's
+    difference is the mean over its requests, which are no independent trials, this is the interval clustered by query
+    (Miller 2024, "Adding Error Bars to Evals", sections on clustering and on paired differences).
+    Where no two queries differ, SD = 0 does not mean certainty: of other queries up to t^2/(Q + t^2), Wilson's limit
+    for none in Q, may differ, each by at most 1 + |difference|.
+
+    Args:
+        paired: DIFFERENCES_KEY without metric, and both columns of DIFFERED, those of b with suffix "_b"; one row a
+            query.
+    """
+    group = [name for name in DIFFERENCES_KEY if name != "metric"]
+    metrics = {metric: pl.col(column) - pl.col(f"{column}_b") for metric, column in DIFFERED.items()}
+    by_metric = paired.select(*group, **metrics).unpivot(
+        list(metrics), index=group, variable_name="metric", value_name="d"
+    )
+    d, n_queries = pl.col("d"), pl.len()
+    rows = by_metric.group_by(*group, "metric", maintain_order=True).agg(
+        difference=d.mean(), standard_error=d.std() / n_queries.sqrt(), n_queries=n_queries.cast(pl.Int64)
+    )
+    return _with_intervals(rows).select(DIFFERENCES.names())
+
+
+def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
+    difference, se, n_queries = pl.col("difference"), pl.col("standard_error"), pl.col("n_queries")
+    degrees_of_freedom = np.maximum(rows["n_queries"].to_numpy() - 1, 1)
+    t = pl.lit(pl.Series(stdtrit(degrees_of_freedom, (1 + CONFIDENCE_LEVEL) / 2)))
+    unseen = t.pow(2) / (n_queries + t.pow(2)) * (1 + difference.abs())
+    half_width = pl.when(se < NO_VARIATION).then(unseen).otherwise(t * se)
+    known = n_queries > 1
+    return rows.with_columns(
+        ci_low=pl.when(known).then((difference - half_width).clip(-1, 1)),
+        ci_high=pl.when(known).then((difference + half_width).clip(-1, 1)),
+    )

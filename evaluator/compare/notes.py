@@ -1,0 +1,61 @@
+"""Runs and their comparison go in; what a reader must know before the numbers comes out, a sentence each."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import polars as pl
+
+from evaluator.compare.runs import ComparedRun
+from evaluator.compare.table import DATASET, datasets_of
+
+PLACE = pl.format("{} / {}", "suite", "part")
+
+
+def comparison_notes(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> list[str]:
+    """What was left out, what some models lack, and which models are not different ones.
+
+    Args:
+        comparison: schemas.COMPARISON of the runs.
+    """
+    return [
+        *_left_out(runs, comparison),
+        *_not_measured(runs, comparison),
+        *_same_weights(runs),
+        *_without_parameters(runs),
+    ]
+
+
+def _left_out(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iterator[str]:
+    found = pl.concat([datasets_of(run).with_columns(model=pl.lit(run.model)) for run in runs])
+    left_out = found.join(comparison, on=DATASET, how="anti", maintain_order="left")
+    owners = left_out.group_by(DATASET, maintain_order=True).agg("model").sort(DATASET)
+    named = [
+        f"{place}, {dataset} (only in {', '.join(models)})"
+        for place, dataset, models in owners.select(PLACE, "dataset", "model").rows()
+    ]
+    if named:
+        yield f"Only datasets that all runs have are compared. Left out: {'; '.join(named)}."
+
+
+def _not_measured(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iterator[str]:
+    measured = comparison.select("suite", "part", "method").unique().sort(pl.all())
+    for run in runs:
+        lacking = measured.join(run.metrics, on=["suite", "part", "method"], how="anti", maintain_order="left")
+        named = [f"{method} in {place}" for place, method in lacking.select(PLACE, "method").rows()]
+        if named:
+            yield f"Of {run.model} there is no {', no '.join(named)}."
+
+
+def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:
+    for first, second in combinations(runs, 2):
+        if first.weights_fingerprint is not None and first.weights_fingerprint == second.weights_fingerprint:
+            yield (
+                f"{first.model} and {second.model} have the same weights, computed in {first.dtype} and "
+                f"{second.dtype}. They count as two models in every correlation and on every line."
+            )
+
+
+def _without_parameters(runs: Sequence[ComparedRun]) -> Iterator[str]:
+    unknown = [run.model for run in runs if run.n_parameters is None]
+    if unknown:
+        yield f"Not drawn against parameters, because their number was not recorded: {', '.join(unknown)}."

@@ -1,0 +1,79 @@
+"""Metrics of several runs go in; one long table of what they have in common comes out."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from evaluator.compare.runs import ComparedRun
+from evaluator.compare.schema import COMPARISON, COMPARISON_KEY
+from evaluator.errors import ConfigError
+from evaluator.metrics.intervals import mean_of_intervals
+from evaluator.schemas import MEAN_OVER_DATASETS
+
+MEASURED = ["suite", "part", "method", "metric", "definition"]
+"""What a value is about, besides a model and a dataset."""
+
+DATASET = ["suite", "part", "dataset"]
+
+MODEL = ["number", "model", "run", "weights_fingerprint", "n_parameters", "dtype"]
+
+REFERENCE_METHOD = "vanilla"
+"""The method that models are compared under, and other methods with."""
+
+
+def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
+    """Every metric of every run on common datasets, and the plain mean over these, with 95% intervals.
+
+    A dataset is common where every run that measured the same (MEASURED) has it, so that means are over the same
+    datasets and may differ from those in a run's own table. A mean is undefined where one of its values is.
+
+    Returns schemas.COMPARISON, sorted by its key. Raises ConfigError where no dataset is common to all runs.
+    """
+    _require_common_datasets(runs)
+    measured = _all_datasets(runs)
+    n_runs = pl.col("number").n_unique()
+    common = measured.filter(n_runs.over(*MEASURED, "dataset") == n_runs.over(*MEASURED))
+    means = common.group_by(*MODEL, *MEASURED, maintain_order=True).agg(
+        **mean_of_intervals(),
+        chance=pl.col("chance").mean(),
+        n_queries=pl.col("n_queries").sum(),
+        n_requests=pl.col("n_requests").sum(),
+        undefined=pl.col("value").is_null().any(),
+    )
+    defined = [pl.when(~pl.col("undefined")).then(pl.col(name)).alias(name) for name in ("value", "ci_low", "ci_high")]
+    means = means.with_columns(*defined, dataset=pl.lit(MEAN_OVER_DATASETS))
+    parts = [part.select(pl.col(name).cast(dtype) for name, dtype in COMPARISON.items()) for part in (common, means)]
+    return pl.concat(parts).sort(COMPARISON_KEY)
+
+
+def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
+    """Rows of all runs, those of means left out, sorted so that sums do not depend on how a run wrote them."""
+    frames = [
+        run.metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).with_columns(
+            number=pl.lit(run.number, pl.Int64),
+            model=pl.lit(run.model),
+            run=pl.lit(run.name),
+            weights_fingerprint=pl.lit(run.weights_fingerprint, pl.String),
+            n_parameters=pl.lit(run.n_parameters, pl.Int64),
+            dtype=pl.lit(run.dtype, pl.String),
+        )
+        for run in runs
+    ]
+    return pl.concat([frame.select(COMPARISON.names()) for frame in frames]).sort(COMPARISON_KEY)
+
+
+def datasets_of(run: ComparedRun) -> pl.DataFrame:
+    """What a run measured, one row a suite, part and dataset."""
+    return run.metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).select(DATASET).unique().sort(DATASET)
+
+
+def _require_common_datasets(runs: Sequence[ComparedRun]) -> None:
+    common = datasets_of(runs[0])
+    for run in runs[1:]:
+        common = common.join(datasets_of(run), on=DATASET, how="semi")
+    if common.is_empty():
+        found = "; ".join(
+            f"{run.folder} has {', '.join(f'{part} {dataset}' for _, part, dataset in datasets_of(run).rows())}"
+            for run in runs
+        )
+        raise ConfigError(f"No dataset is in all of the runs: {found}. Run them on some of the same (--datasets).")

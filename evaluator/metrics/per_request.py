@@ -1,0 +1,160 @@
+"""From predictions to the per-request columns that every metric is made of, under one definition."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import polars as pl
+
+from evaluator.errors import MetricError
+from evaluator.metrics.calibration_error import confidence_bin
+from evaluator.metrics.checks import require_distributions, require_finite, require_gold, require_label_space
+from evaluator.suites.staicc.toolkit_formulas import published_probabilities, released_probabilities
+
+GROUP = ["suite", "part", "dataset", "method"]
+"""What one value of a metric is about."""
+
+DIAGNOSTIC_PARTS = ("contextual", "domain", "gler", "template", "sampling")
+"""Parts whose requests are disturbed on purpose: diagnostics/registry.py says what is measured of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefinitionRules:
+    """How one definition reads label probabilities."""
+
+    predictions: str  # the predictions it measures, by their `definition`
+    take: Callable[[pl.DataFrame], pl.DataFrame] | None  # None: as they are, and they must be distributions
+    last_bin_closed: bool  # whether ECE counts a confidence of exactly 1
+
+
+DEFINITIONS: dict[str, DefinitionRules] = {
+    "paper": DefinitionRules(predictions="paper", take=None, last_bin_closed=True),
+    "released": DefinitionRules(predictions="released", take=released_probabilities, last_bin_closed=False),
+    "published": DefinitionRules(predictions="released", take=published_probabilities, last_bin_closed=False),
+}
+
+
+class PredictionGroup(NamedTuple):
+    """All predictions of one part and dataset by one method, under one definition."""
+
+    key: dict[str, str]  # GROUP and "definition"
+    n_labels: int
+    rows: pl.DataFrame  # PREDICTIONS, by position
+
+    @property
+    def definition(self) -> str:
+        return self.key["definition"]
+
+    @property
+    def where(self) -> str:
+        """What the rows are, for messages."""
+        return ", ".join(self.key.values())
+
+
+class MeasuredGroup(NamedTuple):
+    """All requests of one dataset by one method, under one definition."""
+
+    key: dict[str, str]  # GROUP and "definition"
+    n_labels: int
+    requests: pl.DataFrame  # per_request_columns
+
+
+def require_definition(definition: str) -> DefinitionRules:
+    if definition not in DEFINITIONS:
+        raise MetricError(f"There is no definition {definition!r}; choose one of {', '.join(DEFINITIONS)}.")
+    return DEFINITIONS[definition]
+
+
+def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[PredictionGroup]:
+    """Each part, dataset and method of a PREDICTIONS frame that `definition` measures, in the order of the table's key.
+
+    Raises MetricError where a dataset has several label spaces.
+    """
+    rules = require_definition(definition)
+    chosen = predictions.filter(pl.col("definition") == rules.predictions)
+    groups = chosen.partition_by(GROUP, as_dict=True)
+    for values in sorted(groups):
+        key = dict(zip(GROUP, map(str, values), strict=True)) | {"definition": definition}
+        # Sorted, so that sums of floating-point numbers do not depend on the order in which rows arrive.
+        rows = groups[values].sort("position")
+        yield PredictionGroup(key, _n_labels(rows, ", ".join(key.values())), rows)
+
+
+def measured_groups(predictions: pl.DataFrame, definition: str) -> Iterator[MeasuredGroup]:
+    """Those of prediction_groups whose part is measured request by request: all but DIAGNOSTIC_PARTS."""
+    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
+    for group in prediction_groups(classified, definition):
+        requests = per_request_columns(group.rows, group.n_labels, definition, group.where)
+        yield MeasuredGroup(group.key, group.n_labels, requests)
+
+
+def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
+    """The column label_probs as p0, p1, ...: one Float64 column a label, as the definition is given it.
+
+    Raises MetricError for rows that `definition` cannot take.
+    """
+    rules = require_definition(definition)
+    require_label_space(predictions["label_probs"], n_labels, where)
+    matrix = predictions.select(pl.col("label_probs").list.get(i).alias(f"p{i}") for i in range(n_labels))
+    require_finite(matrix, where)
+    if rules.take is None:
+        require_distributions(matrix, where)
+    return matrix
+
+
+def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
+    """One row a request: query_id, gold, pred, correct, true_label_prob, confidence and bin (null: in none).
+
+    Args:
+        predictions: columns query_id, gold and label_probs (List[f64] of n_labels), of one dataset and method.
+        where: what the rows are, for messages.
+
+    Raises:
+        MetricError: rows that `definition` cannot take, or gold labels outside the label space.
+    """
+    rules = require_definition(definition)
+    matrix = label_matrix(predictions, n_labels, definition, where)
+    require_gold(predictions["gold"], n_labels, where)
+    if rules.take is not None:
+        matrix = rules.take(matrix)
+
+    labels = matrix.columns
+    confidence, gold, pred = pl.col("confidence"), pl.col("gold"), pl.col("pred")
+    # coalesce takes the first that is not null: of equally probable labels the first, as the toolkit does.
+    most_probable = pl.coalesce(pl.when(pl.col(name) == confidence).then(i) for i, name in enumerate(labels))
+    of_gold = pl.coalesce(pl.when(gold == i).then(pl.col(name)) for i, name in enumerate(labels))
+    return (
+        predictions.select("query_id", "gold")
+        .hstack(matrix)
+        .with_columns(confidence=pl.max_horizontal(labels), true_label_prob=of_gold)
+        .with_columns(
+            pred=most_probable.cast(pl.Int64),
+            bin=confidence_bin(confidence, last_bin_closed=rules.last_bin_closed),
+        )
+        .with_columns(correct=pred == gold)
+        .drop(labels)
+    )
+
+
+def repeated_requests(group: PredictionGroup) -> pl.DataFrame:
+    """per_request_columns, `variant` and `repeat`, of a part that asks each query over and over.
+
+    Where the toolkit's check of probabilities looks at one run alone, so does `released`: at one noise rate. Templates
+    and demonstration sets are checked together, as there.
+
+    Raises as per_request_columns.
+    """
+    runs = group.rows.partition_by("variant", maintain_order=True) if group.key["part"] == "gler" else [group.rows]
+    return pl.concat(
+        per_request_columns(rows, group.n_labels, group.definition, group.where).hstack(
+            rows.select("variant", "repeat")
+        )
+        for rows in runs
+    )
+
+
+def _n_labels(rows: pl.DataFrame, where: str) -> int:
+    sizes = rows["label_names"].list.len().unique().sort().to_list()
+    if len(sizes) != 1:
+        raise MetricError(f"{where}: a dataset has one label space, but label_names have {sizes} entries.")
+    return int(sizes[0])

@@ -1,0 +1,78 @@
+"""What a report draws beside the metrics, under definition "paper": reliability diagrams and confusion matrices."""
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from evaluator.metrics.calibration_error import BIN_EDGES, N_BINS
+from evaluator.metrics.per_request import GROUP, MeasuredGroup, measured_groups
+
+GROUP_COLUMNS = dict.fromkeys(GROUP, pl.String())
+RELIABILITY = pl.Schema(
+    GROUP_COLUMNS
+    | {
+        "bin": pl.Int64(),  # from 0, in order of confidence
+        "bin_low": pl.Float64(),
+        "bin_high": pl.Float64(),
+        "n_requests": pl.Int64(),  # 0 in an empty bin, whose means are null
+        "mean_confidence": pl.Float64(),
+        "accuracy": pl.Float64(),
+    }
+)
+CONFUSION = pl.Schema(
+    GROUP_COLUMNS | {"gold": pl.Int64(), "pred": pl.Int64(), "n_requests": pl.Int64()}  # every pair, also those of 0
+)
+
+
+def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+    """Accuracy against mean confidence in each of the bins that expected calibration error is made of.
+
+    Takes PREDICTIONS, returns RELIABILITY sorted by its first five columns: all ten bins of each dataset and method.
+    """
+    bins = pl.DataFrame({"bin": range(N_BINS), "bin_low": BIN_EDGES[:-1], "bin_high": BIN_EDGES[1:]})
+    means = {"mean_confidence": pl.col("confidence").mean(), "accuracy": pl.col("correct").mean()}
+    return _stack(
+        (
+            bins.join(
+                group.requests.group_by("bin").agg(n_requests=pl.len(), **means), on="bin", how="left"
+            ).with_columns(pl.col("n_requests").fill_null(0), **_key(group))
+            for group in _paper_groups(predictions)
+        ),
+        RELIABILITY,
+        [*GROUP, "bin"],
+    )
+
+
+def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+    """How many requests of each true label were given each label.
+
+    Takes PREDICTIONS, returns CONFUSION sorted by its first six columns: all pairs of each dataset and method.
+    """
+
+    def pairs(n_labels: int) -> pl.DataFrame:
+        labels = pl.DataFrame({"gold": range(n_labels)})
+        return labels.join(labels.rename({"gold": "pred"}), how="cross")
+
+    return _stack(
+        (
+            pairs(group.n_labels)
+            .join(group.requests.group_by("gold", "pred").agg(n_requests=pl.len()), on=["gold", "pred"], how="left")
+            .with_columns(pl.col("n_requests").fill_null(0), **_key(group))
+            for group in _paper_groups(predictions)
+        ),
+        CONFUSION,
+        [*GROUP, "gold", "pred"],
+    )
+
+
+def _paper_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterable[MeasuredGroup]:
+    return measured_groups(predictions.lazy().collect(), "paper")
+
+
+def _key(group: MeasuredGroup) -> dict[str, pl.Expr]:
+    return {column: pl.lit(group.key[column]) for column in GROUP}
+
+
+def _stack(tables: Iterable[pl.DataFrame], schema: pl.Schema, key: list[str]) -> pl.DataFrame:
+    empty = pl.DataFrame(schema=schema)
+    return pl.concat([empty, *(table.select(schema.names()).cast(schema) for table in tables)]).sort(key)

@@ -1,0 +1,48 @@
+"""The architecture of the models that are made here: a size goes in, a Llama's configuration comes out."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaSize:
+    """How large a Llama is; the defaults are those of the random model."""
+
+    vocab_size: int = 4096  # of the embeddings, and the most tokens the tokenizer may have
+    hidden_size: int = 64
+    intermediate_size: int = 176
+    n_layers: int = 2
+    n_heads: int = 2  # heads of 32: the narrowest that vLLM takes on a CPU
+    context_length: int = 4096
+    rope_theta: float = 10_000.0
+
+
+def llama_config(size: LlamaSize, *, initializer_range: float = 0.02) -> "LlamaConfig":
+    """A Llama of this size whose embeddings are also its head.
+
+    Args:
+        size: of the model.
+        initializer_range: standard deviation of its random weights.
+    """
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        architectures=["LlamaForCausalLM"],
+        vocab_size=size.vocab_size,
+        hidden_size=size.hidden_size,
+        intermediate_size=size.intermediate_size,
+        num_hidden_layers=size.n_layers,
+        num_attention_heads=size.n_heads,
+        num_key_value_heads=size.n_heads,
+        max_position_embeddings=size.context_length,
+        tie_word_embeddings=True,
+        initializer_range=initializer_range,
+        rope_parameters={"rope_type": "default", "rope_theta": size.rope_theta},
+        bos_token_id=BOS_ID,
+        eos_token_id=EOS_ID,
+    )

@@ -1,0 +1,58 @@
+"""A random Llama with a tokenizer of its own: texts enter, a model folder that any engine can load leaves.
+
+Its answers are chance. It is there so that a first run and every test meet a real model, tokenizer and engine.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from evaluator.models.embedded.byte_level import byte_level_tokenizer
+from evaluator.models.embedded.llama import LlamaSize, llama_config
+from evaluator.models.embedded.model_folder import save_llama, save_tokenizer
+
+TINY = LlamaSize()
+
+
+def make_random_llama(
+    folder: Path, *, texts: Iterable[str], size: LlamaSize = TINY, adds_bos: bool = True, seed: int = 0
+) -> Path:
+    """Write a random fp32 Llama (tied embeddings) with a byte-level BPE tokenizer: same arguments, same bytes.
+
+    Args:
+        folder: where it goes; left alone when it is there already, and never seen half-made.
+        texts: what the tokenizer's merges are learned from.
+        size: of the model.
+        adds_bos: whether the tokenizer puts a BOS token in front of a text.
+        seed: of the weights.
+    """
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        tokenizer = byte_level_tokenizer(texts, vocab_size=size.vocab_size, adds_bos=adds_bos)
+        save_tokenizer(unfinished, tokenizer, size.context_length)
+        _save_random_weights(unfinished, size, seed)
+        unfinished.chmod(0o755)
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():  # else another process made the same model in the meantime
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _save_random_weights(folder: Path, size: LlamaSize, seed: int) -> None:
+    import torch
+    from transformers import LlamaForCausalLM
+
+    # A logit is the product of a hidden state of unit variance and an embedding: with this spread logits have a
+    # standard deviation of about one nat whatever the size, so that labels differ visibly and none takes all.
+    config = llama_config(size, initializer_range=size.hidden_size**-0.5)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    save_llama(folder, model, torch.float32)

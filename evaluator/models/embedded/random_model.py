@@ -1,0 +1,33 @@
+"""The model behind `--model random`: a small random Llama with a tokenizer made from the datasets."""
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.config import cache_folder
+from evaluator.datasets import DATASETS
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.store.shards import fingerprint, source_fingerprint
+
+LABEL_REPEATS = 1_000
+"""How often a label name stands by itself among the tokenizer's texts: enough to become a token of its own."""
+
+
+def random_model_folder() -> Path:
+    """The folder of the random model, made on first use and kept in the cache."""
+    datasets = [load() for load in DATASETS.values()]
+    made_from = fingerprint(source_fingerprint("models/embedded"), [dataset.fingerprint for dataset in datasets])
+    folder = cache_folder() / "models" / f"random-{made_from}"
+    return make_random_llama(folder, texts=tokenizer_texts(datasets))
+
+
+def tokenizer_texts(datasets: Sequence[ClassificationDataset]) -> Iterator[str]:
+    """What a tokenizer for these datasets is trained on: demonstrations as prompts show them, and label names."""
+    for dataset in datasets:
+        label_text = dataset.verbalizer.text(pl.col("gold"))
+        yield from dataset.demonstration.select(dataset.template.demonstration(pl.col("texts"), label_text)).to_series()
+        for name in dataset.verbalizer.label_names:
+            yield from repeat(name, LABEL_REPEATS)

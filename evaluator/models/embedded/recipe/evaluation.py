@@ -1,0 +1,112 @@
+"""Measure the embedded model on test queries: `python -m evaluator.models.embedded.recipe.evaluation`.
+
+Vanilla inference, every query behind both of its demonstration sets, in fp32: with 0 to 8 demonstrations, and with four
+of which more and more show a wrong label. The numbers of MODEL_CARD.md are those this prints.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from evaluator.config import ModelConfig
+from evaluator.datasets import DATASETS
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.engine import load_engine
+from evaluator.methods.base import softmax
+from evaluator.models.embedded import EMBEDDED_MODELS
+from evaluator.models.source import find_model
+from evaluator.prompts.rows import normal_requests
+from evaluator.random_baselines import max_random_accuracy, max_random_tail
+from evaluator.run.build import with_prompt_ids
+from evaluator.scores.table import engine_requests, score_frame
+from evaluator.store.prefix_order import prefix_order
+from evaluator.suites.staicc.diagnostics.label_noise import noise_slope
+from evaluator.suites.staicc.label_noise import NOISE_RATES, label_noise_requests
+from evaluator.tokens.table import ragged, tokenise
+
+N_SHOTS = 4
+SHOT_COUNTS = (0, 1, 2, 4, 8)
+
+
+def main(folder: Path, n_queries: int | None) -> None:
+    requests = pl.concat([frame for load in DATASETS.values() for frame in _requests(load(), n_queries)])
+    answers = _answers(with_prompt_ids(requests), ModelConfig(model=str(folder), dtype="float32"))
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, float_precision=3):
+        print(_against_baselines(answers))
+        print(_by_shots(answers))
+        print(_under_noise(answers))
+
+
+def _requests(dataset: ClassificationDataset, n_queries: int | None) -> Iterator[pl.DataFrame]:
+    for n_shots in SHOT_COUNTS:
+        rows = normal_requests(dataset, n_shots=n_shots, n_queries=n_queries)
+        yield rows.with_columns(n_shots=pl.lit(n_shots), noise_rate=pl.lit(None, pl.Float64))
+    rows = label_noise_requests(dataset, n_shots=N_SHOTS, n_queries=n_queries)
+    rate = pl.col("variant").replace_strict(range(len(NOISE_RATES)), NOISE_RATES, return_dtype=pl.Float64)
+    yield rows.with_columns(n_shots=pl.lit(N_SHOTS), noise_rate=rate)
+
+
+def _answers(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
+    """The requests with `correct` and `true_label_prob`."""
+    source = find_model(config)
+    distinct = requests.unique("prompt_id", maintain_order=True)
+    tokens = tokenise(source.tokenizer, distinct, config.label_boundary or "separate")
+    tokens = tokens[prefix_order(*ragged(tokens["context"]))]
+    engine = load_engine(source, config)
+    try:
+        answered = sorted(engine.log_likelihoods(engine_requests(tokens)), key=lambda answer: answer.index)
+    finally:
+        engine.close()
+    scores = score_frame(tokens, [answer.token_log_probs for answer in answered])
+    scored = requests.lazy().join(scores.lazy(), on="prompt_id", maintain_order="left")
+    probs = scored.with_columns(label_probs=softmax(pl.col("label_log_likelihoods")))
+    return probs.with_columns(
+        correct=pl.col("label_probs").list.arg_max() == pl.col("gold"),
+        true_label_prob=pl.col("label_probs").list.get(pl.col("gold")),
+    ).collect()
+
+
+def _against_baselines(answers: pl.DataFrame) -> pl.DataFrame:
+    """With N_SHOTS demonstrations, the first set of each query: the queries are then independent."""
+    first = answers.filter(pl.col("noise_rate").is_null(), pl.col("n_shots") == N_SHOTS, pl.col("repeat") == 0)
+    counted = first.group_by("dataset", maintain_order=True).agg(
+        n=pl.len(),
+        correct=pl.col("correct").sum(),
+        accuracy=pl.col("correct").mean(),
+        majority=pl.col("gold").value_counts().struct.field("count").max() / pl.len(),
+        chance=1 / pl.col("label_names").first().list.len(),
+    )
+    settings = [counted[name].to_numpy() for name in ("correct", "n", "chance")]
+    return counted.with_columns(
+        max_random=pl.Series(np.asarray(max_random_accuracy(*settings[1:]))),
+        log10_p=pl.Series(np.asarray(max_random_tail(*settings, log10=True))),
+    )
+
+
+def _by_shots(answers: pl.DataFrame) -> pl.DataFrame:
+    """Mean probability of the true label for each number of demonstrations, over both demonstration sets."""
+    shown = answers.filter(pl.col("noise_rate").is_null())
+    table = shown.pivot("n_shots", index="dataset", values="true_label_prob", aggregate_function="mean")
+    means = table.select(pl.lit("mean").alias("dataset"), *(pl.col(str(n_shots)).mean() for n_shots in SHOT_COUNTS))
+    return pl.concat([table, means])
+
+
+def _under_noise(answers: pl.DataFrame) -> pl.DataFrame:
+    """Accuracy at each noise rate, and the slope with its interval."""
+    noisy = answers.filter(pl.col("noise_rate").is_not_null())
+    accuracies = noisy.pivot("noise_rate", index="dataset", values="correct", aggregate_function="mean")
+    slopes = [
+        {"dataset": name, **noise_slope(rows)._asdict()}
+        for (name,), rows in noisy.partition_by("dataset", as_dict=True, maintain_order=True).items()
+    ]
+    return accuracies.join(pl.DataFrame(slopes), on="dataset", maintain_order="left")
+
+
+if __name__ == "__main__":
+    main(
+        Path(sys.argv[1]) if len(sys.argv) > 1 else EMBEDDED_MODELS["embedded"](),
+        n_queries=int(sys.argv[2]) if len(sys.argv) > 2 else None,
+    )

@@ -1,0 +1,58 @@
+"""The embedded model's tokenizer: lower-case, byte-level BPE, every space a part of the word before it.
+
+A prompt ends in a space and its label follows. Where spaces lead words, as usual, that last space is a token of its own
+that no demonstration shows; here "topic: " and "sports" are the same tokens in a demonstration and in a query.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.models.embedded.byte_level import byte_level_tokenizer
+from evaluator.models.embedded.recipe.rows import LabelledTexts
+from evaluator.models.embedded.recipe.settings import VOCABULARY
+from evaluator.models.embedded.recipe.words import SYMBOLS, TEMPLATE_WORDS
+
+TEXTS_PER_DATASET = 20_000
+REPEATS = 1_000
+"""How often each word that must become one token stands among the texts."""
+WORD_AND_ITS_SPACE = r"[\p{L}\p{M}]+ ?|\p{N} ?|[^\s\p{L}\p{M}\p{N}]+ ?|\s+"
+
+
+def train_tokenizer(rows: Sequence[LabelledTexts]) -> Tokenizer:
+    """A tokenizer of VOCABULARY tokens; BOS stands before every text."""
+    words = pre_tokenizers.Split(Regex(WORD_AND_ITS_SPACE), "isolated")
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return byte_level_tokenizer(
+        _texts(rows),
+        vocab_size=VOCABULARY,
+        normalizer=normalizers.Lowercase(),
+        pre_tokenizer=pre_tokenizers.Sequence([words, in_bytes]),
+    )
+
+
+def compact_tokenizer(folder: Path) -> None:
+    """Write tokenizer.json without the line breaks and indents that are more than half of it."""
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")))
+
+
+def _texts(rows: Sequence[LabelledTexts]) -> Iterator[str]:
+    for of_dataset in rows:
+        yield from of_dataset.texts[:TEXTS_PER_DATASET]
+        yield from _repeated(_words_of_template(of_dataset.dataset))
+    yield from _repeated(TEMPLATE_WORDS)
+    yield from _repeated(SYMBOLS)
+
+
+def _words_of_template(dataset: ClassificationDataset) -> list[str]:
+    return [*dataset.template.input_prefixes, dataset.template.label_prefix, *dataset.verbalizer.label_names]
+
+
+def _repeated(words: Iterable[str]) -> Iterator[str]:
+    for word in words:
+        yield from repeat(word, REPEATS)

@@ -1,0 +1,83 @@
+"""A model's LM head by itself: its files enter, the matrix that turns hidden states into logits leaves.
+
+The model is not built for it, so that this takes no more memory than the matrix.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from evaluator.engine.fake_engine import FakeModelSource
+from evaluator.errors import ModelError
+from evaluator.models.source import ModelSource, weight_files
+
+_HEADS = ("lm_head.weight", "embed_out.weight", "language_model.lm_head.weight")
+_EMBEDDINGS = (
+    "model.embed_tokens.weight",
+    "transformer.wte.weight",
+    "wte.weight",
+    "gpt_neox.embed_in.weight",
+    "model.decoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "transformer.word_embeddings.weight",
+    "word_embeddings.weight",
+    "model.language_model.embed_tokens.weight",
+    "language_model.model.embed_tokens.weight",
+)
+_BIASES = ("lm_head.bias", "embed_out.bias", "language_model.lm_head.bias")
+_TAKERS = "the methods knn_centroid, knn_neighbours and pvi_released"
+_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+
+
+def load_lm_head(source: ModelSource) -> torch.Tensor:
+    """The matrix [vocabulary, hidden size] that makes logits of final-norm hidden states, as it was saved, on the CPU.
+
+    All rows that the model's own log-softmax runs over, those that pad the vocabulary included.
+
+    Raises ModelError where the logits are not this matrix times the hidden state (a bias, scale or soft cap), and where
+    the weight files hold none under a known name.
+    """
+    if isinstance(source, FakeModelSource):
+        return torch.from_numpy(source.lm_head)
+    config = _text_config(source)
+    found = _files_by_tensor(source)
+    changes = [
+        f"{key} = {value}" for key in _LOGIT_CHANGES if (value := getattr(config, key, None)) not in (None, 0, 1)
+    ]
+    changes += [name for name in _BIASES if name in found]
+    if changes:
+        raise ModelError(
+            f"The logits of {source.name} are more than its LM head times the hidden state ({', '.join(changes)}), and "
+            f"{_TAKERS} read them so. Leave these out (--methods)."
+        )
+    # A tied model can hold both, and then reads the embeddings.
+    names = (*_EMBEDDINGS, *_HEADS) if config.tie_word_embeddings else _HEADS
+    name = next((name for name in names if name in found), None)
+    if name is None:
+        raise ModelError(
+            f"The LM head of {source.name} was not found: none of {', '.join(names)} is in the *.safetensors files of "
+            f"{source.folder}. Save the model with save_pretrained, or leave out {_TAKERS} (--methods)."
+        )
+    with safe_open(found[name], framework="pt") as file:
+        head: torch.Tensor = file.get_tensor(name)
+    return head
+
+
+def _files_by_tensor(source: ModelSource) -> Mapping[str, Path]:
+    found: dict[str, Path] = {}
+    for path in weight_files(source.folder):
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                found |= dict.fromkeys(file.keys(), path)
+    return found
+
+
+def _text_config(source: ModelSource) -> Any:
+    """The part of the configuration that speaks of text; what config.json leaves out has its default there."""
+    from transformers import AutoConfig
+
+    whole = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=source.trust_remote_code)
+    return whole.get_text_config()

@@ -1,0 +1,11 @@
+"""What guessing reaches: the distribution of the best of several random classifiers, and baselines from it."""
+
+from evaluator.random_baselines.max_random import (
+    max_random_accuracy,
+    max_random_cdf,
+    max_random_pmf,
+    max_random_quantile,
+    max_random_tail,
+)
+
+__all__ = ["max_random_accuracy", "max_random_cdf", "max_random_pmf", "max_random_quantile", "max_random_tail"]

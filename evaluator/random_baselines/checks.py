@@ -1,0 +1,96 @@
+"""What numbers of examples, chances, tries and correct answers must be. All errors are BaselineError."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evaluator.errors import BaselineError
+from evaluator.random_baselines.binomial import FloatArray, IntArray
+
+MOST_EXAMPLES = 10**6
+"""Up to here probabilities are right to 1e-9, and a setting takes a fraction of a second."""
+
+MOST_TRIES = 10**15
+"""Up to here every whole number is a float of its own."""
+
+
+def require_numbers(name: str, value: Any) -> FloatArray:
+    """The value as floats; refuses words, truth values and missing entries."""
+    try:
+        numbers = np.asarray(value)
+    except ValueError:
+        raise BaselineError(
+            f"{name} must be a number or an array of numbers; rows differ in length: {value!r}."
+        ) from None
+    if numbers.dtype.kind not in "iuf" and numbers.size:
+        raise BaselineError(f"{name} must be a number or an array of numbers; received {value!r}.")
+    return numbers.astype(np.float64)
+
+
+def whole_numbers(name: str, value: Any, least: int, most: int) -> FloatArray:
+    """The value as floats without fractions; 100.0 and 1e12 will do."""
+    numbers = require_numbers(name, value)
+    good = (numbers >= least) & (numbers <= most) & (numbers == np.floor(numbers))
+    _refuse(~good, numbers, f"{name} must be a whole number from {least} to {most:,}")
+    return numbers
+
+
+def require_chances(chances: FloatArray) -> None:
+    """Refuse chances that are not between 0 and 1."""
+    _refuse(~((chances > 0) & (chances < 1)), chances, "chance must lie between 0 and 1, both excluded")
+
+
+def chance_of_choices(counts: Mapping[int, int]) -> tuple[FloatArray, IntArray]:
+    """Chances, ascending, and how many examples have each, from how many examples have how many choices."""
+    for choices, count in counts.items():
+        whole = all(isinstance(number, int | np.integer) for number in (choices, count))
+        if not whole or choices < 2 or count < 0:
+            raise BaselineError(
+                "Counts per number of choices map whole numbers, 2 or more choices, to how many examples have them; "
+                f"received {choices!r}: {count!r}."
+            )
+    present = sorted((choices for choices, count in counts.items() if count), reverse=True)
+    return 1 / np.array(present, dtype=np.float64), np.array([counts[choices] for choices in present], dtype=np.int64)
+
+
+def require_quantiles(q: Any) -> FloatArray:
+    """Refuse probabilities that are not between 0 and 1."""
+    numbers = require_numbers("q", q)
+    _refuse(~((numbers > 0) & (numbers < 1)), numbers, "q must lie between 0 and 1, both excluded")
+    return numbers
+
+
+def require_counts(correct: FloatArray, n: IntArray) -> None:
+    """Refuse counts outside 0 to n, and numbers that are no counts, such as accuracies: both must have one shape."""
+    fraction = correct != np.floor(correct)
+    if fraction.any():
+        first = int(fraction.argmax())
+        raise BaselineError(_nearest_counts(float(correct[first]), int(n[first])))
+    outside = ~((correct >= 0) & (correct <= n))
+    if outside.any():
+        first = int(outside.argmax())
+        raise BaselineError(_outside(float(correct[first]), int(n[first])))
+
+
+def _nearest_counts(received: float, n: int) -> str:
+    """A number below 1 is taken for an accuracy, any other for a count that went astray."""
+    if not 0 <= received <= n:
+        return _outside(received, n)
+    count = received * n if received < 1 else received
+    nearest = [round(count)] if abs(count - round(count)) < 1e-9 * n else [int(count), int(count) + 1]
+    shown = " and ".join(f"{near} (accuracy {near / n:.6g})" for near in nearest)
+    taken = "; as an accuracy, the nearest counts" if received < 1 else "; the nearest counts"
+    return f"correct must be a count, the number of right answers; received {received!r}{taken} of n = {n} are {shown}."
+
+
+def _outside(received: float, n: int) -> str:
+    return f"correct must be a count from 0 to n = {n}; received {received:g}."
+
+
+def _refuse(bad: npt.NDArray[np.bool_], numbers: FloatArray, what: str) -> None:
+    if bad.any():
+        first = np.unravel_index(int(bad.argmax()), bad.shape)
+        where = f", the first at {', '.join(map(str, first))}" if bad.ndim else ""
+        raise BaselineError(f"{what}; received {numbers[first]:.15g}{where}.")

@@ -1,0 +1,66 @@
+"""How well "above the baseline" foretells held-out accuracy: verdicts go in, one row a predictor comes out."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from evaluator.random_baselines.held_out_schema import HELD_OUT_PREDICTION
+from evaluator.reproductions.yauney_mimno_2024.ranking import auroc, average_precision
+
+VERDICTS = {"standard": "above_standard_on_train", "max": "above_max_on_train"}
+SCORES = {"standard tail": "log10_standard_tail", "max tail": "log10_max_tail"}
+"""Predictor -> column of schemas.HELD_OUT_TRIALS; the smaller a tail, the surer it is that guessing is beaten."""
+
+OUTCOME = "above_standard_on_test"
+
+
+def held_out_prediction(trials: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Accuracy, precision, recall, AUROC and AUPR of predicting that held-out accuracy is above chance.
+
+    Args:
+        trials: schemas.HELD_OUT_TRIALS; of the columns only the predictors', the outcome and `by` are read.
+        by: columns to group by; none for one row a predictor.
+
+    Returns:
+        The `by` columns and schemas.HELD_OUT_PREDICTION, groups in the order in which they first appear. Verdicts are
+        scored as predictions and, taken as scores of 0 and 1, by their areas; tails are scores alone.
+        The distribution function and the tail order trials alike: both are monotone in one another.
+
+    Source: Yauney & Mimno 2024, section 5.2, figure 5 and tables 3 and 4.
+    """
+    groups = trials.partition_by(by, as_dict=True, maintain_order=True) if by else {(): trials}
+    rows = [
+        dict(zip(by, key, strict=True)) | row for key, own in groups.items() if own.height for row in _predictors(own)
+    ]
+    return pl.DataFrame(rows, schema={name: trials.schema[name] for name in by} | dict(HELD_OUT_PREDICTION))
+
+
+def _predictors(trials: pl.DataFrame) -> list[dict[str, str | int | float | None]]:
+    outcome = trials[OUTCOME].cast(pl.Boolean)
+    shared = {"n_trials": trials.height, "held_out_share": float(outcome.sum()) / trials.height}
+    rows: list[dict[str, str | int | float | None]] = []
+    for predictor, column in VERDICTS.items():
+        predicted = trials[column].cast(pl.Boolean)
+        rows.append({"predictor": predictor, **shared, **_scores(predicted, outcome), **_areas(predicted, outcome)})
+    for predictor, column in SCORES.items():
+        undefined = dict.fromkeys(("accuracy", "precision", "recall"))
+        rows.append({"predictor": predictor, **shared, **undefined, **_areas(-trials[column], outcome)})
+    return rows
+
+
+def _scores(predicted: pl.Series, outcome: pl.Series) -> dict[str, float]:
+    hits = int((predicted & outcome).sum())
+    return {
+        "accuracy": _ratio(int((predicted == outcome).sum()), len(outcome)),
+        "precision": _ratio(hits, int(predicted.sum())),
+        "recall": _ratio(hits, int(outcome.sum())),
+    }
+
+
+def _areas(score: pl.Series, outcome: pl.Series) -> dict[str, float]:
+    scores, outcomes = score.to_numpy(), outcome.to_numpy()
+    return {"auroc": auroc(scores, outcomes), "aupr": average_precision(scores, outcomes)}
+
+
+def _ratio(count: int, of: int) -> float:
+    return count / of if of else float("nan")

@@ -1,0 +1,95 @@
+"""One number of examples and tries: its baselines, and a result beside them, as a record and as words."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
+from evaluator.random_baselines.settings import ChoiceCounts
+from evaluator.random_baselines.verdicts import POWER, TAIL_TO_TELL, Verdict, examples_needed, verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What was reached, and how often guessing reaches as much."""
+
+    correct: int
+    accuracy: float
+    standard_tail: float  # of one random classifier
+    log10_standard_tail: float
+    max_tail: float  # of the best of all tried
+    log10_max_tail: float
+    verdict: Verdict
+    n_needed: int | None  # examples that would tell this accuracy from guessing; only where the verdict is "between"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Two baselines, and a result where there is one."""
+
+    n: int
+    tries: int
+    chance: float  # accuracy to expect of one random classifier
+    max_random: float  # accuracy to expect of the best of all tried
+    result: Result | None
+
+
+def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: float | None = None) -> Summary:
+    """The baselines, and what `correct` answers are beside them. Raises BaselineError."""
+    standard, max_random = (float(max_random_accuracy(n, chance, tried)) for tried in (1, tries))
+    result = None if correct is None else _result(correct, n, chance, tries, standard, max_random)
+    return Summary(n=int(n), tries=int(tries), chance=standard, max_random=max_random, result=result)
+
+
+def _result(
+    correct: float, n: float, chance: float | ChoiceCounts, tries: float, standard: float, max_random: float
+) -> Result:
+    tails = [float(max_random_tail(correct, n, chance, tried)) for tried in (1, tries)]
+    logs = [float(max_random_tail(correct, n, chance, tried, log10=True)) for tried in (1, tries)]
+    accuracy = correct / n
+    judged: Verdict = pl.select(verdict(pl.lit(accuracy), pl.lit(standard), pl.lit(max_random))).item()
+    return Result(
+        correct=int(correct),
+        accuracy=accuracy,
+        standard_tail=tails[0],
+        log10_standard_tail=logs[0],
+        max_tail=tails[1],
+        log10_max_tail=logs[1],
+        verdict=judged,
+        n_needed=examples_needed(accuracy, standard, tries) if judged == "between" else None,
+    )
+
+
+def summary_text(summary: Summary) -> str:
+    """The summary for a terminal: a row for each baseline, and the verdict in a sentence."""
+    result = summary.result
+    rows = [["", "accuracy"], ["chance", f"{summary.chance:.5f}"], [_best_of(summary), f"{summary.max_random:.5f}"]]
+    if result is not None:
+        rows[0] += [f"P(>= {result.correct:,} right)", "log10 P"]
+        rows[1] += [_probability(result.standard_tail, result.log10_standard_tail), f"{result.log10_standard_tail:.4f}"]
+        rows[2] += [_probability(result.max_tail, result.log10_max_tail), f"{result.log10_max_tail:.4f}"]
+        rows.append([f"{result.correct:,} of {summary.n:,} right", f"{result.accuracy:.5f}"])
+    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
+    return "\n".join([*lines, "", _sentence(summary, result)] if result is not None else lines)
+
+
+def _best_of(summary: Summary) -> str:
+    return f"best of {summary.tries:,} random classifier{'s' if summary.tries > 1 else ''}"
+
+
+def _probability(tail: float, log10_tail: float) -> str:
+    return f"{tail:.4g}" if log10_tail > -300 else f"10^{log10_tail:.1f}"
+
+
+def _sentence(summary: Summary, result: Result) -> str:
+    if result.verdict == "below both":
+        return "Below both baselines: not better than guessing once."
+    often = _probability(result.max_tail, result.log10_max_tail)
+    if result.verdict == "above both":
+        return f"Above both baselines. The {_best_of(summary)} has as many right with probability {often}."
+    return (
+        f"Between the baselines: above chance, and not above the {_best_of(summary)}.\n"
+        f"If {result.accuracy:.5g} is the true accuracy, {result.n_needed:,} examples would tell it from them "
+        f"(p <= {TAIL_TO_TELL:g}, with power {POWER:.0%})."
+    )

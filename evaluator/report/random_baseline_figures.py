@@ -1,0 +1,127 @@
+"""Contour maps of the maximum random baseline and of its tails, as in figures 2, 6 and 7 of Yauney and Mimno 2024."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from evaluator.errors import BaselineError
+from evaluator.random_baselines.binomial import IntArray
+from evaluator.random_baselines.checks import MOST_EXAMPLES, MOST_TRIES, whole_numbers
+from evaluator.random_baselines.grid import accuracy_contours, log_spaced, tail_contours
+from evaluator.report.figures import INK, drawn
+from evaluator.store.shards import replacing
+
+PANEL_WIDTH, PANEL_HEIGHT = 300, 225
+STEPS = 81
+"""Points along an axis."""
+
+LABELLED_TAILS = (0.01, 0.1, 0.5)
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
+<body style="font-family: sans-serif; color: {ink}"><h1>{title}</h1><p>{caption}</p>{svg}</body></html>
+"""
+TITLE = "Maximum random baselines"
+CAPTION = (
+    "Above: the accuracy to expect of the best of several random classifiers. Below: how probable it is that the best "
+    "of them reaches an accuracy; lines at 0.5, 0.1 and 0.01. After Yauney and Mimno 2024, figures 2, 6 and 7."
+)
+
+
+def write_figure(path: Path, chances: Sequence[float], n: Sequence[float], tries: Sequence[float]) -> None:
+    """Write the figure of baseline_figure to an .svg or .html file. Raises BaselineError for another kind of file."""
+    if path.suffix not in (".svg", ".html"):
+        raise BaselineError(f"A figure is written as .svg or .html; received {path}.")
+    svg = baseline_figure(chances, n, tries)
+    page = PAGE.format(title=TITLE, caption=CAPTION, ink=INK, svg=svg)
+    with replacing(path) as file:
+        file.write((svg if path.suffix == ".svg" else page).encode())
+
+
+def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequence[float]) -> str:
+    """One SVG element: a column a chance; expected accuracies on top, below them the tails, a row for each of `tries`.
+
+    Both axes of n and tries run from the smallest to the largest of the numbers given.
+    """
+    sizes = _axis("n", n, MOST_EXAMPLES)
+    along = _axis("tries", tries, MOST_TRIES)
+    columns = [
+        alt.vconcat(_accuracy_panel(chance, sizes, along), *(_tail_panel(chance, sizes, tried) for tried in tries))
+        for chance in chances
+    ]
+    chart = alt.hconcat(*columns, spacing=30).configure(font="sans-serif", background="white", padding=12)
+    chart = chart.configure_axis(labelColor=INK, titleColor=INK, titleFontWeight="normal", grid=False)
+    return drawn(chart)
+
+
+def _axis(name: str, given: Sequence[float], most: int) -> IntArray:
+    whole = whole_numbers(name, list(given), 1, most)
+    if whole.min() == whole.max():
+        raise BaselineError(f"A figure runs over {name}, so it takes two different numbers; received {whole[0]:g}.")
+    return log_spaced(whole.min(), whole.max(), STEPS)
+
+
+def _accuracy_panel(chance: float, n: IntArray, tries: IntArray) -> alt.LayerChart:
+    """Figures 2 and 6: contours of the expected accuracy."""
+    contours = accuracy_contours(chance, n, tries)
+    inside = contours.filter("inside")
+    x, y = _log_axis(alt.X, "tries", tries), _log_axis(alt.Y, "n", n, title="examples")
+    layers = [
+        _areas(contours, chance).encode(x=x, y=y, y2=alt.datum(int(n[0]))),
+        _lines(inside).encode(x=x, y=y),
+        _names(_apart(inside.group_by("level", maintain_order=True).last(), n)).encode(x=x, y=y),
+    ]
+    return _panel(layers, f"Expected accuracy, chance {chance:.4g}")
+
+
+def _tail_panel(chance: float, n: IntArray, tries: float) -> alt.LayerChart:
+    """Figure 7: contours of the probability that the best of `tries` reaches an accuracy."""
+    contours = tail_contours(chance, n, tries)
+    x = _log_axis(alt.X, "n", n, title="examples")
+    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=[0, 1])
+    layers = [
+        _areas(contours, 0).encode(x=x, y=y, y2=alt.datum(0)),
+        _lines(contours.filter(pl.col("level").is_in(LABELLED_TAILS))).encode(x=x, y=y),
+    ]
+    return _panel(layers, f"Tail, chance {chance:.4g}, {int(tries):,} {'tries' if tries > 1 else 'try'}")
+
+
+def _log_axis(channel: type[alt.X] | type[alt.Y], column: str, along: IntArray, *, title: str | None = None) -> Any:
+    low, high = int(along[0]), int(along[-1])
+    powers = [10**power for power in range(16) if low <= 10**power <= high]
+    axis = alt.Axis(values=powers, format=",", title=title or column)
+    return channel(f"{column}:Q", axis=axis).scale(type="log", domain=[low, high], nice=False)
+
+
+def _areas(contours: pl.DataFrame, lowest: float) -> alt.Chart:
+    """An area from the bottom up to each contour, painted over the ones before it and darker."""
+    color = alt.Color("level:Q", legend=None).scale(domain=[lowest, 1], range=["#eef5fb", "#4a98c9"], interpolate="rgb")
+    return alt.Chart(contours).mark_area(clip=True, opacity=1, aria=False).encode(detail="level:Q", color=color)
+
+
+def _lines(contours: pl.DataFrame) -> alt.Chart:
+    return alt.Chart(contours).mark_line(color=INK, strokeWidth=0.8, aria=False).encode(detail="level:Q")
+
+
+def _names(ends: pl.DataFrame) -> alt.Chart:
+    """The level of each contour, just below the end of its line."""
+    text = alt.Text("level:Q", format=".3~f")
+    return alt.Chart(ends).mark_text(align="right", dx=-3, dy=6, color=INK, fontSize=9).encode(text=text)
+
+
+def _apart(ends: pl.DataFrame, n: IntArray) -> pl.DataFrame:
+    """The ends of those lines whose names do not run into each other, nor into the axis."""
+    kept: list[dict[str, Any]] = []
+    room = math.log(n[-1] / n[0]) * 11 / PANEL_HEIGHT
+    for row in ends.sort("level").iter_rows(named=True):
+        if math.log(row["n"] / n[0]) > room and (not kept or math.log(kept[-1]["n"] / row["n"]) > room):
+            kept.append(row)
+    return pl.DataFrame(kept, schema=ends.schema)
+
+
+def _panel(layers: Sequence[alt.Chart], title: str) -> alt.LayerChart:
+    return alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT, title=title)

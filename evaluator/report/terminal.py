@@ -1,0 +1,79 @@
+"""The metrics of a run in a few lines: what a terminal shows at its end."""
+
+from collections.abc import Iterator
+from typing import get_args
+
+import polars as pl
+
+from evaluator.compare.table import REFERENCE_METHOD
+from evaluator.metrics.per_request import DIAGNOSTIC_PARTS
+from evaluator.random_baselines.verdicts import Verdict
+from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
+from evaluator.suites.staicc.diagnostics.readings import TITLES, reading
+
+
+def verdict_lines(metrics: pl.DataFrame) -> list[str]:
+    """A line a suite and part about vanilla, a table of its other methods, and a line a diagnostic of vanilla's.
+
+    The line has the mean accuracy, what guessing gets, and on how many datasets the verdict was which; the table each
+    method's mean accuracy and what it is above vanilla's. Where vanilla was not run, each method has such a line.
+    Takes schemas.METRICS; of several definitions the first of schemas.DEFINITIONS that was measured. Where nothing was
+    compared with guesses and nothing diagnosed there is no line.
+    """
+    judged = _first_definition(metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null()))
+    parts = judged.group_by("suite", "part", maintain_order=True)
+    return [*(line for key, rows in parts for line in _part_lines(key, rows)), *_diagnostic_lines(metrics)]
+
+
+def _first_definition(rows: pl.DataFrame) -> pl.DataFrame:
+    measured = next((name for name in DEFINITIONS if name in set(rows["definition"])), None)
+    return rows.filter(definition=measured) if measured else rows
+
+
+def _part_lines(key: tuple[object, ...], rows: pl.DataFrame) -> Iterator[str]:
+    methods = rows["method"].unique(maintain_order=True).to_list()
+    has_vanilla = REFERENCE_METHOD in methods
+    for method in [REFERENCE_METHOD] if has_vanilla else methods:
+        yield _line((*key, method), rows.filter(method=method))
+    if has_vanilla:
+        yield from _other_methods(rows.filter(dataset=MEAN_OVER_DATASETS))
+
+
+def _other_methods(means: pl.DataFrame) -> Iterator[str]:
+    accuracies = dict(means.select("method", "value").iter_rows())
+    vanilla = accuracies.pop(REFERENCE_METHOD, None)
+    if vanilla is None or not accuracies:
+        return
+    width = max(len(name) for name in ("method", *accuracies))
+    yield f"  {'method':{width}}  mean accuracy  less vanilla"
+    for method, value in accuracies.items():
+        yield f"  {method:{width}}  {value:13.3f}  {value - vanilla:+12.3f}"
+
+
+def _diagnostic_lines(metrics: pl.DataFrame) -> Iterator[str]:
+    means = metrics.filter(method=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS)
+    if means.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS)).is_empty():
+        return
+    own = _first_definition(means.filter(pl.col("metric").is_in(list(TITLES))))
+    values = {metric: found for metric, *found in own.select("metric", "value", "definition").iter_rows()}
+    width = max(map(len, TITLES.values()))
+    for metric in TITLES:
+        if metric in values:
+            value, definition = values[metric]
+            reads = reading(metric, definition)
+            yield f"{TITLES[metric]:{width}}  {value:6.3f}  {reads.unit}, {reads.meaning}"
+
+
+def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
+    suite, part, method = key
+    datasets = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
+    found = [(verdict, datasets.filter(verdict=verdict).height) for verdict in reversed(get_args(Verdict))]
+    counts = ", ".join(f"{verdict} on {n}" for verdict, n in found)
+    means = [
+        f"mean accuracy {value:.3f}, chance {chance:.3f}, max random {max_random:.3f}, majority label {majority:.3f}; "
+        for value, chance, max_random, majority in rows.filter(dataset=MEAN_OVER_DATASETS)
+        .select("value", "chance", "max_random", "majority")
+        .iter_rows()
+    ]
+    total = f"{datasets.height} dataset{'s' * (datasets.height != 1)}"
+    return f"{suite} / {part}, {method}: {''.join(means)}{counts} of {total}"

@@ -1,0 +1,1 @@
+"""Published tables recomputed from released results, one package a paper."""

@@ -1,0 +1,1 @@
+"""The published tables of Lu et al. 2023, recomputed from the released results."""

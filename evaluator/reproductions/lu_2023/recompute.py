@@ -1,0 +1,143 @@
+"""The published numbers of in-context PVI (Lu et al. 2023): released results go in, tables come out."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import polars as pl
+from scipy.special import fdtri
+
+from evaluator.reproductions.lu_2023.cells import judged_cells, totals
+from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
+from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, GENERAL, GPT3
+from evaluator.statistics.anova import groups_of, one_way_by, one_way_reach
+from evaluator.suites.in_context_pvi.consistency import strengths
+from evaluator.suites.in_context_pvi.schema import PVI_PUBLISHED_ANOVA, PVI_PUBLISHED_STRENGTHS
+
+HALF_UNIT = 0.5e-4
+"""Released run means have four decimals."""
+
+MEANS = dict(
+    zip(GENERAL, ("accuracy", "lowest_fifth_accuracy", "highest_fifth_accuracy", "right_pvi", "wrong_pvi"), strict=True)
+)
+STRENGTHS = dict(zip(CORRELATION, ("mean", "median", "strong_share", "weak_share"), strict=True))
+PUBLISHED_CASES = "the paper's models; pairs of sets averaged first"
+ALL_CASES = "all models; pairs of sets averaged first"
+PAIRS = "the paper's models; every pair by itself"
+CELL = ["table", "row", "column"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedTables:
+    """What is written, each under its own name; schemas/pvi.py has the columns."""
+
+    cells: pl.DataFrame  # PVI_PUBLISHED_CELLS
+    totals: pl.DataFrame  # PVI_PUBLISHED_TOTALS
+    strengths: pl.DataFrame  # PVI_PUBLISHED_STRENGTHS
+    anova: pl.DataFrame  # PVI_PUBLISHED_ANOVA
+
+
+class Published(NamedTuple):
+    """The tables, and what they come from."""
+
+    tables: PublishedTables
+    results: PublishedResults
+
+
+def recompute(results: PublishedResults) -> Published:
+    """Every table of the paper that the released results determine, beside what the paper prints."""
+    runs = results.runs
+    of_strengths, of_anova = _strengths(results), _anova(runs.filter(pl.col("model") != GPT3))
+    in_table_14a = (pl.col("model") != GPT3) & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
+    recomputed = pl.concat(
+        [
+            _run_means("1", "dataset", runs, pl.col("model") == GPT3, whole=pl.col("model") == GPT3),
+            _run_means("14(a)", "dataset", runs, in_table_14a, whole=pl.lit(True)),
+            _run_means("14(b)", "model", runs, pl.lit(True), whole=pl.lit(True)),
+            _strength_cells(of_strengths),
+            _anova_cells(of_anova),
+            _sizes(runs.filter(pl.col("model") != GPT3)),
+        ]
+    )
+    counts = of_strengths.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
+    cells = judged_cells(recomputed, counts)
+    tables = PublishedTables(cells=cells, totals=totals(cells), strengths=of_strengths, anova=of_anova)
+    return Published(tables, results)
+
+
+def _run_means(table: str, row: str, runs: pl.DataFrame, kept: pl.Expr, *, whole: pl.Expr) -> pl.DataFrame:
+    """Plain means over runs: each counts the same, whatever its number of queries."""
+    means = [pl.col(name).mean().alias(column) for column, name in MEANS.items()]
+    own, every = (
+        runs.filter(part).group_by(row, maintain_order=True).agg(means).unpivot(index=row, value_name=name)
+        for part, name in ((kept, "recomputed"), (whole, "all_rows"))
+    )
+    cells = own.join(every, on=[row, "variable"], how="left", maintain_order="left")
+    return _cells(cells.rename({row: "row", "variable": "column"}), table, HALF_UNIT)
+
+
+def _strengths(results: PublishedResults) -> pl.DataFrame:
+    """schemas.pvi.PVI_PUBLISHED_STRENGTHS: the paper's count, then what others would have come to."""
+    counted = [
+        strengths(rows.with_columns(variable=pl.lit(variable), counted=pl.lit(how)), by=["variable", "counted"])
+        for variable, frame in (("Exemplars", results.across_sets), ("Shots", results.across_shots))
+        for how, rows in _ways(frame).items()
+    ]
+    return pl.concat(counted).select(list(PVI_PUBLISHED_STRENGTHS)).cast(PVI_PUBLISHED_STRENGTHS)
+
+
+def _ways(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    named = frame.filter(~pl.col("model").is_in(list(NOT_IN_PAPER.values())))
+    if frame.schema["r"] == pl.Float64:
+        return {PUBLISHED_CASES: named, ALL_CASES: frame}
+    over_pairs = pl.col("r").list.mean()
+    return {
+        PUBLISHED_CASES: named.with_columns(over_pairs),
+        ALL_CASES: frame.with_columns(over_pairs),
+        PAIRS: named.explode("r"),
+    }
+
+
+def _strength_cells(found: pl.DataFrame) -> pl.DataFrame:
+    columns = [pl.col(name).alias(column) for column, name in STRENGTHS.items()]
+    own, every = (
+        found.filter(counted=how).select("variable", *columns).rename({"variable": "row"}).unpivot(index="row")
+        for how in (PUBLISHED_CASES, ALL_CASES)
+    )
+    cells = own.rename({"value": "recomputed"}).join(
+        every.rename({"value": "all_rows"}), on=["row", "variable"], how="left", maintain_order="left"
+    )
+    return _cells(cells.rename({"variable": "column"}), "2", 0.0)
+
+
+def _anova(runs: pl.DataFrame) -> pl.DataFrame:
+    """schemas.pvi.PVI_PUBLISHED_ANOVA: of the mean PVIs of correct predictions, one a run."""
+    case = ["dataset", "model"]
+    how = {"condition": "demonstration_set", "value": "right_pvi"}
+    found = one_way_by(runs, by=case, **how)
+    groups = [groups_of(rows, **how) for rows in runs.sort(*case, "demonstration_set").partition_by(case)]
+    reach = pl.DataFrame([one_way_reach(own, HALF_UNIT) for own in groups], ["f_reach", "p_reach"], orient="row")
+    needed = fdtri(found["df_between"].to_numpy(), found["df_within"].to_numpy(), 0.95)
+    return found.hstack(reach).with_columns(f_needed=needed).cast(PVI_PUBLISHED_ANOVA)
+
+
+def _anova_cells(anova: pl.DataFrame) -> pl.DataFrame:
+    row = pl.format("{}, {}", "dataset", "model").alias("row")
+    columns = zip(ANOVA, ("f", "p"), ("f_reach", "p_reach"), strict=True)
+    return pl.concat(
+        [
+            _cells(anova.select(row, column=pl.lit(column), recomputed=name, all_rows=name), "15", anova[reach])
+            for column, name, reach in columns
+        ]
+    )
+
+
+def _sizes(runs: pl.DataFrame) -> pl.DataFrame:
+    size = pl.col("n_queries").max().cast(pl.Float64)
+    cells = runs.group_by("dataset", maintain_order=True).agg(recomputed=size, all_rows=size)
+    return _cells(cells.rename({"dataset": "row"}).with_columns(column=pl.lit("testing set size")), "9", 0.0)
+
+
+def _cells(cells: pl.DataFrame, table: str, reach: float | pl.Series) -> pl.DataFrame:
+    return cells.with_columns(table=pl.lit(table), input_reach=reach).select(
+        *CELL, "recomputed", "input_reach", "all_rows"
+    )

@@ -1,0 +1,32 @@
+"""The paper's cells and the recomputed ones in a few lines of a terminal. Numbers are laid out here, never computed."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluator.reproductions.lu_2023.recompute import PublishedTables
+
+COUNTS = {
+    "n_printed": "printed",
+    "equal": "equal",
+    "within_rounding": "within rounding",
+    "differ": "differ",
+    "not_in_data": "not in data",
+    "not_printed": "not printed",
+}
+"""Column of schemas.pvi.PVI_PUBLISHED_TOTALS -> its heading."""
+
+
+def summary_lines(tables: PublishedTables) -> Iterator[str]:
+    """How many cells are equal to the printed decimals, by table and in all; then every cell that differs."""
+    widths = {name: max(len(heading), 7) + 2 for name, heading in COUNTS.items()}
+    yield f"{'Table':8}" + "".join(f"{COUNTS[name]:>{width}}" for name, width in widths.items())
+    all_tables = tables.totals.select(pl.lit("all").alias("table"), pl.exclude("table").sum())
+    for row in [*tables.totals.iter_rows(named=True), *all_tables.iter_rows(named=True)]:
+        yield f"{row['table']:8}" + "".join(f"{row[name]:>{width}}" for name, width in widths.items())
+    row = all_tables.row(0, named=True)
+    yield f"{row['equal']} of {row['n_printed']} cells are equal to the paper's, to the printed decimals."
+    for cell in tables.cells.filter(verdict="differs").iter_rows(named=True):
+        found, printed = (f"{cell[name]:.{cell['decimals']}f}" for name in ("recomputed", "published"))
+        note = f" {cell['note']}" if cell["note"] else ""
+        yield f"Table {cell['table']}, {cell['row']}, {cell['column']}: {found}, printed {printed}.{note}"

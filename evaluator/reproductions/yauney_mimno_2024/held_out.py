@@ -1,0 +1,157 @@
+"""The held-out question for the published experiments: the authors' splits and our own go in, figures come out."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from evaluator.progress import Progress, Stage
+from evaluator.random_baselines.binomial import FloatArray, IntArray
+from evaluator.random_baselines.held_out import read_experiments, with_baselines
+from evaluator.random_baselines.held_out_prediction import held_out_prediction
+from evaluator.random_baselines.held_out_search import Experiment, Splits, search, train_size
+from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
+from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_HELD_OUT
+from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
+
+MODELS = {
+    "Llama-2-7b, Base model": "Llama-2-7b",
+    "Llama-2-7b, Instruction-tuned": "Alpaca-7b",
+    "OLMo-7B, Base model": "OLMo-7B",
+    "OLMo-7B, Instruction-tuned": "OLMo-7B-Instruct",
+    "Falcon-7b, Base model": "falcon-7b",
+    "Falcon-7b, Instruction-tuned": "falcon-7b-instruct",
+}
+"""Names in the authors' held-out files -> names in their results."""
+
+TRIES = (1, 2, 5, 10, 100, STATED_PROMPTS)
+SEED = 0
+
+TRIALS_KEY = ["tries", *EXPERIMENT, "split"]
+TRIALS = [
+    *TRIALS_KEY,
+    "above_standard_on_train",
+    "above_max_on_train",
+    "log10_standard_tail",
+    "log10_max_tail",
+    "above_standard_on_test",
+]
+"""Columns of all trials here: which it is, by TRIALS_KEY, and what a prediction is scored by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTrials:
+    """Trials on splits of our own, seeded; columns TRIALS."""
+
+    released: pl.DataFrame  # judged as the authors judge, for 200 tries
+    sound: pl.DataFrame
+
+
+def published_trials(data: PublishedData) -> pl.DataFrame:
+    """The authors' own trials: their random splits cannot be drawn again, having had no seed.
+
+    Columns TRIALS. In place of tails stand distribution functions with a minus, as only their order counts: 1 - F would
+    make equal what the authors told apart near 0.
+    """
+    return data.held_out.select(
+        pl.col("model").replace_strict(MODELS),
+        "dataset",
+        "shots",
+        pl.col("t").cast(pl.Int64).alias("tries"),
+        "split",
+        above_standard_on_train=pl.col("above_standard_random_on_train").cast(pl.Boolean),
+        above_max_on_train=pl.col("above_max_random_on_train").cast(pl.Boolean),
+        log10_standard_tail=-pl.col("standard_random_f"),
+        log10_max_tail=-pl.col("max_random_f"),
+        above_standard_on_test=pl.col("above_standard_random_on_test").cast(pl.Boolean),
+    ).sort(TRIALS_KEY)
+
+
+def own_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame) -> Stage[OwnTrials]:
+    """Searches on a hundred splits of every experiment.
+
+    Under sound rules a prompt that ran several times is one try, and only examples that the best prompt was scored on
+    count. As the authors judge, all 200 count as tries, and demonstrations as examples.
+
+    Args:
+        prompts: rows of `published_data.read_prompts`.
+        chances: schemas.CHANCES of every experiment.
+    """
+    n_experiments = prompts.n_unique(EXPERIMENT)
+    kept = _prompt_ids(distinct_prompts(prompts))
+    released, sound = [], []
+    yield Progress(stage="Splitting", done=0, total=n_experiments, unit="experiments")
+    for done, every in enumerate(read_experiments(data.correctness(prompts), chances), start=1):
+        splits = Splits(tries=TRIES, seed=SEED)
+        sound.append(search(_only(every, kept[every.name]), splits))
+        found = search(every, replace(splits, tries=(STATED_PROMPTS,)))
+        n_part = train_size(every.scored.shape[1])
+        released.append(found.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
+        yield Progress(stage="Splitting", done=done, total=n_experiments, unit="experiments")
+    names = prompts.select(*EXPERIMENT, experiment_name()).unique()
+    return OwnTrials(
+        released=_judged_as_released(pl.concat(released).join(names, on="experiment")).sort(TRIALS_KEY),
+        sound=with_baselines(pl.concat(sound)).join(names, on="experiment").select(TRIALS).sort(TRIALS_KEY),
+    )
+
+
+def _prompt_ids(prompts: pl.DataFrame) -> dict[str, list[int]]:
+    groups = prompts.select(experiment_name(), "prompt_id").group_by("experiment").agg("prompt_id")
+    return dict(groups.iter_rows())
+
+
+def _only(experiment: Experiment, prompts: list[int]) -> Experiment:
+    kept = np.isin(experiment.prompts, prompts)
+    return replace(
+        experiment,
+        prompts=experiment.prompts[kept],
+        scored=experiment.scored[kept],
+        correct=experiment.correct[kept],
+    )
+
+
+def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
+    """As `bigbench-held-out-splits.py` does: n of the whole part, and one chance a task.
+
+    Args:
+        searches: schemas.HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, examples of the train part.
+    """
+    chances = {name: float(task.stated_chance) for name, task in TASKS.items()}
+    chance = searches["dataset"].replace_strict(chances, return_dtype=pl.Float64)
+    n, p, tries = (column.to_numpy() for column in (searches["n_train_part"], chance, searches["tries"]))
+    accuracy = pl.col("correct_train") / pl.col("n_train")
+    # Their distribution function at n x accuracy, rounded down, is one minus the tail of the next count.
+    beyond = searches.select((pl.col("n_train_part") * accuracy).floor().cast(pl.Int64) + 1).to_series().to_numpy()
+    return searches.with_columns(
+        above_standard_on_train=accuracy > chance,
+        above_max_on_train=accuracy > pl.Series(np.asarray(max_random_accuracy(n, p, tries))),
+        above_standard_on_test=pl.col("correct_test") / pl.col("n_test") > chance,
+        log10_standard_tail=_log10_tail(beyond, n, p, np.ones_like(tries)),
+        log10_max_tail=_log10_tail(beyond, n, p, tries),
+    ).select(TRIALS)
+
+
+def _log10_tail(correct: IntArray, n: IntArray, chance: FloatArray, tries: IntArray) -> FloatArray:
+    """-inf for more right than there are examples."""
+    tail = np.asarray(max_random_tail(np.minimum(correct, n), n, chance, tries, log10=True))
+    return np.where(correct > n, -np.inf, tail)
+
+
+def held_out_table(authors: pl.DataFrame, own: OwnTrials) -> pl.DataFrame:
+    """schemas.PUBLISHED_HELD_OUT: how well each predictor foretells, over all trials, by model and by task."""
+    frames = []
+    for splits, rules, trials in (
+        ("authors'", "released", authors),
+        ("seeded", "released", own.released),
+        ("seeded", "sound", own.sound),
+    ):
+        for over in (None, "model", "dataset"):
+            scored = held_out_prediction(trials, ["tries", over] if over else ["tries"])
+            group = pl.col(over) if over else pl.lit("all")
+            frames.append(
+                scored.with_columns(splits=pl.lit(splits), rules=pl.lit(rules), over=pl.lit(over or "all"), group=group)
+                .select(list(PUBLISHED_HELD_OUT))
+                .cast(PUBLISHED_HELD_OUT)
+            )
+    return pl.concat(frames)

@@ -1,0 +1,197 @@
+"""The page about the published experiments: tables go in; one HTML file that needs no network comes out."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from markupsafe import Markup
+
+from evaluator.random_baselines.max_random import max_random_accuracy
+from evaluator.report.figures import BLUE, GREY, VERMILION
+from evaluator.report.html_page import write_html_page
+from evaluator.report.tables import VERDICT_MARKS
+from evaluator.reproductions.yauney_mimno_2024 import figures as figures
+from evaluator.reproductions.yauney_mimno_2024.curves import accuracy_histogram
+from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
+from evaluator.reproductions.yauney_mimno_2024.verdicts import Published, PublishedTables
+
+FAMILIES = {
+    "Llama-2-7b": ("Llama-2-7b", "Alpaca-7b"),
+    "OLMo-7B": ("OLMo-7B", "OLMo-7B-Instruct"),
+    "Falcon-7b": ("falcon-7b", "falcon-7b-instruct"),
+}
+"""Family -> its base model and its instruction-tuned one."""
+
+SHOTS = (1, 2, 4)
+FIGURE_1 = {"model": "OLMo-7B", "dataset": "emoji_movie", "shots": 4}
+FIGURE_3 = ("OLMo-7B", ("emoji_movie", "known_unknowns", "bbq_lite_json", "hindu_knowledge"))
+FIGURE_4 = ("emoji_movie", (1, 2))
+
+
+class Moon(NamedTuple):
+    """One experiment in table 1."""
+
+    released: str
+    sound: str
+    changed: bool
+    about: str
+
+
+class MoonRow(NamedTuple):
+    dataset: str
+    n: int
+    cells: list[list[Moon]]  # [column of shots, family]
+    released: int  # disagreements
+    sound: int
+
+
+class Panel(NamedTuple):
+    title: str
+    drawn: list[Markup]  # one below the other
+
+
+def write_page(published: Published, path: Path) -> Path:
+    """Write the page and return its path. Equal data give equal bytes."""
+    return write_html_page(path, "published.html", _shown(published))
+
+
+def _shown(published: Published) -> dict[str, Any]:
+    tables = published.tables
+    return {
+        "totals": tables.totals.to_dicts(),
+        "moon_rows": moon_rows(tables),
+        "families": list(FAMILIES),
+        "changed": tables.experiments.filter(pl.col("reason").is_not_null()).to_dicts(),
+        "identical": tables.identical_models.to_dicts(),
+        "without_query": _without_query(tables.experiments),
+        "from_authors": [name for name, task in TASKS.items() if task.source == "authors"],
+        "histogram": _histogram_panels(published),
+        "figure_3": _search_panels(
+            tables, [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]], tails=True
+        ),
+        "figure_4": _search_panels(
+            tables, [(FIGURE_4[0], base, (base, tuned), FIGURE_4[1]) for base, tuned in FAMILIES.values()], tails=True
+        ),
+        "figure_5": _figure_5(published),
+        "figure_8": _figure_8(published),
+        "held_out": _held_out_rows(tables, "all"),
+        "table_3": _held_out_rows(tables, "model"),
+        "table_4": _held_out_rows(tables, "dataset"),
+        "full_results": _full_results(tables),
+    }
+
+
+def moon_rows(tables: PublishedTables) -> list[MoonRow]:
+    """Table 1: tasks by size, then columns of shots for base and instruction-tuned models, a moon a family."""
+    found = {(row["model"], row["dataset"], row["shots"]): row for row in tables.experiments.iter_rows(named=True)}
+    present = set(tables.experiments["dataset"])
+    sizes = sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)
+    return [_moon_row(name, n, found) for n, name in sizes]
+
+
+def _moon_row(dataset: str, n: int, found: dict[tuple[str, str, int], dict[str, Any]]) -> MoonRow:
+    columns = [
+        [found[pair[tuned], dataset, shots] for pair in FAMILIES.values() if (pair[tuned], dataset, shots) in found]
+        for tuned in (0, 1)
+        for shots in SHOTS
+    ]
+    rows = [row for column in columns for row in column]
+    return MoonRow(
+        dataset,
+        n,
+        [[_moon(row) for row in column] for column in columns],
+        sum(row["released_verdict"] == "between" for row in rows),
+        sum(row["sound_verdict"] == "between" for row in rows),
+    )
+
+
+def _moon(row: dict[str, Any]) -> Moon:
+    about = f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; "
+    about += f"released {row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
+    released, sound = row["released_verdict"], row["sound_verdict"]
+    return Moon(VERDICT_MARKS[released], VERDICT_MARKS[sound], released != sound, about)
+
+
+def _without_query(experiments: pl.DataFrame) -> dict[str, Any]:
+    return {
+        "prompts": experiments["n_without_query"].sum(),
+        "all_prompts": experiments["n_prompts"].sum(),
+        "experiments": experiments.filter(pl.col("n_without_query") > 0).height,
+        "best": experiments.filter("best_without_query").select("model", "dataset", "shots").to_dicts(),
+    }
+
+
+def _histogram_panels(published: Published) -> list[Panel]:
+    """Figure 1, if its experiment is there."""
+    own = published.tables.experiments.filter(**FIGURE_1)
+    if own.is_empty():
+        return []
+    row = own.row(0, named=True)
+    n, chance, tries = row["released_n"], row["released_chance"], row["released_tries"]
+    prompts = published.prompts.filter(**FIGURE_1)
+    histogram = accuracy_histogram(prompts, n, chance, tries)
+    most = float(max_random_accuracy(n, chance, tries))
+    panels = (
+        ("prompts", BLUE, row["accuracy"], f"Accuracies of {prompts.height} prompts; the best, {row['accuracy']:.3f}"),
+        ("random classifier", GREY, chance, f"One random classifier; expected, {chance:.3f}"),
+        ("best of many random classifiers", VERMILION, most, f"Best of {tries}; expected, {most:.3f}"),
+    )
+    return [
+        Panel(title, [Markup(figures.histogram_panel(histogram, column, colour, at))])
+        for column, colour, at, title in panels
+    ]
+
+
+def _search_panels(
+    tables: PublishedTables, asked: list[tuple[str, str, tuple[str, ...], tuple[int, ...]]], *, tails: bool = False
+) -> list[Panel]:
+    """A panel for each (task, base model, models, shots) that there are results of."""
+    panels = []
+    for dataset, base, models, shots in asked:
+        curves = tables.curves.filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)
+        if curves.is_empty():
+            continue
+        drawn = [figures.search_panel(curves, tables.baselines.filter(dataset=dataset), base)]
+        if tails:
+            drawn += [figures.tail_panel(curves, column, base) for column in ("standard_tail", "max_tail")]
+        panels.append(Panel(f"{dataset}, {base}" if tails else dataset, [Markup(svg) for svg in drawn]))
+    return panels
+
+
+def _full_results(tables: PublishedTables) -> dict[str, list[Panel]]:
+    """Figures 9 to 11: family -> a panel a task."""
+    names = [row.dataset for row in moon_rows(tables)]
+    return {
+        family: _search_panels(tables, [(name, models[0], models, SHOTS) for name in names])
+        for family, models in FAMILIES.items()
+    }
+
+
+def _figure_5(published: Published) -> list[Panel]:
+    most = published.authors_trials["tries"].max()
+    both = (
+        ("Authors'", published.authors_trials.filter(tries=most)),
+        ("Sound rules", published.own_trials.sound.filter(tries=most)),
+    )
+    return [
+        Panel(f"{title}, {kind}", [Markup(figures.ranking_panel(trials, kind))])
+        for title, trials in both
+        for kind in ("ROC", "precision-recall")
+    ]
+
+
+def _figure_8(published: Published) -> list[Panel]:
+    groups = published.authors_trials.partition_by("tries", as_dict=True, maintain_order=True)
+    return [Panel(f"t = {t}", [Markup(figures.ranking_panel(trials, "ROC"))]) for (t,), trials in groups.items()]
+
+
+def _held_out_rows(tables: PublishedTables, over: str) -> list[dict[str, Any]]:
+    """One row a group: its trials, and the figures of each predictor side by side, at the most tries."""
+    most = tables.held_out["tries"].max()
+    chosen = tables.held_out.filter(over=over, tries=most)
+    groups = chosen.partition_by("splits", "rules", "group", as_dict=True, maintain_order=True)
+    return [
+        {"splits": splits, "rules": rules, "group": group, "share": own["held_out_share"][0]}
+        | {row["predictor"].replace(" ", "_"): row for row in own.iter_rows(named=True)}
+        for (splits, rules, group), own in groups.items()
+    ]

@@ -1,0 +1,208 @@
+"""The best prompt of each published experiment, judged by several sets of rules: the authors' and sounder ones.
+
+Prompts go in; one row an experiment, and one row an experiment and set of rules, come out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from evaluator.random_baselines.binomial import FloatArray
+from evaluator.random_baselines.max_random import max_random_accuracy
+from evaluator.random_baselines.verdicts import is_above, verdict
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
+from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_TOTALS, PUBLISHED_VERDICTS
+from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
+
+Mix = Mapping[Fraction, int]
+"""Chance -> how many of the examples have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """One way to judge an experiment. "stated" is what the authors' `full-results.py` does."""
+
+    name: str
+    n: Literal["stated", "present"]  # the task's size less demonstrations, at most 200 | examples with a prediction
+    chance: Literal["stated", "logical_deduction", "task"]  # one constant a task | each example's own
+    tries: Literal["stated", "distinct"]  # 200, or the task's size for one shot of small tasks | different prompts run
+    above: Literal["stated", "more"]  # >= the standard baseline and > the other | > both, as everywhere else
+
+
+RELEASED = Rules(name="released", n="stated", chance="stated", tries="stated", above="stated")
+N_PRESENT = Rules(name="n present", n="present", chance="stated", tries="stated", above="stated")
+LOGICAL_DEDUCTION = Rules(
+    name="+ choices of logical_deduction", n="present", chance="logical_deduction", tries="stated", above="stated"
+)
+ALL_CHOICES = Rules(name="+ choices of every task", n="present", chance="task", tries="stated", above="stated")
+DISTINCT = Rules(name="+ distinct prompts", n="present", chance="task", tries="distinct", above="stated")
+SOUND = Rules(name="sound", n="present", chance="task", tries="distinct", above="more")
+DISTINCT_ALONE = Rules(name="distinct prompts alone", n="stated", chance="stated", tries="distinct", above="stated")
+
+LADDER = (RELEASED, N_PRESENT, LOGICAL_DEDUCTION, ALL_CHOICES, DISTINCT, SOUND)
+"""From the authors' rules to sound ones, one change a step: where a verdict changes is why it does."""
+
+ALL_RULES = (*LADDER, DISTINCT_ALONE)
+
+
+class Setting(NamedTuple):
+    """What a baseline hangs on."""
+
+    n: int
+    mix: Mix
+    tries: int
+
+    @property
+    def chance(self) -> Fraction:
+        return sum((chance * count for chance, count in self.mix.items()), Fraction()) / sum(self.mix.values())
+
+
+def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
+    """One row an experiment: its best prompt (the lowest id of equals), what it got, and how many prompts there were.
+
+    Args:
+        prompts: rows of `published_data.read_prompts`.
+    """
+    best_first = prompts.with_columns(accuracy=pl.col("correct") / pl.col("n_examples")).sort(
+        [*EXPERIMENT, "accuracy", "prompt_id"], descending=[False, False, False, True, False]
+    )
+    return best_first.group_by(EXPERIMENT, maintain_order=True).agg(
+        best_prompt=pl.col("prompt_id").first(),
+        n=pl.col("n_examples").first(),
+        correct=pl.col("correct").first(),
+        accuracy=pl.col("accuracy").first(),
+        n_best=(pl.col("accuracy") == pl.col("accuracy").first()).sum(),
+        n_prompts=pl.len(),
+        n_distinct_prompts=pl.col("demonstration_ids").n_unique(),
+        n_without_query=(~pl.col("with_query")).sum(),
+        best_without_query=~pl.col("with_query").first(),
+        demonstration_ids=pl.col("demonstration_ids").first(),
+    )
+
+
+def judge(experiments: pl.DataFrame, mixes: Sequence[Mix], all_rules: Sequence[Rules] = ALL_RULES) -> pl.DataFrame:
+    """schemas.PUBLISHED_VERDICTS: every experiment under every set of rules, rules in their order.
+
+    Args:
+        experiments: rows of `best_prompts`.
+        mixes: for each, the chances of the examples that its best prompt was scored on.
+    """
+    return pl.concat([_judge(experiments, mixes, rules) for rules in all_rules])
+
+
+def _judge(experiments: pl.DataFrame, mixes: Sequence[Mix], rules: Rules) -> pl.DataFrame:
+    rows = experiments.iter_rows(named=True)
+    settings = [_setting(rules, row, mix) for row, mix in zip(rows, mixes, strict=True)]
+    columns = pl.DataFrame(
+        {
+            "rules": [rules.name] * len(settings),
+            "n": [setting.n for setting in settings],
+            "chance": [float(setting.chance) for setting in settings],
+            "tries": [setting.tries for setting in settings],
+            "max_random": _max_random(settings),
+        }
+    )
+    judged = pl.concat([experiments.select(*EXPERIMENT, "accuracy"), columns], how="horizontal")
+    return judged.with_columns(verdict=_verdict(rules)).drop("accuracy").cast(PUBLISHED_VERDICTS)
+
+
+def _setting(rules: Rules, row: Mapping[str, Any], mix: Mix) -> Setting:
+    task, shots = TASKS[row["dataset"]], row["shots"]
+    n = row["n"] if rules.n == "present" else task.stated_n(shots)
+    own_chances = rules.chance == "task" or rules.chance == row["dataset"]
+    return Setting(
+        n=n,
+        mix=mix if own_chances else {task.stated_chance: n},
+        tries=row["n_distinct_prompts"] if rules.tries == "distinct" else task.stated_tries(shots),
+    )
+
+
+def _max_random(settings: Sequence[Setting]) -> FloatArray:
+    """One number a setting; those of one chance in one call."""
+    values = np.empty(len(settings))
+    uniform = [index for index, setting in enumerate(settings) if len(setting.mix) == 1]
+    if uniform:
+        n, mixes, tries = zip(*(settings[index] for index in uniform), strict=True)
+        values[uniform] = max_random_accuracy(np.array(n), np.array([float(*mix) for mix in mixes]), np.array(tries))
+    for index, setting in enumerate(settings):
+        if len(setting.mix) > 1:
+            values[index] = max_random_accuracy(setting.n, per_example(setting.mix), setting.tries)
+    return values
+
+
+def per_example(mix: Mix) -> FloatArray:
+    """[examples], their chances, in an order that does not matter."""
+    return np.repeat([float(chance) for chance in mix], list(mix.values()))
+
+
+def _verdict(rules: Rules) -> pl.Expr:
+    """The two ways to judge part where an accuracy equals chance; none of the published best ones does."""
+    accuracy, chance, max_random = pl.col("accuracy"), pl.col("chance"), pl.col("max_random")
+    if rules.above == "more":
+        return verdict(accuracy, chance, max_random)
+    return (
+        pl.when(is_above(chance, accuracy))
+        .then(pl.lit("below both"))
+        .when(is_above(accuracy, max_random))
+        .then(pl.lit("above both"))
+        .otherwise(pl.lit("between"))
+    )
+
+
+def totals(verdicts: pl.DataFrame) -> pl.DataFrame:
+    """schemas.PUBLISHED_TOTALS: what each set of rules comes to, in the order of the verdicts' rows.
+
+    Source: Yauney & Mimno 2024, section 5.1: 255 above the standard baseline, 199 above both, 56 disagreements, 22.0%.
+    """
+    above_standard, above_max = pl.col("verdict") != "below both", pl.col("verdict") == "above both"
+    return (
+        verdicts.group_by("rules", maintain_order=True)
+        .agg(
+            n_experiments=pl.len(),
+            above_standard=above_standard.sum(),
+            above_max=above_max.sum(),
+            disagreements=(above_standard & ~above_max).sum(),
+        )
+        .with_columns(flipped_share=pl.col("disagreements") / pl.col("above_standard"))
+        .cast(PUBLISHED_TOTALS)
+    )
+
+
+def reasons(verdicts: pl.DataFrame) -> list[str | None]:
+    """Why the sound verdict of each experiment is another than the released one; None where it is the same.
+
+    Args:
+        verdicts: those of one or more experiments under every set of rules of LADDER.
+
+    Each step of the ladder keeps the changes before it. The steps named are those at which the verdict changed.
+    """
+    steps = {name: own for (name,), own in verdicts.partition_by("rules", as_dict=True).items()}
+    rungs = [list(steps[rules.name].iter_rows(named=True)) for rules in LADDER]
+    return [_reason(each) for each in zip(*rungs, strict=True)]
+
+
+def _reason(rungs: Sequence[Mapping[str, Any]]) -> str | None:
+    """One experiment's rows, in the order of LADDER."""
+    if rungs[0]["verdict"] == rungs[-1]["verdict"]:
+        return None
+    changed = [
+        f"{_change(before, after)}: {after['verdict']}"
+        for before, after in pairwise(rungs)
+        if before["verdict"] != after["verdict"]
+    ]
+    return "; ".join(changed)
+
+
+def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    if before["n"] != after["n"]:
+        return f"{after['n']} examples are there, not {before['n']}"
+    if before["tries"] != after["tries"]:
+        return f"{after['tries']} different prompts ran, not {before['tries']}"
+    if before["chance"] != after["chance"]:
+        return f"a guess is right with probability {after['chance']:.4g}, not {before['chance']:.4g}"
+    return "an accuracy equal to a baseline is not above it"

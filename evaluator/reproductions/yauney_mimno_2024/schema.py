@@ -1,0 +1,100 @@
+"""The tables of the published experiments of Yauney & Mimno 2024."""
+
+import polars as pl
+
+from evaluator.random_baselines.held_out_schema import HELD_OUT_PREDICTION
+
+PUBLISHED_VERDICTS = pl.Schema(  # one row an experiment and set of rules; baselines/published_rules.py has them
+    {
+        "model": pl.String(),
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "rules": pl.String(),
+        "n": pl.Int64(),  # examples the baselines are for
+        "chance": pl.Float64(),  # the standard baseline: mean chance of guessing an example right
+        "tries": pl.Int64(),
+        "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
+        "verdict": pl.String(),  # Verdict of baselines/verdicts.py
+    }
+)
+PUBLISHED_TOTALS = pl.Schema(
+    {
+        "rules": pl.String(),
+        "n_experiments": pl.Int64(),
+        "above_standard": pl.Int64(),
+        "above_max": pl.Int64(),
+        "disagreements": pl.Int64(),  # above the standard baseline and not above the other
+        "flipped_share": pl.Float64(),  # of those above the standard baseline
+    }
+)
+PUBLISHED_IDENTICAL = pl.Schema(  # one row a task, number of shots and pair of models that are one
+    {
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "model": pl.String(),
+        "other_model": pl.String(),
+        "shared_prompts": pl.Int64(),  # different prompts that both models ran
+        "identical_prompts": pl.Int64(),  # of these, with every loss the same bit for bit
+    }
+)
+PUBLISHED_HELD_OUT = pl.Schema(
+    {
+        "splits": pl.String(),  # "authors'": their own trials | "seeded": drawn here
+        "rules": pl.String(),  # "released" | "sound"
+        "tries": pl.Int64(),
+        "over": pl.String(),  # what is grouped by: "all" | "model" | "dataset"
+        "group": pl.String(),
+        **HELD_OUT_PREDICTION,
+    }
+)
+PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released": the authors' rules, "sound": ours
+    {
+        "model": pl.String(),
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "best_prompt": pl.Int64(),  # of the highest accuracy, the lowest id of equals
+        "n": pl.Int64(),  # examples it was scored on
+        "correct": pl.Int64(),
+        "accuracy": pl.Float64(),
+        "n_best": pl.Int64(),  # prompts with that accuracy
+        "n_prompts": pl.Int64(),
+        "n_distinct_prompts": pl.Int64(),
+        "released_n": pl.Int64(),
+        "released_chance": pl.Float64(),
+        "released_tries": pl.Int64(),
+        "released_max_random": pl.Float64(),
+        "released_verdict": pl.String(),  # Verdict of baselines/verdicts.py
+        "sound_chance": pl.Float64(),
+        "sound_tries": pl.Int64(),
+        "sound_max_random": pl.Float64(),
+        "sound_verdict": pl.String(),
+        "log10_standard_tail": pl.Float64(),  # under sound rules, of `correct` or more
+        "log10_max_tail": pl.Float64(),
+        "reason": pl.String(),  # why the sound verdict is another; null where it is the same
+        "choices_source": pl.String(),  # "task": chances are from the task's own file | "authors": from their constants
+        "n_without_query": pl.Int64(),  # prompts that lost their query when they were cut
+        "best_without_query": pl.Boolean(),
+        "same_losses_as": pl.String(),  # the model whose losses are the same bit for bit; null where none is known
+    }
+)
+PUBLISHED_CURVES = pl.Schema(
+    {
+        "model": pl.String(),
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "tries": pl.Int64(),
+        "expected_maximum": pl.Float64(),  # expected best accuracy of so many prompts
+        "standard_tail": pl.Float64(),  # of one random classifier reaching it, under the authors' n and chance
+        "max_tail": pl.Float64(),  # of the best of `tries` reaching it
+    }
+)
+PUBLISHED_BASELINES = pl.Schema(
+    {
+        "dataset": pl.String(),
+        "rules": pl.String(),  # "released" | "sound"
+        "n": pl.Int64(),
+        "chance": pl.Float64(),
+        "tries": pl.Int64(),
+        "max_random": pl.Float64(),
+    }
+)

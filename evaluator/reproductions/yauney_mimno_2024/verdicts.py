@@ -1,0 +1,114 @@
+"""The published experiments of Yauney & Mimno 2024: results go in, tables come out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from evaluator.progress import Progress, Stage
+from evaluator.random_baselines.max_random import max_random_tail
+from evaluator.reproductions.yauney_mimno_2024.chances import best_prompt_mixes, example_chances
+from evaluator.reproductions.yauney_mimno_2024.curves import baseline_curves, expected_curves
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, experiment_name, read_prompts
+from evaluator.reproductions.yauney_mimno_2024.held_out import OwnTrials, held_out_table, own_trials, published_trials
+from evaluator.reproductions.yauney_mimno_2024.identical_models import identical_models, same_losses_as
+from evaluator.reproductions.yauney_mimno_2024.rules import (
+    RELEASED,
+    SOUND,
+    Mix,
+    best_prompts,
+    judge,
+    per_example,
+    reasons,
+    totals,
+)
+from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_EXPERIMENTS
+from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
+
+ONCE = "sound, models that are the same once"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedTables:
+    """What is written, each under its own name; schemas/published.py has the columns."""
+
+    experiments: pl.DataFrame  # PUBLISHED_EXPERIMENTS
+    verdicts: pl.DataFrame  # PUBLISHED_VERDICTS
+    totals: pl.DataFrame  # PUBLISHED_TOTALS
+    identical_models: pl.DataFrame  # PUBLISHED_IDENTICAL
+    held_out: pl.DataFrame  # PUBLISHED_HELD_OUT
+    curves: pl.DataFrame  # PUBLISHED_CURVES
+    baselines: pl.DataFrame  # PUBLISHED_BASELINES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """The tables, and what figures need besides."""
+
+    tables: PublishedTables
+    prompts: pl.DataFrame  # rows of published_data.read_prompts
+    authors_trials: pl.DataFrame  # columns published_held_out.TRIALS
+    own_trials: OwnTrials
+
+
+def recompute(data: PublishedData) -> Stage[Published]:
+    """Every table of the published experiments. Raises DatasetError for rows that do not fit."""
+    yield Progress(stage="Reading predictions", done=0, total=1, unit="files")
+    prompts = read_prompts(data)
+    yield Progress(stage="Reading predictions", done=1, total=1, unit="files")
+    best = best_prompts(prompts)
+    mixes = best_prompt_mixes(data, best)
+    verdicts = judge(best, mixes)
+    pairs = identical_models(prompts)
+    experiments = _experiments(best, mixes, verdicts, same_losses_as(best, pairs))
+    chances = example_chances(data)
+    own = yield from own_trials(data, prompts, chances)
+    authors = published_trials(data)
+    tables = PublishedTables(
+        experiments=experiments,
+        verdicts=verdicts,
+        totals=pl.concat([totals(verdicts), totals(_once(verdicts, pairs))]),
+        identical_models=pairs,
+        held_out=held_out_table(authors, own),
+        curves=expected_curves(prompts),
+        baselines=baseline_curves(_by_task(chances, experiments)),
+    )
+    return Published(tables=tables, prompts=prompts, authors_trials=authors, own_trials=own)
+
+
+def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:
+    """schemas.PUBLISHED_EXPERIMENTS: both verdicts side by side, and what else is to be known of an experiment."""
+    released, sound = (verdicts.filter(rules=rules.name) for rules in (RELEASED, SOUND))
+    numbers = ("n", "chance", "tries", "max_random", "verdict")
+    tails = [
+        [max_random_tail(k, n, per_example(mix), tries, log10=True) for tries in (1, t)]
+        for k, n, mix, t in zip(best["correct"], best["n"], mixes, sound["tries"], strict=True)
+    ]
+    standard_tails, max_tails = np.array(tails).T
+    sources = {name: task.source for name, task in TASKS.items()}
+    return (
+        best.with_columns(
+            **{f"released_{name}": released[name] for name in numbers},
+            **{f"sound_{name}": sound[name] for name in numbers[1:]},
+            log10_standard_tail=standard_tails,
+            log10_max_tail=max_tails,
+            reason=pl.Series(reasons(verdicts), dtype=pl.String),
+            choices_source=pl.col("dataset").replace_strict(sources),
+            same_losses_as=same_as,
+        )
+        .select(list(PUBLISHED_EXPERIMENTS))
+        .cast(PUBLISHED_EXPERIMENTS)
+    )
+
+
+def _once(verdicts: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Sound verdicts without those of a model that is one with another, the first by name being kept."""
+    repeated = pairs.select("dataset", "shots", pl.col("other_model").alias("model"))
+    kept = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
+    return kept.with_columns(rules=pl.lit(ONCE))
+
+
+def _by_task(chances: pl.DataFrame, experiments: pl.DataFrame) -> pl.DataFrame:
+    """dataset, chance: the examples of each task, once, from the first experiment with it."""
+    first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", experiment_name())
+    return first.join(chances, on="experiment", maintain_order="left").select("dataset", "chance")

@@ -1,1 +1,0 @@
-"""Prompt search, measured: the best prompt beside its baselines, and rounds that stop the worse half."""

@@ -1,0 +1,1 @@
+"""Statistics without a word of this field: rank correlation and analysis of variance."""

@@ -1,0 +1,1 @@
+"""In-context PVI (Lu et al. 2023): how many bits each input gives a model about its label."""

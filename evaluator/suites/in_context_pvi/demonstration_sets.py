@@ -1,0 +1,153 @@
+"""Which demonstrations stand before all queries of a dataset: drawn at random, or as published.
+
+Drawn sets come in blocks that show each label once, in an order drawn by the seed; so labels are equally frequent where
+the number of shots is a multiple of theirs. The published sets begin with such a block as well. Those that are chosen
+by PVI come out of pvi_ranked.py.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from evaluator.config import PviConfig
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.lu_2023 import PVI_TABLES
+from evaluator.errors import ConfigError, DatasetError, TemplateError
+
+FEWEST_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
+"""Where it is not the number of labels: "since CoLA contains only 2 labels and the input sentences are short, we tried
+4- and 8-shot for it" (Lu et al. 2023, section 4, footnote 2)."""
+
+PROMPTS_FILE = "prompts.parquet"
+_PROMPT_COLUMNS = ("prompt_set", "dataset", "kind", "shots", "text")
+_MOST_DRAWS = 1_000  # before a pool is said to have too few different sets
+
+
+class DemonstrationSet(NamedTuple):
+    """What stands before every query."""
+
+    n_shots: int
+    number: int  # within the number of shots, from 0
+    rows: list[int]  # of the demonstration split, in prompt order; none of published texts, whose rows are unknown
+    text: str
+    null_text: str  # the same with every input removed
+
+
+def demonstration_sets(dataset: ClassificationDataset, pvi: PviConfig) -> list[DemonstrationSet]:
+    """All sets, by number of shots and then by number.
+
+    Raises TemplateError for too few demonstrations, DatasetError and ConfigError for published texts that are not there
+    or do not fit the dataset.
+    """
+    if pvi.source == "published":
+        return list(published_sets(dataset.name, pvi))
+    sets = []
+    for n_shots in numbers_of_shots(dataset, pvi):
+        drawn = random_sets(dataset, n_shots=n_shots, n_sets=pvi.sets, seed=pvi.seed)
+        sets += [with_texts(dataset, number, rows) for number, rows in enumerate(drawn)]
+    return sets
+
+
+def numbers_of_shots(dataset: ClassificationDataset, pvi: PviConfig) -> tuple[int, ...]:
+    """As many as labels and twice as many, where no numbers are asked for (Lu et al. 2023, section 4)."""
+    fewest = FEWEST_SHOTS.get(dataset.name, len(dataset.verbalizer.label_names))
+    return pvi.shots or (fewest, 2 * fewest)
+
+
+def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, seed: int) -> list[list[int]]:
+    """Different sequences of rows of the demonstration split, none with a row twice.
+
+    Fewer sets are the first of more, and fewer shots the first of more, unless a repetition had to be left out. Raises
+    TemplateError where there are too few demonstrations of a label, or too few different sets.
+    """
+    by_label = _rows_by_label(dataset, -(-n_shots // len(dataset.verbalizer.label_names)))
+    found: dict[tuple[int, ...], None] = {}
+    for number in range(_MOST_DRAWS):
+        draw = random.Random(f"demonstrations of PVI, set {number}, seed {seed}")
+        shuffled = [draw.sample(rows, len(rows)) for rows in by_label]
+        found[tuple(in_blocks(shuffled, n_shots, draw))] = None
+        if len(found) == n_sets:
+            return [list(rows) for rows in found]
+    raise TemplateError(
+        f"{dataset.name}: {n_sets} sets of {n_shots} demonstrations were asked for, but its "
+        f"{dataset.demonstration.height} demonstrations gave {len(found)} different ones. Ask for fewer --sets."
+    )
+
+
+def published_sets(name: str, pvi: PviConfig) -> Iterator[DemonstrationSet]:
+    """The published texts of a dataset, byte for byte, with and without inputs.
+
+    Raises ConfigError where it has none, or fewer sets or other numbers of shots than asked for; DatasetError for a
+    file that is not there or lacks columns.
+    """
+    path = prompts_file(pvi)
+    known = PVI_TABLES[name].prompts if name in PVI_TABLES else name
+    texts = _read_prompts(path).filter(dataset=known).sort("prompt_set")
+    published = texts["shots"].unique().sort().to_list()
+    if not published:
+        raise ConfigError(
+            f"{path} has no demonstrations for {name}. Leave it out (--datasets), or take --demonstrations random."
+        )
+    for n_shots in pvi.shots or published:
+        pairs = texts.filter(shots=n_shots).pivot("kind", index="prompt_set", values="text")
+        if pairs.height < pvi.sets:
+            raise ConfigError(
+                f"{path} has {pairs.height} sets of {n_shots} demonstrations for {name}, not the {pvi.sets} asked for. "
+                f"Ask for fewer --sets, or for --shots among {', '.join(map(str, published))}."
+            )
+        for number, (text, null_text) in enumerate(pairs.select("g_prime", "g").head(pvi.sets).rows()):
+            yield DemonstrationSet(n_shots, number, [], text, null_text)
+
+
+def prompts_file(pvi: PviConfig) -> Path:
+    """Where the published demonstrations lie. Raises DatasetError where they do not."""
+    searched = [pvi.prompts] if pvi.prompts else [path / PROMPTS_FILE for path in pvi.data if path.is_dir()]
+    if (found := next((path for path in searched if path.is_file()), None)) is None:
+        raise DatasetError(
+            f"The published demonstrations are not there: looked for {', '.join(map(str, searched)) or PROMPTS_FILE}. "
+            "Name their table with --prompts, or take --demonstrations random."
+        )
+    return found
+
+
+def _read_prompts(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path, columns=list(_PROMPT_COLUMNS))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DatasetError(
+            f"{path} cannot be read as published demonstrations ({', '.join(_PROMPT_COLUMNS)}): {error}"
+        ) from error
+
+
+def _rows_by_label(dataset: ClassificationDataset, fewest: int) -> list[list[int]]:
+    gold = dataset.demonstration["gold"].to_numpy()
+    rows = [np.flatnonzero(gold == label).tolist() for label in range(len(dataset.verbalizer.label_names))]
+    for name, own in zip(dataset.verbalizer.label_names, rows, strict=True):
+        if len(own) < fewest:
+            raise TemplateError(
+                f"{dataset.name}: {fewest} demonstrations labelled {name!r} are needed in a set, and there are "
+                f"{len(own)}. Choose fewer --shots, or give more training rows."
+            )
+    return rows
+
+
+def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Random) -> list[int]:
+    """The first rows of each label, then their second ones, ...; within a block the labels' order is drawn."""
+    labels = range(len(by_label))
+    n_blocks = -(-n_shots // len(by_label))
+    return [by_label[label][block] for block in range(n_blocks) for label in draw.sample(labels, len(labels))][:n_shots]
+
+
+def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
+    """The set of these rows of the demonstration split, in prompt order."""
+    template, label_text = dataset.template, dataset.verbalizer.text(pl.col("gold"))
+    texts = dataset.demonstration[rows].select(
+        whole=template.demonstration(pl.col("texts"), label_text),
+        null=pl.concat_str(pl.lit(template.label_prefix), label_text, pl.lit(template.label_affix)),
+    )
+    whole, null = (template.instruction + "".join(texts[name]) for name in ("whole", "null"))
+    return DemonstrationSet(len(rows), number, rows, whole, null)

@@ -1,0 +1,79 @@
+"""Everything that is measured of in-context PVI: answers and queries go in, tables by name come out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.config import PviSource
+from evaluator.methods.base import Answers
+from evaluator.suites.in_context_pvi.agreement import annotators_table, read_annotations
+from evaluator.suites.in_context_pvi.chosen_demonstrations import training_pvi
+from evaluator.suites.in_context_pvi.demonstration_choice import chosen_table, demonstrations_table, training_counts
+from evaluator.suites.in_context_pvi.densities import deciles_table, densities_table
+from evaluator.suites.in_context_pvi.hardest import hardest_table, mislabelled_table, runs_of_queries
+from evaluator.suites.in_context_pvi.prompts import INPUT
+from evaluator.suites.in_context_pvi.pvi import pvi_table
+from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
+from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS
+from evaluator.suites.in_context_pvi.stability import (
+    consistency_table,
+    one_way_table,
+    pairs_table,
+    repeated_measures_table,
+)
+from evaluator.suites.in_context_pvi.summary import judged_queries, summary_table
+
+
+def pvi_measures(
+    answers: Answers,
+    queries: pl.DataFrame,
+    annotations: Sequence[Path] = (),
+    *,
+    source: PviSource = "random",
+    candidates: pl.DataFrame | None = None,
+) -> dict[str, pl.DataFrame]:
+    """The tables of a run of the suite pvi by the names that they are written under; schemas/pvi.py has the columns.
+
+    Args:
+        answers: of the suite pvi.
+        queries: schemas.pvi_queries.PVI_QUERIES.
+        annotations: files as in pvi/agreement.py; without any, `pvi_annotators` has no rows.
+        source: of the suite's own demonstration sets.
+        candidates: schemas.pvi_queries.PVI_CANDIDATES, where methods chose demonstrations by PVI.
+
+    Raises:
+        MetricError: label spaces or gold labels that have no PVI.
+        DatasetError: annotations that do not fit.
+    """
+    annotated = read_annotations(annotations) if annotations else None  # before the work, because names can be wrong
+    pvi = pvi_table(answers, source)
+    # What a choice by PVI shows is no draw, so that a query is not called hard for it.
+    judged, over_runs, pairs = judged_queries(pvi), runs_of_queries(pvi.filter(demonstrations=source)), pairs_table(pvi)
+    summary = summary_table(pvi, judged)
+    return {
+        "pvi": pvi,
+        "pvi_summary": summary,
+        "pvi_deciles": deciles_table(judged),
+        "pvi_densities": densities_table(judged),
+        "pvi_pairs": pairs,
+        "pvi_consistency": consistency_table(pairs),
+        "pvi_one_way": one_way_table(summary),
+        "pvi_repeated_measures": repeated_measures_table(pvi),
+        "pvi_hardest": hardest_table(over_runs, queries),
+        "pvi_mislabelled": mislabelled_table(over_runs, queries),
+        "pvi_annotators": PVI_ANNOTATORS.to_frame() if annotated is None else annotators_table(pvi, queries, annotated),
+        **_choices(answers, pvi, PVI_CANDIDATES.to_frame() if candidates is None else candidates),
+    }
+
+
+def _choices(answers: Answers, pvi: pl.DataFrame, candidates: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    n_training = candidates.select("dataset", "n_training").unique().sort("dataset")
+    measured = training_pvi(answers, n_training)
+    spaces = answers.part(INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
+    return {
+        "pvi_demonstrations": demonstrations_table(
+            pvi, dict(spaces.iter_rows()), training_counts(measured, n_training)
+        ),
+        "pvi_chosen": chosen_table(answers, measured, candidates),
+    }

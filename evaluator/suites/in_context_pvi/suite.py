@@ -1,0 +1,80 @@
+"""In-context PVI: how many bits each input gives a model about its label (Lu et al. 2023).
+
+The published datasets have digits for labels, one token each. Labels of several tokens are scored as their sum, as by
+every method that does not say otherwise.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import polars as pl
+
+from evaluator.config import PviConfig, StoreConfig
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.lu_2023 import PVI_TABLES, load_pvi_tables
+from evaluator.errors import DatasetError
+from evaluator.suites.base import Suite
+from evaluator.suites.in_context_pvi.chosen_demonstrations import (
+    CHOSEN,
+    EASIEST_DEMONSTRATIONS,
+    HARDEST_DEMONSTRATIONS,
+    MIDDLE_DEMONSTRATIONS,
+)
+from evaluator.suites.in_context_pvi.prompts import INPUT, pvi_queries, pvi_requests
+from evaluator.suites.in_context_pvi.ranked_sets import pvi_candidates
+from evaluator.suites.in_context_pvi.released_scores import PVI_RELEASED
+
+
+def pvi_datasets(
+    known: Iterable[ClassificationDataset], names: Iterable[str], pvi: PviConfig
+) -> dict[str, ClassificationDataset]:
+    """The datasets by name: those known everywhere, then those of files, of which `names` may choose.
+
+    Raises DatasetError for a name twice, and as load_pvi_tables does.
+    """
+    datasets: dict[str, ClassificationDataset] = {}
+    for dataset in _all_datasets(known, [name for name in names if name in PVI_TABLES], pvi):
+        if dataset.name in datasets:
+            raise DatasetError(
+                f"Two datasets are called {dataset.name!r}. Name it once, or give its file another name."
+            )
+        datasets[dataset.name] = dataset
+    return datasets
+
+
+def _all_datasets(
+    known: Iterable[ClassificationDataset], names: list[str], pvi: PviConfig
+) -> Iterator[ClassificationDataset]:
+    yield from known
+    yield from load_pvi_tables(pvi, names)
+
+
+def requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
+    return pvi_requests(dataset, _pvi(config), config.n_queries)
+
+
+def tables(dataset: ClassificationDataset, config: StoreConfig) -> dict[str, pl.DataFrame]:
+    pvi = _pvi(config)
+    written = {"pvi_queries": pvi_queries(dataset, pvi, config.n_queries)}
+    return written | ({"pvi_candidates": pvi_candidates(dataset, pvi)} if {*CHOSEN} & {*config.methods} else {})
+
+
+def _pvi(config: StoreConfig) -> PviConfig:
+    assert config.pvi is not None, "StoreConfig gives pvi a PviConfig"
+    return config.pvi
+
+
+IN_CONTEXT_PVI = Suite(
+    summary="How hard each query is for a model: the bits that its input gives about its label.",
+    requests=requests,
+    tables=tables,
+    parts=(INPUT,),  # null prompts have no query to predict the label of
+    all_methods=("vanilla", "pvi_released", *CHOSEN),
+    own_methods={
+        "pvi_released": PVI_RELEASED,
+        "hardest_demonstrations": HARDEST_DEMONSTRATIONS,
+        "easiest_demonstrations": EASIEST_DEMONSTRATIONS,
+        "middle_demonstrations": MIDDLE_DEMONSTRATIONS,
+    },
+    definitions=("paper", "released"),
+    label_boundary="merged",
+)

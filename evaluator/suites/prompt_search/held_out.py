@@ -1,0 +1,41 @@
+"""Does beating a baseline in a search foretell accuracy on queries that the search did not see?"""
+
+import polars as pl
+
+from evaluator.random_baselines.held_out import held_out_trials
+from evaluator.random_baselines.held_out_schema import HELD_OUT_TRIALS
+from evaluator.suites.prompt_search.answers import CHANCE
+from evaluator.suites.prompt_search.schema import SEARCH_GROUP
+
+
+def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """schemas.HELD_OUT_TRIALS of every search that stopped no prompt: the best different prompt on 75% of the queries,
+    and its accuracy on the other 25%, for 100 splits, as held_out_trials has them. `experiment` is
+    part/dataset/n_shots/method.
+
+    Args:
+        answers, prompts: as answers.answers and tables.prompts_table give them.
+        examples: schemas.SEARCH_EXAMPLES.
+        seed: draws the splits.
+    """
+    whole = prompts.filter(~pl.col("is_stopped").any().over(SEARCH_GROUP), pl.col("n_queries") > 1)
+    different = whole.filter(pl.col("repeat") == pl.col("first_alike"))
+    if different.is_empty():
+        return pl.DataFrame(schema=HELD_OUT_TRIALS)
+    chance = examples.select("dataset", example="place", chance=CHANCE)
+    named = answers.join(different, on=[*SEARCH_GROUP, "repeat"], how="semi").with_columns(experiment=_experiment())
+    return held_out_trials(
+        named.lazy().select("experiment", prompt="repeat", example="place", correct="is_correct"),
+        different.select(*SEARCH_GROUP)
+        .unique()
+        .with_columns(experiment=_experiment())
+        .join(chance, on="dataset")
+        .select("experiment", "example", "chance")
+        .sort("experiment", "example"),
+        tries=[int(different.group_by(SEARCH_GROUP).len()["len"].to_numpy().max())],
+        seed=seed,
+    )
+
+
+def _experiment() -> pl.Expr:
+    return pl.concat_str((pl.col(name).cast(pl.String) for name in SEARCH_GROUP), separator="/")

@@ -1,0 +1,207 @@
+"""A multiple-choice dataset and a search go in; every prompt that is tried, before every query, comes out.
+
+Queries are drawn once by the seed and are the same for every prompt; no demonstration is ever among them.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from evaluator.config import SearchConfig, SearchPart
+from evaluator.datasets.lcg import Ints, places_before_removals
+from evaluator.datasets.multiple_choice import MultipleChoiceDataset
+from evaluator.errors import ConfigError, DatasetError
+from evaluator.suites.prompt_search.candidates import read_candidates
+from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
+from evaluator.templates.choice_template import ChoiceTemplate, continuations
+
+MOST_QUERIES = 200
+"""Queries of a dataset where no number is asked for (Yauney & Mimno 2024, section 5.1)."""
+
+DEMONSTRATION_SHARE = 0.25
+"""Of the examples, kept for demonstrations where no number of queries is asked for. The paper takes them from among the
+queries of a small dataset, so that each prompt has queries of its own; here all prompts answer the same ones."""
+
+_LISTED_SETS = 2**16  # so many demonstration sets are shuffled whole, more are drawn until enough differ
+
+
+class Split(NamedTuple):
+    """Rows of a dataset's examples, and of what it shows."""
+
+    queries: Ints  # in the order in which they are asked
+    pool: Ints  # to draw demonstrations from
+
+
+class Tries(NamedTuple):
+    """Prompts that share a template, one a demonstration set."""
+
+    part: SearchPart
+    n_shots: int
+    first: int  # number of the first of them within its part and number of shots
+    template: ChoiceTemplate
+    demonstrations: Ints  # [n_tries, n_shots], rows of what the dataset shows
+
+
+def search_requests(dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None) -> pl.DataFrame:
+    """Every query behind every prompt that is tried: columns of schemas.REQUESTS without suite and prompt_id, and with
+    `prompt` and `continuations` of schemas.PROMPTS.
+
+    `part` says what is varied; the number of shots is the length of `demonstration_ids`; `repeat` counts the tries
+    within part and number of shots; `position` runs over shots, tries and queries in this order. `query_id` and
+    `demonstration_ids` are rows of the dataset; `gold` is the first correct choice.
+
+    Raises ConfigError for more queries than there can be, DatasetError for too few examples, TemplateError for a file
+    of candidates that cannot be read.
+    """
+    split = split_examples(dataset, search, n_queries)
+    asked = pl.concat([_rows(dataset, split.queries, tries) for tries in planned_tries(dataset, search, split)])
+    return asked.with_columns(dataset=pl.lit(dataset.name), position=pl.int_range(pl.len()).over("part"))
+
+
+def search_tables(
+    dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None
+) -> dict[str, pl.DataFrame]:
+    """What the requests do not say: schemas.SEARCH_EXAMPLES of the queries and schemas.TRIED_PROMPTS of the tries."""
+    split = split_examples(dataset, search, n_queries)
+    queries = dataset.examples[split.queries].select(
+        "example_id",
+        "correct",
+        n_choices=pl.col("choices").list.len(),
+        query_id=pl.Series(split.queries),
+        source=pl.format("{}, row {} (from 0)", pl.lit(dataset.source), "row"),
+    )
+    tried = [_tried(dataset, tries) for tries in planned_tries(dataset, search, split)]
+    tables = {
+        "search_examples": (queries.with_columns(place=pl.int_range(pl.len())), SEARCH_EXAMPLES),
+        "tried_prompts": (pl.concat(tried), TRIED_PROMPTS),
+    }
+    return {
+        name: frame.with_columns(dataset=pl.lit(dataset.name)).select(
+            pl.col(column).cast(dtype) for column, dtype in schema.items()
+        )
+        for name, (frame, schema) in tables.items()
+    }
+
+
+def split_examples(dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None) -> Split:
+    """Queries and the pool of demonstrations, by the seed; fewer queries are the first of more.
+
+    Where no number is asked for, there are MOST_QUERIES or as many as leave DEMONSTRATION_SHARE to demonstrations, and
+    asking for fewer leaves the pool as it is.
+    """
+    n_examples, most_shots = dataset.examples.height, max(search.shots)
+    order = np.array(random.Random(f"queries, seed {search.seed}").sample(range(n_examples), n_examples))
+    own_pool = dataset.demonstrations is not None or most_shots == 0
+    kept = 0 if own_pool else max(most_shots, math.ceil(DEMONSTRATION_SHARE * n_examples))
+    by_default = min(MOST_QUERIES, n_examples - kept)
+    possible = n_examples if own_pool else n_examples - most_shots
+    asked = by_default if n_queries is None else n_queries
+    n_shown = dataset.shown.height
+    if asked < 1 or most_shots > n_shown:
+        raise DatasetError(f"{dataset.source} has {n_shown} examples, too few for {most_shots} shots and any query.")
+    if asked > possible:
+        raise ConfigError(
+            f"--queries {asked}: {dataset.name} has {n_examples} examples, which leaves at most {possible} queries "
+            f"beside {most_shots} demonstrations. Ask for no more."
+        )
+    pool = order[max(asked, by_default) :] if dataset.demonstrations is None else np.arange(n_shown)
+    return Split(order[:asked], pool)
+
+
+def planned_tries(dataset: MultipleChoiceDataset, search: SearchConfig, split: Split) -> Iterator[Tries]:
+    """All that is tried, shots by shots. Instructions and templates share one demonstration set."""
+    candidates = read_candidates(search.candidates) if search.candidates else None
+    for n_shots in search.shots:
+        n_tries = 1 if candidates else search.tries
+        sets = split.pool[
+            demonstration_sets(n_pool=len(split.pool), n_shots=n_shots, n_tries=n_tries, seed=search.seed)
+        ]
+        if candidates is None:
+            yield Tries("demonstrations", n_shots, 0, dataset.template, sets)
+            continue
+        for part, templates in candidates.variations(dataset.template).items():
+            for number, template in enumerate(templates[: search.tries]):
+                yield Tries(part, n_shots, number, template, sets)
+
+
+def demonstration_sets(*, n_pool: int, n_shots: int, n_tries: int, seed: int) -> Ints:
+    """Different sequences of demonstrations at random, shape [n, n_shots], places in the pool.
+
+    n is `n_tries`, or all sequences there are where these are fewer. Fewer tries are the first of more.
+    """
+    n_sequences = math.perm(n_pool, n_shots)
+    draw = random.Random(f"demonstrations, {n_shots} shots, seed {seed}")
+    if n_sequences <= _LISTED_SETS:
+        numbers = draw.sample(range(n_sequences), n_sequences)[:n_tries]
+    else:
+        drawn: dict[int, None] = {}
+        while len(drawn) < n_tries:
+            drawn[draw.randrange(n_sequences)] = None
+        numbers = list(drawn)
+    return places_before_removals(_ranks(numbers, n_pool, n_shots))
+
+
+def _ranks(numbers: list[int], n_pool: int, n_shots: int) -> Ints:
+    """Each number as digits of base n_pool, n_pool - 1, ...: which of the examples still left is taken in turn."""
+    ranks = np.empty((len(numbers), n_shots), np.int64)
+    for row, number in enumerate(numbers):
+        for place in range(n_shots):
+            number, ranks[row, place] = divmod(number, n_pool - place)
+    return ranks
+
+
+def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:
+    """Every query behind each of these prompts, prompt by prompt."""
+    n_tries = len(tries.demonstrations)
+    number, place = (index.ravel() for index in np.indices((n_tries, len(queries))))
+    texts = dataset.examples[queries].select(
+        inputs=tries.template.inputs(pl.col("input"), pl.col("shown_choices")),
+        continuations=continuations(pl.col("choices")),
+        label_names="choices",
+        gold=pl.col("correct").list.first(),
+    )
+    before = _before_query(dataset, tries).gather(number)
+    return texts.select(pl.all().gather(place)).select(
+        part=pl.lit(tries.part),
+        query_id=pl.Series(queries[place]),
+        repeat=pl.Series(number + tries.first),
+        variant=pl.lit(0, pl.Int64),
+        demonstration_ids=pl.Series(tries.demonstrations[number], dtype=pl.Array(pl.Int64, tries.n_shots)).cast(
+            pl.List(pl.Int64)
+        ),
+        gold="gold",
+        label_names="label_names",
+        prompt=pl.concat_str(pl.lit(before), "inputs"),
+        continuations="continuations",
+    )
+
+
+def _before_query(dataset: MultipleChoiceDataset, tries: Tries) -> pl.Series:
+    """The text in front of the query, one a prompt."""
+    first_correct = pl.col("choices").list.get(pl.col("correct").list.first())
+    texts = dataset.shown[tries.demonstrations.ravel()].select(
+        tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct)
+    )
+    columns = [texts.to_series().gather_every(tries.n_shots, place) for place in range(tries.n_shots)]
+    opening = pl.Series([tries.template.opening]).new_from_index(0, len(tries.demonstrations))
+    return pl.select(pl.concat_str(opening, *columns)).to_series()
+
+
+def _tried(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
+    """What the prompts are, with a placeholder where a query's input and choices would stand."""
+    query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).item()
+    rows = tries.demonstrations
+    ids = dataset.shown["example_id"].gather(rows.ravel()).to_numpy().reshape(rows.shape)
+    return pl.DataFrame(
+        {
+            "part": tries.part,
+            "n_shots": tries.n_shots,
+            "repeat": np.arange(len(tries.demonstrations)) + tries.first,
+            "demonstrations": pl.Series(ids.tolist(), dtype=pl.List(pl.String)),
+            "text": _before_query(dataset, tries) + query,
+        }
+    )

@@ -1,0 +1,24 @@
+"""Where in a user's files the choices stand that an error is about."""
+
+import polars as pl
+
+from evaluator.errors import LabelError
+from evaluator.run.build import PromptStore
+from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES
+from evaluator.templates.choice_template import LABEL_SPACE
+
+
+def with_source(error: LabelError, store: PromptStore) -> LabelError:
+    """The same error with the file and row of the first query that has these choices; as it is where none has."""
+    choices = [label.removeprefix(LABEL_SPACE) for label in error.labels]
+    found = (
+        store.requests()
+        .filter(pl.col("label_names") == pl.lit(choices, pl.List(pl.String)))
+        .join(store.table("search_examples", SEARCH_EXAMPLES), on=["dataset", "query_id"])
+        .select("source")
+        .head(1)
+        .collect()
+    )
+    if not error.labels or found.is_empty():
+        return error
+    return LabelError(f"{found.item()}: {error} Or change or remove the example.", error.labels)

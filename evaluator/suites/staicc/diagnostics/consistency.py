@@ -1,0 +1,56 @@
+"""How much of a query's answers agree, whether they are right or not: predictions enter, shares leave."""
+
+import polars as pl
+
+from evaluator.metrics.accuracy import ACCURACY
+from evaluator.metrics.base import N_REQUESTS, Metric
+from evaluator.metrics.per_request import PredictionGroup, repeated_requests
+from evaluator.metrics.values import Measured, metric_values
+from evaluator.suites.staicc.diagnostics.complete_grid import require_complete_grid
+
+CONSISTENCY = Metric(
+    statistics=lambda _n_labels: N_REQUESTS | {"agreeing": pl.col("agreeing")},
+    value=lambda _n_labels: pl.col("agreeing") / pl.col("n"),
+    interval="score",
+)
+"""Mean share of the most frequent label among the answers to one prompt's variations; requests are such prompts."""
+
+
+def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
+    """template_consistency: the mean, over queries and their demonstration sets, of the share of templates that give
+    the most frequent label.
+
+    `paper` and `released` are one formula; they read probabilities differently, which can break ties. The interval is
+    over queries, for these templates: with more of them, shares would be smaller everywhere, so that no interval for
+    other templates can be had from it. template_accuracy has one that is.
+
+    Raises MetricError where queries are not answered equally often with each template.
+
+    Sources: Cho & Inoue 2025, section 3.3; StaICC 0.1.1, util/functional.py, consistency.
+    """
+    require_complete_grid(group, "variant", "templates")
+    prompts = _agreement(repeated_requests(group), ["query_id", "repeat"])
+    return metric_values(prompts, group.n_labels, {"template_consistency": CONSISTENCY})
+
+
+def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
+    """sampling_consistency: the mean over queries of the share of demonstration sets that give the most frequent label;
+    accuracy_mean_over_demonstration_sets: the accuracy over all of them.
+
+    A query's demonstration sets are its own, drawn for it alone. So the intervals, which are over queries, cover other
+    demonstration sets as well.
+
+    Raises and sources as template_consistency.
+    """
+    require_complete_grid(group, "repeat", "demonstration sets")
+    requests = repeated_requests(group)
+    agreement = metric_values(_agreement(requests, ["query_id"]), group.n_labels, {"sampling_consistency": CONSISTENCY})
+    accuracy = {"accuracy_mean_over_demonstration_sets": ACCURACY}
+    return agreement | metric_values(requests, group.n_labels, accuracy)
+
+
+def _agreement(requests: pl.DataFrame, prompt: list[str]) -> pl.DataFrame:
+    """`prompt` and `agreeing`, one row a prompt that is answered several times."""
+    counts = requests.group_by(*prompt, "pred").len()
+    share = pl.col("len").max() / pl.col("len").sum()
+    return counts.group_by(prompt).agg(agreeing=share).sort(prompt)

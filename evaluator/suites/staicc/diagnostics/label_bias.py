@@ -1,0 +1,153 @@
+"""Which labels a model prefers, whatever is asked: label probabilities enter, entropies and a divergence leave.
+
+Near no bias at all these measures are at the end of their range, where sampling noise moves them one way only: as with
+the calibration error, an interval is one around what so many requests give on average, not around endless data.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import polars as pl
+
+from evaluator.metrics.base import N_REQUESTS, Limits, Metric, sum_in_order
+from evaluator.metrics.checks import require_gold
+from evaluator.metrics.per_request import PredictionGroup, label_matrix
+from evaluator.metrics.values import Measured, metric_values
+from evaluator.suites.staicc.toolkit_formulas import passes_released_check
+
+
+def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
+    """contextual_bias or domain_bias, by the part: how sure a model is of an answer where nothing is asked. In nats.
+
+    paper: minus the mean entropy of label_probs, from -log(number of labels), no bias, to 0.
+    released: the entropy of the mean of label_probs, positive, so that more is *less* bias; the mean first goes through
+    a softmax unless its entries add up to exactly 1. Preferences that differ between prompts cancel out in it.
+
+    Raises MetricError for rows that the definition cannot take.
+
+    Sources: Cho & Inoue 2025, section 3.3, equation 2; StaICC 0.1.1, util/functional.py, bias_mean_entropy_metric.
+    """
+    matrix = label_matrix(group.rows, group.n_labels, group.definition, group.where)
+    requests = group.rows.select("query_id").hstack(matrix)
+    metric = MEAN_ENTROPY if group.definition == "paper" else _entropy_of_mean(softmaxed=_is_softmaxed(matrix))
+    return metric_values(requests, group.n_labels, {f"{group.key['part']}_bias": metric})
+
+
+def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
+    """empirical_bias: KL divergence of the mean of label_probs from the shares of the gold labels, in nats.
+
+    paper: a label of no probability adds 0; a label that no query has, but that is given probability, makes it
+    infinite (absent_labels names it), and so is the mean over datasets.
+    released: the same where every label has both, else NaN: the toolkit ends in a division by zero or a logarithm of 0.
+
+    Raises MetricError for rows that the definition cannot take, and gold labels outside the label space.
+
+    Sources: Cho & Inoue 2025, section 3.3, equation 3; StaICC 0.1.1, util/functional.py, post_bias_dl_metric.
+    """
+    require_gold(group.rows["gold"], group.n_labels, group.where)
+    matrix = label_matrix(group.rows, group.n_labels, group.definition, group.where)
+    requests = group.rows.select("query_id", "gold").hstack(matrix)
+    metric = DIVERGENCE if group.definition == "paper" else RELEASED_DIVERGENCE
+    return metric_values(requests, group.n_labels, {"empirical_bias": metric})
+
+
+def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+    """Why an empirical bias is infinite, or NaN under `released`: labels that no query has, but that are given
+    probability.
+
+    Takes PREDICTIONS. Returns one row a label: suite, part, dataset, method, definition, label_name and
+    mean_probability, sorted; of the part `normal`.
+    """
+    key = ["suite", "part", "dataset", "method", "definition"]
+    return (
+        predictions.lazy()
+        .filter(part="normal")
+        .with_columns(label=pl.int_ranges(pl.col("label_probs").list.len()))
+        .explode("label", "label_names", "label_probs")
+        .group_by(*key, label_name="label_names")
+        .agg(mean_probability=pl.col("label_probs").mean(), n_gold=(pl.col("gold") == pl.col("label")).sum())
+        .filter(pl.col("n_gold") == 0, pl.col("mean_probability") > 0)
+        .drop("n_gold")
+        .sort(*key, "label_name")
+        .collect()
+    )
+
+
+def _is_softmaxed(matrix: pl.DataFrame) -> bool:
+    # Row after row, as the toolkit adds: the last digit decides whether the mean adds up to exactly 1.
+    mean = np.cumsum(matrix.to_numpy(), axis=0)[-1] / matrix.height
+    return not passes_released_check(pl.DataFrame(mean[None, :], schema=matrix.columns))
+
+
+def _entropy(probs: list[pl.Expr]) -> pl.Expr:
+    return 0 - sum_in_order(pl.when(p > 0).then(p * p.log()).otherwise(0.0) for p in probs)  # 0, never -0
+
+
+def _means(n_labels: int) -> list[pl.Expr]:
+    return [pl.col(f"p{label}") / pl.col("n") for label in range(n_labels)]
+
+
+def _mean_entropy_statistics(n_labels: int) -> dict[str, pl.Expr]:
+    return N_REQUESTS | {"entropy": _entropy([pl.col(f"p{label}") for label in range(n_labels)])}
+
+
+def _mean_entropy_limits(n_labels: int) -> Limits:
+    return -math.log(n_labels), 0.0
+
+
+MEAN_ENTROPY = Metric(
+    statistics=_mean_entropy_statistics,
+    value=lambda _n_labels: 0 - pl.col("entropy") / pl.col("n"),
+    interval="symmetric",
+    limits=_mean_entropy_limits,
+)
+
+
+def _probability_sums(n_labels: int) -> dict[str, pl.Expr]:
+    return N_REQUESTS | {f"p{label}": pl.col(f"p{label}") for label in range(n_labels)}
+
+
+def _entropy_of_mean(*, softmaxed: bool) -> Metric:
+    def value(n_labels: int) -> pl.Expr:
+        means = _means(n_labels)
+        if softmaxed:
+            weights = [mean.exp() for mean in means]
+            means = [weight / sum_in_order(weights) for weight in weights]
+        return _entropy(means)
+
+    return Metric(
+        statistics=_probability_sums,
+        value=value,
+        interval="symmetric",
+        limits=lambda n_labels: (0.0, math.log(n_labels)),
+    )
+
+
+def _divergence_statistics(n_labels: int) -> dict[str, pl.Expr]:
+    return _probability_sums(n_labels) | {f"gold_{label}": pl.col("gold") == label for label in range(n_labels)}
+
+
+def _divergence(n_labels: int, term: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> pl.Expr:
+    shares = [pl.col(f"gold_{label}") / pl.col("n") for label in range(n_labels)]
+    return sum_in_order(map(term, _means(n_labels), shares))
+
+
+def _paper_term(mean: pl.Expr, share: pl.Expr) -> pl.Expr:
+    return pl.when(mean > 0).then(mean * (mean / share).log()).otherwise(0.0)  # x / 0 is infinite
+
+
+def _released_term(mean: pl.Expr, share: pl.Expr) -> pl.Expr:
+    return pl.when((mean > 0) & (share > 0)).then(mean * (mean / share).log()).otherwise(math.nan)
+
+
+DIVERGENCE, RELEASED_DIVERGENCE = (
+    Metric(
+        statistics=_divergence_statistics,
+        value=partial(_divergence, term=term),
+        interval="symmetric",
+        limits=lambda _n_labels: (0.0, math.inf),
+    )
+    for term in (_paper_term, _released_term)
+)

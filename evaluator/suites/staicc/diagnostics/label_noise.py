@@ -1,0 +1,106 @@
+"""How answers react to wrong labels in the demonstrations: answers at several noise rates enter, slopes leave."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import polars as pl
+from scipy.special import stdtrit
+
+from evaluator.errors import MetricError
+from evaluator.metrics.accuracy import ACCURACY
+from evaluator.metrics.base import Metric
+from evaluator.metrics.intervals import CONFIDENCE_LEVEL, jackknife_standard_error
+from evaluator.metrics.per_request import PredictionGroup, repeated_requests
+from evaluator.metrics.registry import METRICS
+from evaluator.metrics.values import Measured, statistic_sums
+from evaluator.suites.staicc.diagnostics.complete_grid import require_complete_grid
+from evaluator.suites.staicc.label_noise import NOISE_RATES
+
+RELEASED_RATES = (1.0, 0.75, 0.25, -0.5, -1.5)
+"""What the toolkit puts in place of NOISE_RATES: its loop takes 1/4, 2/4, 3/4 and 4/4 off one after the other."""
+
+
+class NoiseSlope(NamedTuple):
+    """Change of accuracy from no wrong demonstration label to only wrong ones; below 0 where a model reads them."""
+
+    slope: float  # accuracy per unit of noise rate
+    ci_low: float  # 95%, over queries
+    ci_high: float
+
+
+def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
+    """The least-squares line of accuracy over the noise rate, and how sure it is: minus `gler` of the paper.
+
+    The slope of accuracies is the mean of the queries' own slopes, so its standard error is that of a mean over
+    queries: a query's answers at all rates and behind all demonstration sets count as one observation.
+
+    Args:
+        answers: `query_id`, `noise_rate` and `correct` (bool); two queries or more at the same rates, equally often.
+    """
+    rates = answers["noise_rate"].unique().sort().to_list()
+    requests = answers.with_columns(variant=pl.col("noise_rate").rank("dense").cast(pl.Int64) - 1)
+    weights = dict(enumerate(slope_weights(rates)))
+    slope, standard_error = _slopes(requests, 1, {"accuracy": ACCURACY}, weights)["accuracy"]
+    assert standard_error is not None, "there are two queries or more"
+    n_queries = answers["query_id"].n_unique()
+    reach = float(stdtrit(n_queries - 1, (1 + CONFIDENCE_LEVEL) / 2)) * standard_error
+    return NoiseSlope(slope, slope - reach, slope + reach)
+
+
+def gler(group: PredictionGroup) -> dict[str, Measured]:
+    """gler, and gler_METRIC of the other classification metrics: how much wrong demonstration labels change them.
+
+    paper: minus the slope of the least-squares line of accuracy over the noise rate, which `variant` is the index of:
+    the accuracy lost from no wrong label to only wrong ones, along the line. The sign is that of the published table,
+    where a model that reads labels has a value above 0. Its "Slope/0.1" is taken for percentage points per 0.1 of
+    noise, ten times ours: 0.098 here is 0.98 there.
+    released: the slope over RELEASED_RATES, which fall as noise rises, so that the sign is the same; the unit is no
+    noise rate.
+
+    Raises MetricError where queries are not answered equally often at each rate, or a variant is no index of a rate.
+
+    Sources: Cho & Inoue 2025, section 3.3 and table 3, after Yoo et al. 2022; StaICC 0.1.1, util/experimentor.py,
+    GLER_experimentor.
+    """
+    require_complete_grid(group, "variant", "noise rates")
+    variants = group.rows["variant"].unique().sort().to_list()
+    if variants[-1] >= len(NOISE_RATES) or variants[0] < 0:
+        raise MetricError(
+            f"{group.where}: `variant` must be the index of a noise rate of {NOISE_RATES}, got {variants}."
+        )
+    axis = RELEASED_RATES if group.definition == "released" else [-rate for rate in NOISE_RATES]
+    weights = dict(zip(variants, slope_weights([axis[variant] for variant in variants]), strict=True))
+    slopes = _slopes(repeated_requests(group), group.n_labels, METRICS, weights)
+    largest = sum(weight for weight in weights.values() if weight > 0)  # of values in [0, 1]
+    degrees_of_freedom = group.rows["query_id"].n_unique() - 1
+    return {
+        "gler" if name == "accuracy" else f"gler_{name}": Measured(
+            *slope, degrees_of_freedom, "symmetric", -largest, largest
+        )
+        for name, slope in slopes.items()
+    }
+
+
+def slope_weights(axis: Sequence[float]) -> list[float]:
+    """One weight a place on the axis: the weighted sum of the values there is the slope of their least-squares line."""
+    centre = sum(axis) / len(axis)
+    scatter = sum((x - centre) ** 2 for x in axis)
+    return [(x - centre) / scatter for x in axis]
+
+
+def _slopes(
+    requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], weights: Mapping[int, float]
+) -> dict[str, tuple[float, float | None]]:
+    """Each metric's weighted sum over variants, and its standard error when whole queries are left out."""
+    sums = statistic_sums(requests, n_labels, metrics, ["query_id", "variant"]).sort("query_id", "variant")
+    statistics = pl.exclude("query_id", "variant")
+    weight = pl.col("variant").replace_strict(dict(weights), return_dtype=pl.Float64)
+    weighted = {name: weight * metric.value(n_labels) for name, metric in metrics.items()}
+    without_one = (
+        sums.with_columns(statistics.sum().over("variant") - statistics)
+        .select("query_id", **weighted)
+        .group_by("query_id", maintain_order=True)
+        .agg(pl.all().sum())
+    )
+    over_all = sums.group_by("variant", maintain_order=True).agg(statistics.sum()).select(**weighted).sum()
+    return {name: (over_all[name].item(), jackknife_standard_error(without_one[name].to_numpy())) for name in metrics}

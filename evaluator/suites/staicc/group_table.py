@@ -1,0 +1,55 @@
+"""The metrics of each noise rate, template and demonstration set: predictions enter, schemas.GROUP_METRICS leaves."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluator.metrics.per_request import PredictionGroup, prediction_groups, repeated_requests
+from evaluator.metrics.registry import METRICS
+from evaluator.metrics.values import statistic_sums
+from evaluator.schemas import GROUP_METRICS, GROUP_METRICS_KEY, MEAN_OVER_DATASETS, PREDICTIONS
+
+VARIED = {"gler": "variant", "template": "variant", "sampling": "repeat"}
+"""Part -> the column that tells its groups apart."""
+
+
+def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+    """METRICS at each noise rate, with each template and behind each demonstration set, and the mean over datasets.
+
+    Args:
+        predictions: schema PREDICTIONS; parts without such groups have no rows.
+
+    Returns:
+        schema GROUP_METRICS, sorted by GROUP_METRICS_KEY; definitions "paper" and "released". `repeat` is null of noise
+        rates and templates, which are over all demonstration sets; `variant` is 0 of demonstration sets. These are
+        drawn for each query alone: those of one `repeat` share nothing but their place in line.
+
+    Raises:
+        MetricError: rows that the definition cannot take.
+    """
+    frame = predictions.lazy().select(PREDICTIONS.names()).filter(pl.col("part").is_in(list(VARIED))).collect()
+    tables = [
+        table
+        for definition in ("paper", "released")
+        for group in prediction_groups(frame, definition)
+        for table in _group_rows(group)
+    ]
+    datasets = pl.concat([pl.DataFrame(schema=GROUP_METRICS), *tables])
+    apart = [column for column in GROUP_METRICS_KEY if column != "dataset"]
+    means = (
+        datasets.sort("dataset")
+        .group_by(apart)
+        .agg(pl.col("value").mean(), pl.col("n_requests").sum(), dataset=pl.lit(MEAN_OVER_DATASETS))
+    )
+    return pl.concat([datasets, means.select(GROUP_METRICS.names())]).sort(GROUP_METRICS_KEY)
+
+
+def _group_rows(group: PredictionGroup) -> Iterator[pl.DataFrame]:
+    """GROUP_METRICS of one metric each."""
+    varied = VARIED[group.key["part"]]
+    sums = statistic_sums(repeated_requests(group), group.n_labels, METRICS, [varied])
+    shared = {column: pl.lit(value) for column, value in group.key.items()}
+    places = {"variant": pl.lit(0), "repeat": pl.lit(None)} | {varied: pl.col(varied)}
+    for name, metric in METRICS.items():
+        measured = {"metric": pl.lit(name), "value": metric.value(group.n_labels), "n_requests": pl.col("n")}
+        yield sums.select(**shared, **places, **measured).select(GROUP_METRICS.names()).cast(GROUP_METRICS)

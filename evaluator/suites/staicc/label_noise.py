@@ -1,0 +1,96 @@
+"""Prompts whose demonstrations show wrong labels: does a model read what they say, or only what they look like?"""
+
+import logging
+
+import numpy as np
+import polars as pl
+
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.lcg import Ints, Lcg
+from evaluator.errors import TemplateError
+from evaluator.prompts.rows import benchmark_places, requests
+from evaluator.schemas import Definition
+
+logger = logging.getLogger(__name__)
+
+NOISE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)  # Cho & Inoue 2025, section 3.3: five rates, evenly spaced
+
+
+def label_noise_requests(
+    dataset: ClassificationDataset,
+    *,
+    n_shots: int,
+    n_queries: int | None,
+    definition: Definition = "paper",
+    seed: int = 0,
+) -> pl.DataFrame:
+    """The prompts of normal_requests once a noise rate, some of the labels they show replaced by wrong ones.
+
+    Columns as normal_requests gives them: `variant` is the index of the rate in NOISE_RATES, `position` counts on from
+    one rate to the next. Rate 0 has the very prompts of normal_requests.
+
+    Under `paper` round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong ones by `seed`
+    (falsified_labels). Under `released` they are int(rate * n_shots), each the next one of the label space, by the
+    toolkit's generator whatever `seed` is (next_labels). With fewer than four demonstrations some rates have the same
+    number of wrong labels, which is logged: at one, `paper` tells apart rates below 0.5 and from 0.5 on, `released`
+    the rate 1 alone; at none, all rates are the same.
+
+    Raises as normal_requests does, and TemplateError for a label space of one label, which has no wrong label.
+    """
+    n_labels = len(dataset.verbalizer.label_names)
+    if n_labels < 2:
+        raise TemplateError(
+            f"{dataset.name} has one label: none of its demonstrations can show a wrong one. Leave it out of the test "
+            "of label noise."
+        )
+    n_wrong = wrong_counts(n_shots, definition)
+    if len(set(n_wrong)) < len(NOISE_RATES):
+        logger.warning(
+            "%s: at %d shots the noise rates %s falsify %s labels of a prompt, some rates as many as others.",
+            *(dataset.name, n_shots, NOISE_RATES, n_wrong),
+        )
+    places = benchmark_places(dataset, n_shots=n_shots)
+    own = dataset.demonstration["gold"].to_numpy()[places.demonstration_ids]
+    if definition == "released":
+        shown = next_labels(own, n_labels=n_labels, n_wrong=n_wrong)
+    else:
+        shown = [falsified_labels(own, n_labels=n_labels, n_wrong=count, seed=seed) for count in n_wrong]
+    return pl.concat(
+        requests(dataset, **places._asdict(), shown_labels=labels, n_queries=n_queries).with_columns(
+            position=pl.col("position") + variant * len(own), variant=pl.lit(variant, pl.Int64)
+        )
+        for variant, labels in enumerate(shown)
+    )
+
+
+def wrong_counts(n_shots: int, definition: Definition) -> tuple[int, ...]:
+    """How many of a prompt's labels are wrong at each of NOISE_RATES, which are exact in binary."""
+    rounding = 0.0 if definition == "released" else 0.5
+    return tuple(int(rate * n_shots + rounding) for rate in NOISE_RATES)
+
+
+def falsified_labels(labels: Ints, *, n_labels: int, n_wrong: int, seed: int) -> Ints:
+    """Label indices [..., n_shots], `n_wrong` of each row replaced by a wrong label, drawn evenly among the wrong ones.
+
+    The draws depend on the shape and the seed, not on `n_wrong`: with more of them, the same ones stay wrong, so that
+    accuracies at two rates differ by the noise alone.
+    """
+    random = np.random.default_rng(seed)
+    rank = random.random(labels.shape).argsort(axis=-1).argsort(axis=-1)  # in which order demonstrations turn wrong
+    wrong = (labels + random.integers(1, n_labels, size=labels.shape)) % n_labels
+    return np.where(rank < n_wrong, wrong, labels)
+
+
+def next_labels(labels: Ints, *, n_labels: int, n_wrong: tuple[int, ...]) -> list[Ints]:
+    """Label indices [n, n_shots] once a rate, `n_wrong` of each row replaced by the next label, the last by the first.
+
+    Which ones is drawn anew for each rate, by one generator of the toolkit that runs on over prompts and rates.
+    """
+    random = Lcg()
+    n_prompts, n_shots = labels.shape
+    shown = []
+    for count in n_wrong:
+        is_wrong = np.zeros(labels.shape, dtype=bool)
+        np.put_along_axis(is_wrong, random.samples(n_prompts, count, n_shots), True, axis=1)
+        shown.append(np.where(is_wrong, (labels + 1) % n_labels, labels))
+    return shown

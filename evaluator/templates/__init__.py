@@ -1,0 +1,1 @@
+"""Templates: the text around examples, as Polars expressions."""

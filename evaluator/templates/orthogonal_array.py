@@ -1,0 +1,43 @@
+"""Nine templates that vary four attributes, each in three ways, so that every two attributes meet in every way once."""
+
+import dataclasses
+
+from evaluator.templates.template import MetaTemplate
+
+ORTHOGONAL_ARRAY = (
+    # Taguchi & Konishi 1987, L9(3^4): the level of instruction, input prefixes, label prefix and label affix.
+    (0, 0, 0, 0),
+    (0, 1, 1, 1),
+    (0, 2, 2, 2),
+    (1, 0, 1, 2),
+    (1, 1, 2, 0),
+    (1, 2, 0, 1),
+    (2, 0, 2, 1),
+    (2, 1, 0, 2),
+    (2, 2, 1, 0),
+)
+
+
+def orthogonal_templates(
+    default: MetaTemplate,
+    *,
+    instructions: tuple[str, str],
+    input_prefixes: tuple[tuple[str, ...], tuple[str, ...]],
+    label_prefixes: tuple[str, str],
+    label_affixes: tuple[str, str],
+) -> tuple[MetaTemplate, ...]:
+    """The templates of ORTHOGONAL_ARRAY, the first of which is `default`: each attribute's level 0 is the default's.
+
+    Each pair of texts holds levels 1 and 2; of input prefixes a level is one text a field. Source: Cho & Inoue 2025,
+    appendix B.1 ("Candidate template").
+    """
+    return tuple(
+        dataclasses.replace(
+            default,
+            instruction=(default.instruction, *instructions)[instruction],
+            input_prefixes=(default.input_prefixes, *input_prefixes)[prefixes],
+            label_prefix=(default.label_prefix, *label_prefixes)[label_prefix],
+            label_affix=(default.label_affix, *label_affixes)[label_affix],
+        )
+        for instruction, prefixes, label_prefix, label_affix in ORTHOGONAL_ARRAY
+    )

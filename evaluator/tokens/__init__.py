@@ -1,0 +1,1 @@
+"""Prompts as token ids: tokenizers, where a label begins, and the table of tokens on disk."""

@@ -1,0 +1,178 @@
+"""Where a label begins once tokenised: prompts and labels enter as texts, contexts and continuations leave as ids.
+
+The boundary is a choice, because merges cross it. `separate` tokenises prompt and label apart, as the toolkit does and
+every published StaICC number was made: after "sentiment: " the label is scored behind a lone space token. `merged`
+tokenises the whole string, as a model meets it in running text: the space becomes part of the label's first token.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from evaluator.config import LabelBoundary
+from evaluator.errors import LabelError, ModelError
+from evaluator.tokens.tokenizer import TextTokenizer
+
+_PROMPTS_A_BATCH = 4096  # what one call of the tokenizer holds in memory; the answer does not depend on it
+
+
+OWN_TEXT = ("",)
+"""The continuations of a prompt that is scored itself: all its tokens but the first, which nothing stands before."""
+
+
+class PromptTokens(NamedTuple):
+    """Prompts as a model meets them, one row a prompt."""
+
+    contexts: pa.ListArray  # list<int32>; none empty
+    continuations: pa.ListArray  # list<list<int32>>; none empty, no two of a prompt equal
+
+
+def tokenize_prompts(
+    tokenizer: TextTokenizer,
+    prompts: Sequence[str],
+    continuations: Sequence[Sequence[str]],
+    boundary: LabelBoundary,
+) -> PromptTokens:
+    """Tokenise each prompt with the continuations to be scored after it.
+
+    Under `separate` a context is the prompt just as the tokenizer begins a text (BOS included where it adds one) and a
+    continuation is its text alone. Under `merged` each prompt + continuation is tokenised whole; the context is the
+    longest run of first tokens that they and the bare prompt have in common, so that a stem which all labels share
+    still counts, and a continuation is the rest. Under both, a prompt with the continuations OWN_TEXT is tokenised as a
+    text: its first token is the context and the rest the continuation; one without continuations is a context whole.
+
+    An EOS that the tokenizer appends is dropped: behind it a new text would begin.
+
+    Raises LabelError when a continuation has no tokens, when two of a prompt have the same, or when a context is empty.
+    """
+    is_own_text = [tuple(space) == OWN_TEXT for space in continuations]
+    after = [() if own else space for own, space in zip(is_own_text, continuations, strict=True)]
+    tokenize = _tokenize_separately if boundary == "separate" else _tokenize_merged
+    as_text = _without_appended_tokens(tokenizer)
+    starts = range(0, len(prompts), _PROMPTS_A_BATCH)
+    slices = [slice(start, start + _PROMPTS_A_BATCH) for start in starts]
+    batches = []
+    for rows in slices:
+        contexts, rests = tokenize(tokenizer, as_text, prompts[rows], after[rows])
+        _split_own_texts(prompts[rows], contexts, rests, is_own_text[rows])
+        batches.append((_ragged(contexts), _doubly_ragged(rests)))
+    return PromptTokens(
+        pa.concat_arrays([contexts for contexts, _ in batches]) if batches else _ragged([]),
+        pa.concat_arrays([rests for _, rests in batches]) if batches else _doubly_ragged([]),
+    )
+
+
+Tokenize = Callable[[Sequence[str]], list[list[int]]]
+TokenRows = tuple[list[list[int]], list[list[list[int]]]]
+"""Contexts and continuations, one a prompt."""
+
+
+def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
+    """Tokenise texts as the tokenizer begins them, less what it appends to every text."""
+    (bare,) = tokenizer.token_ids(["a"], special_tokens=False)
+    (whole,) = tokenizer.token_ids(["a"], special_tokens=True)
+    n_before = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
+    if n_before is None:
+        raise ModelError(f"The tokenizer turns 'a' into {bare} alone but {whole} as a text: unclear where it begins.")
+    n_after = len(whole) - n_before - len(bare)
+
+    def tokenize(texts: Sequence[str]) -> list[list[int]]:
+        rows = tokenizer.token_ids(texts, special_tokens=True)
+        return [row[:-n_after] for row in rows] if n_after else rows
+
+    return tokenize
+
+
+def _tokenize_separately(
+    tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
+) -> TokenRows:
+    contexts = as_text(prompts)
+    _refuse_empty_contexts(prompts, contexts)
+    texts = list(dict.fromkeys(chain.from_iterable(continuations)))
+    tokens = dict(zip(texts, tokenizer.token_ids(texts, special_tokens=False), strict=True))
+    spaces = {tuple(space): [tokens[text] for text in space] for space in continuations}
+    for space, space_tokens in spaces.items():
+        _refuse_indistinct(space, space_tokens, "")
+    return contexts, [spaces[tuple(space)] for space in continuations]
+
+
+def _tokenize_merged(
+    _tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
+) -> TokenRows:
+    texts = [prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space]
+    # In one call, because a tokenizer may tokenise once what texts have in common.
+    rows = as_text([*prompts, *texts])
+    bare, whole = rows[: len(prompts)], rows[len(prompts) :]
+    bounds = pairwise(np.cumsum([0, *map(len, continuations)]).tolist())
+    candidates = [whole[start:end] for start, end in bounds]
+    contexts = [_common_start([prompt, *rows]) for prompt, rows in zip(bare, candidates, strict=True)]
+    _refuse_empty_contexts(prompts, contexts)
+    rests = [[row[len(context) :] for row in rows] for context, rows in zip(contexts, candidates, strict=True)]
+    for prompt, space, rest in zip(prompts, continuations, rests, strict=True):
+        _refuse_indistinct(space, rest, prompt)
+    return contexts, rests
+
+
+def _split_own_texts(
+    prompts: Sequence[str], contexts: list[list[int]], rests: list[list[list[int]]], is_own_text: Sequence[bool]
+) -> None:
+    for row, own in enumerate(is_own_text):
+        if own:
+            whole = contexts[row]
+            if len(whole) < 2:
+                raise LabelError(
+                    f"The text {prompts[row][:60]!r} is one token, so it has no likelihood of its own. Make it longer."
+                )
+            contexts[row], rests[row] = whole[:1], [whole[1:]]
+
+
+def _common_start(rows: Sequence[list[int]]) -> list[int]:
+    first, last = min(rows), max(rows)  # in lexicographic order, so that all others begin as these two do
+    n_common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first[:n_common]
+
+
+def _refuse_empty_contexts(prompts: Sequence[str], contexts: Sequence[Sequence[int]]) -> None:
+    if all(contexts):
+        return
+    empty = next(i for i, context in enumerate(contexts) if not context)
+    raise LabelError(
+        f"Prompt {prompts[empty][:60]!r} leaves no token in front of its labels, so nothing can be scored after it: it "
+        "is empty and the tokenizer adds no BOS. Give it an instruction or demonstrations, or choose another model."
+    )
+
+
+def _refuse_indistinct(texts: Sequence[str], tokens: Sequence[Sequence[int]], prompt: str) -> None:
+    after = f" after the prompt that ends {prompt[-60:]!r}" if prompt else ""
+    seen: dict[tuple[int, ...], str] = {}
+    for text, ids in zip(texts, tokens, strict=True):
+        if not ids:
+            raise LabelError(
+                f"Label {text!r} of {list(texts)} has no tokens of its own{after}, so it cannot be scored. "
+                "Choose another verbalizer.",
+                texts,
+            )
+        if tuple(ids) in seen:
+            raise LabelError(
+                f"Labels {seen[tuple(ids)]!r} and {text!r} of {list(texts)} tokenise identically{after}, so no score "
+                "can tell them apart. Choose another verbalizer, or another --label-boundary.",
+                texts,
+            )
+        seen[tuple(ids)] = text
+
+
+def _ragged(rows: Sequence[Sequence[int]]) -> pa.ListArray:
+    values = np.fromiter(chain.from_iterable(rows), np.int32)
+    return pa.ListArray.from_arrays(_offsets(rows), values)
+
+
+def _doubly_ragged(rows: Sequence[Sequence[Sequence[int]]]) -> pa.ListArray:
+    return pa.ListArray.from_arrays(_offsets(rows), _ragged(list(chain.from_iterable(rows))))
+
+
+def _offsets(rows: Iterable[Sequence[object]]) -> npt.NDArray[np.int32]:
+    return np.cumsum([0, *map(len, rows)], dtype=np.int32)

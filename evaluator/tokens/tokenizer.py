@@ -1,0 +1,61 @@
+"""Texts enter, token ids leave: what the rest needs of a tokenizer, and no more."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+from evaluator.tokens.pieces import cut, cuts_exactly
+
+
+class TextTokenizer(Protocol):
+    """Texts -> token ids. Nothing is ever cut or padded."""
+
+    def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
+        """Ids of each text; with special_tokens, as the tokenizer begins and ends a text by itself (BOS, EOS)."""
+        ...
+
+
+class FastTokenizer:
+    """A tokenizer of the `tokenizers` library, which works on all cores."""
+
+    def __init__(self, backend: Any) -> None:
+        # Both are often left on in tokenizer files, and would cut prompts in silence.
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._around = self._special_tokens() if cuts_exactly(backend) else None
+
+    def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
+        if self._around is None:
+            return self._encoded(texts, special_tokens)
+        rows = [cut(text) for text in texts]
+        pieces = list(dict.fromkeys(chain.from_iterable(rows)))
+        ids = dict(zip(pieces, self._encoded(pieces, special_tokens=False), strict=True))
+        before, after = self._around if special_tokens else ([], [])
+        return [[*before, *chain.from_iterable([ids[piece] for piece in row]), *after] for row in rows]
+
+    def _encoded(self, texts: Sequence[str], special_tokens: bool) -> list[list[int]]:
+        # The fast variant leaves out the character offsets, which nobody here asks for.
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
+        return [encoding.ids for encoding in encodings]
+
+    def _special_tokens(self) -> tuple[list[int], list[int]] | None:
+        """What stands before and after a text; None where that is not the same for every text."""
+        (bare,) = self._encoded(["a"], special_tokens=False)
+        empty, whole = self._encoded(["", "a"], special_tokens=True)
+        around = [(empty[:n], empty[n:]) for n in range(len(empty) + 1)]
+        return next(((before, after) for before, after in around if [*before, *bare, *after] == whole), None)
+
+
+class SlowTokenizer:
+    """A tokenizer that exists in Python only."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
+        if not texts:
+            return []
+        encoded = self._tokenizer(list(texts), add_special_tokens=special_tokens, padding=False, truncation=False)
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids

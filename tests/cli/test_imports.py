@@ -1,0 +1,21 @@
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "vllm", "transformers", "numba", "altair"}
+
+
+def python(script: str) -> str:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("line", ["import evaluator", "import evaluator.cli.main", "import evaluator.engine"])
+def test_nothing_heavy_is_imported_before_it_is_used(line):
+    assert python(f"import sys; {line}; print(sorted({HEAVY} & set(sys.modules)))") == "[]"
+
+
+def test_our_kernels_do_not_hide_the_public_package_of_that_name():
+    # transformers uses the package `kernels` where it is installed; our folder of that name must not be taken for it.
+    script = "import transformers, evaluator_kernels; from importlib.util import find_spec; spec = find_spec('kernels')"
+    assert python(f"{script}; print(spec and spec.origin)") == "None"

@@ -1,0 +1,69 @@
+"""`evaluator compare`: what it leaves, what it says, and what it refuses."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from evaluator.cli.compare import compare
+from evaluator.compare import schema as schemas
+from evaluator.errors import ConfigError
+from tests.compare.run_folders import diagnostics, predictions, write_run
+
+TABLES = {
+    "comparison": schemas.COMPARISON,
+    "differences": schemas.DIFFERENCES,
+    "rank_correlations": schemas.RANK_CORRELATIONS,
+    "scaling": schemas.SCALING,
+}
+
+
+def run_compare(folders: list[Path], out: Path) -> str:
+    words = [*map(str, folders), "--out", str(out)]
+    return CliRunner().invoke(compare, words, catch_exceptions=False).output
+
+
+def test_it_leaves_four_tables_and_a_page_and_says_where(run_folders: list[Path], tmp_path: Path) -> None:
+    said = run_compare(run_folders, tmp_path / "out")
+    for name, schema in TABLES.items():
+        assert pl.read_parquet(tmp_path / "out" / "tables" / f"{name}.parquet").schema == schema
+    page = tmp_path / "out" / "compare.html"
+    assert page.read_text().startswith("<!doctype html>")
+    assert said.endswith(f"Tables: {tmp_path / 'out' / 'tables'}\nPage: {page}\n")
+    assert "Note:" not in said
+
+
+def test_the_same_runs_give_the_same_bytes(run_folders: list[Path], tmp_path: Path) -> None:
+    for out in ("one", "two"):
+        run_compare(run_folders[:2], tmp_path / out)
+    for name in ("compare.html", *(f"tables/{name}.parquet" for name in TABLES)):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_notes_are_said_on_the_terminal_and_on_the_page(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / "a", "acme/tiny", predictions(0.5, seed=1, datasets=["zoo", "mid"])),
+        write_run(tmp_path / "b", "acme/mid", predictions(0.5, seed=2, datasets=["zoo"])),
+    ]
+    note = "Only datasets that all runs have are compared. Left out: staicc-normal / normal, mid (only in acme/tiny)."
+    assert f"Note: {note}\n" in run_compare(folders, tmp_path / "out")
+    assert f"<li>{note}</li>" in (tmp_path / "out" / "compare.html").read_text()
+
+
+def test_runs_that_do_not_compare_leave_nothing_behind(run_folders: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the same model"):
+        run_compare([run_folders[0], run_folders[0]], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_without_accuracies_are_compared_by_what_they_have(tmp_path: Path) -> None:
+    folders = []
+    for name, values in (("a", [0.1, 0.2, 0.3, 0.4]), ("b", [0.4, 0.3, 0.1, 0.2])):
+        folder = write_run(tmp_path / name, f"acme/{name}", predictions(0.5, seed=1, methods=["vanilla"]))
+        diagnostics({"staicc-bias / contextual": values}).write_parquet(folder / "tables" / "metrics.parquet")
+        folders.append(folder)
+    run_compare(folders, tmp_path / "out")
+    assert pl.read_parquet(tmp_path / "out" / "tables" / "differences.parquet").is_empty()
+    means = pl.read_parquet(tmp_path / "out" / "tables" / "comparison.parquet").filter(dataset="mean")
+    assert means["value"].to_list() == pytest.approx([0.25] * 6)

@@ -1,0 +1,187 @@
+"""Paired differences against SciPy's one-sample t interval over queries, and against the runs' own accuracies."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from scipy.stats import t as student
+from scipy.stats import ttest_1samp
+
+from evaluator.compare.differences import paired_differences, query_differences
+from evaluator.compare.method_differences import method_differences
+from evaluator.compare.request_results import request_answers, require_equal_prompts
+from evaluator.compare.runs import read_runs
+from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
+from evaluator.compare.table import comparison_table
+from evaluator.errors import ConfigError
+from tests.compare.run_folders import LABELS, N_QUERIES, predictions, write_run
+
+
+def differences_of(folders: list[Path]) -> pl.DataFrame:
+    runs = read_runs(folders)
+    return paired_differences(runs, [request_answers(run) for run in runs], comparison_table(runs))
+
+
+@pytest.fixture(scope="module")
+def differences(run_folders: list[Path]) -> pl.DataFrame:
+    return differences_of(run_folders)
+
+
+def between(differences: pl.DataFrame, a: tuple[str, str], b: tuple[str, str], **chosen: str) -> dict[str, Any]:
+    sides = {"model_a": a[0], "method_a": a[1], "model_b": b[0], "method_b": b[1]}
+    return differences.filter(**sides, **({"metric": "accuracy", "definition": "paper"} | chosen)).row(0, named=True)
+
+
+def per_query(folder: Path, dataset: str, method: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Accuracy and probability of the true label of each query under `paper`, worked from the predictions in NumPy."""
+    rows = pl.read_parquet(folder / "tables" / "predictions.parquet")
+    rows = rows.filter(dataset=dataset, method=method, definition="paper").sort("query_id", "position")
+    right = (rows["pred"] == rows["gold"]).to_numpy().astype(float)
+    likely = np.array([p[g] for p, g in zip(rows["label_probs"].to_list(), rows["gold"].to_list(), strict=True)])
+    return right.reshape(N_QUERIES, -1).mean(1), likely.reshape(N_QUERIES, -1).mean(1)
+
+
+def test_all_pairs_of_models_and_every_method_against_vanilla_are_there(differences: pl.DataFrame) -> None:
+    assert differences.schema == DIFFERENCES
+    assert differences.equals(differences.sort(DIFFERENCES_KEY))
+    # 6 pairs under 2 methods and topk within 4 models, on 4 datasets and their mean, 2 metrics and 3 definitions.
+    assert differences.height == (6 * 2 + 4) * 5 * 2 * 3
+    models = ["acme/tiny", "acme/small", "acme/mid", "acme/large"]
+    for a, b in differences.filter(pl.col("model_a") != pl.col("model_b")).select("model_a", "model_b").unique().rows():
+        assert models.index(a) < models.index(b)
+
+
+@pytest.mark.parametrize("dataset", LABELS)
+@pytest.mark.parametrize("metric", ["accuracy", "true_label_probability"])
+def test_two_models_differ_by_the_mean_over_queries_with_its_t_interval(
+    differences: pl.DataFrame, run_folders: list[Path], dataset: str, metric: str
+) -> None:
+    column = ["accuracy", "true_label_probability"].index(metric)
+    tiny, mid = (per_query(run_folders[place], dataset, "topk")[column] for place in (0, 2))
+    expected = ttest_1samp(tiny - mid, 0)
+    low, high = expected.confidence_interval(0.95)
+    found = between(differences, ("acme/tiny", "topk"), ("acme/mid", "topk"), dataset=dataset, metric=metric)
+    assert found["difference"] == pytest.approx(float(np.mean(tiny - mid)), abs=1e-12)
+    assert (found["ci_low"], found["ci_high"]) == (pytest.approx(low), pytest.approx(high))
+    assert found["n_queries"] == N_QUERIES
+
+
+def test_a_method_differs_from_vanilla_within_one_model(differences: pl.DataFrame, run_folders: list[Path]) -> None:
+    topk, vanilla = (per_query(run_folders[1], "abc", method)[1] for method in ("topk", "vanilla"))
+    low, high = ttest_1samp(topk - vanilla, 0).confidence_interval(0.95)
+    sides = ("acme/small", "topk"), ("acme/small", "vanilla")
+    found = between(differences, *sides, dataset="abc", metric="true_label_probability")
+    assert (found["ci_low"], found["ci_high"]) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize("definition", ["paper", "released", "published"])
+def test_a_difference_is_that_of_the_runs_own_numbers(
+    differences: pl.DataFrame, run_folders: list[Path], definition: str
+) -> None:
+    tables = [pl.read_parquet(folder / "tables" / "metrics.parquet") for folder in run_folders]
+    for metric in ("accuracy", "true_label_probability"):
+        for dataset in (*LABELS, "mean"):
+            chosen = {"dataset": dataset, "metric": metric, "definition": definition}
+            small, large = (tables[i].filter(method="vanilla", **chosen)["value"].item() for i in (1, 3))
+            found = between(differences, ("acme/small", "vanilla"), ("acme/large", "vanilla"), **chosen)
+            assert found["difference"] == pytest.approx(small - large, abs=1e-12)
+
+
+def test_the_mean_has_the_root_of_summed_squares_as_its_interval(differences: pl.DataFrame) -> None:
+    sides = ("acme/tiny", "vanilla"), ("acme/small", "vanilla")
+    metric = "true_label_probability"
+    rows = [between(differences, *sides, dataset=dataset, metric=metric) for dataset in LABELS]
+    mean = between(differences, *sides, dataset="mean", metric=metric)
+    assert mean["difference"] == pytest.approx(sum(row["difference"] for row in rows) / 4)
+    squares = sum((row["ci_high"] - row["difference"]) ** 2 for row in rows)
+    assert mean["ci_high"] - mean["difference"] == pytest.approx(math.sqrt(squares) / 4)
+    assert mean["n_queries"] == 4 * N_QUERIES
+
+
+def test_a_run_compared_and_alone_gains_the_same_over_vanilla(tmp_path: Path) -> None:
+    """topk answers each query once and vanilla twice, as in StaICC."""
+    asked = [
+        predictions(0.5, seed=seed).filter((pl.col("method") != "topk") | (pl.col("repeat") == 0)) for seed in (1, 2)
+    ]
+    folders = [write_run(tmp_path / name, f"acme/{name}", own) for name, own in zip("ab", asked, strict=True)]
+    compared = differences_of(folders)
+    for run in read_runs(folders):
+        alone = method_differences(run.folder, run.record, run.metrics)
+        assert alone.height == 5 * 2 * 3  # datasets and their mean, metrics, definitions
+        assert_frame_equal(alone, compared.filter(model_a=run.model, model_b=run.model))
+
+
+def paired(queries: list[tuple[float, float]]) -> pl.DataFrame:
+    """One dataset: of each query how correct a and b are."""
+    names = {"suite": "s", "part": "p", "dataset": "d", "definition": "paper"}
+    sides = {"model_a": "a", "method_a": "vanilla", "model_b": "b", "method_b": "vanilla"}
+    rows = [
+        names | sides | {"correct": a, "correct_b": b, "true_label_prob": a, "true_label_prob_b": b} for a, b in queries
+    ]
+    return pl.DataFrame(rows)
+
+
+def interval(queries: list[tuple[float, float]]) -> tuple[float, float | None, float | None]:
+    rows = query_differences(paired(queries)).filter(metric="accuracy")
+    return rows.select("difference", "ci_low", "ci_high").row(0)
+
+
+def test_the_interval_is_that_of_a_mean_over_queries() -> None:
+    # Differences 0, .1 and .2: mean .1, SD .1, SE .1 / sqrt(3) = .0577350; t at 2 degrees of freedom is 4.30265.
+    found = interval([(0.5, 0.5), (0.6, 0.5), (0.7, 0.5)])
+    assert found == pytest.approx((0.1, 0.1 - 4.30265 * 0.057735, 0.1 + 4.30265 * 0.057735), abs=1e-5)
+
+
+def test_the_interval_ends_where_a_difference_of_accuracies_does() -> None:
+    # Differences 1, 1 and 0: mean 2/3, SE = .57735 / sqrt(3) = 1/3, and 2/3 + 4.30265 / 3 > 1.
+    assert interval([(1, 0), (1, 0), (1, 1)]) == pytest.approx((2 / 3, 2 / 3 - 4.30265 / 3, 1), abs=1e-5)
+
+
+def test_where_no_two_queries_differ_the_interval_still_leaves_room() -> None:
+    # Wilson's upper limit for none of 100, with t at 99 degrees of freedom.
+    t = student.ppf(0.975, 99)
+    unseen = t**2 / (100 + t**2)
+    same = interval([(1.0, 1.0)] * 100)
+    assert same == pytest.approx((0, -unseen, unseen))
+    better = interval([(1.0, 0.0)] * 100)
+    assert better == pytest.approx((1, 1 - 2 * unseen, 1))
+
+
+def test_one_query_alone_has_no_interval() -> None:
+    assert interval([(0.5, 0)]) == (0.5, None, None)
+
+
+def test_only_what_both_models_have_is_paired(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / "a", "acme/a", predictions(0.5, seed=1, datasets=["zoo", "mid"])),
+        write_run(tmp_path / "b", "acme/b", predictions(0.5, seed=2, datasets=["zoo", "abc"], methods=["vanilla"])),
+    ]
+    found = differences_of(folders).filter(metric="accuracy", definition="paper")
+    models = found.filter(model_a="acme/a", model_b="acme/b")
+    assert models.select("dataset", "method_a").rows() == [("mean", "vanilla"), ("zoo", "vanilla")]
+    assert set(found.filter(model_b="acme/a").select("dataset", "method_a").rows()) <= {
+        (dataset, "topk") for dataset in ("mean", "mid", "zoo")
+    }
+
+
+def test_other_prompts_at_the_same_places_are_refused_naming_both(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / name, f"acme/{name}", predictions(0.5, seed=1, prompts=name)) for name in ("a", "b")
+    ]
+    runs = read_runs(folders)
+    with pytest.raises(ConfigError, match=r"a and .*b asked different prompts: 96 of 96 .*staicc-normal / normal, abc"):
+        require_equal_prompts(runs, [request_answers(run) for run in runs])
+
+
+def test_prompts_that_a_method_chooses_by_the_model_may_differ(tmp_path: Path) -> None:
+    chosen = pl.when(pl.col("method") == "topk").then(pl.lit("by the model")).otherwise("prompt_id")
+    folders = [
+        write_run(tmp_path / "a", "acme/a", predictions(0.5, seed=1)),
+        write_run(tmp_path / "b", "acme/b", predictions(0.5, seed=1).with_columns(prompt_id=chosen)),
+    ]
+    runs = read_runs(folders)
+    require_equal_prompts(runs, [request_answers(run) for run in runs])

@@ -1,0 +1,151 @@
+"""Runs that do not compare are refused, with what to do; what is only to be known is said."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from evaluator.compare.notes import comparison_notes
+from evaluator.compare.runs import read_runs
+from evaluator.compare.table import comparison_table
+from evaluator.errors import ConfigError, StoreError
+from tests.compare.run_folders import predictions, write_run
+
+ANSWERS = predictions(0.5, seed=1, datasets=["zoo"], methods=["vanilla"])
+
+
+def two_runs(folder: Path, **changed: dict[str, Any]) -> list[Path]:
+    """The second of them changed."""
+    return [
+        write_run(folder / "first", "acme/tiny", ANSWERS),
+        write_run(folder / "second", "acme/mid", ANSWERS, **changed),
+    ]
+
+
+def notes_of(folders: list[Path]) -> list[str]:
+    runs = read_runs(folders)
+    return comparison_notes(runs, comparison_table(runs))
+
+
+def test_runs_keep_their_order_and_are_numbered_from_one(run_folders: list[Path]) -> None:
+    runs = read_runs([run_folders[2], run_folders[0]])
+    assert [(run.number, run.model, run.name, run.n_parameters) for run in runs] == [
+        (1, "acme/mid", "mid", 10**8),
+        (2, "acme/tiny", "tiny", 10**6),
+    ]
+
+
+def test_one_run_is_no_comparison(run_folders: list[Path]) -> None:
+    with pytest.raises(ConfigError, match="takes two runs or more, got 1"):
+        read_runs(run_folders[:1])
+
+
+def test_a_folder_without_a_run_or_without_metrics_is_refused(tmp_path: Path, run_folders: list[Path]) -> None:
+    with pytest.raises(StoreError, match="holds no run"):
+        read_runs([run_folders[0], tmp_path])
+    folders = two_runs(tmp_path)
+    (folders[1] / "tables" / "metrics.parquet").unlink()
+    with pytest.raises(StoreError, match=r"metrics.parquet is not there. Run `evaluator measure"):
+        read_runs(folders)
+
+
+def test_a_run_that_measures_no_metrics_is_refused_with_its_suite(tmp_path: Path) -> None:
+    folders = two_runs(tmp_path, store={"suites": ["prompt-search"]})
+    path = folders[1] / "tables" / "metrics.parquet"
+    pl.read_parquet(path).clear().write_parquet(path)
+    with pytest.raises(StoreError, match="holds no metrics to compare: prompt-search measures none"):
+        read_runs(folders)
+
+
+def test_metrics_of_earlier_scores_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="are those of earlier scores"):
+        read_runs(two_runs(tmp_path, scores={"fingerprint": "4567"}))
+
+
+def test_the_same_model_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"first and .*second are the same model: weights weights of first, float32"):
+        read_runs(two_runs(tmp_path, model={"weights_fingerprint": "weights of first"}))
+
+
+def test_the_same_weights_in_another_dtype_are_compared_and_that_is_said(tmp_path: Path) -> None:
+    same = {"model": {"weights_fingerprint": "weights of first"}, "engine": {"dtype": "bfloat16"}}
+    (note,) = notes_of(two_runs(tmp_path, **same))
+    assert note.startswith("acme/tiny and acme/mid have the same weights, computed in float32 and bfloat16.")
+
+
+def test_models_whose_weights_are_not_known_are_not_taken_for_the_same(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / name, model, ANSWERS, model={"weights_fingerprint": None})
+        for name, model in (("first", "acme/tiny"), ("second", "acme/mid"))
+    ]
+    assert notes_of(folders) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"store": {"n_shots": 16}}, "differ in their shots: 4 in .*first, 16 in .*second.*--shots"),
+        ({"store": {"n_queries": 8}}, "differ in their queries of each dataset: all in .*first, 8 in .*--queries"),
+        ({"scores": {"label_boundary": "merged"}}, "label boundary: separate in .*, merged in .*--label-boundary"),
+    ],
+)
+def test_runs_of_different_settings_are_refused_naming_both(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_runs(two_runs(tmp_path, **changed))
+
+
+def test_runs_of_different_definitions_are_refused_naming_both(tmp_path: Path) -> None:
+    only_paper = ANSWERS.filter(definition="paper")
+    folders = [write_run(tmp_path / "a", "acme/tiny", ANSWERS), write_run(tmp_path / "b", "acme/mid", only_paper)]
+    with pytest.raises(ConfigError, match=r"definitions: paper, published, released in .*a, paper in .*b"):
+        read_runs(folders)
+
+
+def test_models_of_one_name_are_told_apart_by_their_runs(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, "acme/tiny", ANSWERS) for name in ("x", "y")]
+    assert [run.model for run in read_runs(folders)] == ["acme/tiny (x)", "acme/tiny (y)"]
+
+
+def test_runs_of_one_folder_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / place / "out", model, ANSWERS, model={"weights_fingerprint": place})
+        for place, model in (("a", "acme/tiny"), ("b", "acme/mid"))
+    ]
+    assert [run.name for run in read_runs(folders)] == [str(folder) for folder in folders]
+
+
+def test_a_model_of_unknown_size_is_said_not_to_be_drawn(tmp_path: Path) -> None:
+    assert notes_of(two_runs(tmp_path, model={"n_parameters": None})) == [
+        "Not drawn against parameters, because their number was not recorded: acme/mid."
+    ]
+
+
+def test_datasets_that_not_all_runs_have_are_named_with_those_that_do(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / "a", "acme/tiny", predictions(0.5, seed=1, datasets=["zoo", "mid"], methods=["vanilla"])),
+        write_run(tmp_path / "b", "acme/mid", predictions(0.5, seed=2, datasets=["abc", "zoo"], methods=["vanilla"])),
+    ]
+    assert notes_of(folders) == [
+        "Only datasets that all runs have are compared. Left out: staicc-normal / normal, abc (only in acme/mid); "
+        "staicc-normal / normal, mid (only in acme/tiny)."
+    ]
+
+
+def test_methods_that_a_model_was_not_run_with_are_named(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / "a", "acme/tiny", predictions(0.5, seed=1, datasets=["zoo"])),
+        write_run(tmp_path / "b", "acme/mid", ANSWERS),
+    ]
+    assert notes_of(folders) == ["Of acme/mid there is no topk in staicc-normal / normal."]
+
+
+def test_runs_without_a_common_dataset_are_refused_with_what_each_has(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / "a", "acme/tiny", ANSWERS),
+        write_run(tmp_path / "b", "acme/mid", predictions(0.5, seed=2, datasets=["abc"])),
+    ]
+    with pytest.raises(ConfigError, match=r"No dataset is in all of the runs: .*a has normal zoo; .*b has normal abc"):
+        comparison_table(read_runs(folders))

@@ -1,0 +1,72 @@
+"""What the embedded model was trained on holds nothing of what it is tested on."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from evaluator.datasets import DATASETS
+from evaluator.models.embedded.recipe.rows import RecipeRows, Texts, recipe_rows, words_of
+
+
+@pytest.fixture(scope="module")
+def rows() -> RecipeRows:
+    return recipe_rows(seed=0)
+
+
+def held_out_texts() -> Iterator[str]:
+    for load in DATASETS.values():
+        dataset = load()
+        for split in (dataset.calibration, dataset.test):
+            yield from split["texts"].list.first()
+
+
+def letters(text: str) -> str:
+    return re.sub(r"[\W_]+", " ", text.lower()).strip()
+
+
+@pytest.mark.slow
+def test_no_training_text_is_a_calibration_or_test_text_of_any_dataset(rows):
+    # SST-2, SST-5 and rotten_tomatoes share sentences: a test text of one must not be learned through another.
+    held_out = {letters(text) for text in held_out_texts()}
+    for of_dataset in (*rows.training, *rows.development):
+        assert not held_out & {letters(text) for text in of_dataset.texts}, of_dataset.dataset.name
+
+
+@pytest.mark.slow
+def test_no_training_text_lies_within_a_test_sentence_of_the_datasets_that_share_theirs(rows):
+    sharing = ("glue_sst2", "rotten_tomatoes", "sst5")
+    tests = " | ".join(letters(text) for name in sharing for text in DATASETS[name]().test["texts"].list.first())
+    tests = f" {tests} "
+    for of_dataset in rows.training:
+        if of_dataset.dataset.name in sharing:
+            long = [letters(text) for text in of_dataset.texts if len(letters(text).split()) >= 4]
+            assert long
+            assert not [text for text in long if f" {text} " in tests]
+
+
+@pytest.mark.slow
+def test_every_dataset_and_label_is_learned_and_watched(rows):
+    for training, development in zip(*rows, strict=True):
+        assert set(training.gold) == set(range(len(training.dataset.verbalizer.label_names)))
+        assert len(development.texts) >= 30
+        assert len(training.texts) > len(development.texts)
+
+
+def test_texts_meet_where_one_lies_within_the_other():
+    held_out = Texts(["A truly funny film, after all.", "short one"])
+    assert "a truly FUNNY film after all" in held_out  # case and punctuation aside
+    assert "truly funny film, after" in held_out  # four words of it
+    assert "I say: a truly funny film after all!" in held_out  # all of it and more
+    assert "short one" in held_out
+
+
+def test_texts_of_few_words_must_be_equal_to_meet():
+    held_out = Texts(["A truly funny film, after all.", "short one"])
+    assert "funny film" not in held_out
+    assert "a short one again" not in held_out
+    assert "truly sad film after" not in held_out
+
+
+def test_words_are_letters_and_digits_alone():
+    assert words_of("It's -- 3.5 (three_and) a half!") == ("it", "s", "3", "5", "three", "and", "a", "half")

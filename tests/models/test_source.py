@@ -1,0 +1,144 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from evaluator.config import ModelConfig
+from evaluator.engine import ENGINES, load_engine
+from evaluator.errors import ConfigError, ModelError
+from evaluator.models.embedded.llama import LlamaSize
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.source import ModelSource, find_model
+from evaluator.tokens.boundary import tokenize_prompts
+
+
+@pytest.fixture
+def copied(tiny_model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_model, tmp_path / "copy"))
+
+
+def found(folder: Path, **options: Any) -> ModelSource:
+    return find_model(ModelConfig(model=str(folder), **options))
+
+
+def edit_config(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    described = json.loads((folder / "config.json").read_text())
+    edit(described)
+    (folder / "config.json").write_text(json.dumps(described))
+
+
+def test_a_folder_that_is_not_there_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="'no/such-model' was not found"):
+        find_model(ModelConfig(model="no/such-model"))
+
+
+def test_a_path_that_cannot_be_a_hub_name_is_refused_as_such():
+    with pytest.raises(ModelError, match=r"is no hub name .*Nor is .* a folder here"):
+        find_model(ModelConfig(model="/no/such/folder/at all"))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ModelError, match=r"no config\.json"):
+        found(tmp_path)
+
+
+def test_a_damaged_configuration_is_refused(copied):
+    (copied / "config.json").write_text("{")
+    with pytest.raises(ModelError, match="is not JSON"):
+        found(copied)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [("BertForSequenceClassification", "bert"), ("T5ForConditionalGeneration", "t5"), ("LlamaModel", "llama")],
+)
+def test_a_model_that_is_not_causal_is_refused(copied, architecture, model_type):
+    edit_config(copied, lambda described: described.update(architectures=[architecture], model_type=model_type))
+    with pytest.raises(ModelError, match=f"not a causal language model.*{architecture}"):
+        found(copied)
+
+
+def test_a_causal_model_under_another_kind_of_name_is_taken(copied):
+    edit_config(copied, lambda described: described.update(architectures=["GPT2LMHeadModel"], model_type="gpt2"))
+    assert found(copied).architecture == "GPT2LMHeadModel"
+
+
+def test_a_model_without_weights_is_refused(copied):
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="no weights"):
+        found(copied)
+
+
+def test_a_model_without_a_tokenizer_is_refused(copied):
+    for file in copied.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(ModelError, match="has no tokenizer"):
+        found(copied)
+
+
+def test_a_model_that_does_not_say_how_long_its_context_is_is_refused(copied):
+    edit_config(copied, lambda described: described.pop("max_position_embeddings"))
+    with pytest.raises(ModelError, match=r"context length .* is unknown"):
+        found(copied)
+
+
+def test_facts_are_those_of_the_configuration(tiny_source):
+    assert tiny_source.architecture == "LlamaForCausalLM"
+    assert (tiny_source.context_length, tiny_source.vocab_size) == (2048, 1024)
+    assert tiny_source.kv_values_per_token == 2 * 2 * 64  # keys and values of 2 layers of width 64
+
+
+def test_a_copy_elsewhere_has_the_same_fingerprints(tiny_source, copied):
+    assert found(copied).fingerprint == tiny_source.fingerprint
+    assert found(copied).tokenizer_fingerprint == tiny_source.tokenizer_fingerprint
+
+
+def test_one_changed_byte_of_the_weights_changes_the_models_fingerprint_alone(tiny_source, copied):
+    weights = bytearray((copied / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copied / "model.safetensors").write_bytes(weights)
+    assert found(copied).fingerprint != tiny_source.fingerprint
+    assert found(copied).tokenizer_fingerprint == tiny_source.tokenizer_fingerprint
+
+
+def test_another_tokenizer_changes_its_fingerprint(tiny_source, copied):
+    (copied / "tokenizer.json").write_text((copied / "tokenizer.json").read_text() + "\n")
+    assert found(copied).tokenizer_fingerprint != tiny_source.tokenizer_fingerprint
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_contexts_are_the_ids_that_the_models_own_tokenizer_gives(tmp_path, adds_bos):
+    texts = ["a review: fine\nsentiment: ", "", " spaces  and ünïcödé 漢字 ", "x" * 3000]
+    folder = make_random_llama(
+        tmp_path / "m", texts=texts, size=LlamaSize(vocab_size=300, context_length=64), adds_bos=adds_bos
+    )
+    prompts = texts if adds_bos else texts[0:1] + texts[2:]
+    contexts = tokenize_prompts(found(folder).tokenizer, prompts, [["a"]] * len(prompts), "separate").contexts
+    theirs = AutoTokenizer.from_pretrained(str(folder))
+    assert contexts.to_pylist() == [theirs(prompt, truncation=False)["input_ids"] for prompt in prompts]
+
+
+def test_a_random_model_is_the_same_in_the_same_seed_and_another_in_another(tmp_path):
+    one, same, other = (
+        make_random_llama(tmp_path / name, texts=["some text to learn from"], size=LlamaSize(vocab_size=300), seed=seed)
+        for name, seed in [("one", 1), ("same", 1), ("other", 2)]
+    )
+    assert found(one).fingerprint == found(same).fingerprint != found(other).fingerprint
+    assert found(one).tokenizer_fingerprint == found(same).tokenizer_fingerprint
+
+
+def test_an_unknown_engine_is_refused_and_the_known_ones_named(tiny_source, tiny_model):
+    with pytest.raises(ConfigError, match=f"no engine 'vlm'.*{', '.join(ENGINES)}"):
+        load_engine(tiny_source, ModelConfig(model=str(tiny_model), engine="vlm"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_kv_cache_larger_than_the_memory_is_refused_before_anything_is_loaded(tiny_source, tiny_model, dtype):
+    config = ModelConfig(model=str(tiny_model), engine="vllm", kv_cache_gib=1e6, dtype=dtype)
+    with pytest.raises(ModelError, match=r"1000000\.00 GiB for the KV cache.*--kv-cache-gib"):
+        load_engine(tiny_source, config)

@@ -1,0 +1,86 @@
+"""The last lines of a run."""
+
+import math
+
+import polars as pl
+
+from evaluator.report.terminal import verdict_lines
+from evaluator.schemas import METRICS
+
+ABOUT: dict[str, object] = {"suite": "s", "part": "p", "method": "vanilla", "metric": "accuracy"}
+
+
+def row(dataset: str, verdict: str | None, definition: str = "paper", value: float = 0.5) -> dict[str, object]:
+    guesses: dict[str, object] = {"chance": 0.25, "max_random": 0.3, "majority": 0.75} if verdict else {}
+    return ABOUT | {"dataset": dataset, "definition": definition, "value": value, "verdict": verdict} | guesses
+
+
+def diagnostic(part: str, metric: str, value: float, definition: str = "paper") -> dict[str, object]:
+    return row("mean", None, definition, value) | {"part": part, "metric": metric}
+
+
+DATASETS = [row("a", "above both"), row("b", "above both"), row("c", "between"), row("d", "below both")]
+
+
+def test_a_line_has_the_mean_what_guessing_gets_and_the_verdicts_on_datasets() -> None:
+    metrics = pl.DataFrame([*DATASETS, row("mean", "above both")], schema=METRICS)
+    assert verdict_lines(metrics) == [
+        "s / p, vanilla: mean accuracy 0.500, chance 0.250, max random 0.300, majority label 0.750; "
+        "above both on 2, between on 1, below both on 1 of 4 datasets"
+    ]
+
+
+def test_a_mean_without_a_verdict_is_left_out_of_the_line() -> None:
+    metrics = pl.DataFrame([*DATASETS, row("mean", None)], schema=METRICS)
+    assert verdict_lines(metrics) == ["s / p, vanilla: above both on 2, between on 1, below both on 1 of 4 datasets"]
+
+
+def test_without_vanilla_there_is_a_line_a_method_under_the_first_definition_that_was_measured() -> None:
+    rows = [row("a", "between", "published"), row("a", "above both", "released")]
+    methods = [entry | {"method": method} for method in ("topk", "batch") for entry in rows]
+    assert verdict_lines(pl.DataFrame(methods, schema=METRICS)) == [
+        "s / p, topk: above both on 1, between on 0, below both on 0 of 1 dataset",
+        "s / p, batch: above both on 1, between on 0, below both on 0 of 1 dataset",
+    ]
+
+
+def test_other_methods_stand_in_a_table_with_what_they_are_above_vanilla() -> None:
+    means = {"topk": 0.625, "vanilla": 0.5, "hidden_calibration": 0.375}
+    rows = [row("mean", "above both", value=value) | {"method": method} for method, value in means.items()]
+    (about_vanilla, *table) = verdict_lines(pl.DataFrame([*DATASETS, *rows], schema=METRICS))
+    assert about_vanilla.startswith("s / p, vanilla: mean accuracy 0.500, ")
+    assert table == [
+        "  method              mean accuracy  less vanilla",
+        "  topk                        0.625        +0.125",
+        "  hidden_calibration          0.375        -0.125",
+    ]
+
+
+def test_diagnostics_have_a_line_each_with_unit_and_direction_in_the_order_of_the_paper() -> None:
+    rows = [
+        diagnostic("gler", "gler", 0.0625),
+        diagnostic("normal", "empirical_bias", math.inf),
+        diagnostic("contextual", "contextual_bias", -0.75),
+        diagnostic("contextual", "contextual_bias", 0.9, "released"),
+    ]
+    assert verdict_lines(pl.DataFrame(rows, schema=METRICS)) == [
+        "Contextual bias       -0.750  nats, more is more bias",
+        "Empirical bias           inf  nats, more is more bias",
+        "GLER                   0.062  accuracy per unit of noise, above 0 where labels are read",
+    ]
+
+
+def test_the_toolkits_contextual_bias_is_read_the_other_way_round() -> None:
+    rows = [diagnostic("contextual", "contextual_bias", 0.9, "released")]
+    (line,) = verdict_lines(pl.DataFrame(rows, schema=METRICS))
+    assert line.endswith("nats, less is more bias")
+
+
+def test_a_run_without_disturbed_prompts_has_no_line_of_diagnostics() -> None:
+    rows = [*DATASETS, row("mean", "above both"), diagnostic("normal", "empirical_bias", 0.5)]
+    assert len(verdict_lines(pl.DataFrame(rows, schema=METRICS))) == 1
+
+
+def test_where_no_accuracy_was_compared_with_guesses_there_is_no_line() -> None:
+    assert verdict_lines(pl.DataFrame(schema=METRICS)) == []
+    assert verdict_lines(pl.DataFrame([row("a", None)], schema=METRICS)) == []

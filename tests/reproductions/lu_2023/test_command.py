@@ -1,0 +1,182 @@
+"""`evaluator pvi published` on a small folder that is worked by hand, and on folders that do not fit."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from evaluator.cli.pvi import pvi
+from evaluator.errors import DatasetError
+from evaluator.reproductions.lu_2023.cells import judged_cells
+from evaluator.reproductions.lu_2023.data import open_published
+from evaluator.reproductions.lu_2023.pipeline import write_published
+from evaluator.suites.in_context_pvi.schema import (
+    PVI_PUBLISHED_ANOVA,
+    PVI_PUBLISHED_CELLS,
+    PVI_PUBLISHED_STRENGTHS,
+    PVI_PUBLISHED_TOTALS,
+)
+from tests.reproductions.lu_2023.released_folder import across_sets, runs, write_folder
+
+SCHEMAS = {
+    "cells": PVI_PUBLISHED_CELLS,
+    "totals": PVI_PUBLISHED_TOTALS,
+    "strengths": PVI_PUBLISHED_STRENGTHS,
+    "anova": PVI_PUBLISHED_ANOVA,
+}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pvi")
+    write_published(write_folder(folder / "data"), folder / "out")
+    return folder / "out"
+
+
+def cell(out: Path, table: str, row: str, column: str) -> dict[str, object]:
+    return pl.read_parquet(out / "tables" / "cells.parquet").row(
+        by_predicate=(pl.col("table") == table) & (pl.col("row") == row) & (pl.col("column") == column), named=True
+    )
+
+
+def test_the_command_writes_tables_and_a_page_and_says_how_many_cells_are_equal(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "data")
+    said = CliRunner().invoke(pvi, ["published", "--data", str(folder), "--out", str(tmp_path / "out")]).output
+    assert re.search(r"^14\(a\) +35 +", said, re.MULTILINE)
+    # Accuracies of CoLA in tables 1 and 14(a) and of BoolQ in 14(a), sizes of both, PVI for TRUE of table 1 (1.1640)
+    # and Shots' mean, .44 = (.7 + .74 - .12) / 3: of these last, the mean alone and no median (.7 is not .74).
+    assert "7 of 198 cells are equal to the paper's, to the printed decimals." in said
+    assert "Table 14(a), CoLA, acc. low PVI: 0.2500, printed 0.3374." in said
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_tables_are_those_of_the_schemas(out: Path) -> None:
+    found = {path.stem: pl.read_parquet(path).schema for path in (out / "tables").glob("*.parquet")}
+    assert found == SCHEMAS
+
+
+def test_means_over_runs_leave_out_what_the_paper_left_out_and_say_what_that_changes(out: Path) -> None:
+    boolq = cell(out, "14(a)", "BoolQ", "accuracy")
+    assert (boolq["recomputed"], boolq["all_rows"]) == pytest.approx((0.4543, (0.9 + 0.4543) / 2))
+    assert (boolq["verdict"], str(boolq["note"])[:24]) == ("equal", "Over the 4-shot runs alo")
+    cola = cell(out, "14(a)", "CoLA", "accuracy")
+    assert (cola["recomputed"], cola["all_rows"]) == pytest.approx((0.5175, (6 * 0.5175 + 3 * 0.7242) / 9))
+    gpt2 = cell(out, "14(b)", "GPT2-125M", "accuracy")
+    assert gpt2["recomputed"] == pytest.approx((6 * 0.5175 + 3 * 0.9 + 3 * 0.4543) / 12)
+    assert gpt2["verdict"] == "differs"
+    assert cell(out, "1", "CoLA", "accuracy")["recomputed"] == pytest.approx(0.7242)
+
+
+def test_cells_without_a_run_or_a_printed_figure_say_so(out: Path) -> None:
+    missing = cell(out, "1", "RTE", "accuracy")
+    assert (missing["recomputed"], missing["verdict"]) == (None, "not in the data")
+    assert cell(out, "14(b)", "Alpaca-7B", "accuracy")["verdict"] == "not in the data"
+    totals = pl.read_parquet(out / "tables" / "totals.parquet")
+    cells = pl.read_parquet(out / "tables" / "cells.parquet")
+    assert totals.select(pl.exclude("table", "n_printed")).sum().sum_horizontal()[0] == cells.height
+
+
+def test_the_anova_is_that_worked_by_hand(out: Path) -> None:
+    rows = pl.read_parquet(out / "tables" / "anova.parquet")
+    assert rows.select("dataset", "model").rows() == [("BoolQ", "GPT2-125M"), ("CoLA", "GPT2-125M")]
+    cola = rows.row(1, named=True)
+    assert (cola["f"], cola["p"]) == pytest.approx((7, (17 / 3) ** -1.5))
+    # Table A of F with 2 and 3 degrees of freedom: 9.55 at 5%. In closed form (1 + 2 F / 3) ** -1.5 = .05.
+    assert cola["f_needed"] == pytest.approx(1.5 * (0.05 ** (-2 / 3) - 1))
+
+
+def test_strengths_are_counted_in_three_ways(out: Path) -> None:
+    rows = pl.read_parquet(out / "tables" / "strengths.parquet").filter(variable="Exemplars").sort("n")
+    numbers = rows.select("n", "mean", "median", "strong_share", "weak_share").rows()
+    # Averages .7 and .2; the same and -.1; and .9 .8 .4 .1 .2 .3, of which two are above .6 and two below .3.
+    assert numbers[0] == pytest.approx((2, 0.45, 0.45, 1 / 2, 1 / 2))
+    assert numbers[1] == pytest.approx((3, 0.8 / 3, 0.2, 1 / 3, 2 / 3))
+    assert numbers[2] == pytest.approx((6, 0.45, 0.35, 1 / 3, 1 / 3))
+    note = cell(out, "2", "Exemplars", "r < 0.3")["note"]
+    assert str(note).startswith("1 of 2 cases; the printed share comes closest to 0 of 2. ")  # .229 of 2 is .458
+
+
+def test_one_run_a_set_or_none_at_all_leaves_cells_without_a_number(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path)
+    for rows in (runs().filter(number_of_shots=4), runs().clear()):
+        rows.write_parquet(folder / "results.parquet")
+        of_anova = write_published(folder, tmp_path / "out").cells.filter(table="15")
+        assert set(of_anova["verdict"]) == {"not in the data"}
+
+
+@pytest.mark.parametrize(
+    ("recomputed", "reach", "verdict"),
+    [
+        (0.72425, 0.0, "equal"),  # halfway between 0.7242, as printed, and 0.7243
+        (0.72415, 0.0, "equal"),
+        (0.72427, 0.0, "differs"),
+        (0.72427, 0.00005, "within rounding"),
+        (0.72431, 0.00005, "differs"),
+        (None, 0.00005, "not in the data"),
+    ],
+)
+def test_a_cell_is_judged_by_its_printed_decimals(recomputed: float | None, reach: float, verdict: str) -> None:
+    key = {"table": "1", "row": "CoLA", "column": "accuracy"}
+    types = {"recomputed": pl.Float64}
+    own = pl.DataFrame(
+        [key | {"recomputed": recomputed, "input_reach": reach, "all_rows": 0.0}], schema_overrides=types
+    )
+    counts = pl.DataFrame({"table": ["2"], "row": ["Shots"], "n": [3]}, schema_overrides={"n": pl.Int64})
+    assert judged_cells(own, counts)["verdict"][0] == verdict
+
+
+def test_a_second_run_gives_the_same_bytes(out: Path, tmp_path: Path) -> None:
+    write_published(write_folder(tmp_path / "data"), tmp_path / "out")
+    for name in ("report.html", *(f"tables/{name}.parquet" for name in SCHEMAS)):
+        assert (tmp_path / "out" / name).read_bytes() == (out / name).read_bytes(), name
+
+
+def test_the_page_shows_every_cell_beside_the_papers_and_asks_for_nothing_from_a_network(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    assert "default-src 'none'" in page
+    assert re.findall(r"""(?:src|href)=["'](?!data:|#)""", page) == []
+    assert page.count("data-verdict=") == pl.read_parquet(out / "tables" / "cells.parquet").height
+    assert re.search(r'data-verdict="equal"> *0\.454300<span class="interval">0\.4543</span>', page)
+
+
+def test_a_folder_without_the_files_says_which_are_needed_and_where_they_are_published(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"lacks results.parquet, consistency_by_exemplar.parquet") as raised:
+        write_published(tmp_path, tmp_path / "out")
+    said = str(raised.value)
+    assert "UKPLab/in-context-pvi" in said
+    assert "accuracy_for_pvi<1/5quantile" in said
+    assert not (tmp_path / "out").exists()
+
+
+Change = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+def with_runs(change: Change) -> Callable[[Path], None]:
+    return lambda folder: change(runs()).write_parquet(folder / "results.parquet")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (with_runs(lambda rows: rows.drop("accuracy")), r"lacks the column 'accuracy'; it has dataset, number_of_data"),
+        (with_runs(lambda rows: rows.cast({"accuracy": pl.String})), "'accuracy' must hold Float64 and holds String"),
+        (with_runs(lambda rows: pl.concat([rows, rows.head(1)])), "some of these stand in more than one row"),
+        (with_runs(lambda rows: rows.with_columns(model=pl.lit("gpt5"))), "'gpt5' in column 'model' is none of"),
+        (with_runs(lambda rows: rows.with_columns(dataset=pl.lit("sst/x"))), "'sst' in column 'dataset' is none of"),
+        (
+            lambda folder: (
+                across_sets().with_columns(r=pl.lit("[nan")).write_parquet(folder / "consistency_by_exemplar.parquet")
+            ),
+            "`r` must hold lists of numbers",
+        ),
+        (lambda folder: (folder / "results.parquet").write_text("no"), "cannot be read as Parquet"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
+    folder = write_folder(tmp_path)
+    spoil(folder)
+    with pytest.raises(DatasetError, match=message):
+        open_published(folder)

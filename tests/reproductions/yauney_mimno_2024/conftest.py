@@ -1,0 +1,13 @@
+"""The published experiments, recomputed once for all tests."""
+
+import pytest
+
+from evaluator.progress import finish
+from evaluator.reproductions.yauney_mimno_2024.data import open_published
+from evaluator.reproductions.yauney_mimno_2024.verdicts import Published, recompute
+from tests.shared_data import shared_data
+
+
+@pytest.fixture(scope="session")
+def published() -> Published:
+    return finish(recompute(open_published(shared_data("random_baselines"))))

@@ -1,0 +1,139 @@
+"""`evaluator baselines table` on a small folder that is judged by hand, and on folders that do not fit."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.errors import DatasetError
+from evaluator.progress import finish
+from evaluator.reproductions.yauney_mimno_2024.data import open_published, read_prompts
+from evaluator.reproductions.yauney_mimno_2024.pipeline import write_published
+from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_EXPERIMENTS, PUBLISHED_HELD_OUT, PUBLISHED_TOTALS
+from tests.end_to_end.processes import command
+from tests.random_baselines.command_line import typed
+from tests.reproductions.yauney_mimno_2024.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder
+
+TABLES = ["baselines", "curves", "experiments", "held_out", "identical_models", "totals", "verdicts"]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published")
+    finish(write_published(write_folder(folder / "data"), folder / "out"))
+    return folder / "out"
+
+
+def test_the_command_writes_tables_and_a_page_and_prints_the_totals(tmp_path: Path) -> None:
+    said = command("baselines", "table", "--data", write_folder(tmp_path / "data"), "--out", tmp_path / "out")
+    # By hand, below: one experiment is above both baselines, one between them.
+    assert re.search(r"^released +2 +2 +1 +1 +50\.0%$", said, re.MULTILINE)
+    assert re.search(r"^authors' splits, released +max +0\.75 +1\.00 +0\.50", said, re.MULTILINE)
+    assert (tmp_path / "out" / "baselines.html").is_file()
+    assert sorted(path.stem for path in (tmp_path / "out" / "tables").glob("*.parquet")) == TABLES
+    assert sorted(path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")) == TABLES
+
+
+def test_experiments_are_judged_as_by_hand(out: Path) -> None:
+    rows = pl.read_parquet(out / "tables" / "experiments.parquet")
+    assert rows.schema == PUBLISHED_EXPERIMENTS
+    base, tuned = rows.iter_rows(named=True)
+    # 46 rows less one demonstration, 46 tries for one shot, chance 1/2: the best of 46 is expected about 2.2 standard
+    # deviations of sqrt(45) / 2 = 3.35 above 22.5 of 45, at .66. 6 of 8 is more.
+    assert base["released_max_random"] == pytest.approx(0.66, abs=0.01)
+    assert base["released_verdict"] == "above both"
+    assert (base["released_n"], base["released_tries"], base["released_chance"]) == (N_ROWS - 1, N_ROWS, 0.5)
+    assert (base["best_prompt"], base["n"], base["correct"]) == (3, 8, max(CORRECT["OLMo-7B"]))
+    assert (base["n_distinct_prompts"], base["sound_tries"]) == (3, 3)
+    assert base["best_without_query"]
+    # 4 of 8 is exactly chance, by two prompts of which the first counts: above it to the authors alone.
+    assert (tuned["best_prompt"], tuned["n_best"], tuned["accuracy"]) == (1, 2, 0.5)
+    assert (tuned["released_verdict"], tuned["sound_verdict"]) == ("between", "below both")
+    assert tuned["reason"] == "an accuracy equal to a baseline is not above it: below both"
+
+
+def test_models_with_the_same_losses_are_flagged(out: Path) -> None:
+    pairs = pl.read_parquet(out / "tables" / "identical_models.parquet").rows()
+    # Demonstrations [1] are the same prompt with the same losses, [2] the same prompt with others; [3] lost its query.
+    assert pairs == [(TASK, 1, "OLMo-7B", "OLMo-7B-Instruct", 2, 1)]
+
+
+def test_held_out_figures_are_those_of_the_trials(out: Path) -> None:
+    rows = pl.read_parquet(out / "tables" / "held_out.parquet")
+    assert rows.schema == PUBLISHED_HELD_OUT
+    authors = rows.filter(splits="authors'", over="all", tries=200)
+    scores = authors.select("predictor", "accuracy", "precision", "recall", "auroc").rows_by_key(
+        "predictor", unique=True
+    )
+    # Outcomes 0 0 1 1. Standard says 0 1 1 1: 3 of 4, 2 of 3, 2 of 2; max says 0 0 0 1: 3 of 4, 1 of 1, 1 of 2.
+    assert scores["standard"] == pytest.approx((0.75, 2 / 3, 1, 0.75))
+    assert scores["max"] == pytest.approx((0.75, 1, 0.5, 0.75))
+    assert scores["max tail"] == (None, None, None, 1)
+
+
+def test_a_second_run_gives_the_same_bytes(out: Path, tmp_path: Path) -> None:
+    finish(write_published(write_folder(tmp_path / "data"), tmp_path / "out"))
+    names = ["baselines.html", *(f"tables/{name}.{kind}" for name in TABLES for kind in ("parquet", "csv"))]
+    for name in names:
+        assert (tmp_path / "out" / name).read_bytes() == (out / name).read_bytes(), name
+
+
+def test_csv_and_parquet_hold_the_same(out: Path) -> None:
+    parquet = pl.read_parquet(out / "tables" / "totals.parquet")
+    assert pl.read_csv(out / "tables" / "totals.csv", schema=PUBLISHED_TOTALS).equals(parquet)
+
+
+def test_the_page_asks_for_nothing_from_a_network(out: Path) -> None:
+    page = (out / "baselines.html").read_text()
+    assert "default-src 'none'" in page
+    assert re.findall(r"""(?:src|href)=["'](?!data:|#)""", page) == []
+    assert "<script" not in page
+    # Of one task: figure 3 has three, one below the other, figure 5 four, figure 8 two numbers of tries, figure 10 one.
+    assert page.count("<svg") == 3 + 4 + 2 + 1
+
+
+def test_a_folder_without_the_files_says_which_are_needed_and_where_they_are_published(tmp_path: Path) -> None:
+    said = typed("baselines", "table", "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
+    assert "gyauney/stronger-random-baselines" in said
+    for name in ("few_shot_predictions", "demonstrations", "subsampled_ids", "held_out_splits"):
+        assert f"{name}.parquet" in said
+    assert not (tmp_path / "out").exists()
+
+
+def with_predictions(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
+    return lambda folder: change(predictions()).write_parquet(folder / "few_shot_predictions.parquet")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (with_predictions(lambda rows: rows.drop("loss")), r"few_shot_predictions.parquet lacks the column 'loss'"),
+        (with_predictions(lambda rows: rows.with_columns(correct=pl.lit(2))), "`correct` must be 0 or 1"),
+        (
+            with_predictions(lambda rows: rows.filter(pl.col("prompt_id") > 0)),
+            "has 6 prompts and demonstrations.parquet 8",
+        ),
+        (lambda folder: (folder / "held_out_splits.parquet").unlink(), "lacks held_out_splits.parquet"),
+        (lambda folder: (folder / "demonstrations.parquet").write_text("no"), "cannot be read as Parquet"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
+    folder = write_folder(tmp_path)
+    spoil(folder)
+    with pytest.raises(DatasetError, match=message):
+        read_prompts(open_published(folder))
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [("trivia", "'trivia' is none of the published experiments' sixteen"), ("hindu_knowledge", "do not fit")],
+)
+def test_tasks_that_are_not_known_or_have_other_rows_are_refused(tmp_path: Path, task: str, message: str) -> None:
+    folder = write_folder(tmp_path / "data")
+    for name in ("few_shot_predictions", "demonstrations", "held_out_splits"):
+        path = folder / f"{name}.parquet"
+        pl.read_parquet(path).with_columns(dataset=pl.lit(task)).write_parquet(path)
+    with pytest.raises(DatasetError, match=message):
+        finish(write_published(folder, tmp_path / "out"))

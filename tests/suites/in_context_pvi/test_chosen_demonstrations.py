@@ -1,0 +1,156 @@
+"""What the methods ask before and after training rows are measured, and what they choose; by hand from the scores."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import softmax
+
+from evaluator.config import PviConfig, StoreConfig
+from evaluator.datasets.lu_2023 import load_pvi_tables
+from evaluator.errors import DatasetError, TemplateError
+from evaluator.methods.base import Answers, Asked
+from evaluator.suites import ALL_METHODS as METHODS
+from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, TRAINING, requests, training_pvi
+from evaluator.suites.in_context_pvi.prompts import pvi_requests
+from tests.methods.answered import with_scores
+from tests.suites.in_context_pvi.pvi_folder import write_folder
+
+QUESTION = "QUESTION: Is this (0) unacceptable, or (1) acceptable?\nANSWER:"
+
+
+class Round(NamedTuple):
+    asked: Asked
+    training: pl.DataFrame  # rows that were asked first
+    scored: pl.DataFrame  # these and the suite's own
+    answers: Answers
+
+
+def asked_of(folder, name="cola", n_queries=None, **options):
+    pvi = PviConfig(data=(folder,), **options)
+    (dataset,) = load_pvi_tables(pvi, [name])
+    config = StoreConfig(suites=("pvi",), datasets=(name,), pvi=pvi, n_queries=n_queries)
+    rows = pvi_requests(dataset, pvi, n_queries)
+    return Asked(dataset, rows.filter(part="input"), config), rows
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_folder(tmp_path)
+    labels = pl.Series([n % 2 for n in range(40)], dtype=pl.Int8)
+    sentences = [f"Shown sentence {n}." for n in range(40)]
+    pl.DataFrame({"label": labels, "sentence": sentences}).write_parquet(tmp_path / "cola_in_domain_train.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def first(folder):
+    asked, own = asked_of(folder, sets=2)
+    training = pl.concat(requests(asked))
+    scored = with_scores(pl.concat([own, training.select(own.columns)]), seed=5)
+    return Round(asked, training, scored, Answers(scored=scored.lazy(), asked_parts={"input": ["paper", "released"]}))
+
+
+def bits_by_hand(scored, n_shots):
+    """Training row -> PVI in bits behind set 0, from the scores alone."""
+    null = scored.filter(part="null", variant=n_shots, repeat=0)["label_log_likelihoods"].item()
+    rows = scored.filter(part=TRAINING, variant=n_shots).select("prompt", "gold", "label_log_likelihoods").rows()
+    return {
+        int(prompt.rsplit("Shown sentence ", 1)[1].split(".")[0]): (given[gold] - null[gold]) / math.log(2)
+        for prompt, gold, given in rows
+    }
+
+
+def test_every_training_row_that_is_not_shown_is_asked_behind_set_0_of_each_number_of_shots(first):
+    dataset = first.asked.dataset
+    sets = first.asked.rows.filter(repeat=0).unique("variant").sort("variant")
+    assert sets["variant"].to_list() == [4, 8]
+    places = []
+    for place, (n_shots, shown, prompt) in enumerate(sets.select("variant", "demonstration_ids", "prompt").rows()):
+        before = prompt[: prompt.rindex("CONTEXT: ")]
+        for row in set(range(40)) - {*shown}:
+            place_of = first.training.filter(position=place * 40 + row).row(0, named=True)
+            assert place_of["prompt"] == f"{before}CONTEXT: Shown sentence {row}.\n{QUESTION}"
+            assert (place_of["variant"], place_of["repeat"], place_of["gold"]) == (n_shots, 0, row % 2)
+            places.append(place * 40 + row)
+    assert sorted(places) == first.training["position"].to_list()
+    assert first.training["query_id"].null_count() == first.training.height
+    assert first.training.columns == first.asked.rows.columns
+    assert dataset.demonstration.height == 40
+
+
+def test_no_more_training_rows_are_asked_than_the_first_so_many(folder):
+    asked, _ = asked_of(folder, sets=1, training_queries=18)
+    rows = pl.concat(requests(asked))
+    assert set(rows["position"] % 40) <= set(range(18))
+    with pytest.raises(TemplateError, match="more --training-queries"):
+        requests(asked_of(folder, sets=1, training_queries=2)[0])
+
+
+def test_the_pvi_of_training_rows_is_the_log2_ratio_to_the_null_prompt_of_set_0(first):
+    found = training_pvi(first.answers, pl.DataFrame({"dataset": ["cola"], "n_training": [40]}))
+    for n_shots in (4, 8):
+        expected = bits_by_hand(first.scored, n_shots)
+        rows = found.filter(n_shots=n_shots)
+        assert rows["training_row"].to_list() == sorted(expected)
+        assert rows["pvi_bits"].to_list() == pytest.approx([expected[row] for row in sorted(expected)])
+
+
+@pytest.mark.parametrize("method", CHOSEN)
+def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_first(first, method):
+    rows = METHODS[method].follow_up(first.asked, first.answers)
+    assert rows.columns == first.asked.rows.columns
+    inputs, null = rows.filter(part=method), rows.filter(part=f"{method}_null")
+    same = ["position", "query_id", "repeat", "variant", "gold"]
+    assert inputs.select(same).equals(first.asked.rows.select(same))
+    for n_shots in (4, 8):
+        bits, per_label = bits_by_hand(first.scored, n_shots), n_shots // 2
+        for label in range(2):
+            own = sorted((value, row) for row, value in bits.items() if row % 2 == label)
+            if method == "easiest_demonstrations":
+                own = own[::-1]
+            if method == "middle_demonstrations":
+                from_median = sorted((abs(2 * place - len(own) + 1), place) for place in range(len(own)))
+                own = [own[place] for _, place in from_median]
+            for number in range(2):
+                window = {row for _, row in own[number * per_label : (number + 1) * per_label]}
+                shown = null.filter(variant=n_shots, repeat=number)["demonstration_ids"].item().to_list()
+                assert {row for row in shown if row % 2 == label} == window
+                # Blocks of one of each label.
+                assert [{row % 2 for row in shown[start : start + 2]} for start in range(0, n_shots, 2)] == [
+                    {0, 1}
+                ] * per_label
+    for row in inputs.sample(6, seed=1).to_dicts():
+        before = "".join(
+            f"CONTEXT: Shown sentence {shown}.\n{QUESTION} {shown % 2}\n\n" for shown in row["demonstration_ids"]
+        )
+        assert row["prompt"] == f"{before}CONTEXT: Asked sentence {row['query_id']}.\n{QUESTION}"
+    for row in null.to_dicts():
+        assert row["prompt"] == "".join(f"ANSWER: {shown % 2}\n\n" for shown in row["demonstration_ids"]) + "ANSWER:"
+    assert null["query_id"].null_count() == null.height == 4
+
+
+def test_probabilities_are_the_softmax_of_the_part_and_stand_for_the_part_input(first):
+    method = "hardest_demonstrations"
+    scored = with_scores(METHODS[method].follow_up(first.asked, first.answers), seed=9)
+    found = METHODS[method].label_probs(Answers(scored=scored.lazy(), asked_parts={}), "paper").collect()
+    expected = scored.filter(part=method)
+    assert found["part"].unique().to_list() == ["input"]
+    assert found["position"].to_list() == expected["position"].to_list()
+    scores = np.array(expected["label_log_likelihoods"].to_list())
+    assert np.array(found["label_probs"].to_list()) == pytest.approx(softmax(scores, axis=1))
+
+
+def test_fewer_queries_change_nothing_about_what_is_chosen(first, folder):
+    few, _ = asked_of(folder, sets=2, n_queries=3)
+    rows = METHODS["hardest_demonstrations"].follow_up(few, first.answers)
+    whole = METHODS["hardest_demonstrations"].follow_up(first.asked, first.answers)
+    assert rows.equals(whole.filter(pl.col("query_id").is_null() | (pl.col("query_id") < 3)))
+
+
+def test_published_demonstrations_of_a_lone_table_leave_nothing_to_choose_among(folder):
+    asked, _ = asked_of(folder, "snli", source="published", sets=1)
+    with pytest.raises(DatasetError, match=r"snli has no training rows.*--demonstrations random"):
+        requests(asked)

@@ -1,0 +1,213 @@
+"""Demonstrations chosen by PVI against the suite's own: by hand, and from NumPy and SciPy written independently."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from evaluator.methods.base import Answers
+from evaluator.schemas import REQUESTS
+from evaluator.suites.in_context_pvi.demonstration_choice import (
+    chosen_table,
+    demonstrations_table,
+    difference_from_draws,
+    training_counts,
+)
+from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
+from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_DEMONSTRATIONS, PVI_KEY
+from tests.suites.in_context_pvi.pvi_answers import run_table
+
+NO_COUNTS = training_counts(
+    pl.DataFrame(schema={"dataset": pl.String, "n_shots": pl.Int64, "training_row": pl.Int64, "pvi_bits": pl.Float64}),
+    pl.DataFrame(schema={"dataset": pl.String, "n_training": pl.Int64}),
+)
+
+
+def drawn_runs(seed: int, n_queries: int = 30) -> tuple[pl.DataFrame, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """schemas.pvi.PVI of four random and two hardest sets, and the same as [query, set] arrays of 0 / 1 and of bits."""
+    random = np.random.default_rng(seed)
+    easy = random.normal(size=n_queries)
+    frames, right, bits = [], {}, {}
+    for source, n_sets in (("random", 4), ("hardest", 2)):
+        of_set = random.normal(0, 0.5, n_sets)
+        bits[source] = easy[:, None] + of_set + random.normal(0, 0.7, (n_queries, n_sets))
+        right[source] = (bits[source] + random.normal(0, 0.5, bits[source].shape) > 0).astype(float)
+        for number in range(n_sets):
+            own = {"demonstrations": source, "set": number}
+            frames.append(run_table(bits[source][:, number], right[source][:, number].astype(bool).tolist(), **own))
+    return pl.concat(frames).sort(PVI_KEY), right, bits
+
+
+def table_of(pvi: pl.DataFrame, counts: pl.DataFrame = NO_COUNTS) -> pl.DataFrame:
+    found = demonstrations_table(pvi, {"d": 2}, counts)
+    assert found.schema == PVI_DEMONSTRATIONS
+    return found
+
+
+def row_of(found: pl.DataFrame, source: str) -> dict[str, float]:
+    return found.filter(demonstrations=source).row(0, named=True)
+
+
+def two_way(d: np.ndarray) -> tuple[float, float, float]:
+    """Mean of a complete table [query, set] with both at random, and its 95% interval, from the mean squares.
+
+    Two-way random effects without replication: MS_q = S sum (row mean - mean)^2 / (Q - 1), MS_s likewise, MS_r of the
+    rest. Var(mean) = (MS_q + MS_s - MS_r) / (Q S); Satterthwaite's degrees of freedom.
+    """
+    q, s = d.shape
+    mean = d.mean()
+    ms_q = s * ((d.mean(1) - mean) ** 2).sum() / (q - 1)
+    ms_s = q * ((d.mean(0) - mean) ** 2).sum() / (s - 1)
+    ms_r = ((d - d.mean(1, keepdims=True) - d.mean(0) + mean) ** 2).sum() / ((q - 1) * (s - 1))
+    total = max(ms_q + ms_s - ms_r, ms_q, ms_s)
+    df = total**2 / (ms_q**2 / (q - 1) + ms_s**2 / (s - 1) + ms_r**2 / ((q - 1) * (s - 1)))
+    half = stats.t.ppf(0.975, df) * np.sqrt(total / (q * s))
+    return mean, mean - half, mean + half
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_differences_and_both_intervals_are_those_of_numpy_and_scipy(seed: int) -> None:
+    pvi, right, bits = drawn_runs(seed)
+    row = row_of(table_of(pvi.sample(fraction=1, shuffle=True, seed=seed)), "hardest")
+    for name, cells in (("accuracy", right), ("v_information", bits)):
+        d = cells["hardest"].mean(1) - cells["random"].mean(1)
+        low, high = stats.t.interval(0.95, len(d) - 1, d.mean(), stats.sem(d))
+        assert row[f"{name}_difference"] == pytest.approx(d.mean())
+        assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx((low, high))
+        mean, low, high = two_way(cells["hardest"].mean(1, keepdims=True) - cells["random"])
+        assert mean == pytest.approx(d.mean())
+        assert (row[f"{name}_two_way_low"], row[f"{name}_two_way_high"]) == pytest.approx((low, high))
+    assert (row["accuracy"], row["v_information"]) == pytest.approx((right["hardest"].mean(), bits["hardest"].mean()))
+    assert row["best_accuracy"] == pytest.approx(right["hardest"].mean(0).max())
+
+
+def test_two_queries_and_two_draws_are_worked_by_hand() -> None:
+    # Query 0 is right behind the chosen set and behind the second draw; query 1 behind the chosen set alone.
+    # d = [[1, 0], [1, 1]]: mean 3/4; row means 1/2 and 1, column means 1 and 1/2.
+    chosen, drawn = np.array([[1.0], [1.0]]), np.array([[0.0, 1.0], [0.0, 0.0]])
+    found = difference_from_draws(chosen, drawn)
+    assert found.value == 0.75
+    # Over queries: d = 1/2 and 1, SD = sqrt(1/8), SE = sqrt(1/16).
+    assert found.over_queries == pytest.approx(0.25)
+    # MS_q = 2 (1/16 + 1/16) = 1/4 = MS_s; the rest is -1/4, 1/4 by row and column: MS_r = 4/16 = 1/4.
+    # Var = (1/4 + 1/4 - 1/4) / 4 = 1/16; df = (1/4)^2 / (3 (1/4)^2) = 1/3.
+    assert found.two_way == pytest.approx(0.25)
+    assert found.two_way_freedom == pytest.approx(1 / 3)
+
+
+def test_the_interval_that_counts_draws_covers_the_true_difference_as_often_as_it_says() -> None:
+    # A chosen set that is no better than a draw is on average: differences within draws are a draw's luck.
+    random = np.random.default_rng(1)
+    covered = {"over queries": 0, "two-way": 0}
+    for _ in range(400):
+        easy, of_set = random.normal(size=(50, 1)), random.normal(0, 0.6, 5)
+        drawn = easy + of_set + random.normal(size=(50, 5))
+        chosen = easy + random.normal(size=(50, 1))  # at the mean over all draws there could be
+        found = difference_from_draws(chosen, drawn)
+        assert found.over_queries is not None
+        assert found.two_way is not None
+        covered["over queries"] += abs(found.value) < stats.t.ppf(0.975, 49) * found.over_queries
+        covered["two-way"] += abs(found.value) < stats.t.ppf(0.975, max(found.two_way_freedom, 1)) * found.two_way
+    assert covered["two-way"] / 400 >= 0.93
+    assert covered["over queries"] / 400 < 0.9
+
+
+def test_the_best_set_is_compared_with_the_best_of_as_many_random_classifiers() -> None:
+    pvi, right, _ = drawn_runs(7)
+    found = table_of(pvi)
+    for source, n_sets in (("random", 4), ("hardest", 2)):
+        row = row_of(found, source)
+        best = int(right[source].sum(0).max())
+        # The best of t has at least k right with probability 1 - F(k - 1)^t, and expects the sum of these over n.
+        below = stats.binom.cdf(np.arange(30), 30, 0.5)
+        expected = (1 - below**n_sets).sum() / 30
+        assert (row["tries"], row["n_sets"], row["chance"]) == (n_sets, n_sets, 0.5)
+        assert row["max_random"] == pytest.approx(expected)
+        assert 10 ** row["log10_tail"] == pytest.approx(1 - stats.binom.cdf(best - 1, 30, 0.5) ** n_sets)
+        accuracy = best / 30
+        assert row["verdict"] == (
+            "below both" if accuracy <= 0.5 else "between" if accuracy <= expected else "above both"
+        )
+
+
+def test_the_suites_own_sets_have_no_difference_and_one_of_them_no_interval_over_draws() -> None:
+    pvi, _, _ = drawn_runs(3)
+    own = row_of(table_of(pvi), "random")
+    differences = [name for name in PVI_DEMONSTRATIONS if name.endswith(("_low", "_high", "_difference"))]
+    assert len(differences) == 10
+    assert {own[name] for name in [*differences, "n_candidates", "n_training"]} == {None}
+    one = pvi.filter((pl.col("demonstrations") == "hardest") | (pl.col("set") == 0))
+    row = row_of(table_of(one), "hardest")
+    assert [row["accuracy_two_way_low"], row["v_information_two_way_high"]] == [None, None]
+    assert row["accuracy_low"] < row["accuracy_difference"] < row["accuracy_high"]
+    alone = table_of(pvi.filter(demonstrations="random"))
+    assert alone.height == 1
+    assert alone["accuracy_difference"].to_list() == [None]
+
+
+def test_queries_that_lack_something_behind_any_set_are_left_out_and_counted() -> None:
+    pvi, right, bits = drawn_runs(5)
+    gone = (pl.col("query_id") == 0) & (pl.col("demonstrations") == "random") & (pl.col("set") == 1)
+    no_bits = (pl.col("query_id") == 4) & (pl.col("demonstrations") == "hardest") & (pl.col("set") == 0)
+    holed = pvi.with_columns(
+        correct=pl.when(gone).then(None).otherwise("correct"),
+        pvi_bits=pl.when(no_bits).then(None).otherwise("pvi_bits"),
+    )
+    found = table_of(holed)
+    assert found["n_queries"].to_list() == [29, 29]
+    assert found["n_unpredicted"].to_list() == [1, 1]
+    assert found["n_measured"].to_list() == [29, 29]
+    row = row_of(found, "hardest")
+    assert row["accuracy"] == pytest.approx(right["hardest"][1:].mean())
+    assert row["v_information"] == pytest.approx(np.delete(bits["hardest"], 4, axis=0).mean())
+    never = table_of(pvi.with_columns(pvi_bits=pl.lit(None, pl.Float64), correct=pl.lit(None, pl.Boolean)))
+    assert never["n_queries"].to_list() == [0, 0]
+    assert never["accuracy"].to_list() == never["verdict"].to_list() == never["v_information"].to_list() == [None] * 2
+
+
+def test_how_many_rows_were_chosen_among_and_of_how_many_is_stated() -> None:
+    pvi, _, _ = drawn_runs(2)
+    measured = pl.DataFrame(
+        {
+            "dataset": ["d"] * 4,
+            "n_shots": [2] * 3 + [4],
+            "training_row": [0, 1, 2, 0],
+            "pvi_bits": [1.0, None, -1.0, 2.0],
+        }
+    )
+    counts = training_counts(measured, pl.DataFrame({"dataset": ["d"], "n_training": [70]}))
+    row = row_of(table_of(pvi, counts), "hardest")
+    assert (row["n_candidates"], row["n_training"]) == (2, 70)
+
+
+def test_each_chosen_demonstration_stands_with_its_text_and_the_pvi_it_was_chosen_by() -> None:
+    null = {"suite": "pvi", "dataset": "d", "variant": 2, "label_names": ["no", "yes"], "prompt_id": "p"}
+    rows = [
+        null | {"part": "middle_demonstrations_null", "position": number, "repeat": number, "demonstration_ids": ids}
+        for number, ids in enumerate([[5, 3], [0, 9]])
+    ]
+    answers = Answers(scored=pl.DataFrame(rows, schema=REQUESTS).lazy(), asked_parts={})
+    measured = pl.DataFrame(
+        {
+            "dataset": "d",
+            "n_shots": 2,
+            "training_row": [0, 3, 5, 9],
+            "gold": [0, 1, 0, 1],
+            "pvi_bits": [0.5, 3.5, 5.5, 9.5],
+        },
+        schema_overrides={"n_shots": pl.Int64},
+    )
+    candidates = pl.DataFrame(
+        {"dataset": "d", "training_row": [0, 3, 5, 9], "row": [10, 13, 15, 19], "text": list("adfj"), "n_training": 12},
+        schema=PVI_CANDIDATES,
+    )
+    found = chosen_table(answers, measured, candidates)
+    assert found.schema == PVI_CHOSEN
+    columns = ["demonstrations", "n_shots", "set", "place", "training_row", "row", "text", "gold", "pvi_bits"]
+    assert found.select(columns).rows() == [
+        ("middle", 2, 0, 0, 5, 15, "f", 0, 5.5),
+        ("middle", 2, 0, 1, 3, 13, "d", 1, 3.5),
+        ("middle", 2, 1, 0, 0, 10, "a", 0, 0.5),
+        ("middle", 2, 1, 1, 9, 19, "j", 1, 9.5),
+    ]
+    assert chosen_table(answers, measured.clear(), candidates.clear()).is_empty()

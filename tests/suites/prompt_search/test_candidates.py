@@ -1,0 +1,55 @@
+import json
+
+import pytest
+
+from evaluator.errors import TemplateError
+from evaluator.suites.prompt_search.candidates import read_candidates
+from evaluator.templates.choice_template import ChoiceTemplate
+
+
+def write(folder, content):
+    path = folder / "candidates.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_candidates_state_what_differs_from_a_datasets_own_template(tmp_path):
+    path = write(
+        tmp_path,
+        {"instructions": ["Choose.", ""], "templates": [{"output_prefix": " -> "}, {"choice_prefix": None}]},
+    )
+    own = ChoiceTemplate(input_prefix="Sentence: ")
+    assert read_candidates(path).variations(own) == {
+        "instructions": [ChoiceTemplate(input_prefix="Sentence: ", instruction="Choose."), own],
+        "templates": [
+            ChoiceTemplate(input_prefix="Sentence: ", output_prefix=" -> "),
+            ChoiceTemplate(input_prefix="Sentence: ", choice_prefix=None),
+        ],
+    }
+
+
+def test_a_part_that_is_not_named_is_not_searched(tmp_path):
+    assert list(read_candidates(write(tmp_path, {"instructions": ["a"]})).variations(ChoiceTemplate())) == [
+        "instructions"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[", "cannot be read as JSON"),
+        (["a"], "must hold an object"),
+        ({}, "must hold an object"),
+        ({"prompts": ["a"]}, "and nothing else"),
+        ({"instructions": []}, "names nothing to try"),
+        ({"instructions": ["a", 1]}, "must be a list of texts"),
+        ({"templates": ["a"]}, r"template 0 .*an object was expected"),
+        ({"templates": [{}, {"suffix": "a"}]}, r"template 1 .*no part 'suffix'. There are: instruction, input_prefix"),
+        ({"templates": [{"separator": None}]}, r"template 0 .*separator must be a text, got None"),
+    ],
+)
+def test_a_file_that_names_no_candidates_is_refused(tmp_path, content, message):
+    path = write(tmp_path, content)
+    with pytest.raises(TemplateError, match=message) as refused:
+        read_candidates(path)
+    assert str(path) in str(refused.value)

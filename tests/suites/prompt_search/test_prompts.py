@@ -1,0 +1,143 @@
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from evaluator.config import SearchConfig
+from evaluator.datasets import DATASETS
+from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, choice_examples, from_classification
+from evaluator.errors import ConfigError, DatasetError
+from evaluator.suites.prompt_search.prompts import demonstration_sets, search_requests, search_tables, split_examples
+from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
+from evaluator.templates.choice_template import ChoiceTemplate
+
+
+def sums(n_examples: int) -> MultipleChoiceDataset:
+    """Example n asks for n + n and has 2 + n % 3 choices, of which the second is right."""
+    rows = [
+        ChoiceRow(n, f"sum-{n}", f"{n} + {n}?", [str(2 * n + wrong) for wrong in (1, 0, 2, 3)[: 2 + n % 3]], [1])
+        for n in range(n_examples)
+    ]
+    examples, _ = choice_examples(rows, "sums")
+    return MultipleChoiceDataset(
+        name="sums", examples=examples, template=ChoiceTemplate(), source="sums", fingerprint=""
+    )
+
+
+@pytest.mark.parametrize(
+    ("n_pool", "n_shots", "n_tries"), [(5, 2, 20), (5, 2, 7), (6, 3, 500), (300, 4, 50), (3, 0, 4)]
+)
+def test_demonstration_sets_are_different_sequences_without_repeats(n_pool, n_shots, n_tries):
+    sets = demonstration_sets(n_pool=n_pool, n_shots=n_shots, n_tries=n_tries, seed=1)
+    assert sets.shape == (min(n_tries, math.perm(n_pool, n_shots)), n_shots)
+    assert len({tuple(row) for row in sets.tolist()}) == len(sets)
+    assert all(len(set(row)) == n_shots and set(row) <= set(range(n_pool)) for row in sets.tolist())
+
+
+@pytest.mark.parametrize("n_pool", [8, 300])  # all sequences listed, and drawn one by one
+def test_fewer_tries_are_the_first_of_more_and_another_seed_gives_others(n_pool):
+    many = demonstration_sets(n_pool=n_pool, n_shots=4, n_tries=100, seed=1)
+    np.testing.assert_array_equal(demonstration_sets(n_pool=n_pool, n_shots=4, n_tries=30, seed=1), many[:30])
+    assert not np.array_equal(demonstration_sets(n_pool=n_pool, n_shots=4, n_tries=100, seed=2), many)
+
+
+def test_all_sequences_come_up_when_as_many_are_asked_for():
+    sets = demonstration_sets(n_pool=4, n_shots=2, n_tries=1000, seed=0)
+    assert {tuple(row) for row in sets.tolist()} == {(a, b) for a in range(4) for b in range(4) if a != b}
+
+
+def test_every_example_is_shown_about_equally_often_at_every_place():
+    # 3,000 sequences over 10 examples: 300 a place and example, with a binomial deviation of 16.4.
+    sets = demonstration_sets(n_pool=10, n_shots=5, n_tries=3000, seed=3)
+    counts = np.stack([np.bincount(column, minlength=10) for column in sets.T])
+    assert np.abs(counts - 300).max() < 5 * 16.4
+
+
+@pytest.mark.parametrize("n_examples", [8, 46, 100, 266, 1500])
+def test_queries_are_drawn_once_and_no_demonstration_is_among_them(n_examples):
+    split = split_examples(sums(n_examples), SearchConfig(), None)
+    # A quarter, and at least the four of the longest prompt, is kept for demonstrations; the rest up to 200 is asked.
+    kept = max(4, math.ceil(n_examples / 4))
+    assert len(split.queries) == min(200, n_examples - kept)
+    assert not set(split.queries) & set(split.pool)
+    assert sorted([*split.queries, *split.pool]) == list(range(n_examples))
+
+
+def test_fewer_queries_are_the_first_of_more_behind_the_same_demonstrations():
+    full, part = (search_requests(sums(100), SearchConfig(tries=3), n) for n in (None, 20))
+    assert set(part["prompt"]) < set(full["prompt"])
+    assert part["demonstration_ids"].unique().len() == full["demonstration_ids"].unique().len()
+
+
+def test_more_queries_than_leave_the_demonstrations_are_refused():
+    assert len(split_examples(sums(100), SearchConfig(), 96).queries) == 96
+    with pytest.raises(ConfigError, match="--queries 97: sums has 100 examples, which leaves at most 96 queries"):
+        split_examples(sums(100), SearchConfig(), 97)
+    with pytest.raises(DatasetError, match="sums has 3 examples, too few"):
+        split_examples(sums(3), SearchConfig(), None)
+
+
+def test_a_search_asks_every_query_behind_every_prompt_in_a_stated_order():
+    rows = search_requests(sums(20), SearchConfig(shots=(1, 2), tries=3), 4)
+    assert rows["position"].to_list() == list(range(2 * 3 * 4))
+    assert rows["repeat"].to_list() == [n for _ in range(2) for n in range(3) for _ in range(4)]
+    assert rows["demonstration_ids"].list.len().to_list() == [1] * 12 + [2] * 12
+    assert rows["query_id"].to_list() == rows["query_id"][:4].to_list() * 6
+    assert rows["part"].unique().to_list() == ["demonstrations"]
+    assert rows["label_names"].list.len().n_unique() == 3  # ragged, as the examples are
+
+
+def test_a_prompt_shows_its_demonstrations_with_their_correct_choices_and_then_the_query():
+    dataset = sums(20)
+    row = search_requests(dataset, SearchConfig(shots=(2,), tries=1), 1).row(0, named=True)
+    examples = dataset.examples.to_dicts()
+
+    def asked(number):
+        listed = "".join(f"\n  choice: {choice}" for choice in examples[number]["shown_choices"])
+        return f"Q: {number} + {number}?{listed}\nA:"
+
+    first, second = row["demonstration_ids"]
+    expected = f"{asked(first)} {2 * first}\n{asked(second)} {2 * second}\n{asked(row['query_id'])}"
+    assert row["prompt"] == expected
+    assert row["continuations"] == [f" {choice}" for choice in row["label_names"]]
+    assert row["label_names"][row["gold"]] == str(2 * row["query_id"])
+
+
+def test_the_tables_say_what_was_tried_and_which_choices_are_correct():
+    tables = search_tables(sums(20), SearchConfig(shots=(1, 2), tries=3), 4)
+    tried, examples = tables["tried_prompts"], tables["search_examples"]
+    assert tried.schema == TRIED_PROMPTS
+    assert examples.schema == SEARCH_EXAMPLES
+    assert tried.select("n_shots", "repeat").rows() == [(k, n) for k in (1, 2) for n in range(3)]
+    assert tried["text"].str.ends_with("Q: {input}\n  choice: {choices}\nA:").all()
+    assert tried["text"].n_unique() == 6
+    assert examples["correct"].to_list() == [[1]] * 4
+    assert examples["source"][0] == f"sums, row {examples['query_id'][0]} (from 0)"
+
+
+def test_instructions_and_templates_share_one_demonstration_set(tmp_path):
+    path = tmp_path / "candidates.json"
+    path.write_text(json.dumps({"instructions": ["Add.", "Sum up."], "templates": [{"output_prefix": "\nSum: "}]}))
+    rows = search_requests(sums(20), SearchConfig(candidates=path, shots=(0, 2)), 3)
+    assert rows.group_by("part", maintain_order=True).len().rows() == [("instructions", 12), ("templates", 6)]
+    with_shots = rows.filter(pl.col("demonstration_ids").list.len() == 2)
+    assert with_shots["demonstration_ids"].n_unique() == 1
+    starts = with_shots.group_by("part", "repeat").agg(pl.col("prompt").first()).sort("part", "repeat")["prompt"]
+    assert [text.split("\n")[0] for text in starts][:2] == ["Add.", "Sum up."]
+    assert all("\nSum:" in text and "\nA:" not in text for text in starts[2:])
+    assert (
+        rows.group_by("part")
+        .agg(pl.col("position").n_unique(), pl.len())
+        .filter(pl.col("position") != pl.col("len"))
+        .is_empty()
+    )
+
+
+def test_a_classification_dataset_takes_queries_from_its_test_split_alone():
+    dataset = from_classification(DATASETS["trec"]())
+    split = split_examples(dataset, SearchConfig(), None)
+    assert len(split.queries) == 200
+    assert dataset.examples.height == 512
+    assert len(split.pool) == dataset.demonstrations.height == 4096

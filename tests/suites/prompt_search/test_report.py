@@ -1,0 +1,78 @@
+"""What a reader sees of a search, from hand-made tables."""
+
+import polars as pl
+
+from evaluator.random_baselines.held_out_schema import HELD_OUT_PREDICTION
+from evaluator.suites.prompt_search.report import SearchTables, search_report
+from evaluator.suites.prompt_search.report_figures import curve_figure
+from evaluator.suites.prompt_search.schema import SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
+
+SEARCH = {"part": "demonstrations", "method": "per_token"}
+
+
+def curves(*shots: int, tries: int = 3) -> pl.DataFrame:
+    rows = [
+        SEARCH
+        | {"dataset": "zoo", "n_shots": k, "tries": n, "expected_maximum": 0.5 + 0.1 * k + 0.01 * n}
+        | {"max_random": 0.5 + 0.02 * n, "chance": 0.5}
+        for k in shots
+        for n in range(1, tries + 1)
+    ]
+    return pl.DataFrame(rows, schema=SEARCH_CURVES)
+
+
+def tables() -> SearchTables:
+    results = [
+        SEARCH | {"dataset": dataset, "n_shots": k, "n_queries": 4, "best_correct": 3, "best_repeats": [2, 5]}
+        for dataset in ("abc", "zoo")
+        for k in (4, 1)
+    ]
+    prompts = [
+        row | {"repeat": 2, "text": f"{row['dataset']} {row['n_shots']}", "demonstrations": ["x"]} for row in results
+    ]
+    return SearchTables(
+        prompts=pl.DataFrame(prompts, schema=SEARCH_PROMPTS),
+        results=pl.DataFrame(results, schema=SEARCH_RESULTS),
+        curves=curves(1, 4),
+        held_out=pl.DataFrame(schema=HELD_OUT_PREDICTION),
+    )
+
+
+def test_rows_follow_the_order_of_the_datasets_and_then_the_shots():
+    report = search_report(tables(), {"store": {"datasets": ["zoo", "abc"], "search": {"halving": False}}})
+    (view,) = report.views
+    assert [(row["dataset"], row["n_shots"]) for row in view.results] == [
+        ("zoo", 1),
+        ("zoo", 4),
+        ("abc", 1),
+        ("abc", 4),
+    ]
+    assert [panel.dataset for panel in view.curves] == ["zoo"]
+
+
+def test_the_first_of_the_best_prompts_is_shown_with_how_many_others_reach_as_much():
+    report = search_report(tables(), {})
+    best = report.views[0].best[0]
+    assert (best.text, best.repeat, best.n_others, best.demonstrations) == ("abc 1", 2, 1, ["x"])
+
+
+def test_what_was_changed_in_the_data_is_said():
+    report = search_report(tables(), {"store": {"datasets": ["abc", "zoo"], "notes": {"zoo": ["3 rows"], "abc": []}}})
+    assert report.notes == [("zoo", "3 rows")]
+
+
+def test_a_curve_names_each_number_of_shots_and_says_its_end_to_a_screen_reader():
+    svg = curve_figure(curves(1, 4))
+    assert ">1-shot<" in svg
+    assert ">4-shot<" in svg
+    # 0.5 + 0.1 x 4 + 0.01 x 3 and 0.5 + 0.02 x 3.
+    assert "4-shot: the best of 3 prompts has accuracy 0.930, the best of as many random classifiers 0.560" in svg
+
+
+def test_lines_that_end_together_share_a_name():
+    together = curves(1, 2).with_columns(expected_maximum=pl.lit(0.7))
+    assert ">1, 2-shot<" in curve_figure(together)
+
+
+def test_one_try_is_drawn_too():
+    assert curve_figure(curves(1, tries=1)).startswith("<svg")

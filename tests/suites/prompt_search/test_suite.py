@@ -1,0 +1,79 @@
+import polars as pl
+import pytest
+
+from evaluator.config import SearchConfig, StoreConfig
+from evaluator.datasets import DATASETS
+from evaluator.errors import ConfigError, DatasetError
+from evaluator.suites import SUITES, default_label_boundary
+from evaluator.suites.prompt_search.suite import search_datasets
+from tests.datasets.test_multiple_choice_table import write
+
+
+def config(**changes: object) -> StoreConfig:
+    search = SearchConfig(shots=(1,), tries=2)
+    return StoreConfig(**({"suites": ("prompt-search",), "datasets": ("trec",), "search": search} | changes))
+
+
+def test_a_search_takes_known_datasets_and_files_alike(tmp_path):
+    search = SearchConfig(data=(write(tmp_path, "jsonl", ROWS),), shots=(1,), tries=2)
+    datasets = search_datasets([DATASETS["trec"]()], search)
+    assert list(datasets) == ["trec", "sums"]
+    rows = pl.concat(
+        SUITES["prompt-search"].requests(dataset, config(search=search)).select("dataset", "label_names")
+        for dataset in datasets.values()
+    )
+    assert rows.group_by("dataset").len().sort("dataset").rows() == [("sums", 2 * 6), ("trec", 2 * 200)]
+    assert sorted(rows["label_names"].list.len().unique()) == [2, 3, 6]
+
+
+ROWS = [
+    {"input": f"{n} + {n}?", "choices": [str(2 * n), str(2 * n + 1), "none"][: 2 + n % 2], "gold": 0} for n in range(8)
+]
+
+
+def test_two_datasets_of_one_name_are_refused(tmp_path):
+    path = write(tmp_path, "jsonl", ROWS)
+    with pytest.raises(DatasetError, match=r"are both called 'sums'"):
+        search_datasets([], SearchConfig(data=(path, path)))
+
+
+def test_each_suite_has_its_own_label_boundary_and_mixing_them_must_be_decided():
+    assert default_label_boundary(["staicc-normal"]) == "separate"
+    assert default_label_boundary(["prompt-search"]) == "merged"
+    with pytest.raises(ConfigError, match=r"staicc-normal: separate, prompt-search: merged.*--label-boundary"):
+        default_label_boundary(["staicc-normal", "prompt-search"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"suites": ("staicc-normal", "prompt-search")}, "goes alone"),
+        ({"suites": ("staicc-normal",)}, "goes alone"),
+        ({"search": SearchConfig(halving=True), "methods": ("vanilla", "per_token")}, "--halving stops prompts by"),
+        ({"datasets": ()}, "No dataset was named"),
+    ],
+)
+def test_options_that_do_not_fit_each_other_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shots": ()}, "--shots must be"),
+        ({"shots": (1, 1)}, "--shots must be"),
+        ({"shots": (-1,)}, "--shots must be"),
+        ({"shots": (0,)}, "leaves no demonstrations to search"),
+        ({"tries": 0}, "--tries must be 1 or more"),
+    ],
+)
+def test_a_search_over_nothing_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        SearchConfig(**options)
+
+
+def test_a_search_without_options_has_those_of_the_paper():
+    search = StoreConfig(suites=("prompt-search",), datasets=("trec",)).search
+    assert search is not None
+    assert (search.shots, search.tries) == ((1, 2, 4), 200)

@@ -1,0 +1,183 @@
+"""A hand-made search: four prompts of which two are the same text, four queries with 2, 2, 4 and 4 choices."""
+
+import math
+from itertools import product
+
+import polars as pl
+import pytest
+
+from evaluator.schemas import PREDICTIONS
+from evaluator.suites.prompt_search.answers import ANSWERS, answers, planned
+from evaluator.suites.prompt_search.held_out import search_held_out
+from evaluator.suites.prompt_search.schema import (
+    SEARCH_CURVES,
+    SEARCH_EXAMPLES,
+    SEARCH_PROMPTS,
+    SEARCH_RESULTS,
+    TRIED_PROMPTS,
+)
+from evaluator.suites.prompt_search.tables import curves_table, prompts_table, results_table
+
+SEARCH = {"part": "demonstrations", "dataset": "d", "n_shots": 1}
+EXAMPLES = pl.DataFrame(
+    [
+        {"dataset": "d", "place": place, "query_id": 10 + place, "example_id": str(place), "n_choices": n, "source": ""}
+        | {"correct": correct}
+        for place, (n, correct) in enumerate([(2, [0]), (2, [1]), (4, [2]), (4, [0, 3])])
+    ],
+    schema=SEARCH_EXAMPLES,
+)
+CHANCES = [1 / 2, 1 / 2, 1 / 4, 2 / 4]
+# The choice of each prompt for each query; right are 0, 1, 2 and either 0 or 3.
+PICKED = [[0, 0, 2, 3], [0, 1, 2, 1], [1, 0, 0, 2], [0, 1, 2, 1]]
+CORRECT = [3, 3, 0, 3]
+TRIED = pl.DataFrame(
+    [
+        SEARCH | {"repeat": repeat, "demonstrations": [text], "text": text}
+        for repeat, text in enumerate(["a", "b", "c", "b"])
+    ],
+    schema=TRIED_PROMPTS,
+)
+
+
+def requests() -> pl.DataFrame:
+    rows = [
+        {
+            "part": "demonstrations",
+            "dataset": "d",
+            "repeat": repeat,
+            "query_id": 10 + place,
+            "prompt_id": f"{repeat}-{place}",
+        }
+        | {"position": 4 * repeat + place, "demonstration_ids": [repeat]}
+        for repeat, place in product(range(4), range(4))
+    ]
+    beside = {"part": "unconditional", "dataset": "d", "repeat": 0, "query_id": None, "prompt_id": "u", "position": 0}
+    return pl.DataFrame([*rows, beside | {"demonstration_ids": []}])
+
+
+def answered(rows: pl.DataFrame | None = None) -> pl.DataFrame:
+    """ANSWERS of one method to the given requests; those of prompt 2 are all ties."""
+    rows = requests().filter(pl.col("query_id").is_not_null()) if rows is None else rows
+    predictions = (
+        rows.with_columns(
+            suite=pl.lit("prompt-search"),
+            method=pl.lit("per_token"),
+            definition=pl.lit("paper"),
+            gold=pl.lit(0),
+            label_names=pl.lit(["x", "y"]),
+            label_probs=pl.lit([0.5, 0.5]),
+            pred=pl.Series([PICKED[repeat][query - 10] for repeat, query in rows.select("repeat", "query_id").rows()]),
+        )
+        .with_columns(variant=pl.lit(0))
+        .select(PREDICTIONS.names(), n_tied=1 + (pl.col("repeat") == 2).cast(pl.Int64))
+    )
+    plan = planned(requests().lazy(), EXAMPLES.lazy())
+    return answers(predictions, plan, EXAMPLES.lazy())
+
+
+def prompts(rows: pl.DataFrame | None = None) -> pl.DataFrame:
+    return prompts_table(answered(rows), TRIED.lazy(), EXAMPLES.lazy())
+
+
+def test_a_plan_leaves_out_what_methods_ask_besides():
+    plan = planned(requests().lazy(), EXAMPLES.lazy())
+    assert plan.height == 16
+    assert plan["place"].to_list() == [0, 1, 2, 3] * 4
+    assert plan["n_shots"].unique().to_list() == [1]
+
+
+def test_any_correct_choice_is_right():
+    table = answered()
+    assert table.schema == ANSWERS
+    # The fourth query has the correct choices 0 and 3; prompt 0 picks 3, the others 1 or 2.
+    assert table.filter(place=3)["is_correct"].to_list() == [True, False, False, False]
+
+
+def test_every_prompt_says_what_it_was_scored_on_and_which_text_it_repeats():
+    table = prompts()
+    assert table.schema == SEARCH_PROMPTS
+    assert table["n_correct"].to_list() == CORRECT
+    assert table["accuracy"].to_list() == [0.75, 0.75, 0, 0.75]
+    assert table["n_ties"].to_list() == [0, 0, 4, 0]
+    assert table["first_alike"].to_list() == [0, 1, 2, 1]
+    assert not table["is_stopped"].any()
+
+
+def random_count_masses() -> list[float]:
+    """P(k right) of one guesser by walking through all 16 outcomes of the four queries."""
+    masses = [0.0] * 5
+    for outcome in product([0, 1], repeat=4):
+        probability = math.prod(chance if right else 1 - chance for chance, right in zip(CHANCES, outcome, strict=True))
+        masses[sum(outcome)] += probability
+    return masses
+
+
+def test_the_best_prompt_stands_beside_baselines_of_as_many_different_prompts():
+    (row,) = results_table(prompts(), EXAMPLES).to_dicts()
+    assert results_table(prompts(), EXAMPLES).schema == SEARCH_RESULTS
+    assert (row["n_prompts"], row["tries"], row["n_queries"], row["n_ties"]) == (4, 3, 4, 4)
+    assert (row["best_correct"], row["best_accuracy"], row["best_repeats"]) == (3, 0.75, [0, 1])
+    assert row["mean_accuracy"] == pytest.approx((0.75 + 0.75 + 0) / 3)
+    masses = random_count_masses()
+    cumulative = [sum(masses[: k + 1]) for k in range(5)]
+    maximum = [cumulative[k] ** 3 - (cumulative[k - 1] ** 3 if k else 0) for k in range(5)]
+    assert row["chance"] == pytest.approx(sum(CHANCES) / 4)
+    assert row["max_random"] == pytest.approx(sum(k * mass for k, mass in enumerate(maximum)) / 4, rel=1e-12)
+    assert row["log10_standard_tail"] == pytest.approx(math.log10(1 - cumulative[2]), rel=1e-12)
+    assert row["log10_tail"] == pytest.approx(math.log10(1 - cumulative[2] ** 3), rel=1e-12)
+    # Three random classifiers are expected to get 0.69, so 0.75 is above both.
+    assert row["max_random"] < 0.75
+    assert (row["verdict"], row["n_needed"]) == ("above both", None)
+
+
+def test_a_result_between_the_baselines_says_how_many_queries_would_tell():
+    fewer = prompts().with_columns(n_correct=pl.lit(2), accuracy=pl.lit(0.5))
+    (row,) = results_table(fewer, EXAMPLES).to_dicts()
+    assert row["chance"] == 0.4375
+    assert (row["best_accuracy"], row["verdict"]) == (0.5, "between")
+    assert row["n_needed"] > 4
+
+
+def test_a_curve_counts_each_text_once():
+    curve = curves_table(prompts(), EXAMPLES)
+    assert curve.schema == SEARCH_CURVES
+    assert curve["tries"].to_list() == [1, 2, 3]
+    # Counts 3, 3, 0: pairs have maxima 3, 3, 3.
+    assert curve["expected_maximum"].to_list() == pytest.approx([0.5, 0.75, 0.75])
+    (result,) = results_table(prompts(), EXAMPLES).to_dicts()
+    assert curve["max_random"][2] == pytest.approx(result["max_random"], rel=1e-12)
+    assert curve["max_random"][0] == pytest.approx(result["chance"], rel=1e-12)
+
+
+def partly() -> pl.DataFrame:
+    """Prompts 1 to 3 answered the first two queries only."""
+    rows = requests().filter(pl.col("query_id").is_not_null())
+    return rows.filter((pl.col("repeat") == 0) | (pl.col("query_id") < 12))
+
+
+def test_prompts_scored_in_part_say_so_and_stay_tries():
+    table = prompts(partly())
+    assert table["n_queries"].to_list() == [4, 2, 2, 2]
+    assert table["is_stopped"].to_list() == [False, True, True, True]
+    # The best has 3 of 4. Prompt 1 had 2 of 2 and two to go: 4. Prompt 2 had 0 of 2: 2 at most.
+    assert table["could_have_won"].to_list() == [False, True, False, True]
+    (row,) = results_table(table, EXAMPLES).to_dicts()
+    assert (row["tries"], row["n_stopped"], row["n_could_have_won"]) == (3, 2, 1)
+    assert (row["best_repeats"], row["best_correct"], row["mean_accuracy"]) == ([0], 3, None)
+
+
+def test_stopped_prompts_leave_no_curve_and_no_held_out_trials():
+    table = prompts(partly())
+    assert curves_table(table, EXAMPLES).is_empty()
+    assert search_held_out(answered(partly()), table, EXAMPLES, seed=0).is_empty()
+
+
+def test_held_out_trials_search_the_different_prompts_of_each_split():
+    trials = search_held_out(answered(), prompts(), EXAMPLES, seed=0)
+    assert trials["experiment"].unique().to_list() == ["demonstrations/d/1/per_token"]
+    assert trials.height == 100
+    assert trials["n_prompts"].unique().to_list() == [3]
+    assert trials["n_train"].unique().to_list() == [3]  # floor of three quarters of four queries
+    # Whichever query is held out, the best on the others is prompt 0 or 1, and never the repeated text.
+    assert set(trials["prompt"]) == {0, 1}

@@ -1,0 +1,134 @@
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from evaluator.config import StoreConfig
+from evaluator.errors import ConfigError, TemplateError
+from evaluator.prompts.rows import normal_requests
+from evaluator.suites import SUITE_GROUPS, SUITES
+from tests.toolkit import our_dataset
+
+NAME = "financial_phrasebank"
+
+
+def asked(n_shots=4, dataset=None, **config) -> pl.DataFrame:
+    run = StoreConfig(suites=("staicc-robustness",), datasets=(NAME,), n_shots=n_shots, **config)
+    return SUITES["staicc-robustness"].requests(dataset or our_dataset(NAME), run)
+
+
+def normal(n_shots=4) -> pl.DataFrame:
+    return normal_requests(our_dataset(NAME), n_shots=n_shots, n_queries=None)
+
+
+@pytest.mark.parametrize("n_shots", [0, 1, 4, 16])
+@pytest.mark.parametrize(
+    ("definition", "counts"),
+    [
+        # 512 queries twice at 5 rates; the same in 9 templates, or 100 once; 8 sets for 512 queries, or for 128.
+        ("paper", {"gler": 5 * 1024, "template": 9 * 1024, "sampling": 8 * 512}),
+        ("released", {"gler": 5 * 1024, "template": 9 * 100, "sampling": 8 * 128}),
+    ],
+)
+def test_each_part_has_its_number_of_prompts_in_places_without_gaps(definition, counts, n_shots):
+    rows = asked(n_shots, definitions=(definition,))
+    assert dict(rows["part"].value_counts().iter_rows()) == counts
+    for part, count in counts.items():
+        assert rows.filter(part=part)["position"].to_list() == list(range(count))
+
+
+@pytest.mark.parametrize("n_shots", [0, 4])
+def test_the_first_rate_the_first_template_and_the_first_two_sets_ask_what_staicc_normal_asks(n_shots):
+    rows = asked(n_shots, definitions=("paper",))
+    for part in ("gler", "template"):
+        assert_frame_equal(rows.filter(part=part, variant=0).drop("part"), normal(n_shots))
+    two_sets = rows.filter(pl.col("part") == "sampling", pl.col("repeat") < 2)
+    assert_frame_equal(two_sets.drop("part"), normal(n_shots))
+
+
+def test_released_templates_and_sets_begin_with_prompts_of_staicc_normal():
+    rows, expected = asked(definitions=("released",)), normal()["prompt"].to_list()
+    assert rows.filter(part="template", variant=0)["prompt"].to_list() == expected[:100]
+    # One generator runs through all prompts: the first four sets of 128 queries are those of the first 512 prompts.
+    assert rows.filter(part="sampling")["demonstration_ids"].to_list() == normal()["demonstration_ids"].to_list()
+    assert rows.filter(part="sampling", repeat=0)["prompt"].to_list() == expected[:128]
+
+
+def test_a_template_changes_the_words_around_a_query_and_neither_query_nor_demonstrations():
+    rows = asked(definitions=("paper",), n_queries=3).filter(part="template")
+    for variant in range(9):
+        shown = rows.filter(variant=variant)
+        assert shown["demonstration_ids"].to_list() == rows.filter(variant=0)["demonstration_ids"].to_list()
+        assert shown["gold"].to_list() == rows.filter(variant=0)["gold"].to_list()
+    # Row 4 of the array is (1, 1, 2, 0): first instruction, "text: ", "Label: ", and the line end.
+    last = rows.filter(variant=4, query_id=2, repeat=1)["prompt"].item()
+    opening, *lines = last.split("text: ")
+    assert opening == "What is the attitude towards the financial news in this sentence? "
+    assert [line.rsplit("Label: ", 1)[1] for line in lines[:-1]] == [
+        f"{our_dataset(NAME).verbalizer.label_names[gold]}\n"
+        for gold in our_dataset(NAME)
+        .demonstration["gold"]
+        .gather(rows.filter(variant=4, query_id=2, repeat=1)["demonstration_ids"].item().to_list())
+    ]
+    assert lines[-1] == our_dataset(NAME).test["texts"][2][0] + " Label: "
+
+
+def test_without_demonstrations_neither_noise_nor_sets_change_a_prompt():
+    rows = asked(0, definitions=("paper",), n_queries=20)
+    for part, varied in (("gler", "variant"), ("sampling", "repeat")):
+        by_query = (
+            rows.filter(part=part).group_by("query_id").agg(pl.col("prompt").n_unique(), pl.col(varied).n_unique())
+        )
+        assert set(by_query["prompt"]) == {1}
+        assert set(by_query[varied]) == {5 if part == "gler" else 8}
+
+
+@pytest.mark.parametrize("definition", ["paper", "released"])
+@pytest.mark.parametrize("n_queries", [3, 110, 300])
+def test_fewer_queries_are_a_part_of_the_full_benchmark(definition, n_queries):
+    full, few = (asked(definitions=(definition,), n_queries=each) for each in (None, n_queries))
+    assert_frame_equal(few, full.filter(pl.col("query_id") < n_queries))
+    # Released templates have 100 queries, released sets 128.
+    n_templates, n_sets = (
+        (n_queries * 2, n_queries) if definition == "paper" else (min(n_queries, 100), min(n_queries, 128))
+    )
+    counts = {"gler": 5 * 2 * n_queries, "template": 9 * n_templates, "sampling": 8 * n_sets}
+    assert dict(few["part"].value_counts().iter_rows()) == counts
+
+
+def test_more_queries_than_there_are_are_refused():
+    with pytest.raises(ConfigError, match=f"--queries 513: the test split of {NAME} has 512"):
+        asked(definitions=("released",), n_queries=513)
+
+
+def test_a_dataset_without_alternative_templates_is_refused_by_name():
+    with pytest.raises(TemplateError, match=f"{NAME} has no alternative templates"):
+        asked(dataset=replace(our_dataset(NAME), alternative_templates=()))
+
+
+def test_more_shots_than_demonstrations_are_refused():
+    with pytest.raises(TemplateError, match="513 shots were asked for"):
+        asked(513)
+
+
+def test_the_group_staicc_is_of_known_suites_that_ask_no_part_twice():
+    names = SUITE_GROUPS["staicc"]
+    run = StoreConfig(suites=names, datasets=(NAME,), n_queries=1)
+    parts = [part for name in names for part in SUITES[name].requests(our_dataset(NAME), run)["part"].unique()]
+    assert sorted(parts) == ["contextual", "domain", "gler", "normal", "sampling", "template"]
+    assert "staicc-demonstrations" not in names
+
+
+@pytest.mark.parametrize("name", [name for name in SUITES if name.startswith("staicc-")])
+def test_only_parts_that_a_suite_says_differ_between_definitions_do(name):
+    by_definition = {}
+    for definition in ("paper", "released"):
+        run = StoreConfig(suites=(name,), datasets=(NAME,), n_queries=128, definitions=(definition,))
+        rows = SUITES[name].requests(our_dataset(NAME), run)
+        by_definition[definition] = {part: rows.filter(part=part) for part in rows["part"].unique()}
+    assert set(by_definition["paper"]) == set(SUITES[name].parts)
+    differing = {
+        part for part, rows in by_definition["paper"].items() if not rows.equals(by_definition["released"][part])
+    }
+    assert differing == set(SUITES[name].prompts_differ)

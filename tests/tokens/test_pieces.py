@@ -1,0 +1,104 @@
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
+
+from evaluator.models.embedded.byte_level import byte_level_tokenizer
+from evaluator.tokens.pieces import cut, cuts_exactly
+from evaluator.tokens.tokenizer import FastTokenizer
+
+# As they stand in the tokenizer files of these models.
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+QWEN_2 = LLAMA_3.replace("{1,3}", "")
+PIECES = [
+    "a",
+    "Q",
+    "s",
+    "'",
+    "'S",
+    "\n",
+    "\n\n",
+    "\r\n",
+    " ",
+    "  ",
+    "\t",
+    "?",
+    ".\n",
+    "7",
+    "123",
+    "é",
+    "\u0301",
+    "猫",
+    "\u2003",
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
+
+
+def backend(kind):
+    split = {"llama-3": LLAMA_3, "qwen-2": QWEN_2}.get(kind)
+    steps = [pre_tokenizers.Split(Regex(split), "isolated")] if split else []
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not split)
+    texts = ["a\nQ a?\nQ '\n\n  \n 's 123 .\n\nQ \r\na \t猫 é"] * 50
+    return byte_level_tokenizer(
+        texts,
+        vocab_size=330,
+        normalizer=normalizers.NFC() if kind == "qwen-2" else None,
+        pre_tokenizer=pre_tokenizers.Sequence([*steps, last]) if steps else last,
+    )
+
+
+BACKENDS = {kind: backend(kind) for kind in ("gpt-2", "llama-3", "qwen-2")}
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+@given(text=TEXTS)
+@example("What? \nQUESTION: Is\nANSWER: 1\n\nSENTENCE1: a\nANSWER: 0")
+@example("")
+def test_the_tokens_of_the_pieces_are_those_of_the_text(kind, text):
+    assert cuts_exactly(BACKENDS[kind])
+    ids = [BACKENDS[kind].encode(piece, add_special_tokens=False).ids for piece in cut(text)]
+    assert [token for piece in ids for token in piece] == BACKENDS[kind].encode(text, add_special_tokens=False).ids
+    assert FastTokenizer(BACKENDS[kind]).token_ids([text], special_tokens=True) == [BACKENDS[kind].encode(text).ids]
+
+
+def test_texts_are_cut_behind_a_lone_line_end_between_a_character_and_a_letter():
+    assert cut("S: a\nQ: b?\nA: 1\n\nS: c \nQ: d\n7\nA:") == ["S: a\n", "Q: b?\n", "A: 1\n\nS: c \nQ: d\n7\n", "A:"]
+    assert cut("") == [""]
+    assert cut("\nA") == ["\nA"]
+
+
+@pytest.mark.parametrize(
+    "pre_tokenizer",
+    [
+        pre_tokenizers.ByteLevel(add_prefix_space=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        pre_tokenizers.Metaspace(),
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex("x+"), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+        ),
+        None,
+    ],
+)
+def test_tokenizers_that_may_merge_across_a_cut_are_given_whole_texts(pre_tokenizer):
+    tokenizer = byte_level_tokenizer(["a\nb"] * 50, vocab_size=270)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    assert not cuts_exactly(tokenizer)
+    whole = tokenizer.encode("a\nb a\nb").ids
+    assert FastTokenizer(tokenizer).token_ids(["a\nb a\nb"], special_tokens=True) == [whole]
+
+
+def test_an_added_token_that_takes_the_line_end_before_it_forbids_cuts():
+    tokenizer = backend("gpt-2")
+    tokenizer.add_tokens([AddedToken("ANSWER", lstrip=True)])
+    assert not cuts_exactly(tokenizer)
+    (ids,) = FastTokenizer(tokenizer).token_ids(["a\nANSWER"], special_tokens=False)
+    assert ids == tokenizer.encode("a\nANSWER", add_special_tokens=False).ids
+
+
+def test_another_normalizer_than_composition_forbids_cuts():
+    tokenizer = backend("gpt-2")
+    tokenizer.normalizer = normalizers.Prepend("_")
+    assert not cuts_exactly(tokenizer)
