@@ -4,7 +4,6 @@ Demonstrations come from a table of training rows where there is one. Otherwise 
 are set aside for them by SPLIT_SEED, and never asked.
 """
 
-import hashlib
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from evaluator.config import LabelledColumns
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.multiple_choice_table import read_rows
 from evaluator.errors import DatasetError
+from evaluator.files import file_digest, short_digest
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 DEMONSTRATION_SHARE = 0.1
@@ -141,6 +141,6 @@ def _refuse_rows(bad: pl.Series, path: Path, what: str) -> None:
 
 def _fingerprint(file: LabelledFile, ask_all: bool) -> str:
     files = [path for path in (file.path, file.training) if path is not None]
-    contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    contents = [file_digest(path) for path in files]
     identity = (file.name, contents, file.columns, dict(file.labels), file.template, file.verbalizer, ask_all)
-    return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+    return short_digest(repr(identity).encode())

@@ -20,8 +20,8 @@ import polars as pl
 
 from evaluator.config import LabelledColumns, cache_folder
 from evaluator.errors import DatasetError
+from evaluator.files import replacing
 from evaluator.hub import hub_snapshot
-from evaluator.store.shards import replacing
 
 PARQUET = "refs/convert/parquet"
 TRAINING = "train"

@@ -14,6 +14,7 @@ import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import DatasetError, TemplateError
+from evaluator.files import file_digest, short_digest
 from evaluator.templates.choice_template import LABEL_SPACE, ChoiceTemplate
 from evaluator.templates.template import MetaTemplate
 
@@ -77,14 +78,14 @@ def dataset_of_file(
         notes: on what was changed in the rows already.
     """
     examples, own_notes = choice_examples(rows, str(path))
-    identity = repr((hashlib.sha256(path.read_bytes()).hexdigest(), read_as, template))
+    identity = repr((file_digest(path), read_as, template))
     return MultipleChoiceDataset(
         name=name,
         examples=examples,
         template=template,
         source=str(path),
         notes=(*own_notes, *notes),
-        fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
+        fingerprint=short_digest(identity.encode()),
     )
 
 

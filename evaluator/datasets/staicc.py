@@ -5,7 +5,6 @@ spaces, the prefix of rotten_tomatoes, the first alternatives of tweet_eval_emot
 label index to the same index of its label space.
 """
 
-import hashlib
 import importlib.metadata
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.plain_pickle import read_examples
 from evaluator.datasets.splits import SplitSizes, split_rows
 from evaluator.errors import DatasetError
+from evaluator.files import short_digest
 from evaluator.templates.orthogonal_array import orthogonal_templates
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
@@ -200,7 +200,7 @@ def load_staicc(name: str) -> ClassificationDataset:
         verbalizer=verbalizer,
         alternative_templates=source.alternative_templates,
         # The first of the alternatives is the template itself.
-        fingerprint=_short_digest(
+        fingerprint=short_digest(
             repr((name, content_digest, source.sizes, source.alternative_templates, verbalizer)).encode()
         ),
     )
@@ -216,7 +216,7 @@ def _source_table(name: str) -> tuple[pa.Table, str]:
     source = SOURCES[name]
     path = data_folder() / source.file
     content = _read_bytes(path)
-    content_digest = _short_digest(content)
+    content_digest = short_digest(content)
     table = cached_table(
         f"{name}-{content_digest}-{len(source.label_names)}labels-v{CONVERTER_VERSION}",
         lambda: read_examples(content, path, text_fields=TEXT_FIELDS, n_labels=len(source.label_names)),
@@ -242,7 +242,3 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DatasetError(f"Cannot read {path}: {error}. {INSTALL} --force-reinstall --no-deps") from error
-
-
-def _short_digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]

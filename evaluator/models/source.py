@@ -14,7 +14,7 @@ from typing import Any
 from evaluator.config import ModelConfig
 from evaluator.errors import ModelError
 from evaluator.hub import hub_snapshot
-from evaluator.models.digests import file_digests, fingerprint
+from evaluator.models.digests import combined_digest, file_digests
 from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer
 
 # A file that changes neither scores nor tokens (a README) leaves a fingerprint as it is.
@@ -56,13 +56,13 @@ class ModelSource:
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the configuration and all weights: equal models have equal ones wherever they lie."""
-        return fingerprint(file_digests([self.folder / "config.json", *weight_files(self.folder)]))
+        return combined_digest(file_digests([self.folder / "config.json", *weight_files(self.folder)]))
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:
         """Digest of the tokenizer's files and of the libraries that read them."""
         files = [file for name in _TOKENIZER_FILES if (file := self.folder / name).is_file()]
-        return fingerprint(file_digests(files) | {name: version(name) for name in ("tokenizers", "transformers")})
+        return combined_digest(file_digests(files) | {name: version(name) for name in ("tokenizers", "transformers")})
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:

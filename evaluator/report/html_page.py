@@ -9,9 +9,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from evaluator.files import replacing
 from evaluator.random_baselines.verdicts import POWER, TAIL_TO_TELL
 from evaluator.report import tables
-from evaluator.store.shards import replacing
 from evaluator.suites.staicc.diagnostics.readings import reading
 
 FOLDER = Path(__file__).parent

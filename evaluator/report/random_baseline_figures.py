@@ -9,11 +9,11 @@ import altair as alt
 import polars as pl
 
 from evaluator.errors import BaselineError
+from evaluator.files import replacing
 from evaluator.random_baselines.binomial import IntArray
 from evaluator.random_baselines.checks import MOST_EXAMPLES, MOST_TRIES, whole_numbers
 from evaluator.random_baselines.grid import accuracy_contours, log_spaced, tail_contours
 from evaluator.report.figures import INK, drawn
-from evaluator.store.shards import replacing
 
 PANEL_WIDTH, PANEL_HEIGHT = 300, 225
 STEPS = 81

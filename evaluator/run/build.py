@@ -19,13 +19,13 @@ from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lu_2023 import PVI_TABLES
 from evaluator.errors import ConfigError, StoreError
+from evaluator.files import fingerprint, read_json, source_fingerprint, write_json
 from evaluator.methods.base import AnyDataset, Asked
 from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
 from evaluator.run.config_record import pvi_record, search_record, sources_record
 from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS, REQUESTS_KEY, Definition
 from evaluator.store import shards
-from evaluator.store.shards import source_fingerprint
 from evaluator.suites import ALL_METHODS as METHODS
 from evaluator.suites import SUITES
 from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES_KEY, PVI_QUERIES_KEY
@@ -93,7 +93,7 @@ def _with_sources(store: PromptStore, config: StoreConfig) -> PromptStore:
     """The same store, that says where the data lie now."""
     manifest = store.manifest | {"sources": sources_record(config)}
     if manifest != store.manifest:
-        shards.write_json(store.folder / shards.MANIFEST, manifest)
+        write_json(store.folder / shards.MANIFEST, manifest)
     return PromptStore(store.folder, manifest)
 
 
@@ -238,13 +238,13 @@ def write_store(
             name: shards.write_shards(folder, name, table, rows=ROWS_PER_SHARD) for name, table in tables.items()
         },
     }
-    shards.write_json(folder / shards.MANIFEST, manifest)
+    write_json(folder / shards.MANIFEST, manifest)
     return PromptStore(folder, manifest)
 
 
 def open_store(folder: Path) -> PromptStore | None:
     """The store in this folder, or None when there is none or a shard of it is missing or changed."""
-    manifest = shards.read_json(folder / shards.MANIFEST)
+    manifest = read_json(folder / shards.MANIFEST)
     if manifest is None:
         return None
     tables = {file: digest for table in manifest["tables"].values() for file, digest in table.items()}
@@ -262,7 +262,7 @@ def require_store(folder: Path) -> PromptStore:
 
 def store_fingerprint(config: StoreConfig, datasets: Iterable[AnyDataset]) -> str:
     """Changes with the suites, datasets (their rows, templates and labels), sizes, and the code that builds prompts."""
-    return shards.fingerprint(
+    return fingerprint(
         source_fingerprint("templates", "datasets", "prompts", "suites", "store", "methods", "run"),
         list(config.suites),
         [dataset.fingerprint for dataset in datasets],

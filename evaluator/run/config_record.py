@@ -4,12 +4,12 @@ Records of a search and of pvi say what is asked, and the store's fingerprint ch
 these hold, not where they lie. The sources say where to read the same data again, and may change.
 """
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evaluator.config import LabelledColumns, PviConfig, SearchConfig, StoreConfig
+from evaluator.files import short_digest
 from evaluator.suites.in_context_pvi.demonstration_sets import prompts_file
 from evaluator.suites.prompt_search.candidates import read_candidates
 
@@ -30,7 +30,7 @@ def pvi_record(pvi: PviConfig | None) -> dict[str, Any] | None:
     record = {name: getattr(pvi, name) for name in ("source", "sets", "seed", "training_queries")}
     record["shots"] = list(pvi.shots) if pvi.shots else None
     if pvi.source == "published":
-        record["published"] = hashlib.sha256(prompts_file(pvi).read_bytes()).hexdigest()[:16]
+        record["published"] = short_digest(prompts_file(pvi).read_bytes())
     return record
 
 

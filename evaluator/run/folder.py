@@ -6,13 +6,13 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.errors import StoreError
+from evaluator.files import replacing
 from evaluator.methods.base import Answers
 from evaluator.run.build import PromptStore, require_store
 from evaluator.run.record import data_folder, read_run, stage_fingerprint
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.answers import answers_of
 from evaluator.scores.table import ScoreTable, open_scores
-from evaluator.store.shards import replacing
 
 
 def run_store(out: Path) -> PromptStore:

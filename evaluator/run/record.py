@@ -12,7 +12,7 @@ import filelock
 
 import evaluator
 from evaluator.errors import ConfigError, OutputInUseError, StoreError
-from evaluator.store.shards import read_json, write_json
+from evaluator.files import read_json, write_json
 
 RUN_FILE = "run.json"
 

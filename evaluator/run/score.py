@@ -14,6 +14,7 @@ from evaluator.engine import load_engine
 from evaluator.engine.base import Engine
 from evaluator.engine.device import device_kind
 from evaluator.errors import ConfigError, LabelError
+from evaluator.files import fingerprint, source_fingerprint
 from evaluator.methods.predictions import check_labels
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
@@ -22,7 +23,6 @@ from evaluator.run.second_round import build_follow_up
 from evaluator.scores.answers import answers_of, write_distances
 from evaluator.scores.checks import check_prompt_lengths
 from evaluator.scores.table import ScoreTable, compute_hidden_states, score_prompts
-from evaluator.store.shards import fingerprint, source_fingerprint
 from evaluator.suites import ALL_METHODS as METHODS
 from evaluator.suites.prompt_search.halving import score_in_rounds
 from evaluator.suites.prompt_search.sources import with_source

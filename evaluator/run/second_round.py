@@ -6,6 +6,7 @@ import polars as pl
 
 from evaluator.config import StoreConfig
 from evaluator.errors import StoreError
+from evaluator.files import fingerprint, source_fingerprint
 from evaluator.methods.base import Answers, AnyDataset
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import (
@@ -19,7 +20,6 @@ from evaluator.run.build import (
     write_store,
 )
 from evaluator.run.config_record import stored_config
-from evaluator.store.shards import fingerprint, source_fingerprint
 from evaluator.suites import ALL_METHODS as METHODS
 from evaluator.suites import SUITES
 

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine
+from evaluator.files import read_json, write_json
 from evaluator.progress import Progress, Stage
 from evaluator.schemas import HIDDEN_STATES, SCORES
 from evaluator.scores.checks import require_finite, require_finite_states
@@ -174,7 +175,7 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
 
 def open_scores(folder: Path) -> ScoreTable | None:
     """The scores in this folder, without the shards that are missing or changed; None where there are none."""
-    manifest = shards.read_json(folder / shards.MANIFEST)
+    manifest = read_json(folder / shards.MANIFEST)
     if manifest is None:
         return None
     kept = {name: shard for name, shard in manifest["shards"].items() if shards.intact(folder, {name: shard["sha256"]})}
@@ -260,5 +261,5 @@ def _each_once(answers: Iterator[ContinuationScores], expected: int) -> Iterator
 def _append(table: ScoreTable, name: str, frame: pl.DataFrame, clock: _Clock) -> ScoreTable:
     entry = {"sha256": shards.write_shard(table.folder / name, frame), **clock.end_shard(frame.height)}
     manifest = table.manifest | {"shards": table.manifest["shards"] | {name: entry}}
-    shards.write_json(table.folder / shards.MANIFEST, manifest)
+    write_json(table.folder / shards.MANIFEST, manifest)
     return ScoreTable(table.folder, manifest)

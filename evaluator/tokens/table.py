@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.config import LabelBoundary
+from evaluator.files import fingerprint, read_json, write_json
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import ROWS_PER_SHARD, PromptStore
@@ -48,7 +49,7 @@ class TokenTable:
 def tokenise_store(store: PromptStore, source: ModelSource, boundary: LabelBoundary) -> Stage[TokenTable]:
     """Tokenise the store for this tokenizer and label boundary, or find that it was done before."""
     tokenizer_fingerprint = source.tokenizer_fingerprint
-    folder = store.folder / f"tokens-{shards.fingerprint(tokenizer_fingerprint, boundary)}"
+    folder = store.folder / f"tokens-{fingerprint(tokenizer_fingerprint, boundary)}"
     if (found := open_tokens(folder)) is not None:
         return found
     prompts = store.prompts().collect()
@@ -66,7 +67,7 @@ def tokenise_store(store: PromptStore, source: ModelSource, boundary: LabelBound
         "shards": shards.write_shards(folder, "tokens", tokens, rows=ROWS_PER_SHARD),
         **count_tokens(store.requests(), tokens),
     }
-    shards.write_json(folder / shards.MANIFEST, manifest)
+    write_json(folder / shards.MANIFEST, manifest)
     return TokenTable(folder, manifest)
 
 
@@ -116,7 +117,7 @@ def tokenise(tokenizer: TextTokenizer, prompts: pl.DataFrame, boundary: LabelBou
 
 def open_tokens(folder: Path) -> TokenTable | None:
     """The tokens in this folder, or None when there are none or a shard of them is missing or changed."""
-    manifest = shards.read_json(folder / shards.MANIFEST)
+    manifest = read_json(folder / shards.MANIFEST)
     if manifest is None or not shards.intact(folder, manifest["shards"]):
         return None
     return TokenTable(folder, manifest)

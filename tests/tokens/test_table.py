@@ -2,11 +2,11 @@ import polars as pl
 import pytest
 
 from evaluator.config import ModelConfig, StoreConfig
+from evaluator.files import fingerprint
 from evaluator.models.source import find_model
 from evaluator.progress import finish
 from evaluator.run.build import build_store
 from evaluator.schemas import TOKENS
-from evaluator.store import shards
 from evaluator.tokens.table import count_tokens, fed_rows, open_tokens, tokenise_store
 
 
@@ -46,7 +46,7 @@ def test_another_boundary_or_tokenizer_has_a_folder_of_its_own(store, fake_sourc
     separate = finish(tokenise_store(store, fake_source, "separate"))
     merged = finish(tokenise_store(store, fake_source, "merged"))
     assert separate.folder != merged.folder
-    assert shards.fingerprint("one tokenizer", "merged") != shards.fingerprint("another", "merged")
+    assert fingerprint("one tokenizer", "merged") != fingerprint("another", "merged")
 
 
 def token_table(*rows):

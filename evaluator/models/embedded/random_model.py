@@ -9,8 +9,8 @@ import polars as pl
 from evaluator.config import cache_folder
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.files import fingerprint, source_fingerprint
 from evaluator.models.embedded.random_llama import make_random_llama
-from evaluator.store.shards import fingerprint, source_fingerprint
 
 LABEL_REPEATS = 1_000
 """How often a label name stands by itself among the tokenizer's texts: enough to become a token of its own."""

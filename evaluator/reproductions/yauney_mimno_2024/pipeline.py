@@ -5,12 +5,12 @@ from pathlib import Path
 
 import polars as pl
 
+from evaluator.files import replacing
 from evaluator.progress import Progress, Stage
 from evaluator.reproductions.yauney_mimno_2024.data import open_published
 from evaluator.reproductions.yauney_mimno_2024.page import write_page
 from evaluator.reproductions.yauney_mimno_2024.verdicts import PublishedTables, recompute
 from evaluator.run.record import writing_to
-from evaluator.store.shards import replacing
 
 PAGE = "baselines.html"
 

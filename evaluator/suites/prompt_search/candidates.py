@@ -1,7 +1,6 @@
 """A user's file of instructions or templates to try, instead of demonstrations."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from evaluator.config import SearchPart
 from evaluator.errors import TemplateError
+from evaluator.files import short_digest
 from evaluator.templates.choice_template import ChoiceTemplate
 
 FIELDS = tuple(field.name for field in dataclasses.fields(ChoiceTemplate))
@@ -52,7 +52,7 @@ def read_candidates(path: Path) -> Candidates:
     return Candidates(
         instructions=tuple(instructions),
         templates=tuple(templates),
-        fingerprint=hashlib.sha256(file).hexdigest()[:16],
+        fingerprint=short_digest(file),
     )
 
 
