@@ -1,4 +1,4 @@
-"""Files that are whole or absent, JSON, and digests of contents: used by every layer, and importing none but errors."""
+"""Files that are whole or absent, one writer a folder, JSON, and digests of contents. Every layer may use this one."""
 
 import ast
 import hashlib
@@ -10,7 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from evaluator.errors import StoreError
+import filelock
+import polars as pl
+
+from evaluator.errors import ConfigError, OutputInUseError, StoreError
 
 
 @contextmanager
@@ -31,6 +34,34 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+@contextmanager
+def writing_to(out: Path) -> Iterator[None]:
+    """Keep other processes from writing to an output folder; the lock goes with the process, however it ends.
+
+    Raises OutputInUseError while another process holds it, ConfigError where it cannot be written to.
+    """
+    lock = filelock.FileLock(out / ".lock")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except filelock.Timeout as error:  # itself an OSError
+        raise OutputInUseError(
+            f"Another process is writing to {out}. Wait for it, stop it, or choose another folder with --out."
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_table(out: Path, name: str, table: pl.DataFrame) -> None:
+    """Write OUT/tables/NAME.parquet, whole or not at all."""
+    with replacing(out / "tables" / f"{name}.parquet") as file:
+        table.rechunk().write_parquet(file, compression="zstd")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`evaluator baselines table` as a whole, against the verdicts alone by the package max-random-baseline.
+"""`evaluator reproduce yauney-mimno-2024` as a whole, against the verdicts alone by the package max-random-baseline.
 
 python -m benchmarks.columnar.published_baselines
 
@@ -61,7 +61,7 @@ def by_package() -> Totals:
 
 def by_command() -> Totals:
     with tempfile.TemporaryDirectory() as folder:
-        words = ["baselines", "table", "--data", str(DATA), "--out", folder]
+        words = ["reproduce", "yauney-mimno-2024", "--data", str(DATA), "--out", folder]
         subprocess.run([sys.executable, "-m", "evaluator", *words], cwd=ROOT, check=True, capture_output=True)
         totals = pl.read_parquet(Path(folder) / "tables" / "totals.parquet").filter(rules="released")
         return {"above standard": totals["above_standard"].item(), "above both": totals["above_max"].item()}

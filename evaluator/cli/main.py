@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from evaluator import __version__
-from evaluator.cli.baselines import baselines
 from evaluator.cli.compare import compare
-from evaluator.cli.pvi import pvi
-from evaluator.cli.random_baseline import baseline
+from evaluator.cli.random_baseline import random_baseline
+from evaluator.cli.reproduce import reproduce
 from evaluator.cli.suite_options import own_options, store_config
 from evaluator.config import Dtype, LabelBoundary, ModelConfig
 from evaluator.errors import EvaluatorError
@@ -194,10 +193,9 @@ def engines() -> None:
     show_list((name, "") for name in ENGINES)
 
 
-cli.add_command(baseline)
-cli.add_command(baselines)
 cli.add_command(compare)
-cli.add_command(pvi)
+cli.add_command(random_baseline)
+cli.add_command(reproduce)
 
 
 def show_list(rows: Iterable[tuple[str, str]]) -> None:

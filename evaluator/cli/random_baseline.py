@@ -1,4 +1,4 @@
-"""The command `baseline`: what was typed becomes numbers, and what comes of them is printed or drawn."""
+"""The command `random-baseline`: a calculator of the accuracy that random guessing reaches."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ MANY_TRIES = "1,10,100,200,1000,10000"
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw a figure over the same: .svg, .html."
 )
-def baseline(
+def random_baseline(
     n: str | None,
     chance: str | None,
     choices: str | None,
@@ -35,9 +35,10 @@ def baseline(
     table: bool,
     plot: Path | None,
 ) -> None:
-    """The accuracy to expect of guessing, once and at the best of several tries.
+    """Compute the expected accuracy of random guessing, once and at the best of several tries.
 
-    With --correct, how often guessing is as good: evaluator baseline --n 100 --chance 0.5 --tries 10 --correct 58
+    With --correct, also how often guessing is as good, as in
+    evaluator random-baseline --n 100 --chance 0.5 --tries 10 --correct 58
     """
     if chance and choices:
         raise ConfigError("--chance and --choices say the same: give one of them.")

@@ -13,10 +13,9 @@ from evaluator.compare.request_results import request_answers, require_equal_pro
 from evaluator.compare.runs import ComparedRun, read_runs
 from evaluator.compare.scaling import scaling_lines, scaling_points
 from evaluator.compare.table import comparison_table
+from evaluator.files import write_table, writing_to
 from evaluator.progress import Progress, Stage
 from evaluator.report.comparison_page import ComparisonData, write_comparison
-from evaluator.run.folder import write_table
-from evaluator.run.record import writing_to
 from evaluator.suites.in_context_pvi.compare import pvi_agreement
 
 PAGE = "compare.html"

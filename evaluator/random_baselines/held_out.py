@@ -29,16 +29,16 @@ def held_out_trials(
     """The best prompt of every search, and whether it is above the baselines, on its train part and held out.
 
     Args:
-        correctness: schemas.CORRECTNESS, in any order and any integer width; every prompt once, so that what is counted
+        correctness: CORRECTNESS, in any order and any integer width; every prompt once, so that what is counted
             as a try is one. `experiment` may be categorical.
-        chances: schemas.CHANCES, a row for every example of every experiment.
+        chances: CHANCES, a row for every example of every experiment.
         tries: how many prompts are searched; one run of searches for each of these numbers. Where there are fewer
             prompts, all are searched and baselines are those of that many.
         n_splits: of the examples, for every experiment.
         seed: splits of an experiment depend on this, its name, and its examples and prompts, and on nothing else.
 
     Returns:
-        schemas.HELD_OUT_TRIALS, one row an (experiment, tries, split), sorted by it. An accuracy is above a baseline
+        HELD_OUT_TRIALS, one row an (experiment, tries, split), sorted by it. An accuracy is above a baseline
         when it is strictly more (verdicts.is_above); both count only examples that the prompt was scored on.
 
     Raises DatasetError when rows are repeated or missing, or a part of a split would be empty.
@@ -95,7 +95,7 @@ def _chance_of(name: str, examples: IntArray, chances: pl.DataFrame) -> FloatArr
 
 
 def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
-    """schemas.HELD_OUT_SEARCHES to schemas.HELD_OUT_TRIALS: baselines, tails and verdicts of every search."""
+    """HELD_OUT_SEARCHES to HELD_OUT_TRIALS: baselines, tails and verdicts of every search."""
     settings = searches.select(SETTING).unique(maintain_order=True)
     uniform = pl.col("train_chances").list.len() == 1
     groups = settings.filter(~uniform).partition_by("train_chances", "train_counts", maintain_order=True)

@@ -9,7 +9,7 @@ from evaluator.reproductions.yauney_mimno_2024.ranking import auroc, average_pre
 
 VERDICTS = {"standard": "above_standard_on_train", "max": "above_max_on_train"}
 SCORES = {"standard tail": "log10_standard_tail", "max tail": "log10_max_tail"}
-"""Predictor -> column of schemas.HELD_OUT_TRIALS; the smaller a tail, the surer it is that guessing is beaten."""
+"""Predictor -> column of HELD_OUT_TRIALS; the smaller a tail, the surer it is that guessing is beaten."""
 
 OUTCOME = "above_standard_on_test"
 
@@ -18,11 +18,11 @@ def held_out_prediction(trials: pl.DataFrame, by: Sequence[str] = ()) -> pl.Data
     """Accuracy, precision, recall, AUROC and AUPR of predicting that held-out accuracy is above chance.
 
     Args:
-        trials: schemas.HELD_OUT_TRIALS; of the columns only the predictors', the outcome and `by` are read.
+        trials: HELD_OUT_TRIALS; of the columns only the predictors', the outcome and `by` are read.
         by: columns to group by; none for one row a predictor.
 
     Returns:
-        The `by` columns and schemas.HELD_OUT_PREDICTION, groups in the order in which they first appear. Verdicts are
+        The `by` columns and HELD_OUT_PREDICTION, groups in the order in which they first appear. Verdicts are
         scored as predictions and, taken as scores of 0 and 1, by their areas; tails are scores alone.
         The distribution function and the tail order trials alike: both are monotone in one another.
 

@@ -55,7 +55,7 @@ class _Parts:
 
 
 def search(experiment: Experiment, splits: Splits) -> pl.DataFrame:
-    """The best prompt of every (tries, split): rows of schemas.HELD_OUT_SEARCHES.
+    """The best prompt of every (tries, split): rows of HELD_OUT_SEARCHES.
 
     The prompts tried are a random draw for each split, the draw of fewer tries a part of the draw of more; they are
     compared by their accuracy on the train part, and of equals the one with the lowest id is taken.

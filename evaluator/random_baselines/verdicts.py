@@ -25,10 +25,10 @@ ROUNDING = 1e-12
 
 
 def is_above(accuracy: pl.Expr, baseline: pl.Expr) -> pl.Expr:
-    """Whether an accuracy is above a baseline: strictly more, by more than ROUNDING. Null where an argument is.
+    """Test whether an accuracy is above a baseline: strictly more, by more than ROUNDING. Null where an argument is.
 
-    The one rule of all verdicts here but those of the authors (published_rules.py). Two shares of 1,000,000 examples,
-    the most there may be, are further apart than ROUNDING.
+    Every verdict uses this rule, except those reproduced from a paper with a rule of its own. Two shares of 1,000,000
+    examples, the most there may be, are further apart than ROUNDING.
     """
     return accuracy > baseline + ROUNDING
 

@@ -1,1 +1,42 @@
-"""Published tables recomputed from released results, one package a paper."""
+"""Published tables recomputed from released results, one package a paper. Each is loaded by its function here alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+from evaluator.reproductions.base import Reproduction
+
+
+def _yauney_mimno_2024() -> Reproduction[Any, Any]:
+    from evaluator.reproductions.yauney_mimno_2024 import data, page, recompute, summary
+
+    return Reproduction(
+        title="Yauney & Mimno 2024, Stronger Random Baselines for In-Context Learning: the best of 200 prompts against "
+        "random baselines, under the authors' rules and under sound ones",
+        source="gyauney/stronger-random-baselines on GitHub",
+        files=data.FILES,
+        read=data.read_results,
+        recompute=recompute.recompute,
+        write_page=page.write_page,
+        summary_lines=summary.summary_lines,
+    )
+
+
+def _lu_2023() -> Reproduction[Any, Any]:
+    from evaluator.reproductions.lu_2023 import data, page, recompute, summary
+
+    return Reproduction(
+        title="Lu et al. 2023, Measuring Pointwise V-Usable Information In-Context-ly: tables 1, 2, 9, 14 and 15, each "
+        "cell next to the paper's",
+        source="UKPLab/in-context-pvi on GitHub",
+        files=data.FILES,
+        read=data.read_results,
+        recompute=recompute.recompute,
+        write_page=page.write_page,
+        summary_lines=summary.summary_lines,
+    )
+
+
+REPRODUCTIONS: dict[str, Callable[[], Reproduction[Any, Any]]] = {
+    "yauney-mimno-2024": _yauney_mimno_2024,
+    "lu-2023": _lu_2023,
+}

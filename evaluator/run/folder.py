@@ -6,7 +6,6 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.errors import StoreError
-from evaluator.files import replacing
 from evaluator.methods.base import Answers
 from evaluator.run.build import PromptStore, require_store
 from evaluator.run.record import data_folder, read_run, stage_fingerprint
@@ -92,9 +91,3 @@ def current_table(out: Path, name: str) -> pl.DataFrame:
     if read_run(out).get("measures", {}).get("scores") != stage_fingerprint(out, "scores"):
         raise StoreError(f"The metrics in {out} are those of earlier scores. Run `evaluator measure {out}` first.")
     return table
-
-
-def write_table(out: Path, name: str, frame: pl.DataFrame) -> None:
-    """Write one of DIR/tables, whole or not at all."""
-    with replacing(out / "tables" / f"{name}.parquet") as file:
-        frame.rechunk().write_parquet(file, compression="zstd")

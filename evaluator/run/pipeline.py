@@ -13,13 +13,14 @@ import polars as pl
 from evaluator.config import LabelBoundary, ModelConfig, StoreConfig
 from evaluator.datasets.lcg import SEED
 from evaluator.engine import engine_name
+from evaluator.files import write_table, writing_to
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import ModelSource, find_model
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import PromptStore, build_store, check_names
-from evaluator.run.folder import run_store, write_table
+from evaluator.run.folder import run_store
 from evaluator.run.measure import run_tables
-from evaluator.run.record import command_line, data_folder, now, read_run, record_stage, stage_fingerprint, writing_to
+from evaluator.run.record import command_line, data_folder, now, read_run, record_stage, stage_fingerprint
 from evaluator.run.score import ScoredRun, score_store
 from evaluator.suites import default_label_boundary
 from evaluator.suites.prompt_search.prompts import MOST_QUERIES

@@ -1,42 +1,16 @@
-"""DIR/run.json: what a run was, one section a stage, and the lock that keeps a second process out of DIR."""
+"""DIR/run.json: what a run was, one section a stage."""
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import filelock
-
 import evaluator
-from evaluator.errors import ConfigError, OutputInUseError, StoreError
+from evaluator.errors import StoreError
 from evaluator.files import read_json, write_json
 
 RUN_FILE = "run.json"
-
-
-@contextmanager
-def writing_to(out: Path) -> Iterator[None]:
-    """Hold the output folder alone; the lock goes with the process, however it ends.
-
-    Raises OutputInUseError while another process holds it, ConfigError where it cannot be written to.
-    """
-    lock = filelock.FileLock(out / ".lock")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-    except filelock.Timeout as error:  # itself an OSError
-        raise OutputInUseError(
-            f"Another process is writing to {out}. Wait for it, stop it, or choose another folder with --out."
-        ) from error
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def read_run(out: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`evaluator baseline` as a user types it."""
+"""`evaluator random-baseline` as a user types it."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.end_to_end.processes import command
 from tests.random_baselines.command_line import typed
 
-SETTING = ("baseline", "--n", 100, "--chance", 0.5, "--tries", 10)
+SETTING = ("random-baseline", "--n", 100, "--chance", 0.5, "--tries", 10)
 
 
 def test_the_papers_example_is_printed() -> None:
@@ -25,12 +25,12 @@ def test_a_result_is_printed_as_json_with_tails_and_verdict() -> None:
 
 
 def test_examples_with_different_numbers_of_choices_are_counted_together() -> None:
-    record = json.loads(typed("baseline", "--choices", "2:1,4:1", "--tries", 2, "--json").out)
+    record = json.loads(typed("random-baseline", "--choices", "2:1,4:1", "--tries", 2, "--json").out)
     assert (record["n"], record["chance"], record["max_random"]) == (2, 0.375, pytest.approx(35 / 64))
 
 
 def test_a_table_runs_over_all_that_is_listed() -> None:
-    words = ("baseline", "--table", "--n", "10,100", "--chance", "1/2,1/3", "--tries", "1,10")
+    words = ("random-baseline", "--table", "--n", "10,100", "--chance", "1/2,1/3", "--tries", "1,10")
     rows = json.loads(typed(*words, "--json").out)
     assert [(row["chance"], row["n"], row["tries"]) for row in rows][-2:] == [(1 / 3, 100, 1), (1 / 3, 100, 10)]
     assert typed(*words).out.count("chance 0.") == 2
@@ -38,7 +38,7 @@ def test_a_table_runs_over_all_that_is_listed() -> None:
 
 def test_a_figure_is_written_and_a_table_beside_it_stays_json(tmp_path: Path) -> None:
     path = tmp_path / "figure.svg"
-    words = ("baseline", "--plot", path, "--n", "10,100", "--tries", "1,10")
+    words = ("random-baseline", "--plot", path, "--n", "10,100", "--tries", "1,10")
     alone = typed(*words)
     assert alone.out + alone.err == f"Figure: {path}\n"
     assert path.read_text().startswith("<svg")
@@ -65,4 +65,4 @@ def test_a_figure_is_written_and_a_table_beside_it_stays_json(tmp_path: Path) ->
     ],
 )
 def test_what_does_not_fit_is_one_message(words: list[str], message: str) -> None:
-    assert message in typed("baseline", *words, exits=2).err
+    assert message in typed("random-baseline", *words, exits=2).err

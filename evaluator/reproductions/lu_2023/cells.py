@@ -1,4 +1,4 @@
-"""The paper's cells beside what its results give: recomputed numbers go in, a verdict and a note a cell come out."""
+"""The paper's cells next to the recomputed ones, with a verdict and a note for each."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 import polars as pl
 
 from evaluator.reproductions.lu_2023.paper import printed_cells
-from evaluator.suites.in_context_pvi.schema import PVI_PUBLISHED_CELLS, PVI_PUBLISHED_TOTALS
+from evaluator.reproductions.lu_2023.schema import PUBLISHED_CELLS, PUBLISHED_TOTALS
 
 Verdict = Literal["equal", "within rounding", "differs", "not in the data", "not printed"]
 """`equal`: to the printed decimals. `within rounding`: not equal, and no further off than the rounding of the released
@@ -51,11 +51,11 @@ TRIED = (
     "pairs by themselves, a model, dataset, set or number of shots in or out, rounding or cutting to 1-4 decimals, "
     "thresholds included, absolute values, limits on p (p < 0.05: 22 here, but 40 for the 43 of Shots)."
 )
-"""Of the released results' one share that differs."""
+"""Note on the one share in table 2 that the released results do not reproduce."""
 
 
 def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_PUBLISHED_CELLS, in the paper's order.
+    """Return PUBLISHED_CELLS, in the paper's order.
 
     Args:
         recomputed: table, row, column, recomputed, input_reach, all_rows.
@@ -67,13 +67,13 @@ def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame
         cells.with_columns(pl.col("recomputed").fill_nan(None))
         .with_columns(verdict=_verdict())
         .with_columns(note=pl.coalesce(*map(_note, NOTES), _share_note(), _rounding_note()))
-        .select(list(PVI_PUBLISHED_CELLS))
-        .cast(PVI_PUBLISHED_CELLS)
+        .select(list(PUBLISHED_CELLS))
+        .cast(PUBLISHED_CELLS)
     )
 
 
 def totals(cells: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_PUBLISHED_TOTALS: one row a table, in the paper's order."""
+    """Return PUBLISHED_TOTALS: one row a table, in the paper's order."""
     verdict = pl.col("verdict")
     return (
         cells.group_by("table", maintain_order=True)
@@ -85,7 +85,7 @@ def totals(cells: pl.DataFrame) -> pl.DataFrame:
             not_in_data=(verdict == "not in the data").sum(),
             not_printed=(verdict == "not printed").sum(),
         )
-        .cast(PVI_PUBLISHED_TOTALS)
+        .cast(PUBLISHED_TOTALS)
     )
 
 
@@ -113,7 +113,7 @@ def _note(note: Note) -> pl.Expr:
 
 
 def _share_note() -> pl.Expr:
-    """Of a share that differs: the counts behind both."""
+    """Note on a share that differs: the two counts."""
     found, printed = ((pl.col(name) * pl.col("n")).round().cast(pl.Int64) for name in ("recomputed", "published"))
     differs = (pl.col("table") == "2") & pl.col("column").str.starts_with("r ") & (pl.col("verdict") == "differs")
     row, column = UNEXPLAINED

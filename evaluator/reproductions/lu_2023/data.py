@@ -1,4 +1,4 @@
-"""The released results of Lu et al. 2023: a folder of three Parquet files goes in, checked frames come out."""
+"""The released results of Lu et al. 2023, read from a folder of three Parquet files and checked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,8 @@ import polars as pl
 
 from evaluator.datasets.parquet_columns import scan_columns
 from evaluator.errors import DatasetError
+from evaluator.reproductions.base import ReleasedFile
 from evaluator.reproductions.lu_2023.paper import GPT3
-
-SOURCE = "UKPLab/in-context-pvi on GitHub"
 
 DATASETS = {
     "boolq": "BoolQ",
@@ -43,72 +42,82 @@ NOT_IN_PAPER = {
 """Models that some correlations were released of and that the paper does not name."""
 
 
-class File(NamedTuple):
-    """A released file: what one row is, and the columns that are read, as here, with theirs and their types."""
+class Column(NamedTuple):
+    """A column that is read: its name in the released file and its type."""
 
-    about: str
-    columns: Mapping[str, tuple[str, pl.DataType]]
+    released: str
+    dtype: pl.DataType
 
 
-_RUN = {"dataset": ("dataset", pl.String()), "model": ("model", pl.String())}
-_SET = {"demonstration_set": ("prompt_set", pl.String())}
-FILES: Mapping[str, File] = {
-    "results.parquet": File(
-        "one row a dataset, model, number of shots and demonstration set: results.csv",
-        {
-            **_RUN,
-            **_SET,
-            "n_shots": ("number_of_shots", pl.Int64()),
-            "n_queries": ("number_of_data", pl.Int64()),
-            "accuracy": ("accuracy", pl.Float64()),
-            "lowest_fifth_accuracy": ("accuracy_for_pvi<1/5quantile", pl.Float64()),
-            "highest_fifth_accuracy": ("accuracy_for_pvi>4/5quantile", pl.Float64()),
-            "right_pvi": ("average_pvi_for_T", pl.Float64()),
-            "wrong_pvi": ("average_pvi_for_F", pl.Float64()),
-        },
-    ),
-    "consistency_by_exemplar.parquet": File(
-        "one row a dataset, model and number of shots: consistency_by_exemplar.csv",
-        {**_RUN, "n_shots": ("number_of_shot", pl.Int64()), "r": ("r", pl.String())},
-    ),
-    "consistency_by_number_of_shots.parquet": File(
-        "one row a dataset, model and demonstration set: consistency_by_number_of_shots.csv",
-        {**_RUN, **_SET, "r": ("r", pl.Float64())},
-    ),
+_RUN = {"dataset": Column("dataset", pl.String()), "model": Column("model", pl.String())}
+_SET = {"demonstration_set": Column("prompt_set", pl.String())}
+RUN_COLUMNS = {
+    **_RUN,
+    **_SET,
+    "n_shots": Column("number_of_shots", pl.Int64()),
+    "n_queries": Column("number_of_data", pl.Int64()),
+    "accuracy": Column("accuracy", pl.Float64()),
+    "lowest_fifth_accuracy": Column("accuracy_for_pvi<1/5quantile", pl.Float64()),
+    "highest_fifth_accuracy": Column("accuracy_for_pvi>4/5quantile", pl.Float64()),
+    "right_pvi": Column("average_pvi_for_T", pl.Float64()),
+    "wrong_pvi": Column("average_pvi_for_F", pl.Float64()),
 }
+ACROSS_SETS_COLUMNS = {**_RUN, "n_shots": Column("number_of_shot", pl.Int64()), "r": Column("r", pl.String())}
+ACROSS_SHOTS_COLUMNS = {**_RUN, **_SET, "r": Column("r", pl.Float64())}
+"""Our name of a column -> the released one."""
+
+
+def _released(name: str, about: str, columns: Mapping[str, Column]) -> ReleasedFile:
+    return ReleasedFile(name, about, tuple(column.released for column in columns.values()))
+
+
+FILES = (
+    _released(
+        "results.parquet",
+        "one row a dataset, model, number of shots and demonstration set: results.csv",
+        RUN_COLUMNS,
+    ),
+    _released(
+        "consistency_by_exemplar.parquet",
+        "one row a dataset, model and number of shots: consistency_by_exemplar.csv",
+        ACROSS_SETS_COLUMNS,
+    ),
+    _released(
+        "consistency_by_number_of_shots.parquet",
+        "one row a dataset, model and demonstration set: consistency_by_number_of_shots.csv",
+        ACROSS_SHOTS_COLUMNS,
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedResults:
-    """The released results under the names of FILES, datasets and models under the paper's."""
+    """The released results under our names of columns, and the paper's names of datasets and models."""
 
     runs: pl.DataFrame  # means over queries, to four decimals
     across_sets: pl.DataFrame  # `r`: List[f64], one correlation a pair of demonstration sets
     across_shots: pl.DataFrame  # `r`: between the two numbers of shots
 
 
-def open_published(folder: Path) -> PublishedResults:
-    """Raises DatasetError, saying what is expected and what was found, for files, columns or rows that do not fit."""
-    if missing := [name for name in FILES if not (folder / name).is_file()]:
-        needed = "\n".join(
-            f"  {name}: {file.about}\n    columns {', '.join(theirs for theirs, _ in file.columns.values())}"
-            for name, file in FILES.items()
-        )
-        raise DatasetError(
-            f"{folder} lacks {', '.join(missing)}. The published numbers of in-context PVI are recomputed from the "
-            f"results of {SOURCE}, each csv as a Parquet file:\n{needed}\nName their folder with --data."
-        )
-    runs, across_sets, across_shots = (_read(folder / name, file) for name, file in FILES.items())
-    sets_file = folder / "consistency_by_exemplar.parquet"
-    return PublishedResults(runs=runs, across_sets=_parsed(across_sets, sets_file), across_shots=across_shots)
+def read_results(folder: Path) -> PublishedResults:
+    """Read the released results in a folder that holds FILES.
+
+    Raises DatasetError, saying what is expected and what was found, for columns or rows that do not fit.
+    """
+    columns = (RUN_COLUMNS, ACROSS_SETS_COLUMNS, ACROSS_SHOTS_COLUMNS)
+    runs, across_sets, across_shots = (_read(folder, *each) for each in zip(FILES, columns, strict=True))
+    parsed = _parsed(across_sets, folder / "consistency_by_exemplar.parquet")
+    return PublishedResults(runs=runs, across_sets=parsed, across_shots=across_shots)
 
 
-def _read(path: Path, file: File) -> pl.DataFrame:
-    found = scan_columns(path, [theirs for theirs, _ in file.columns.values()]).collect()
-    for theirs, expected in file.columns.values():
-        if found.schema[theirs] != expected:
-            raise DatasetError(f"{path}: {theirs!r} must hold {expected} and holds {found.schema[theirs]}.")
-    rows = found.select(**{name: theirs for name, (theirs, _) in file.columns.items()})
+def _read(folder: Path, file: ReleasedFile, columns: Mapping[str, Column]) -> pl.DataFrame:
+    path = folder / file.name
+    released = scan_columns(path, file.columns).collect()
+    for column in columns.values():
+        dtype = released.schema[column.released]
+        if dtype != column.dtype:
+            raise DatasetError(f"{path}: {column.released!r} must hold {column.dtype} and holds {dtype}.")
+    rows = released.select(**{name: column.released for name, column in columns.items()})
     named = rows.with_columns(
         dataset=_named(rows["dataset"].str.split("/").list.first(), DATASETS, path),
         model=_named(rows["model"], MODELS | NOT_IN_PAPER, path),
@@ -128,7 +137,7 @@ def _named(theirs: pl.Series, names: Mapping[str, str], path: Path) -> pl.Series
 
 
 def _parsed(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """`r` as it was released, a list of numbers written out, as a list of numbers."""
+    """Parse `r`, which was released as the text of a list of numbers."""
     try:
         return rows.with_columns(pl.col("r").str.json_decode(pl.List(pl.Float64)))
     except pl.exceptions.PolarsError as error:

@@ -20,7 +20,7 @@ class TableView(NamedTuple):
     number: str
     title: str
     columns: Sequence[str]
-    rows: Mapping[str, list[dict[str, Any]]]  # schemas.pvi.PVI_PUBLISHED_CELLS, in the columns' order
+    rows: Mapping[str, list[dict[str, Any]]]  # PUBLISHED_CELLS, in the columns' order
     notes: list[tuple[str, list[str]]]  # note, the cells it is on
 
 

@@ -1,4 +1,4 @@
-"""What Lu et al. 2023 print: their tables as text go in, one row a cell comes out.
+"""The tables that Lu et al. 2023 print, and their cells as rows.
 
 Transcribed from the paper as published (Findings of EMNLP 2023), every decimal kept. Names are the paper's.
 """

@@ -1,4 +1,4 @@
-"""The published numbers of in-context PVI (Lu et al. 2023): released results go in, tables come out."""
+"""The published numbers of in-context PVI (Lu et al. 2023), recomputed from the released results."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,12 +6,13 @@ from typing import NamedTuple
 import polars as pl
 from scipy.special import fdtri
 
+from evaluator.progress import Progress, Stage
 from evaluator.reproductions.lu_2023.cells import judged_cells, totals
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
-from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, GENERAL, GPT3
+from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, GENERAL, GPT3, TABLES
+from evaluator.reproductions.lu_2023.schema import PUBLISHED_ANOVA, PUBLISHED_STRENGTHS
 from evaluator.statistics.anova import groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.consistency import strengths
-from evaluator.suites.in_context_pvi.schema import PVI_PUBLISHED_ANOVA, PVI_PUBLISHED_STRENGTHS
 
 HALF_UNIT = 0.5e-4
 """Released run means have four decimals."""
@@ -28,12 +29,12 @@ CELL = ["table", "row", "column"]
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTables:
-    """What is written, each under its own name; schemas/pvi.py has the columns."""
+    """The tables that are written; schema.py has their columns."""
 
-    cells: pl.DataFrame  # PVI_PUBLISHED_CELLS
-    totals: pl.DataFrame  # PVI_PUBLISHED_TOTALS
-    strengths: pl.DataFrame  # PVI_PUBLISHED_STRENGTHS
-    anova: pl.DataFrame  # PVI_PUBLISHED_ANOVA
+    cells: pl.DataFrame  # PUBLISHED_CELLS
+    totals: pl.DataFrame  # PUBLISHED_TOTALS
+    strengths: pl.DataFrame  # PUBLISHED_STRENGTHS
+    anova: pl.DataFrame  # PUBLISHED_ANOVA
 
 
 class Published(NamedTuple):
@@ -43,8 +44,9 @@ class Published(NamedTuple):
     results: PublishedResults
 
 
-def recompute(results: PublishedResults) -> Published:
-    """Every table of the paper that the released results determine, beside what the paper prints."""
+def recompute(results: PublishedResults) -> Stage[Published]:
+    """Compute every table of the paper that the released results determine, next to what the paper prints."""
+    yield Progress(stage="Recomputing", done=0, total=len(TABLES), unit="tables")
     runs = results.runs
     of_strengths, of_anova = _strengths(results), _anova(runs.filter(pl.col("model") != GPT3))
     in_table_14a = (pl.col("model") != GPT3) & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
@@ -61,6 +63,7 @@ def recompute(results: PublishedResults) -> Published:
     counts = of_strengths.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
     cells = judged_cells(recomputed, counts)
     tables = PublishedTables(cells=cells, totals=totals(cells), strengths=of_strengths, anova=of_anova)
+    yield Progress(stage="Recomputing", done=len(TABLES), total=len(TABLES), unit="tables")
     return Published(tables, results)
 
 
@@ -76,13 +79,13 @@ def _run_means(table: str, row: str, runs: pl.DataFrame, kept: pl.Expr, *, whole
 
 
 def _strengths(results: PublishedResults) -> pl.DataFrame:
-    """schemas.pvi.PVI_PUBLISHED_STRENGTHS: the paper's count, then what others would have come to."""
+    """PUBLISHED_STRENGTHS: the paper's count, then what others would have come to."""
     counted = [
         strengths(rows.with_columns(variable=pl.lit(variable), counted=pl.lit(how)), by=["variable", "counted"])
         for variable, frame in (("Exemplars", results.across_sets), ("Shots", results.across_shots))
         for how, rows in _ways(frame).items()
     ]
-    return pl.concat(counted).select(list(PVI_PUBLISHED_STRENGTHS)).cast(PVI_PUBLISHED_STRENGTHS)
+    return pl.concat(counted).select(list(PUBLISHED_STRENGTHS)).cast(PUBLISHED_STRENGTHS)
 
 
 def _ways(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -110,14 +113,14 @@ def _strength_cells(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _anova(runs: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_PUBLISHED_ANOVA: of the mean PVIs of correct predictions, one a run."""
+    """PUBLISHED_ANOVA: of the mean PVIs of correct predictions, one a run."""
     case = ["dataset", "model"]
     how = {"condition": "demonstration_set", "value": "right_pvi"}
     found = one_way_by(runs, by=case, **how)
     groups = [groups_of(rows, **how) for rows in runs.sort(*case, "demonstration_set").partition_by(case)]
     reach = pl.DataFrame([one_way_reach(own, HALF_UNIT) for own in groups], ["f_reach", "p_reach"], orient="row")
     needed = fdtri(found["df_between"].to_numpy(), found["df_within"].to_numpy(), 0.95)
-    return found.hstack(reach).with_columns(f_needed=needed).cast(PVI_PUBLISHED_ANOVA)
+    return found.hstack(reach).with_columns(f_needed=needed).cast(PUBLISHED_ANOVA)
 
 
 def _anova_cells(anova: pl.DataFrame) -> pl.DataFrame:

@@ -1,10 +1,10 @@
-"""The paper's cells and the recomputed ones in a few lines of a terminal. Numbers are laid out here, never computed."""
+"""A summary of the recomputed cells for a terminal. Nothing is computed here."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
-from evaluator.reproductions.lu_2023.recompute import PublishedTables
+from evaluator.reproductions.lu_2023.recompute import Published
 
 COUNTS = {
     "n_printed": "printed",
@@ -14,11 +14,12 @@ COUNTS = {
     "not_in_data": "not in data",
     "not_printed": "not printed",
 }
-"""Column of schemas.pvi.PVI_PUBLISHED_TOTALS -> its heading."""
+"""Column of PUBLISHED_TOTALS -> its heading."""
 
 
-def summary_lines(tables: PublishedTables) -> Iterator[str]:
-    """How many cells are equal to the printed decimals, by table and in all; then every cell that differs."""
+def summary_lines(published: Published) -> Iterator[str]:
+    """Count the cells that are equal to the printed decimals, by table and in all; then list those that differ."""
+    tables = published.tables
     widths = {name: max(len(heading), 7) + 2 for name, heading in COUNTS.items()}
     yield f"{'Table':8}" + "".join(f"{COUNTS[name]:>{width}}" for name, width in widths.items())
     all_tables = tables.totals.select(pl.lit("all").alias("table"), pl.exclude("table").sum())

@@ -1,4 +1,4 @@
-"""The chance of guessing each example of the published experiments: experiments go in, chances by example come out."""
+"""The chance of guessing each example of the published experiments."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -37,7 +37,7 @@ def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mi
 
 
 def example_chances(data: PublishedData) -> pl.DataFrame:
-    """schemas.CHANCES of every experiment.
+    """CHANCES of every experiment.
 
     In strange_stories a prompt's demonstrations may be among the pooled rows; examples have here the chance that they
     have with all their rows, which for at most four of 121 is not quite that of every prompt.
@@ -74,5 +74,6 @@ def _require_same(chances: Mapping[int, Fraction | None], examples: Collection[i
     if differing := sorted(set(chances) ^ set(examples)):
         raise DatasetError(
             f"{where}: example {differing[0]} and {len(differing) - 1} others are in the predictions alone, or among "
-            "the task's rows alone. The chances of evaluator/baselines/published_tasks.py do not fit these predictions."
+            "the task's rows alone. The chances in evaluator/reproductions/yauney_mimno_2024/tasks.py do not fit these "
+            "predictions."
         )

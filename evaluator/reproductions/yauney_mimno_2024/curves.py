@@ -1,4 +1,4 @@
-"""Lines of the published figures: prompts and chances go in, expected maxima and baselines by tries come out."""
+"""The lines of the published figures: expected maxima and random baselines by number of tries."""
 
 import numpy as np
 import polars as pl
@@ -19,13 +19,13 @@ ROUNDING = 1e-9
 
 
 def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
-    """schemas.PUBLISHED_CURVES: how good the best of so many prompts is expected to be, and how good guessing is then.
+    """Return PUBLISHED_CURVES: the expected accuracy of the best of so many prompts, and how often guessing reaches it.
 
     As in the paper's figures 3, 4 and 9 to 11: tails are of the expected accuracy on as many examples as the task has,
     at most 200, with the authors' chance, and one-shot lines of small tasks end at the task's size.
 
     Args:
-        prompts: rows of `published_data.read_prompts`.
+        prompts: rows of `read_prompts`.
     """
     frames = []
     for (model, dataset, shots), own in prompts.partition_by(EXPERIMENT, as_dict=True, maintain_order=True).items():
@@ -51,7 +51,7 @@ def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
-    """schemas.PUBLISHED_BASELINES of every task, as the authors draw them and with the examples and chances that are.
+    """Return PUBLISHED_BASELINES of every task, as the authors draw them and with the real examples and chances.
 
     Args:
         chances: of one experiment a task: dataset, chance, one row an example.

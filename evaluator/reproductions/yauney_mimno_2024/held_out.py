@@ -1,4 +1,4 @@
-"""The held-out question for the published experiments: the authors' splits and our own go in, figures come out."""
+"""How well random baselines predict held-out accuracy in published experiments, on the authors' splits and on ours."""
 
 from dataclasses import dataclass, replace
 
@@ -75,8 +75,8 @@ def own_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame
     count. As the authors judge, all 200 count as tries, and demonstrations as examples.
 
     Args:
-        prompts: rows of `published_data.read_prompts`.
-        chances: schemas.CHANCES of every experiment.
+        prompts: rows of `read_prompts`.
+        chances: CHANCES of every experiment.
     """
     n_experiments = prompts.n_unique(EXPERIMENT)
     kept = _prompt_ids(distinct_prompts(prompts))
@@ -115,7 +115,7 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
     """As `bigbench-held-out-splits.py` does: n of the whole part, and one chance a task.
 
     Args:
-        searches: schemas.HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, examples of the train part.
+        searches: HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, examples of the train part.
     """
     chances = {name: float(task.stated_chance) for name, task in TASKS.items()}
     chance = searches["dataset"].replace_strict(chances, return_dtype=pl.Float64)
@@ -139,7 +139,7 @@ def _log10_tail(correct: IntArray, n: IntArray, chance: FloatArray, tries: IntAr
 
 
 def held_out_table(authors: pl.DataFrame, own: OwnTrials) -> pl.DataFrame:
-    """schemas.PUBLISHED_HELD_OUT: how well each predictor foretells, over all trials, by model and by task."""
+    """PUBLISHED_HELD_OUT: how well each predictor foretells, over all trials, by model and by task."""
     frames = []
     for splits, rules, trials in (
         ("authors'", "released", authors),

@@ -1,4 +1,4 @@
-"""Models that are one and the same: prompts and fingerprints of their losses go in, pairs of models come out."""
+"""Pairs of models whose losses are equal bit for bit, so that they were one and the same model."""
 
 import polars as pl
 
@@ -9,14 +9,14 @@ SHARED = ["dataset", "shots", "demonstration_ids"]
 
 
 def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
-    """schemas.PUBLISHED_IDENTICAL: pairs of models with prompts on which every loss of both is the same, bit for bit.
+    """Return PUBLISHED_IDENTICAL: pairs of models with prompts on which every loss of both is the same, bit for bit.
 
     Different weights do not give equal losses on whole prompts, so such models were loaded from the same ones.
     Prompts that lost their query are left out: what they leave may be the same for anyone. Models are compared where
     they happened to draw the same demonstrations, mostly with one shot; elsewhere nothing is known.
 
     Args:
-        prompts: rows of `published_data.read_prompts` with the column `with_query`.
+        prompts: rows of `read_prompts` with the column `with_query`.
     """
     usable = prompts.filter("with_query").select("model", "losses_fingerprint", *SHARED)
     shared = _pairs(usable, SHARED).rename({"prompts": "shared_prompts"})

@@ -12,8 +12,8 @@ from evaluator.report.html_page import write_html_page
 from evaluator.report.tables import VERDICT_MARKS
 from evaluator.reproductions.yauney_mimno_2024 import figures as figures
 from evaluator.reproductions.yauney_mimno_2024.curves import accuracy_histogram
+from evaluator.reproductions.yauney_mimno_2024.recompute import Published, PublishedTables
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
-from evaluator.reproductions.yauney_mimno_2024.verdicts import Published, PublishedTables
 
 FAMILIES = {
     "Llama-2-7b": ("Llama-2-7b", "Alpaca-7b"),

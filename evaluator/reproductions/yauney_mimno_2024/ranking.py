@@ -1,4 +1,8 @@
-"""How well a score tells two outcomes apart: scores and outcomes go in, areas under curves and the curves come out."""
+"""How well a score tells two outcomes apart: ROC and precision-recall curves, and the areas under them.
+
+Written out here because scikit-learn is a development dependency, absent where the evaluator is merely installed. The
+tests compare these functions with scikit-learn's.
+"""
 
 from typing import NamedTuple
 

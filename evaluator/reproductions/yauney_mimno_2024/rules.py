@@ -1,7 +1,4 @@
-"""The best prompt of each published experiment, judged by several sets of rules: the authors' and sounder ones.
-
-Prompts go in; one row an experiment, and one row an experiment and set of rules, come out.
-"""
+"""The best prompt of each published experiment, judged by several sets of rules: the authors' and sounder ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +63,7 @@ def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
     """One row an experiment: its best prompt (the lowest id of equals), what it got, and how many prompts there were.
 
     Args:
-        prompts: rows of `published_data.read_prompts`.
+        prompts: rows of `read_prompts`.
     """
     best_first = prompts.with_columns(accuracy=pl.col("correct") / pl.col("n_examples")).sort(
         [*EXPERIMENT, "accuracy", "prompt_id"], descending=[False, False, False, True, False]
@@ -86,7 +83,7 @@ def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def judge(experiments: pl.DataFrame, mixes: Sequence[Mix], all_rules: Sequence[Rules] = ALL_RULES) -> pl.DataFrame:
-    """schemas.PUBLISHED_VERDICTS: every experiment under every set of rules, rules in their order.
+    """Return PUBLISHED_VERDICTS: every experiment under every set of rules, rules in their order.
 
     Args:
         experiments: rows of `best_prompts`.
@@ -155,7 +152,7 @@ def _verdict(rules: Rules) -> pl.Expr:
 
 
 def totals(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """schemas.PUBLISHED_TOTALS: what each set of rules comes to, in the order of the verdicts' rows.
+    """Return PUBLISHED_TOTALS: what each set of rules comes to, in the order of the verdicts' rows.
 
     Source: Yauney & Mimno 2024, section 5.1: 255 above the standard baseline, 199 above both, 56 disagreements, 22.0%.
     """

@@ -1,15 +1,16 @@
-"""The published experiments in a few lines of a terminal. Numbers are laid out here, never computed."""
+"""A summary of the published experiments for a terminal. Nothing is computed here."""
 
 from collections.abc import Iterator
 
-from evaluator.reproductions.yauney_mimno_2024.verdicts import PublishedTables
+from evaluator.reproductions.yauney_mimno_2024.recompute import Published
 
 SCORES = {"accuracy": 10, "precision": 11, "recall": 8, "auroc": 8, "aupr": 8}
-"""Column of schemas.PUBLISHED_HELD_OUT -> width in characters."""
+"""Column of PUBLISHED_HELD_OUT -> width in characters."""
 
 
-def summary_lines(tables: PublishedTables) -> Iterator[str]:
-    """Totals under each set of rules, then how well baselines foretell held-out accuracy, at the most tries."""
+def summary_lines(published: Published) -> Iterator[str]:
+    """Show totals under each set of rules, then how well baselines predict held-out accuracy, at the most tries."""
+    tables = published.tables
     yield f"{'rules':40}{'experiments':>12}{'> standard':>12}{'> both':>8}{'disagree':>10}{'share':>8}"
     for row in tables.totals.iter_rows(named=True):
         yield (

@@ -97,7 +97,7 @@ def known_task(name: str) -> Task:
     if name not in TASKS:
         raise DatasetError(
             f"The task {name!r} is none of the published experiments' sixteen: {', '.join(TASKS)}. "
-            "Leave its rows out, or add it to evaluator/baselines/published_tasks.py."
+            "Leave its rows out, or add it to evaluator/reproductions/yauney_mimno_2024/tasks.py."
         )
     return TASKS[name]
 

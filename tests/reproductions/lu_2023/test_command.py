@@ -1,4 +1,4 @@
-"""`evaluator pvi published` on a small folder that is worked by hand, and on folders that do not fit."""
+"""`evaluator reproduce lu-2023` on a small folder that is worked by hand, and on folders that do not fit."""
 
 import re
 from collections.abc import Callable
@@ -6,33 +6,39 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from click.testing import CliRunner
 
-from evaluator.cli.pvi import pvi
 from evaluator.errors import DatasetError
+from evaluator.progress import finish
+from evaluator.reproductions import REPRODUCTIONS
+from evaluator.reproductions.base import reproduce
 from evaluator.reproductions.lu_2023.cells import judged_cells
-from evaluator.reproductions.lu_2023.data import open_published
-from evaluator.reproductions.lu_2023.pipeline import write_published
-from evaluator.suites.in_context_pvi.schema import (
-    PVI_PUBLISHED_ANOVA,
-    PVI_PUBLISHED_CELLS,
-    PVI_PUBLISHED_STRENGTHS,
-    PVI_PUBLISHED_TOTALS,
+from evaluator.reproductions.lu_2023.recompute import Published
+from evaluator.reproductions.lu_2023.schema import (
+    PUBLISHED_ANOVA,
+    PUBLISHED_CELLS,
+    PUBLISHED_STRENGTHS,
+    PUBLISHED_TOTALS,
 )
+from tests.random_baselines.command_line import typed
 from tests.reproductions.lu_2023.released_folder import across_sets, runs, write_folder
 
 SCHEMAS = {
-    "cells": PVI_PUBLISHED_CELLS,
-    "totals": PVI_PUBLISHED_TOTALS,
-    "strengths": PVI_PUBLISHED_STRENGTHS,
-    "anova": PVI_PUBLISHED_ANOVA,
+    "cells": PUBLISHED_CELLS,
+    "totals": PUBLISHED_TOTALS,
+    "strengths": PUBLISHED_STRENGTHS,
+    "anova": PUBLISHED_ANOVA,
 }
+
+
+def recompute(data: Path, out: Path) -> Published:
+    published: Published = finish(reproduce(REPRODUCTIONS["lu-2023"](), data, out))
+    return published
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pvi")
-    write_published(write_folder(folder / "data"), folder / "out")
+    recompute(write_folder(folder / "data"), folder / "out")
     return folder / "out"
 
 
@@ -44,7 +50,7 @@ def cell(out: Path, table: str, row: str, column: str) -> dict[str, object]:
 
 def test_the_command_writes_tables_and_a_page_and_says_how_many_cells_are_equal(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "data")
-    said = CliRunner().invoke(pvi, ["published", "--data", str(folder), "--out", str(tmp_path / "out")]).output
+    said = typed("reproduce", "lu-2023", "--data", folder, "--out", tmp_path / "out").out
     assert re.search(r"^14\(a\) +35 +", said, re.MULTILINE)
     # Accuracies of CoLA in tables 1 and 14(a) and of BoolQ in 14(a), sizes of both, PVI for TRUE of table 1 (1.1640)
     # and Shots' mean, .44 = (.7 + .74 - .12) / 3: of these last, the mean alone and no median (.7 is not .74).
@@ -103,7 +109,7 @@ def test_one_run_a_set_or_none_at_all_leaves_cells_without_a_number(tmp_path: Pa
     folder = write_folder(tmp_path)
     for rows in (runs().filter(number_of_shots=4), runs().clear()):
         rows.write_parquet(folder / "results.parquet")
-        of_anova = write_published(folder, tmp_path / "out").cells.filter(table="15")
+        of_anova = recompute(folder, tmp_path / "out").tables.cells.filter(table="15")
         assert set(of_anova["verdict"]) == {"not in the data"}
 
 
@@ -129,7 +135,7 @@ def test_a_cell_is_judged_by_its_printed_decimals(recomputed: float | None, reac
 
 
 def test_a_second_run_gives_the_same_bytes(out: Path, tmp_path: Path) -> None:
-    write_published(write_folder(tmp_path / "data"), tmp_path / "out")
+    recompute(write_folder(tmp_path / "data"), tmp_path / "out")
     for name in ("report.html", *(f"tables/{name}.parquet" for name in SCHEMAS)):
         assert (tmp_path / "out" / name).read_bytes() == (out / name).read_bytes(), name
 
@@ -144,7 +150,7 @@ def test_the_page_shows_every_cell_beside_the_papers_and_asks_for_nothing_from_a
 
 def test_a_folder_without_the_files_says_which_are_needed_and_where_they_are_published(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"lacks results.parquet, consistency_by_exemplar.parquet") as raised:
-        write_published(tmp_path, tmp_path / "out")
+        recompute(tmp_path, tmp_path / "out")
     said = str(raised.value)
     assert "UKPLab/in-context-pvi" in said
     assert "accuracy_for_pvi<1/5quantile" in said
@@ -179,4 +185,4 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path, spoil: Callable[[Path
     folder = write_folder(tmp_path)
     spoil(folder)
     with pytest.raises(DatasetError, match=message):
-        open_published(folder)
+        recompute(folder, tmp_path / "out")

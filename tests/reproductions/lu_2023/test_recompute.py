@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.reproductions.lu_2023.data import open_published
+from evaluator.progress import finish
+from evaluator.reproductions.lu_2023.data import read_results
 from evaluator.reproductions.lu_2023.paper import TABLES, printed_cells
 from evaluator.reproductions.lu_2023.recompute import Published, recompute
 from tests.shared_data import shared_data
@@ -16,7 +17,7 @@ TWENTY_BILLION = "(?i)20b"
 
 @pytest.fixture(scope="module")
 def published() -> Published:
-    return recompute(open_published(shared_data("pvi")))
+    return finish(recompute(read_results(shared_data("pvi"))))
 
 
 def cells(published: Published, table: str) -> pl.DataFrame:

@@ -3,11 +3,11 @@
 import pytest
 
 from evaluator.progress import finish
-from evaluator.reproductions.yauney_mimno_2024.data import open_published
-from evaluator.reproductions.yauney_mimno_2024.verdicts import Published, recompute
+from evaluator.reproductions.yauney_mimno_2024.data import read_results
+from evaluator.reproductions.yauney_mimno_2024.recompute import Published, recompute
 from tests.shared_data import shared_data
 
 
 @pytest.fixture(scope="session")
 def published() -> Published:
-    return finish(recompute(open_published(shared_data("random_baselines"))))
+    return finish(recompute(read_results(shared_data("random_baselines"))))

@@ -1,4 +1,4 @@
-"""`evaluator baselines table` on a small folder that is judged by hand, and on folders that do not fit."""
+"""`evaluator reproduce yauney-mimno-2024` on a small folder that is judged by hand, and on folders that do not fit."""
 
 import re
 from collections.abc import Callable
@@ -9,8 +9,8 @@ import pytest
 
 from evaluator.errors import DatasetError
 from evaluator.progress import finish
-from evaluator.reproductions.yauney_mimno_2024.data import open_published, read_prompts
-from evaluator.reproductions.yauney_mimno_2024.pipeline import write_published
+from evaluator.reproductions import REPRODUCTIONS
+from evaluator.reproductions.base import reproduce
 from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_EXPERIMENTS, PUBLISHED_HELD_OUT, PUBLISHED_TOTALS
 from tests.end_to_end.processes import command
 from tests.random_baselines.command_line import typed
@@ -19,19 +19,25 @@ from tests.reproductions.yauney_mimno_2024.published_folder import CORRECT, N_RO
 TABLES = ["baselines", "curves", "experiments", "held_out", "identical_models", "totals", "verdicts"]
 
 
+def recompute(data: Path, out: Path) -> None:
+    finish(reproduce(REPRODUCTIONS["yauney-mimno-2024"](), data, out))
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
-    finish(write_published(write_folder(folder / "data"), folder / "out"))
+    recompute(write_folder(folder / "data"), folder / "out")
     return folder / "out"
 
 
 def test_the_command_writes_tables_and_a_page_and_prints_the_totals(tmp_path: Path) -> None:
-    said = command("baselines", "table", "--data", write_folder(tmp_path / "data"), "--out", tmp_path / "out")
+    said = command(
+        "reproduce", "yauney-mimno-2024", "--data", write_folder(tmp_path / "data"), "--out", tmp_path / "out"
+    )
     # By hand, below: one experiment is above both baselines, one between them.
     assert re.search(r"^released +2 +2 +1 +1 +50\.0%$", said, re.MULTILINE)
     assert re.search(r"^authors' splits, released +max +0\.75 +1\.00 +0\.50", said, re.MULTILINE)
-    assert (tmp_path / "out" / "baselines.html").is_file()
+    assert (tmp_path / "out" / "report.html").is_file()
     assert sorted(path.stem for path in (tmp_path / "out" / "tables").glob("*.parquet")) == TABLES
     assert sorted(path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")) == TABLES
 
@@ -74,8 +80,8 @@ def test_held_out_figures_are_those_of_the_trials(out: Path) -> None:
 
 
 def test_a_second_run_gives_the_same_bytes(out: Path, tmp_path: Path) -> None:
-    finish(write_published(write_folder(tmp_path / "data"), tmp_path / "out"))
-    names = ["baselines.html", *(f"tables/{name}.{kind}" for name in TABLES for kind in ("parquet", "csv"))]
+    recompute(write_folder(tmp_path / "data"), tmp_path / "out")
+    names = ["report.html", *(f"tables/{name}.{kind}" for name in TABLES for kind in ("parquet", "csv"))]
     for name in names:
         assert (tmp_path / "out" / name).read_bytes() == (out / name).read_bytes(), name
 
@@ -86,7 +92,7 @@ def test_csv_and_parquet_hold_the_same(out: Path) -> None:
 
 
 def test_the_page_asks_for_nothing_from_a_network(out: Path) -> None:
-    page = (out / "baselines.html").read_text()
+    page = (out / "report.html").read_text()
     assert "default-src 'none'" in page
     assert re.findall(r"""(?:src|href)=["'](?!data:|#)""", page) == []
     assert "<script" not in page
@@ -95,7 +101,7 @@ def test_the_page_asks_for_nothing_from_a_network(out: Path) -> None:
 
 
 def test_a_folder_without_the_files_says_which_are_needed_and_where_they_are_published(tmp_path: Path) -> None:
-    said = typed("baselines", "table", "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
+    said = typed("reproduce", "yauney-mimno-2024", "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
     assert "gyauney/stronger-random-baselines" in said
     for name in ("few_shot_predictions", "demonstrations", "subsampled_ids", "held_out_splits"):
         assert f"{name}.parquet" in said
@@ -123,7 +129,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path, spoil: Callable[[Path
     folder = write_folder(tmp_path)
     spoil(folder)
     with pytest.raises(DatasetError, match=message):
-        read_prompts(open_published(folder))
+        recompute(folder, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -136,4 +142,4 @@ def test_tasks_that_are_not_known_or_have_other_rows_are_refused(tmp_path: Path,
         path = folder / f"{name}.parquet"
         pl.read_parquet(path).with_columns(dataset=pl.lit(task)).write_parquet(path)
     with pytest.raises(DatasetError, match=message):
-        finish(write_published(folder, tmp_path / "out"))
+        recompute(folder, tmp_path / "out")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evaluator.reproductions.yauney_mimno_2024.verdicts import Published
+from evaluator.reproductions.yauney_mimno_2024.recompute import Published
 
 
 def rows_of(table: str) -> dict[str, list[float]]:

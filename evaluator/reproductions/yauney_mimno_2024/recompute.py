@@ -1,4 +1,4 @@
-"""The published experiments of Yauney & Mimno 2024: results go in, tables come out."""
+"""The published experiments of Yauney & Mimno 2024, recomputed from the released results."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ ONCE = "sound, models that are the same once"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTables:
-    """What is written, each under its own name; schemas/published.py has the columns."""
+    """The tables that are written; schema.py has their columns."""
 
     experiments: pl.DataFrame  # PUBLISHED_EXPERIMENTS
     verdicts: pl.DataFrame  # PUBLISHED_VERDICTS
@@ -43,16 +43,16 @@ class PublishedTables:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The tables, and what figures need besides."""
+    """The tables, and what the figures need in addition."""
 
     tables: PublishedTables
-    prompts: pl.DataFrame  # rows of published_data.read_prompts
-    authors_trials: pl.DataFrame  # columns published_held_out.TRIALS
+    prompts: pl.DataFrame  # rows of read_prompts
+    authors_trials: pl.DataFrame  # columns TRIALS of held_out.py
     own_trials: OwnTrials
 
 
 def recompute(data: PublishedData) -> Stage[Published]:
-    """Every table of the published experiments. Raises DatasetError for rows that do not fit."""
+    """Compute every table of the published experiments. Raises DatasetError for rows that do not fit."""
     yield Progress(stage="Reading predictions", done=0, total=1, unit="files")
     prompts = read_prompts(data)
     yield Progress(stage="Reading predictions", done=1, total=1, unit="files")
@@ -77,7 +77,7 @@ def recompute(data: PublishedData) -> Stage[Published]:
 
 
 def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:
-    """schemas.PUBLISHED_EXPERIMENTS: both verdicts side by side, and what else is to be known of an experiment."""
+    """Return PUBLISHED_EXPERIMENTS: the verdicts under both sets of rules, and what explains them."""
     released, sound = (verdicts.filter(rules=rules.name) for rules in (RELEASED, SOUND))
     numbers = ("n", "chance", "tries", "max_random", "verdict")
     tails = [
@@ -102,13 +102,13 @@ def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, s
 
 
 def _once(verdicts: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Sound verdicts without those of a model that is one with another, the first by name being kept."""
+    """Return sound verdicts with identical models counted once, the first by name being kept."""
     repeated = pairs.select("dataset", "shots", pl.col("other_model").alias("model"))
     kept = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
     return kept.with_columns(rules=pl.lit(ONCE))
 
 
 def _by_task(chances: pl.DataFrame, experiments: pl.DataFrame) -> pl.DataFrame:
-    """dataset, chance: the examples of each task, once, from the first experiment with it."""
+    """Return dataset and chance: the examples of each task, taken from the first experiment with it."""
     first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", experiment_name())
     return first.join(chances, on="experiment", maintain_order="left").select("dataset", "chance")

@@ -1,0 +1,81 @@
+"""What a reproduction of published tables is, and the one way in which all of them are run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+from evaluator.errors import DatasetError
+from evaluator.files import replacing, write_table, writing_to
+from evaluator.progress import Progress, Stage
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+PAGE = "report.html"
+
+
+class Recomputed(Protocol):
+    """What a reproduction computes: a dataclass of tables, and whatever else its page needs."""
+
+    @property
+    def tables(self) -> "DataclassInstance":
+        """Tables, each written under the name of its field."""
+
+
+DataT = TypeVar("DataT")
+RecomputedT = TypeVar("RecomputedT", bound=Recomputed)
+
+
+class ReleasedFile(NamedTuple):
+    """A Parquet file of the released results."""
+
+    name: str  # "results.parquet"
+    about: str  # what a row is, and the file that the authors released
+    columns: Sequence[str]  # that are read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction(Generic[DataT, RecomputedT]):
+    """A paper whose published tables are recomputed from the results that its authors released."""
+
+    title: str  # authors, year, and what is recomputed
+    source: str  # where the results were released
+    files: tuple[ReleasedFile, ...]  # needed in the data folder
+    read: Callable[[Path], DataT]  # checks columns and rows; raises DatasetError
+    recompute: Callable[[DataT], Stage[RecomputedT]]
+    write_page: Callable[[RecomputedT, Path], Path]
+    summary_lines: Callable[[RecomputedT], Iterator[str]]  # for a terminal
+
+
+def reproduce(reproduction: Reproduction[DataT, RecomputedT], data: Path, out: Path) -> Stage[RecomputedT]:
+    """Recompute a paper's tables and write OUT/tables/*.parquet, the same as *.csv, and OUT/report.html.
+
+    Equal files give equal bytes. Raises DatasetError for files that are missing or do not fit, before OUT is made.
+    """
+    require_files(reproduction, data)
+    released = reproduction.read(data)
+    with writing_to(out):
+        recomputed = yield from reproduction.recompute(released)
+        yield Progress(stage="Writing tables and figures", done=0, total=1, unit="pages")
+        for field in fields(recomputed.tables):
+            table = getattr(recomputed.tables, field.name)
+            write_table(out, field.name, table)
+            with replacing(out / "tables" / f"{field.name}.csv") as file:
+                table.write_csv(file)
+        reproduction.write_page(recomputed, out / PAGE)
+        yield Progress(stage="Writing tables and figures", done=1, total=1, unit="pages")
+    return recomputed
+
+
+def require_files(reproduction: Reproduction[DataT, RecomputedT], folder: Path) -> None:
+    """Raise DatasetError, saying which files are needed and where they were released, if one is missing."""
+    missing = [file.name for file in reproduction.files if not (folder / file.name).is_file()]
+    if missing:
+        needed = "\n".join(
+            f"  {file.name}: {file.about}\n    columns {', '.join(file.columns)}" for file in reproduction.files
+        )
+        raise DatasetError(
+            f"{folder} lacks {', '.join(missing)}. {reproduction.title}: the results are those of "
+            f"{reproduction.source}, as these Parquet files:\n{needed}\nName their folder with --data."
+        )

@@ -1,0 +1,48 @@
+"""The tables of the published numbers of Lu et al. 2023."""
+
+import polars as pl
+
+from evaluator.suites.in_context_pvi.schema import PVI_ONE_WAY, PVI_STRENGTHS
+
+PUBLISHED_CELLS = pl.Schema(  # one row a cell of the paper's tables
+    {
+        "table": pl.String(),  # the paper's number of it
+        "row": pl.String(),
+        "column": pl.String(),
+        "published": pl.Float64(),  # percentages as shares; null where the transcription has none
+        "decimals": pl.Int64(),  # as printed
+        "recomputed": pl.Float64(),  # null where the data have no such run
+        "input_reach": pl.Float64(),  # how far the rounding of the released numbers can have moved it
+        "all_rows": pl.Float64(),  # the same with no run or row left out
+        "verdict": pl.String(),  # Verdict of cells.py
+        "note": pl.String(),
+    }
+)
+PUBLISHED_TOTALS = pl.Schema(
+    {
+        "table": pl.String(),
+        "n_printed": pl.Int64(),
+        "equal": pl.Int64(),  # to the printed decimals
+        "within_rounding": pl.Int64(),
+        "differ": pl.Int64(),
+        "not_in_data": pl.Int64(),
+        "not_printed": pl.Int64(),  # recomputed, and not in the transcription
+    }
+)
+PUBLISHED_STRENGTHS = pl.Schema(
+    {
+        "variable": pl.String(),  # "Exemplars": across demonstration sets | "Shots": across numbers of shots
+        "counted": pl.String(),  # what one case is, and which models are in
+        **PVI_STRENGTHS,
+    }
+)
+PUBLISHED_ANOVA = pl.Schema(
+    {
+        "dataset": pl.String(),
+        "model": pl.String(),
+        **PVI_ONE_WAY,
+        "f_reach": pl.Float64(),  # how far the rounding of the run means can have moved F, at first order
+        "p_reach": pl.Float64(),
+        "f_needed": pl.Float64(),  # the least F with p < 0.05
+    }
+)

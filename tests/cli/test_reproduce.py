@@ -1,0 +1,31 @@
+"""`evaluator reproduce` as a user types it; what each paper's tables are is tested under tests/reproductions."""
+
+import pytest
+
+from evaluator.reproductions import REPRODUCTIONS
+from tests.random_baselines.command_line import typed
+
+
+def without_space(text: str) -> str:
+    return "".join(text.split())  # the help breaks lines at hyphens
+
+
+def test_help_lists_every_reproduction_with_the_files_that_it_needs() -> None:
+    said = without_space(typed("reproduce", "--help").out)
+    for name, load in REPRODUCTIONS.items():
+        assert name in said
+        assert without_space(load().title) in said
+        assert all(file.name in said for file in load().files)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    said = typed("reproduce", "lu-2024", "--data", "x", "--out", "y", exits=2).err
+    assert all(repr(name) in said for name in REPRODUCTIONS)
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_a_folder_without_the_files_leaves_no_output(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    said = typed("reproduce", name, "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
+    assert "lacks" in said
+    assert "Name their folder with --data." in said
+    assert not (tmp_path / "out").exists()
