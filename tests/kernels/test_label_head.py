@@ -1,7 +1,7 @@
 # ruff: noqa: N803, N806 - tensors carry their axes in their names
 """Hidden states times LM head: each implementation against SciPy in float64, and what it holds meanwhile.
 
-Shape legend: T rows or queries, A anchors, C centroids, L labels, V vocabulary, D hidden size.
+Shape legend: T rows or queries, A anchors, C centroids, V vocabulary, D hidden size.
 """
 
 import importlib.util
@@ -18,20 +18,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import log_softmax, logsumexp, rel_entr, softmax
+from scipy.special import logsumexp, rel_entr, softmax
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from evaluator_kernels import label_head
+from evaluator_kernels import implementations, label_head
 from evaluator_kernels.label_head import (
     centroid_divergences,
-    implementation,
-    label_log_likelihoods,
     log_sum_exp,
     reference,
     tiled,
 )
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CUDA = torch.device("cuda")
 LOW_PRECISION = [torch.bfloat16, torch.float16]
 # Sizes (T, D, V) around the tiles of either implementation: one, just under, just over, and dividing nothing.
 SIZES = [(1, 1, 1), (3, 7, 1023), (2, 33, 2049), (1025, 16, 2050), (65, 31, 129), (64, 32, 128), (37, 65, 1000)]
@@ -117,9 +115,9 @@ def answer_to(request: pytest.FixtureRequest) -> Callable[[str], torch.Tensor]:
 
 @pytest.fixture
 def fresh_choice():
-    label_head._kernel.cache_clear()
+    label_head._log_sum_exp.cache_clear()
     yield
-    label_head._kernel.cache_clear()
+    label_head._log_sum_exp.cache_clear()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -149,8 +147,6 @@ def test_hand_worked_distributions():
     hidden_TD = torch.tensor([[2.0, 6.0], [5.0, 5.0]]).log()
     close = {"rel": 1e-6, "abs": 1e-6}
     assert log_sum_exp(hidden_TD, head_VD).tolist() == pytest.approx([math.log(8), math.log(10)], **close)
-    labels = label_log_likelihoods(hidden_TD, head_VD, torch.tensor([1, 0, 1])).exp()
-    assert labels.flatten().tolist() == pytest.approx([3 / 4, 1 / 4, 3 / 4, 1 / 2, 1 / 2, 1 / 2], **close)
 
     # Anchors of (3/4, 1/4) and (1/4, 3/4); centroids: the first one, and the mean of both, (1/2, 1/2).
     anchors_AD = torch.tensor([[3.0, 1.0], [1.0, 3.0]]).log()
@@ -160,16 +156,6 @@ def test_hand_worked_distributions():
     # From the mean: to (1/4, 3/4) 1/2 ln 2 + 1/2 ln 2/3 = ln(4/3)/2; to itself 0.
     assert kl_TC[0].tolist() == pytest.approx([math.log(3) / 2, math.log(4 / 3) / 2], **close)
     assert kl_TC[1].tolist() == pytest.approx([0.75 * math.log(1.5) + 0.25 * math.log(0.5), 0], **close)
-
-
-@pytest.mark.parametrize(("T", "D", "V"), SIZES)
-def test_label_log_likelihoods_are_those_of_a_softmax_over_the_whole_vocabulary(T, D, V):
-    hidden_TD, head_VD = states(T, D, seed=0), head(V, D)
-    token_ids_L = torch.tensor([V - 1, 0, V // 2, V - 1])
-    expected_TL = log_softmax(logits(hidden_TD, head_VD), axis=-1)[:, token_ids_L]
-    answer_TL = label_log_likelihoods(hidden_TD, head_VD, token_ids_L)
-    assert answer_TL.dtype == torch.float64
-    np.testing.assert_allclose(answer_TL, expected_TL, rtol=1e-6, atol=1e-5)
 
 
 def kl(queries_TD: torch.Tensor, anchors_AD: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor):
@@ -224,10 +210,9 @@ def test_a_divergence_is_below_zero_by_rounding_at_most_and_zero_from_a_distribu
 @pytest.mark.parametrize("dtype", [torch.float32, *LOW_PRECISION])
 def test_errors_are_no_larger_than_those_of_the_plain_version_in_the_heads_dtype(dtype):
     queries_TD, anchors_AD, head_VD = states(50, 257, seed=0), states(21, 257, seed=2), head(3_001, 257, dtype)
-    token_ids_L, weights_CA = torch.arange(0, 3_001, 300), means_of_labels(4, 21)
+    weights_CA = means_of_labels(4, 21)
     operations = [
         (log_sum_exp, reference.log_sum_exp, (queries_TD, head_VD)),
-        (label_log_likelihoods, reference.label_log_likelihoods, (queries_TD, head_VD, token_ids_L)),
         (centroid_divergences, reference.centroid_divergences, (queries_TD, anchors_AD, weights_CA, head_VD)),
     ]
     for ours, plain, arguments in operations:
@@ -241,30 +226,11 @@ def test_errors_are_no_larger_than_those_of_the_plain_version_in_the_heads_dtype
         assert error <= allowed, f"{ours.__name__}: off by {error:.2g}, the plain version in {dtype} by {allowed:.2g}"
 
 
-def test_without_rows_labels_or_centroids_the_answer_is_empty():
+def test_without_rows_or_centroids_the_answer_is_empty():
     none_TD, some_TD, head_VD = states(0, 8, seed=0), states(3, 8, seed=0), head(40, 8)
-    no_ids, ids = torch.tensor([], dtype=torch.int64), torch.tensor([4, 5])
     assert log_sum_exp(none_TD, head_VD).shape == (0,)
-    assert label_log_likelihoods(none_TD, head_VD, ids).shape == (0, 2)
-    assert label_log_likelihoods(some_TD, head_VD, no_ids).shape == (3, 0)
     assert centroid_divergences(none_TD, some_TD, torch.eye(3), head_VD).shape == (0, 3)
     assert centroid_divergences(some_TD, none_TD, torch.zeros(0, 0), head_VD).shape == (3, 0)
-
-
-def test_label_log_likelihoods_of_rows_without_a_distribution_are_nan_and_of_others_untouched():
-    hidden_TD, head_VD = CASES["odd rows"]
-    answer_TL = label_log_likelihoods(hidden_TD, head_VD, torch.arange(2_100))
-    assert answer_TL[1:5].isnan().all()
-    usual = [0, 6]
-    expected_TL = log_softmax(logits(hidden_TD[usual], head_VD), axis=-1)
-    np.testing.assert_allclose(answer_TL[usual], expected_TL, rtol=1e-6, atol=1e-5)
-
-
-def test_a_token_whose_logit_is_minus_infinity_has_that_log_likelihood():
-    hidden_TD, head_VD = CASES["impossible tokens"]
-    answers = label_log_likelihoods(hidden_TD[1:2], head_VD, torch.arange(2_100))[0]
-    assert (answers == -math.inf).nonzero().flatten().tolist() == [*range(2_050), 2_099]
-    assert answers.exp().sum().item() == pytest.approx(1, rel=1e-5)
 
 
 def test_a_query_without_a_distribution_is_nan_in_its_own_row_of_divergences():
@@ -313,13 +279,12 @@ class LargestTensor(TorchDispatchMode):
         return made
 
 
-@pytest.mark.parametrize("name", ["log_sum_exp", "label_log_likelihoods", "centroid_divergences"])
+@pytest.mark.parametrize("name", ["log_sum_exp", "centroid_divergences"])
 def test_no_matrix_of_rows_by_vocabulary_is_ever_made(name):
     T, D, V = 1_100, 2, 50_000
     hidden_TD, head_VD = states(T, D, seed=0), head(V, D, torch.bfloat16)
     arguments = {
         "log_sum_exp": (hidden_TD, head_VD),
-        "label_log_likelihoods": (hidden_TD, head_VD, torch.tensor([1, 2])),
         "centroid_divergences": (hidden_TD, states(64, D, seed=2), torch.eye(64), head_VD),
     }[name]
     with LargestTensor() as ours:
@@ -335,7 +300,6 @@ def test_a_head_that_is_being_trained_gives_numbers_without_a_history():
     hidden_TD = states(3, 8, seed=0)
     answers = [
         log_sum_exp(hidden_TD, head_VD),
-        label_log_likelihoods(hidden_TD, head_VD, torch.tensor([1])),
         centroid_divergences(hidden_TD, hidden_TD, torch.eye(3), head_VD),
     ]
     assert not any(answer.requires_grad for answer in answers)
@@ -363,21 +327,6 @@ def test_what_is_not_hidden_states_and_their_head_is_refused(arguments, error, m
 
 
 @pytest.mark.parametrize(
-    ("token_ids", "error", "message"),
-    [
-        (torch.tensor([1], dtype=torch.int32), TypeError, "token_ids_L must be torch.int64, got torch.int32"),
-        (torch.tensor([[1]]), ValueError, r"token_ids_L must have one axis, got shape \(1, 1\)"),
-        (torch.tensor([1, 5]), ValueError, r"must lie in 0\.\.4, the rows of head_VD, got 5"),
-        (torch.tensor([-1]), ValueError, r"must lie in 0\.\.4, the rows of head_VD, got -1"),
-        (torch.zeros(1, dtype=torch.int64, device="meta"), ValueError, "token_ids_L is on meta, not cpu"),
-    ],
-)
-def test_token_ids_outside_the_vocabulary_are_refused(token_ids, error, message):
-    with pytest.raises(error, match=message):
-        label_log_likelihoods(rows(2, 3), rows(5, 3), token_ids)
-
-
-@pytest.mark.parametrize(
     ("weights", "error", "message"),
     [
         (torch.eye(2, dtype=torch.int64), TypeError, "weights_CA must be torch.float32 or torch.float64, got"),
@@ -398,8 +347,10 @@ def test_a_centroid_of_no_anchors_is_refused():
         centroid_divergences(rows(2, 3), rows(0, 3), torch.zeros(1, 0), rows(5, 3))
 
 
+@pytest.mark.usefixtures("fresh_choice")
 def test_on_a_cpu_the_tiles_in_torch_are_the_fast_version_and_nothing_is_logged(caplog):
-    assert implementation(CPU) == "tiled"
+    log_sum_exp(rows(2, 3), rows(5, 3))
+    assert implementations()["label_head on cpu"] == "tiled"
     assert not caplog.records
 
 
@@ -407,12 +358,18 @@ def test_on_a_cpu_the_tiles_in_torch_are_the_fast_version_and_nothing_is_logged(
 def test_without_triton_a_cuda_device_gets_the_tiles_in_torch_and_is_told_once(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "evaluator_kernels.label_head.triton_kernel", None)  # its import fails
     with caplog.at_level(logging.WARNING):
-        assert [implementation(CUDA) for _ in range(2)] == ["tiled", "tiled"]
+        assert [label_head._log_sum_exp("cuda") for _ in range(2)] == [tiled.log_sum_exp] * 2
+    assert implementations()["label_head on cuda"] == "tiled"
     assert [record.message.split(",")[0] for record in caplog.records] == ["Log-sum-exps fall back to torch"]
 
 
 def test_the_other_kernels_do_not_wait_for_torch_to_be_imported():
-    script = "import sys, evaluator_kernels, evaluator_kernels.shared_prefix; print('torch' in sys.modules)"
+    script = """if True:
+        import sys
+        import evaluator_kernels.shared_prefix
+        evaluator_kernels.implementations()
+        print("torch" in sys.modules)
+    """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 
@@ -441,7 +398,7 @@ def test_the_triton_kernel_compiles_to_machine_code_of_a_gpu(dtype: str, tmp_pat
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
 @pytest.mark.parametrize("name", CASES)
 def test_on_a_gpu_triton_gives_what_the_reference_gives_in_float64(name):
-    assert implementation(CUDA) == "triton"
     hidden_TD, head_VD = (tensor.to(CUDA) for tensor in CASES[name])
     expected_T = reference.log_sum_exp(hidden_TD.double(), head_VD).cpu()
     np.testing.assert_allclose(log_sum_exp(hidden_TD, head_VD).cpu(), expected_T, rtol=1e-6, atol=4e-6)
+    assert implementations()["label_head on cuda"] == "triton"

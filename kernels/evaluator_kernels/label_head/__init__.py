@@ -8,29 +8,24 @@ Undefined is NaN and stays where it arose: a row with a NaN gives NaN, and no ot
 logits that are infinite or NaN; a row with a logit of +inf, or with none above -inf, has no distribution. What is not
 finite in the head concerns every row.
 
-Shape legend: T rows or queries, A anchors, C centroids, L labels, V vocabulary, D hidden size.
+Shape legend: T rows or queries, A anchors, C centroids, V vocabulary, D hidden size.
 """
 
 import functools
 import logging
 from collections.abc import Callable
-from typing import Literal, NamedTuple
 
 import torch
 
+from evaluator_kernels import record_choice
 from evaluator_kernels.label_head import centroids, tiled
-
-Implementation = Literal["triton", "tiled"]
 
 HEAD_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WEIGHT_TOLERANCE = 1e-5  # of a row's sum: a thousand weights of 1/1000 in fp32 are off by less
 
+LogSumExp = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 _log = logging.getLogger(__name__)
-
-
-class _Kernel(NamedTuple):
-    name: Implementation
-    log_sum_exp: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
@@ -50,29 +45,7 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
     _check_head(head_VD)
     _check_rows("hidden_TD", hidden_TD, head_VD)
     with torch.no_grad():
-        return _kernel(head_VD.device.type).log_sum_exp(hidden_TD, head_VD)
-
-
-def label_log_likelihoods(hidden_TD: torch.Tensor, head_VD: torch.Tensor, token_ids_L: torch.Tensor) -> torch.Tensor:
-    """Log-probability of each of these tokens after each row, over the whole vocabulary.
-
-    Args:
-        hidden_TD, head_VD: as for log_sum_exp.
-        token_ids_L: int64 of [L] on the same device, each in 0..V-1; in any order, and one may stand twice.
-
-    Returns:
-        float64 of [T, L], nats; above 0 by rounding at most (a few 1e-5 where logits reach 40). NaN where the row has
-        no distribution; -inf where it has one and the logit is -inf.
-
-    Raises:
-        TypeError, ValueError: as log_sum_exp, and for token ids that are not in the vocabulary.
-    """
-    _check_head(head_VD)
-    _check_rows("hidden_TD", hidden_TD, head_VD)
-    _check_token_ids(token_ids_L, head_VD)
-    with torch.no_grad():
-        logits_TL = hidden_TD @ head_VD[token_ids_L].float().T
-        return logits_TL - _normalizers(hidden_TD, head_VD)[:, None]
+        return _log_sum_exp(head_VD.device.type)(hidden_TD, head_VD)
 
 
 def centroid_divergences(
@@ -106,11 +79,6 @@ def centroid_divergences(
         return centroids.divergences(queries_TD, query_lse_T, anchors_AD, anchor_lse_A, weights_CA, head_VD)
 
 
-def implementation(device: torch.device) -> Implementation:
-    """Which implementation answers for tensors there: Triton on a CUDA device where it can be used, else torch."""
-    return _kernel(device.type).name
-
-
 def _normalizers(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
     """Log-sum-exps of the rows that have a distribution, NaN for others."""
     lse_T = log_sum_exp(hidden_TD, head_VD)
@@ -131,17 +99,6 @@ def _check_rows(name: str, rows_TD: torch.Tensor, head_VD: torch.Tensor) -> None
         expected = f"[rows, {head_VD.shape[1]}], as wide as head_VD"
         raise ValueError(f"{name} must be {expected}, got shape {tuple(rows_TD.shape)}.")
     _check_device(name, rows_TD, head_VD)
-
-
-def _check_token_ids(token_ids_L: torch.Tensor, head_VD: torch.Tensor) -> None:
-    if token_ids_L.dtype != torch.int64:
-        raise TypeError(f"token_ids_L must be torch.int64, got {token_ids_L.dtype}.")
-    if token_ids_L.ndim != 1:
-        raise ValueError(f"token_ids_L must have one axis, got shape {tuple(token_ids_L.shape)}.")
-    _check_device("token_ids_L", token_ids_L, head_VD)
-    outside = token_ids_L[(token_ids_L < 0) | (token_ids_L >= len(head_VD))].tolist()
-    if outside:
-        raise ValueError(f"token_ids_L must lie in 0..{len(head_VD) - 1}, the rows of head_VD, got {outside[0]}.")
 
 
 def _check_weights(weights_CA: torch.Tensor, anchors_AD: torch.Tensor) -> None:
@@ -167,16 +124,20 @@ def _check_device(name: str, tensor: torch.Tensor, other: torch.Tensor) -> None:
 
 
 @functools.cache
-def _kernel(device_type: str) -> _Kernel:
+def _log_sum_exp(device_type: str) -> LogSumExp:
+    """Choose the implementation for a kind of device: Triton on a CUDA device where it compiles, else torch."""
+    name = "tiled"
+    chosen: LogSumExp = tiled.log_sum_exp
     if device_type == "cuda":
         try:
-            return _Kernel("triton", _compiled(device_type))
+            name, chosen = "triton", _compiled(device_type)
         except Exception as error:  # whatever keeps Triton from compiling there: torch gives the same numbers
             _log.warning("Log-sum-exps fall back to torch, tile by tile, because Triton cannot be used: %r", error)
-    return _Kernel("tiled", tiled.log_sum_exp)
+    record_choice(f"label_head on {device_type}", name)
+    return chosen
 
 
-def _compiled(device_type: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def _compiled(device_type: str) -> LogSumExp:
     """Try it on one number, so that whatever is wrong with the compiler shows here and not in the middle of a run."""
     from evaluator_kernels.label_head.triton_kernel import log_sum_exp as compiled
 

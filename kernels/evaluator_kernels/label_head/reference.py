@@ -11,10 +11,6 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
     return _logits(hidden_TD, head_VD).logsumexp(-1)
 
 
-def label_log_likelihoods(hidden_TD: torch.Tensor, head_VD: torch.Tensor, token_ids_L: torch.Tensor) -> torch.Tensor:
-    return _logits(hidden_TD, head_VD).log_softmax(-1)[:, token_ids_L]
-
-
 def centroid_divergences(
     queries_TD: torch.Tensor, anchors_AD: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
 ) -> torch.Tensor:

@@ -3,23 +3,18 @@
 import functools
 import logging
 from collections.abc import Callable
-from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from evaluator_kernels import record_choice
 from evaluator_kernels.shared_prefix import reference
 
-Implementation = Literal["numba", "numpy"]
 Tokens = npt.NDArray[np.int32]
 Offsets = npt.NDArray[np.int64]
+Kernel = Callable[[Tokens, Offsets], npt.NDArray[np.int32]]
 
 _log = logging.getLogger(__name__)
-
-
-class _Kernel(NamedTuple):
-    name: Implementation
-    run: Callable[[Tokens, Offsets], npt.NDArray[np.int32]]
 
 
 def shared_prefix_lengths(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.int32]:
@@ -43,12 +38,7 @@ def shared_prefix_lengths(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.in
     # A slice with a step, or a buffer that a file reader handed out at an odd address, is copied here.
     tokens = np.require(tokens, requirements=("C", "ALIGNED"))
     offsets = np.require(offsets, requirements=("C", "ALIGNED"))
-    return _kernel().run(tokens, offsets)
-
-
-def implementation() -> Implementation:
-    """Which implementation answers in this process: the compiled one, or the reference where Numba cannot be used."""
-    return _kernel().name
+    return _kernel()(tokens, offsets)
 
 
 def check_rows(tokens: Tokens, offsets: Offsets) -> None:
@@ -68,11 +58,17 @@ def check_rows(tokens: Tokens, offsets: Offsets) -> None:
 
 
 @functools.cache
-def _kernel() -> _Kernel:
-    """Import, and with it compilation, waits for the first call: 0.3 s from Numba's cache, 1 s without it."""
+def _kernel() -> Kernel:
+    """Choose the compiled kernel, or the reference where Numba cannot be used.
+
+    Import, and with it compilation, waits for the first call: 0.3 s from Numba's cache, 1 s without it.
+    """
     try:
         from evaluator_kernels.shared_prefix.numba_kernel import shared_prefix_lengths as compiled
     except Exception as error:  # whatever keeps Numba from compiling here: the reference gives the same numbers
         _log.warning("Shared prefixes fall back to the NumPy reference, because Numba cannot be used: %r", error)
-        return _Kernel("numpy", reference.shared_prefix_lengths)
-    return _Kernel("numba", compiled)
+        record_choice("shared_prefix", "numpy")
+        return reference.shared_prefix_lengths
+    record_choice("shared_prefix", "numba")
+    kernel: Kernel = compiled
+    return kernel
