@@ -77,10 +77,11 @@ test: setup ## the whole test suite, on the CPU (ARGS='-k prefix' for some)
 test-gpu: setup ## the engine contract on a CUDA device, and what only such a device shows
 	$(BIN)/python -m pytest -m 'not network' tests/engine tests/kernels $(ARGS)
 
-check: setup ## lint, format and types
+check: setup ## lint, format, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 golden: setup ## make the golden files of tests/golden again; review the diff
 	$(BIN)/python tests/golden/remake.py

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from evaluator.engine.fake_engine import FakeModelSource
 from evaluator.errors import ModelError
+from evaluator.models.fake_source import FakeModelSource
 from evaluator.models.source import ModelSource, weight_files
 
 _HEADS = ("lm_head.weight", "embed_out.weight", "language_model.lm_head.weight")

@@ -83,7 +83,7 @@ def find_model(config: ModelConfig) -> ModelSource:
     model and brings its own source.
     """
     if config.engine == "fake":
-        from evaluator.engine.fake_engine import fake_model_source
+        from evaluator.models.fake_source import fake_model_source
 
         return fake_model_source()
     if Path(config.model).expanduser().is_dir():

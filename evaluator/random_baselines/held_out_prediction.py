@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from evaluator.random_baselines.held_out_schema import HELD_OUT_PREDICTION
-from evaluator.reproductions.yauney_mimno_2024.ranking import auroc, average_precision
+from evaluator.statistics.ranking import auroc, average_precision
 
 VERDICTS = {"standard": "above_standard_on_train", "max": "above_max_on_train"}
 SCORES = {"standard tail": "log10_standard_tail", "max tail": "log10_max_tail"}

@@ -1,9 +1,8 @@
-"""Does PVI change with the demonstration set? Values by condition go in; F, p and what they rest on come out.
+"""Two analyses of variance: of independent groups, and of the same queries under several conditions.
 
-Two analyses of variance. The one of Lu et al. 2023 (section 5.2, table 15) is `one_way` over a handful of means, one a
-run, of the PVI of correct predictions only: three demonstration sets with two numbers of shots each leave 2 and 3
-degrees of freedom. `repeated_measures` is over queries: every query has its own PVI under every demonstration set, so
-what queries differ by among themselves is taken out before sets are compared.
+Lu et al. 2023 (section 5.2, table 15) use `one_way` over a handful of means, one a run: three demonstration sets with
+two numbers of shots each leave 2 and 3 degrees of freedom. `repeated_measures` is over queries: every query has a value
+under every condition, so that differences between queries are removed before conditions are compared.
 """
 
 from collections.abc import Sequence
@@ -15,13 +14,36 @@ import polars as pl
 from scipy.special import fdtrc
 
 from evaluator.errors import MetricError
-from evaluator.suites.in_context_pvi.schema import PVI_ONE_WAY, PVI_REPEATED_MEASURES
 
 Floats = npt.NDArray[np.float64]
 
+ONE_WAY = pl.Schema(  # after the columns that rows are grouped by
+    {
+        "f": pl.Float64(),  # NaN where it is not defined
+        "p": pl.Float64(),
+        "df_between": pl.Int64(),
+        "df_within": pl.Int64(),
+    }
+)
+REPEATED_MEASURES = pl.Schema(  # after the columns that rows are grouped by
+    {
+        "f": pl.Float64(),  # NaN where it is not defined
+        "p": pl.Float64(),  # if the differences between any two conditions vary equally (sphericity)
+        "df_condition": pl.Int64(),
+        "df_residual": pl.Int64(),
+        "epsilon": pl.Float64(),  # how far that holds: 1 wholly, 1 / df_condition least (Greenhouse & Geisser)
+        "corrected_p": pl.Float64(),  # with both degrees of freedom times epsilon
+        "ss_condition": pl.Float64(),  # sums of squares; the three add up to the total
+        "ss_query": pl.Float64(),
+        "ss_residual": pl.Float64(),
+        "n_queries": pl.Int64(),
+        "n_left_out": pl.Int64(),  # queries without a finite value in every condition
+    }
+)
+
 
 class OneWay(NamedTuple):
-    """schemas.pvi.PVI_ONE_WAY has the columns' meaning."""
+    """The columns of ONE_WAY."""
 
     f: float
     p: float
@@ -30,7 +52,7 @@ class OneWay(NamedTuple):
 
 
 class RepeatedMeasures(NamedTuple):
-    """The first columns of schemas.pvi.PVI_REPEATED_MEASURES, which has their meaning."""
+    """The columns of REPEATED_MEASURES but for the numbers of queries."""
 
     f: float
     p: float
@@ -44,7 +66,7 @@ class RepeatedMeasures(NamedTuple):
 
 
 def one_way(groups: Sequence[Floats]) -> OneWay:
-    """Fisher's F of the means of independent groups, of any sizes.
+    """Compute Fisher's F of the means of independent groups, of any sizes.
 
     NaN with fewer than two groups, without a group of two values, and where no value differs from another; infinite
     where groups differ and values within them do not.
@@ -59,7 +81,7 @@ def one_way(groups: Sequence[Floats]) -> OneWay:
 
 
 def one_way_reach(groups: Sequence[Floats], error: float) -> tuple[float, float]:
-    """How far F and p can be off if each value is off by up to `error`, at first order; NaN where F is not finite."""
+    """Bound the error of F and p, at first order, if each value is off by up to `error`; NaN where F is not finite."""
     f, _, between, within = one_way(groups)
     if not np.isfinite(f):
         return float("nan"), float("nan")
@@ -71,14 +93,14 @@ def one_way_reach(groups: Sequence[Floats], error: float) -> tuple[float, float]
 
 
 def repeated_measures(values: Floats) -> RepeatedMeasures:
-    """F of the means of conditions over the same queries.
+    """Compute F of the means of conditions over the same queries.
 
     Args:
         values: [query, condition], finite.
 
-    NaN with fewer than two queries or conditions. Beside p, which holds if the differences between any two conditions
-    vary equally, stands p with the degrees of freedom multiplied by epsilon (Greenhouse & Geisser 1959, On methods in
-    the analysis of profile data), which does not ask for that.
+    NaN with fewer than two queries or conditions. `p` assumes that the differences between any two conditions vary
+    equally; `corrected_p` does not: its degrees of freedom are multiplied by epsilon (Greenhouse & Geisser 1959, On
+    methods in the analysis of profile data).
     """
     n_queries, n_conditions = values.shape
     condition, residual = n_conditions - 1, (n_conditions - 1) * (n_queries - 1)
@@ -105,7 +127,7 @@ def repeated_measures(values: Floats) -> RepeatedMeasures:
 
 
 def one_way_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: str) -> pl.DataFrame:
-    """`one_way` of each group of rows: the columns `by` and those of schemas.pvi.PVI_ONE_WAY, sorted.
+    """Apply `one_way` to each group of rows: the columns `by` and ONE_WAY, sorted.
 
     Args:
         rows: `by`, `condition` and `value`, a float; what is not finite is left out. One row a mean for the analysis
@@ -114,24 +136,24 @@ def one_way_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: 
     finite = rows.filter(pl.col(value).is_finite()).sort(*by, condition)
     cases = finite.partition_by(by, as_dict=True, maintain_order=True)
     found = [(*key, *one_way(groups_of(case, condition, value))) for key, case in cases.items()]
-    return _table(rows, by, found, PVI_ONE_WAY)
+    return _table(rows, by, found, ONE_WAY)
 
 
 def groups_of(rows: pl.DataFrame, condition: str, value: str) -> list[Floats]:
-    """The values of each condition, in the rows' order."""
+    """Return the values of each condition, in the rows' order."""
     return [group[value].to_numpy() for group in rows.partition_by(condition, maintain_order=True)]
 
 
 def repeated_measures_by(
     rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: str, query: str = "query_id"
 ) -> pl.DataFrame:
-    """`repeated_measures` of each group: columns `by` and those of schemas.pvi.PVI_REPEATED_MEASURES, sorted.
+    """Apply `repeated_measures` to each group of rows: the columns `by` and REPEATED_MEASURES, sorted.
 
     Args:
         rows: `by`, `condition`, `query` and `value`, one row a query and condition. Queries without a finite value in
             every condition of their group are left out and counted.
 
-    Raises MetricError where a query stands twice under one condition.
+    Raises MetricError where a query has two rows under one condition.
     """
     require_one_each(rows, [*by, condition, query])
     cases = rows.sort(*by, query, condition).partition_by(by, as_dict=True, maintain_order=True)
@@ -141,11 +163,11 @@ def repeated_measures_by(
         wide = finite.pivot(on=condition, index=query, values=value).drop(query)
         kept = wide.drop_nulls()
         found.append((*key, *repeated_measures(kept.to_numpy()), kept.height, wide.height - kept.height))
-    return _table(rows, by, found, PVI_REPEATED_MEASURES)
+    return _table(rows, by, found, REPEATED_MEASURES)
 
 
 def require_one_each(rows: pl.DataFrame, key: Sequence[str]) -> None:
-    """Raises MetricError, naming one, where rows share a key."""
+    """Raise MetricError, naming a key, where rows share one."""
     repeated = rows.filter(pl.struct(*key).is_duplicated())
     if not repeated.is_empty():
         first = repeated.row(0, named=True)
@@ -160,7 +182,7 @@ def _ratio(ss_above: float, df_above: int, ss_below: float, df_below: int) -> fl
 
 
 def _tail(f: float, df_above: float, df_below: float) -> float:
-    """The probability of at least this F where conditions do not matter."""
+    """Return the probability of at least this F where conditions do not matter."""
     return float(fdtrc(df_above, df_below, f)) if np.isfinite(f) else (0.0 if f > 0 else float("nan"))
 
 

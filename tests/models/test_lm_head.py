@@ -6,8 +6,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from evaluator.engine.fake_engine import FakeEngine, fake_model_source
+from evaluator.engine.fake_engine import FakeEngine
 from evaluator.errors import ModelError
+from evaluator.models.fake_source import fake_model_source
 from evaluator.models.lm_head import load_lm_head
 from evaluator.models.source import ModelSource
 

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from scipy import linalg, stats
 
 from evaluator.errors import MetricError
-from evaluator.statistics.anova import one_way, one_way_by, one_way_reach, repeated_measures, repeated_measures_by
-from evaluator.suites.in_context_pvi.schema import PVI_ONE_WAY, PVI_REPEATED_MEASURES
+from evaluator.statistics.anova import (
+    ONE_WAY,
+    REPEATED_MEASURES,
+    one_way,
+    one_way_by,
+    one_way_reach,
+    repeated_measures,
+    repeated_measures_by,
+)
 
 Floats = npt.NDArray[np.float64]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -142,8 +149,8 @@ def test_tables_hold_each_group_by_itself_whatever_the_order_of_rows() -> None:
     )
     how = {"by": ["model"], "condition": "repeat", "value": "pvi_bits"}
     within, between = repeated_measures_by(frame, **how), one_way_by(frame, **how)  # type: ignore[arg-type]
-    assert within.schema == pl.Schema({"model": pl.String(), **PVI_REPEATED_MEASURES})
-    assert between.schema == pl.Schema({"model": pl.String(), **PVI_ONE_WAY})
+    assert within.schema == pl.Schema({"model": pl.String(), **REPEATED_MEASURES})
+    assert between.schema == pl.Schema({"model": pl.String(), **ONE_WAY})
     for place, model in enumerate(("a", "b")):
         assert within.row(place)[:-2] == pytest.approx((model, *repeated_measures(values[model])))
         assert between.row(place) == pytest.approx((model, *one_way(list(values[model].T))))

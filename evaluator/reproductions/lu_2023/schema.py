@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from evaluator.suites.in_context_pvi.schema import PVI_ONE_WAY, PVI_STRENGTHS
+from evaluator.statistics.anova import ONE_WAY
+from evaluator.suites.in_context_pvi.schema import PVI_STRENGTHS
 
 PUBLISHED_CELLS = pl.Schema(  # one row a cell of the paper's tables
     {
@@ -40,7 +41,7 @@ PUBLISHED_ANOVA = pl.Schema(
     {
         "dataset": pl.String(),
         "model": pl.String(),
-        **PVI_ONE_WAY,
+        **ONE_WAY,
         "f_reach": pl.Float64(),  # how far the rounding of the run means can have moved F, at first order
         "p_reach": pl.Float64(),
         "f_needed": pl.Float64(),  # the least F with p < 0.05

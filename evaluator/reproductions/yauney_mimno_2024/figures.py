@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.report.figures import BLUE, GREY, GRID, VERMILION, as_svg
-from evaluator.reproductions.yauney_mimno_2024.ranking import ranking_curves
+from evaluator.statistics.ranking import ranking_curves
 
 GREEN = "#009e73"
 """Of the same palette as the other colours: instruction-tuned models, beside blue for base models."""

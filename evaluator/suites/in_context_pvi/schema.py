@@ -203,30 +203,6 @@ PVI_CHOSEN = pl.Schema(  # one row a demonstration that was chosen by PVI
     }
 )
 
-PVI_ONE_WAY = pl.Schema(  # after the columns of a case: one-way analysis of variance
-    {
-        "f": pl.Float64(),  # NaN where it is not defined
-        "p": pl.Float64(),
-        "df_between": pl.Int64(),
-        "df_within": pl.Int64(),
-    }
-)
-PVI_REPEATED_MEASURES = pl.Schema(  # after the columns of a case: of the same queries in all conditions
-    {
-        "f": pl.Float64(),  # NaN where it is not defined
-        "p": pl.Float64(),  # as if all conditions agreed with one another equally well (sphericity)
-        "df_condition": pl.Int64(),
-        "df_residual": pl.Int64(),
-        "epsilon": pl.Float64(),  # how far that is so: 1 wholly, 1 / df_condition least (Greenhouse & Geisser)
-        "corrected_p": pl.Float64(),  # with both degrees of freedom times epsilon
-        "ss_condition": pl.Float64(),  # sums of squares; the three add up to the total
-        "ss_query": pl.Float64(),
-        "ss_residual": pl.Float64(),
-        "n_queries": pl.Int64(),
-        "n_left_out": pl.Int64(),  # queries without a finite PVI in every condition
-    }
-)
-
 PVI_ANNOTATORS_KEY = [*PVI_RUN, "annotations", "measure"]
 PVI_ANNOTATORS = pl.Schema(  # PVI against how far annotators agree about the same queries
     {

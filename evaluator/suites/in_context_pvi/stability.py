@@ -84,7 +84,7 @@ def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -
 
 
 def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
-    """dataset, demonstrations, definition and schemas.pvi.PVI_ONE_WAY, as published: groups are demonstration sets.
+    """dataset, demonstrations, definition and ONE_WAY of anova.py, as published: groups are demonstration sets.
 
     What is compared are mean PVIs of right predictions, one a run. A dataset without any has no row.
 
@@ -95,8 +95,8 @@ def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
 
 
 def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
-    """dataset, demonstrations, n_shots, definition and schemas.pvi.PVI_REPEATED_MEASURES: the same queries behind every
-    set.
+    """dataset, demonstrations, n_shots, definition and REPEATED_MEASURES of anova.py: the same
+    queries under every set.
 
     Args:
         pvi: schemas.pvi.PVI.

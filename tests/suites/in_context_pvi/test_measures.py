@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from evaluator.errors import DatasetError
+from evaluator.statistics import anova
 from evaluator.suites.in_context_pvi import schema as schemas
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 from tests.suites.in_context_pvi.pvi_answers import queries, random_answers, random_table
@@ -19,14 +20,14 @@ TABLES = {
     "pvi_pairs": (schemas.PVI_PAIRS, schemas.PVI_PAIRS_KEY),
     "pvi_consistency": (schemas.PVI_CONSISTENCY, schemas.PVI_CONSISTENCY_KEY),
     "pvi_one_way": (
-        pl.Schema({**dict.fromkeys(["dataset", "demonstrations", "definition"], pl.String()), **schemas.PVI_ONE_WAY}),
+        pl.Schema({**dict.fromkeys(["dataset", "demonstrations", "definition"], pl.String()), **anova.ONE_WAY}),
         ["dataset", "demonstrations", "definition"],
     ),
     "pvi_repeated_measures": (
         pl.Schema(
             {
                 **{"dataset": pl.String(), "demonstrations": pl.String(), "n_shots": pl.Int64()},
-                **{"definition": pl.String(), **schemas.PVI_REPEATED_MEASURES},
+                **{"definition": pl.String(), **anova.REPEATED_MEASURES},
             }
         ),
         ["dataset", "demonstrations", "n_shots", "definition"],

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evaluator.random_baselines.binomial import FloatArray
+FloatArray = npt.NDArray[np.float64]
 
 
 class Curves(NamedTuple):

@@ -1,0 +1,73 @@
+"""The model of the fake engine: no files, and a tokenizer of words."""
+
+import hashlib
+import re
+import zlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from evaluator.models.source import ModelSource
+from evaluator.tokens.tokenizer import TextTokenizer
+
+VOCAB_SIZE = 2**20
+HIDDEN_SIZE = 16
+_PIECES = re.compile(r"\s?\w+|\s|[^\w\s]")  # a word with the space before it, or any other single character
+
+
+class FakeModelSource(ModelSource):
+    """A model without files that has one token a word."""
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        return 0
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return "fake"
+
+    @cached_property
+    def tokenizer_fingerprint(self) -> str:
+        return "fake-words"
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        return WordTokenizer()
+
+    @cached_property
+    def lm_head(self) -> npt.NDArray[np.float32]:
+        """LM head of few rows, [64, hidden size], unrelated to the scores, which mean nothing."""
+        rows = [[uniform_hash([row], [axis]) - 0.5 for axis in range(HIDDEN_SIZE)] for row in range(64)]
+        return np.array(rows, np.float32)
+
+
+class WordTokenizer:
+    """One token a word, numbered by its hash, so that label names are single tokens; it adds nothing to a text."""
+
+    def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:  # noqa: ARG002
+        return [[zlib.crc32(piece.encode()) % VOCAB_SIZE for piece in _PIECES.findall(text)] for text in texts]
+
+
+def fake_model_source() -> FakeModelSource:
+    """Return the only fake model there is."""
+    return FakeModelSource(
+        name="fake",
+        folder=Path(),
+        revision=None,
+        architecture="none",
+        context_length=1_000_000,
+        vocab_size=VOCAB_SIZE,
+        kv_values_per_token=0,
+        feed_forward_size=0,
+        dtype="float32",
+        trust_remote_code=False,
+    )
+
+
+def uniform_hash(prefix: Sequence[int], rest: Sequence[int]) -> float:
+    """Return a number in [0, 1) that looks random and is the same for the same tokens in every process."""
+    hashed = hashlib.blake2b(np.array([len(prefix), *prefix, *rest], np.int32).tobytes(), digest_size=8)
+    return int.from_bytes(hashed.digest(), "little") / 2**64

@@ -1,0 +1,23 @@
+"""Imports run one way: the contracts of [tool.importlinter] in pyproject.toml, as `make check` holds them too."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_no_layer_imports_a_higher_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True)
+    assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def test_every_module_and_package_has_its_layer() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = {name.strip() for line in settings["contracts"][0]["layers"] for name in line.split(":")}
+    modules = {path.stem for path in (ROOT / "evaluator").glob("*.py")} - {"__init__", "__main__"}
+    packages = {path.parent.name for path in (ROOT / "evaluator").glob("*/__init__.py")}
+    assert layers == modules | packages
