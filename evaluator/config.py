@@ -34,12 +34,21 @@ def prompt_definition(definitions: Collection[Definition]) -> Definition:
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumns:
-    """Which columns of a user's table hold what."""
+    """Which columns of a user's table hold what; None: the default of the kind of table (datasets/sources.py)."""
 
-    input: str = "input"
-    choices: str = "choices"
-    gold: str = "gold"
+    inputs: tuple[str, ...] | None = None
+    choices: str | None = None
+    gold: str | None = None
     example_id: str | None = None  # None: rows are numbered
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Where datasets are read from, besides those that are installed."""
+
+    paths: tuple[Path, ...] = ()  # files and folders
+    hub: bool = False  # download the named datasets that no path holds
+    columns: TableColumns = TableColumns()  # of a user's tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +75,12 @@ class SearchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledColumns:
-    """Which columns of a user's labelled table hold what."""
-
-    texts: tuple[str, ...] = ("text",)
-    label: str = "label"
-
-
-@dataclass(frozen=True, kw_only=True)
 class PviConfig:
     """What the suite pvi shows before its queries, and on which files besides the known datasets."""
 
     data: tuple[Path, ...] = ()  # folders of the published tables, or tables
     hub: bool = False  # download the named datasets that no path of `data` holds
-    columns: LabelledColumns = LabelledColumns()  # of a table that is not one of those
+    columns: TableColumns = TableColumns()  # of a table that is not one of those
     source: PviSource = "random"
     sets: int = 3  # different demonstrations before all queries, for each number of shots
     shots: tuple[int, ...] | None = None  # None: as many as labels, and twice as many

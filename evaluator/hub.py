@@ -1,4 +1,4 @@
-"""Files of the Hugging Face hub: a repository goes in, the folder of its files comes out, in the hub's own cache."""
+"""Downloads files of a Hugging Face repository into the hub's cache."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +14,12 @@ def hub_snapshot(
     *,
     revision: str | None = None,
     error: type[EvaluatorError],
-    mend: str,
+    hint: str,
 ) -> Path:
-    """The files that match `patterns`, downloaded where they are not in the local cache yet; a folder named by commit.
+    """Download the files that match `patterns`, unless they are cached, and return their folder, named by commit.
 
-    Raises `error`, with `mend` at its end, where the repository is not there or not open to this user, or where the hub
-    cannot be reached.
+    Raises `error`, its message ending in `hint`, if the repository does not exist or is not open to this user, or if
+    the hub cannot be reached.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -34,17 +34,17 @@ def hub_snapshot(
     try:
         return Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
     except HFValidationError as cause:
-        raise error(f"{missing}: it is no hub name (owner/name). {mend}") from cause
+        raise error(f"{missing}: it is no hub name (owner/name). {hint}") from cause
     except GatedRepoError as cause:
         raise error(
-            f"{repository!r} asks for its licence to be accepted on the hub, and for a login. {mend}"
+            f"{repository!r} asks for its licence to be accepted on the hub, and for a login. {hint}"
         ) from cause
     except RevisionNotFoundError as cause:
-        raise error(f"{missing} in revision {revision!r}. {mend}") from cause
+        raise error(f"{missing} in revision {revision!r}. {hint}") from cause
     except RepositoryNotFoundError as cause:
-        raise error(f"{missing}: no {kind} on the hub has this name. {mend}") from cause
+        raise error(f"{missing}: no {kind} on the hub has this name. {hint}") from cause
     except (HTTPError, OSError, RuntimeError) as cause:  # the last from hf_xet, which moves large files
         raise error(
             f"{missing}: it is not in the local hub cache, and the hub cannot be reached ({cause}). "
-            f"Run once with a network and without HF_HUB_OFFLINE. {mend}"
+            f"Run once with a network and without HF_HUB_OFFLINE. {hint}"
         ) from cause

@@ -11,7 +11,8 @@ from hypothesis import settings
 from selenium import webdriver
 
 from evaluator.config import ModelConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.engine import load_engine
 from evaluator.engine.base import Engine
 from evaluator.models.embedded.llama import LlamaSize
@@ -41,7 +42,7 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 @pytest.fixture(scope="session")
 def real_prompts() -> pl.DataFrame:
     """The first query of every dataset behind four demonstrations, twice: `dataset`, `prompt`, `continuations`."""
-    return pl.concat([normal_requests(load(), n_shots=4, n_queries=1) for load in DATASETS.values()])
+    return pl.concat([normal_requests(load_staicc(name), n_shots=4, n_queries=1) for name in SOURCES])
 
 
 @pytest.fixture(scope="session")

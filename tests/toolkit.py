@@ -10,19 +10,20 @@ from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
 from StaICC.util import functional
 from StaICC.util.dataset_interface import demonstration_sampler
 
-from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 
 
 @functools.cache
 def toolkit_experiment(name: str) -> Any:
-    """The toolkit's experiment on one of DATASETS; leave it as it is, for other tests have the same."""
-    return Normal(k=0, datasets=[ORIGINAL_DATA_LOADER_NORMAL[list(DATASETS).index(name)]])[0]
+    """The toolkit's experiment on one of SOURCES; leave it as it is, for other tests have the same."""
+    return Normal(k=0, datasets=[ORIGINAL_DATA_LOADER_NORMAL[list(SOURCES).index(name)]])[0]
 
 
 @functools.cache
 def our_dataset(name: str) -> ClassificationDataset:
-    return DATASETS[name]()
+    return load_staicc(name)
 
 
 @functools.cache

@@ -20,7 +20,8 @@ from typing import Any
 
 import evaluator
 from benchmarks.harness import Target, Work, print_targets, race
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
 
@@ -34,7 +35,7 @@ N_PAPER = 249_856
 def main(runs: int = 3, runs_of_the_whole: int = 1) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model = make_random_llama(folder / "model", texts=tokenizer_texts([load() for load in DATASETS.values()]))
+        model = make_random_llama(folder / "model", texts=tokenizer_texts([load_staicc(name) for name in SOURCES]))
         command(folder, "build", *NORMAL, "--out", folder / "there", "--model", model)
         timings = race(
             work("prompts, ten datasets"),

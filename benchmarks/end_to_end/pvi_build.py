@@ -17,9 +17,9 @@ import polars as pl
 from benchmarks.end_to_end.build import command
 from benchmarks.harness import SHARED_DATA, Target, Work, print_targets, race
 from evaluator.config import PviConfig
-from evaluator.datasets.lu_2023 import load_pvi_tables
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.run.folder import run_store
+from evaluator.suites.in_context_pvi.suite import pvi_datasets
 
 DATA = SHARED_DATA / "pvi"
 N_QUERIES, N_SETS, N_SHOT_COUNTS = 9_815, 3, 2
@@ -47,7 +47,7 @@ def main(runs: int = 3) -> None:
 
 
 def tokenizer(folder: Path) -> Path:
-    (multinli,) = load_pvi_tables(PviConfig(data=(DATA,), source="published"), ["multinli"])
+    (multinli,) = pvi_datasets(["multinli"], PviConfig(data=(DATA,), source="published")).values()
     label_text = multinli.verbalizer.text(pl.col("gold"))
     texts = multinli.test.select(multinli.template.demonstration(pl.col("texts"), label_text)).to_series()
     return make_random_llama(folder, texts=texts)

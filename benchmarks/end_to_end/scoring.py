@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.end_to_end.contestants import LLAMA_28M, Prompts, contestant
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.config import Dtype, ModelConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.models.source import find_model
@@ -62,7 +62,7 @@ def timed(prompts: Prompts, dtype: Dtype, names: list[str], runs: int) -> dict[s
 
 
 def sst5_prompts(model: Path, n_prompts: int) -> Prompts:
-    dataset = DATASETS["sst5"]()
+    dataset = load_staicc("sst5")
     make_random_llama(model, texts=tokenizer_texts([dataset]), size=LLAMA_28M)
     rows = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)
     texts, labels = rows["prompt"].to_list(), list(dataset.verbalizer.label_names)

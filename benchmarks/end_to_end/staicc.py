@@ -23,7 +23,7 @@ import polars as pl
 from benchmarks.end_to_end.contestants import LLAMA_28M, Choices, Requests, contestant, softmax
 from benchmarks.harness import Target, append_rows, print_targets
 from evaluator.config import Dtype
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.run.folder import answered_stores
@@ -55,7 +55,7 @@ class Run(NamedTuple):
 def main(n_queries: int = 64, n_sampled: int = 240, runs: int = 3) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        texts = tokenizer_texts([DATASETS["sst5"](), DATASETS["trec"]()])
+        texts = tokenizer_texts([load_staicc("sst5"), load_staicc("trec")])
         model = make_random_llama(folder / "llama-28m", texts=texts, size=LLAMA_28M)
         fp32 = run(folder / "fp32", model, n_queries, "float32")
         bf16 = run(folder / "bf16", model, n_queries, "bfloat16")

@@ -171,10 +171,8 @@ def suites() -> None:
 def datasets() -> None:
     """List the datasets."""
     from evaluator.datasets import DATASETS
-    from evaluator.datasets.lu_2023 import PVI_TABLES
 
-    show_list((name, "") for name in DATASETS)
-    show_list((name, f"of pvi, read from {table.file} in --data") for name, table in PVI_TABLES.items())
+    show_list((name, dataset.description) for name, dataset in DATASETS.items())
 
 
 @cli.command()

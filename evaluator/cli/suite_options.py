@@ -22,7 +22,7 @@ def own_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def store_config(given: dict[str, Any]) -> StoreConfig:
     """What to ask of a model. Raises ConfigError for options that do not fit each other or the suite."""
-    from evaluator.datasets import DATASETS
+    from evaluator.datasets import INSTALLED
     from evaluator.suites import SUITES
 
     suites = suite_names(given["suites"])
@@ -39,7 +39,7 @@ def store_config(given: dict[str, Any]) -> StoreConfig:
     definitions = first.definitions if lone else DEFINITIONS
     return StoreConfig(
         suites=suites,
-        datasets=names(every if given["datasets"] is None else given["datasets"], DATASETS),
+        datasets=names(every if given["datasets"] is None else given["datasets"], INSTALLED),
         n_shots=shots[0] if shots and not lone else 4,
         n_queries=given["queries"],
         methods=names(given["methods"], first.all_methods) if given["methods"] else first.methods,

@@ -1,30 +1,40 @@
-"""The datasets, in the benchmark's order. Name -> loader; nothing is imported or read before a loader is called."""
+"""The datasets that have a name. Listing them imports and reads nothing; datasets/sources.py loads them."""
 
-from __future__ import annotations
+from dataclasses import dataclass
+from typing import Literal
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
+from evaluator.datasets.lu_2023_tables import ON_GITHUB, PUBLISHED_TABLES
+from evaluator.datasets.staicc_sources import SOURCES
 
-if TYPE_CHECKING:
-    from evaluator.datasets.base import ClassificationDataset
-
-
-def _load_staicc(name: str) -> ClassificationDataset:
-    from evaluator.datasets.staicc import load_staicc
-
-    return load_staicc(name)
+Needs = Literal["", "a table in --data", "a table in --data, or --data hub"]
 
 
-DATASETS: dict[str, Callable[[], ClassificationDataset]] = {
-    "glue_sst2": partial(_load_staicc, "glue_sst2"),
-    "rotten_tomatoes": partial(_load_staicc, "rotten_tomatoes"),
-    "financial_phrasebank": partial(_load_staicc, "financial_phrasebank"),
-    "sst5": partial(_load_staicc, "sst5"),
-    "trec": partial(_load_staicc, "trec"),
-    "agnews": partial(_load_staicc, "agnews"),
-    "subjective": partial(_load_staicc, "subjective"),
-    "tweet_eval_emotion": partial(_load_staicc, "tweet_eval_emotion"),
-    "tweet_eval_hate": partial(_load_staicc, "tweet_eval_hate"),
-    "hate_speech_18": partial(_load_staicc, "hate_speech_18"),
+@dataclass(frozen=True, kw_only=True)
+class NamedDataset:
+    """Where a dataset comes from, and what the user must give to have it loaded."""
+
+    summary: str
+    needs: Needs  # empty: nothing
+
+    @property
+    def description(self) -> str:
+        return f"{self.summary}; needs {self.needs}" if self.needs else self.summary
+
+
+DATASETS: dict[str, NamedDataset] = {
+    **{
+        name: NamedDataset(summary=f"StaICC: {', '.join(source.label_names)}", needs="")
+        for name, source in SOURCES.items()
+    },
+    **{
+        name: NamedDataset(
+            summary=f"Lu et al. 2023: {table.corpus} ({table.file})",
+            needs="a table in --data" if name in ON_GITHUB else "a table in --data, or --data hub",
+        )
+        for name, table in PUBLISHED_TABLES.items()
+    },
 }
+"""StaICC's in the benchmark's order, then those of Lu et al. 2023."""
+
+INSTALLED: tuple[str, ...] = tuple(name for name, dataset in DATASETS.items() if not dataset.needs)
+"""What the word `all` stands for: datasets that need no file of the user's."""

@@ -1,4 +1,4 @@
-"""What a dataset is once it is loaded: three disjoint splits, a label space, and the template it is shown with."""
+"""A loaded classification dataset: three disjoint splits, a label space and a template."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from evaluator.templates.template import MetaTemplate, Verbalizer
 
 EXAMPLES = pl.Schema(
     {
-        "source_row": pl.Int64(),  # row of the table that the splits were drawn from
-        "texts": pl.List(pl.String()),  # one a text field, in the order of the template's prefixes
+        "source_row": pl.Int64(),  # row of the table that the splits are drawn from
+        "texts": pl.List(pl.String()),  # one per text field, in the order of the template's prefixes
         "gold": pl.Int64(),  # index into the label space
     }
 )
@@ -27,5 +27,6 @@ class ClassificationDataset:
     template: MetaTemplate
     verbalizer: Verbalizer
     alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`, which may be among them
+    instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among them
     notes: tuple[str, ...] = ()  # what a rule decided about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names

@@ -1,6 +1,6 @@
-"""Multiple-choice tasks of BIG-bench: a published `task.json`, or BIG-bench Lite's Parquet with `tasks.json` beside it.
+"""Reads multiple-choice tasks of BIG-bench: a `task.json`, or a Parquet file of BIG-bench Lite with its `tasks.json`.
 
-A file is a dataset. Its template is what the task states, and what the json_task format prescribes where it is silent.
+A file is a dataset. Its template has the prefixes that the task states, and the json_task format's defaults for others.
 """
 
 import json
@@ -10,18 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, correct_of_scores, dataset_of_file
-from evaluator.datasets.multiple_choice_table import read_rows
+from evaluator.datasets.table_files import read_rows
 from evaluator.errors import DatasetError
 from evaluator.templates.choice_template import ChoiceTemplate
 
+TASK_FILE = "task.json"
 TASKS_FILE = "tasks.json"
-"""Beside Parquet files: the prefixes of each, by the file's stem."""
+"""The prefixes of each table in the same folder, by the file's stem."""
 
 LITE_COLUMNS = ("input", "choices", "scores", "subtask", "row")
+_LITE_HINT = (
+    f"{TASKS_FILE} lists it as a task of BIG-bench Lite, which has these columns. Name others with --input-column, "
+    "--choices-column and --gold-column."
+)
 
 
 def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
-    """The examples of one original `task.json`; exact repeats are dropped, as BIG-bench does, and noted.
+    """Return the examples of a `task.json`. Exact repeats are dropped, as by BIG-bench, and counted in a note.
 
     Raises DatasetError, naming file and row, for what choice_examples refuses and for examples without target scores.
     """
@@ -43,13 +48,13 @@ def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
 
 
 def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
-    """One task of BIG-bench Lite: columns input, choices, scores, subtask and row. Raises as load_task_json does.
+    """Return a task of BIG-bench Lite: columns input, choices, scores, subtask and row. Raises as load_task_json does.
 
     Ids are `subtask/row`, because row numbers begin anew in each subtask.
     """
 
     def rows() -> Iterator[ChoiceRow]:
-        for number, cells in enumerate(read_rows(path, LITE_COLUMNS)):
+        for number, cells in enumerate(read_rows(path, LITE_COLUMNS, _LITE_HINT)):
             text, choices, scores, subtask, source_row = cells
             where = f"{path}, row {number} (from 0)"
             example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
@@ -60,15 +65,18 @@ def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
 
 
 def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
-    """The template a task states, each part that it leaves out as the json_task format has it."""
-    known = {
+    """Return the template that a task states, with the json_task format's defaults for the parts it leaves out.
+
+    `where` names the task in messages.
+    """
+    defaults = {
         "task_prefix": "",
         "example_input_prefix": "\nQ: ",
         "example_output_prefix": "\nA: ",
         "choice_prefix": "\n  choice: ",
         "few_shot_example_separator": "\n",
     }
-    stated = {key: task.get(key, default) for key, default in known.items()}
+    stated = {key: task.get(key, default) for key, default in defaults.items()}
     append_choices = task.get("append_choices_to_input", True)
     wrong = [key for key, value in stated.items() if not isinstance(value, str)]
     if wrong or not isinstance(append_choices, bool):
@@ -83,13 +91,13 @@ def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
 
 
 class JsonObject(dict[str, Any]):
-    """A JSON object that knows which of its keys stood there more than once."""
+    """A JSON object, and the keys that the file repeats."""
 
     repeated: tuple[str, ...] = ()
 
 
 def read_json(path: Path) -> JsonObject:
-    """A JSON object from a file. Raises DatasetError where it is none or repeats a key at its top."""
+    """Return the JSON object in a file. Raises DatasetError where there is none or a key at its top is repeated."""
     try:
         content = json.loads(path.read_bytes(), object_pairs_hook=_json_object)
     except (OSError, ValueError) as error:
@@ -106,6 +114,14 @@ def _json_object(pairs: list[tuple[str, Any]]) -> JsonObject:
     counts = Counter(key for key, _ in pairs)
     content.repeated = tuple(key for key, count in counts.items() if count > 1)
     return content
+
+
+def stated_task(path: Path) -> JsonObject | None:
+    """Return what `tasks.json` in a table's folder states of the table, or None."""
+    index = path.parent / TASKS_FILE
+    tasks = read_json(index).get("tasks") if index.is_file() else None
+    task = tasks.get(path.stem) if isinstance(tasks, dict) else None
+    return task if isinstance(task, JsonObject) else None
 
 
 def _task_row(example: Any, row: int, path: Path) -> ChoiceRow:

@@ -1,7 +1,7 @@
-"""A table of labelled texts, one row an example, becomes a dataset: queries, rows to demonstrate with, label space.
+"""Reads tables of labelled texts, one row an example: queries, demonstrations and label space.
 
-Demonstrations come from a table of training rows where there is one. Otherwise DEMONSTRATION_SHARE of each label's rows
-are set aside for them by SPLIT_SEED, and never asked.
+Demonstrations come from a table of training rows if there is one. Otherwise DEMONSTRATION_SHARE of each label's rows
+are drawn with SPLIT_SEED to be demonstrations, and are no queries.
 """
 
 import math
@@ -9,97 +9,162 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.config import LabelledColumns
+from evaluator.config import TableColumns
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.multiple_choice_table import read_rows
+from evaluator.datasets.table_files import SUFFIXES, read_rows
 from evaluator.errors import DatasetError
 from evaluator.files import file_digest, short_digest
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
+TEXT, LABEL = "text", "label"
+"""Columns of a user's table, where no others are named."""
+
+USER_TRAINING = "_train"
+"""Ending of the name of a user's table of training rows, after the name of the table of queries."""
+
 DEMONSTRATION_SHARE = 0.1
-FEWEST_DEMONSTRATIONS = 8  # of a label, or half its rows where these are fewer than twice as many
+MIN_DEMONSTRATIONS = 8  # of a label, or half its rows where these are fewer than twice as many
 SPLIT_SEED = 42
+
+_HINT = (
+    "Say which hold the texts and the label with --input-column A,B and --gold-column C; if each row has its "
+    "own choices, say which column holds them with --choices-column."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFile:
-    """Where labelled rows lie and how they are read."""
+    """Labelled rows in files, and how they are read."""
 
     name: str  # of the dataset
     path: Path  # of the queries
-    training: Path | None  # of the rows to demonstrate with; None: set aside from the same table
-    columns: LabelledColumns
+    training: Path | None  # of the demonstrations; None: they are drawn from the same table
+    texts: tuple[str, ...]  # columns
+    label: str  # column
     labels: Mapping[str, int]  # cell of the label column -> index into the label space
-    mend: str  # what to do about a missing column
+    hint: str  # what to do about a missing column
     template: MetaTemplate
     verbalizer: Verbalizer
     notes: tuple[str, ...] = ()  # where the file is from, for the record
 
 
-def load_labelled(file: LabelledFile, *, ask_all: bool) -> ClassificationDataset:
-    """The dataset of a table; without calibration examples.
+class Split(NamedTuple):
+    """EXAMPLES for demonstrations and for queries, and notes for the record."""
+
+    demonstrations: pl.DataFrame
+    queries: pl.DataFrame
+    notes: tuple[str, ...] = ()
+
+
+def load_labelled(file: LabelledFile, *, query_every_row: bool) -> ClassificationDataset:
+    """Return the dataset of a table, without calibration examples.
 
     Args:
-        ask_all: ask every row of a table without training rows and demonstrate with none of them, because
+        query_every_row: make every row of a table without training rows a query, and none a demonstration, because
             demonstrations come from elsewhere.
 
     Raises DatasetError, naming file and row, for a file that cannot be read, a missing column, text or label, an
-    unknown label, and rows of one label alone or too few of one.
+    unknown label, and rows that all have one label or too few of one.
     """
-    queries = table_examples(file, file.path)
-    if queries["gold"].n_unique() < 2:
-        raise DatasetError(
-            f"{file.path}: all {queries.height} rows have the same label, so an input tells nothing about it. Give a "
-            "table with two labels or more."
-        )
-    notes = file.notes
-    if file.training is not None:
-        demonstrations = table_examples(file, file.training)
-    elif ask_all:
-        demonstrations = queries.clear()
-    else:
-        demonstrations, queries = set_aside(queries, str(file.path))
-        notes += (
-            f"no training rows: {demonstrations.height} of {demonstrations.height + queries.height} rows, drawn by "
-            f"label with seed {SPLIT_SEED}, are kept to demonstrate with and not asked",
-        )
+    training = None if file.training is None else table_examples(file, file.training)
+    split = split_examples(table_examples(file, file.path), training, str(file.path), query_every_row=query_every_row)
     return ClassificationDataset(
         name=file.name,
-        calibration=queries.clear(),
-        demonstration=demonstrations,
-        test=queries,
-        text_fields=file.columns.texts,
+        calibration=split.queries.clear(),
+        demonstration=split.demonstrations,
+        test=split.queries,
+        text_fields=file.texts,
         template=file.template,
         verbalizer=file.verbalizer,
-        notes=notes,
-        fingerprint=_fingerprint(file, ask_all),
+        notes=(*file.notes, *split.notes),
+        fingerprint=_fingerprint(file, query_every_row),
     )
+
+
+def user_file(path: Path, columns: TableColumns) -> LabelledFile:
+    """Return a user's table, its prompts made of the names of its columns and its labels.
+
+    Raises DatasetError where the labels cannot be read, and for an id column, which labelled tables do without.
+    """
+    if columns.example_id is not None:
+        raise DatasetError(
+            f"{path}: rows of a table of texts and labels are numbered, so leave out --id-column {columns.example_id}; "
+            "a table with choices in each row takes it."
+        )
+    texts, label = columns.inputs or (TEXT,), columns.gold or LABEL
+    names = _label_values(path, label)
+    return LabelledFile(
+        name=path.stem,
+        path=path,
+        training=table_in(path.parent, path.stem + USER_TRAINING),
+        texts=texts,
+        label=label,
+        labels={name: index for index, name in enumerate(names)},
+        hint=_HINT,
+        template=MetaTemplate(
+            input_prefixes=tuple(f"{name}: " for name in texts),
+            input_affixes=("\n",) * len(texts),
+            label_prefix=f"{label}: ",
+            label_affix="\n\n",
+        ),
+        verbalizer=Verbalizer(label_names=tuple(names)),
+    )
+
+
+def table_in(folder: Path, stem: str) -> Path | None:
+    """Return the table of this name in a folder, whichever suffix it has, or None."""
+    return next((path for suffix in SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()), None)
+
+
+def split_examples(
+    queries: pl.DataFrame, demonstrations: pl.DataFrame | None, source: str, *, query_every_row: bool
+) -> Split:
+    """Split EXAMPLES into demonstrations and queries; those given as demonstrations are taken as they are.
+
+    Raises DatasetError, naming `source`, for queries that all have one label, and as set_aside does.
+    """
+    if queries["gold"].n_unique() < 2:
+        raise DatasetError(
+            f"{source}: all {queries.height} rows have the same label, so an input tells nothing about it. Give a "
+            "table with two labels or more."
+        )
+    if demonstrations is not None:
+        return Split(demonstrations, queries)
+    if query_every_row:
+        return Split(queries.clear(), queries)
+    demonstrations, rest = set_aside(queries, source)
+    note = (
+        f"no training rows: {demonstrations.height} of {queries.height} rows, drawn by "
+        f"label with seed {SPLIT_SEED}, are kept to demonstrate with and not asked"
+    )
+    return Split(demonstrations, rest, (note,))
 
 
 def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:
-    """The rows of one table as EXAMPLES, in its order. Raises DatasetError as load_labelled does."""
-    table = read_texts(path, [*file.columns.texts, file.columns.label], file.mend)
-    for name in file.columns.texts:
+    """Return the rows of a table as EXAMPLES, in its order. Raises DatasetError as load_labelled does."""
+    table = read_texts(path, [*file.texts, file.label], file.hint)
+    for name in file.texts:
         _refuse_rows(table[name].fill_null("").str.strip_chars() == "", path, f"{name} is missing or empty")
-    cells = table[file.columns.label]
+    cells = table[file.label]
     _refuse_rows(
         ~cells.is_in(list(file.labels)).fill_null(False),
         path,
-        f"the label in {file.columns.label} is none of {', '.join(file.labels)}",
+        f"the label in {file.label} is none of {', '.join(file.labels)}",
     )
     return table.select(
         source_row=pl.int_range(pl.len()),
-        texts=pl.concat_list(file.columns.texts),
+        texts=pl.concat_list(file.texts),
         gold=cells.replace_strict(dict(file.labels), return_dtype=pl.Int64),
     ).cast(EXAMPLES)
 
 
-def read_texts(path: Path, columns: Sequence[str], mend: str) -> pl.DataFrame:
-    """These columns of a table as texts. Raises DatasetError where it cannot be read, lacks one or has no rows."""
-    rows = list(read_rows(path, columns, mend))
+def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
+    """Return columns of a table as texts. Raises DatasetError if it lacks one or has no rows, or is unreadable."""
+    rows = list(read_rows(path, columns, hint))
     if not rows:
         raise DatasetError(f"{path} holds no rows.")
     try:
@@ -110,22 +175,19 @@ def read_texts(path: Path, columns: Sequence[str], mend: str) -> pl.DataFrame:
         ) from error
 
 
-def label_values(path: Path, column: str, mend: str) -> list[str]:
-    """The different labels of a table, whole numbers by size and all else by spelling; raises as read_texts does."""
-    values: list[str] = read_texts(path, [column], mend)[column].drop_nulls().unique().sort().to_list()
-    return sorted(values, key=int) if all(value.isdecimal() for value in values) else values
-
-
 def set_aside(examples: pl.DataFrame, source: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows to demonstrate with, and the rest, each in the order of the table. Raises DatasetError for a lone row."""
+    """Draw demonstrations from each label's rows; return them and the rest, each in the order of the table.
+
+    Raises DatasetError, naming `source`, for a label with a single row.
+    """
     kept: list[int] = []
     for (gold,), rows in sorted(examples.with_row_index("at").partition_by("gold", as_dict=True).items()):
         if rows.height < 2:
             raise DatasetError(
                 f"{source}: one row alone has the label number {gold} (from 0), row {rows['source_row'][0]} (from 0). "
-                "A label needs two, one to demonstrate with and one to ask. Add rows or remove this one."
+                "A label needs two, a demonstration and a query. Add rows or remove this one."
             )
-        wanted = max(math.ceil(DEMONSTRATION_SHARE * rows.height), FEWEST_DEMONSTRATIONS)
+        wanted = max(math.ceil(DEMONSTRATION_SHARE * rows.height), MIN_DEMONSTRATIONS)
         draw = random.Random(f"demonstrations of label {gold}, seed {SPLIT_SEED}")
         kept += draw.sample(rows["at"].to_list(), min(wanted, rows.height // 2))
     is_kept = pl.int_range(pl.len()).is_in(kept)
@@ -135,12 +197,19 @@ def set_aside(examples: pl.DataFrame, source: str) -> tuple[pl.DataFrame, pl.Dat
 def _refuse_rows(bad: pl.Series, path: Path, what: str) -> None:
     if bad.any():
         raise DatasetError(
-            f"{path}, row {bad.arg_max()} (from 0): {what}, as in {bad.sum()} of {len(bad)} rows. Mend or remove them."
+            f"{path}, row {bad.arg_max()} (from 0): {what}, as in {bad.sum()} of {len(bad)} rows. Fill or remove them."
         )
 
 
-def _fingerprint(file: LabelledFile, ask_all: bool) -> str:
-    files = [path for path in (file.path, file.training) if path is not None]
-    contents = [file_digest(path) for path in files]
-    identity = (file.name, contents, file.columns, dict(file.labels), file.template, file.verbalizer, ask_all)
+def _label_values(path: Path, column: str) -> list[str]:
+    """Return the different labels of a table, whole numbers by size and others by spelling. Raises as read_texts."""
+    values: list[str] = read_texts(path, [column], _HINT)[column].drop_nulls().unique().sort().to_list()
+    return sorted(values, key=int) if all(value.isdecimal() for value in values) else values
+
+
+def _fingerprint(file: LabelledFile, query_every_row: bool) -> str:
+    contents = [file_digest(path) for path in (file.path, file.training) if path is not None]
+    labels = dict(file.labels)
+    columns = (file.texts, file.label)
+    identity = (file.name, contents, columns, labels, file.template, file.verbalizer, query_every_row)
     return short_digest(repr(identity).encode())

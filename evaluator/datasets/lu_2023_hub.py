@@ -1,12 +1,12 @@
-"""Datasets of in-context PVI from the Hugging Face hub: a name goes in, the tables that pvi_tables.py reads come out.
+"""Downloads the datasets of Lu et al. 2023 that the Hugging Face hub has, and writes them as the published tables.
 
-The hub keeps every public dataset as Parquet besides its own files, at the revision PARQUET, under
-`<config>/<split>/0000.parquet` and on. What is downloaded stays in the hub's own cache, so that later runs need no
-network; what is written of it, whole or not at all, lies in a folder named by repository and commit.
+The hub has a Parquet copy of every public dataset at the revision PARQUET, under
+`<config>/<split>/0000.parquet` and on. Downloads stay in the hub's cache, so that later runs need no network; the
+tables made from them are in a folder of our cache named by repository and commit.
 
 The hub's copies of Health Advice and Causal Language (medalpaca/medical_meadow_health_advice and _pubmed_causal) are no
-source: they hold four fifths of the rows as instructions, and the first of Causal Language is answered "correlative"
-where the corpus has "no relationship".
+source: they hold four fifths of the rows as instructions, and the first of Causal Language has the answer
+"correlative" where the corpus has "no relationship".
 """
 
 import hashlib
@@ -18,7 +18,8 @@ from typing import NamedTuple
 import filelock
 import polars as pl
 
-from evaluator.config import LabelledColumns, cache_folder
+from evaluator.config import cache_folder
+from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES, PublishedTable
 from evaluator.errors import DatasetError
 from evaluator.files import replacing
 from evaluator.hub import hub_snapshot
@@ -27,21 +28,21 @@ PARQUET = "refs/convert/parquet"
 TRAINING = "train"
 LABEL = "label"
 NO_GOLD = -1
-"""The label of a row that annotators did not agree on."""
+"""Label of a row whose annotators did not agree."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubSource:
-    """Where a dataset lies on the hub, how its rows become those of the local table, and which rows are expected."""
+    """A dataset's place on the hub, how its rows become those of the published table, and which rows are expected."""
 
     repository: str
     config: str
     split: str  # of the queries
-    first: int = 0  # row of the split
-    behind: int | None = None  # row behind the last; None: to the end
+    start: int = 0  # first row of the split
+    stop: int | None = None  # row after the last; None: to the end
     height: int  # rows with a gold label, as published
-    texts: tuple[str, ...]  # columns, in the order of the local table's
-    labels: Mapping[int, str]  # label -> cell of the local table
+    texts: tuple[str, ...]  # columns, in the order of the published table's
+    labels: Mapping[int, str]  # label -> cell of the published table
     digest: str  # rows_digest of the published rows
 
 
@@ -52,7 +53,7 @@ _COLA = HubSource(
     repository="nyu-mll/glue",
     config="cola",
     split="validation",  # the in-domain sentences, then the others
-    behind=527,
+    stop=527,
     height=527,
     texts=("sentence",),
     labels={0: "0", 1: "1"},
@@ -100,8 +101,8 @@ HUB_SOURCES = {
     "snli": _SNLI,
     "cola_out_of_domain": replace(
         _COLA,
-        first=527,
-        behind=None,
+        start=527,
+        stop=None,
         height=516,
         digest="ecc6aa13c7f23136cb89b005b43cf9dc5b228c22f05a4268513a9e2f0e266a2a",
     ),
@@ -112,53 +113,42 @@ HUB_SOURCES = {
         digest="c5aee25e11198127d76b29dca63c400156b7c017b9cde27b8d88f1f73d829104",
     ),
 }
-"""By the names of pvi_tables.py. All read the training split of their config as well."""
-
-_ADVICE = "junwang4/detecting-health-advice"
-
-RELEASED = {
-    "health_advice": f"{_ADVICE}, data/annotations_structured_abstract.csv",
-    "health_advice_unstructured": f"{_ADVICE}, data/annotations_unstructured_abstract.csv",
-    "health_advice_discussion": f"{_ADVICE}, data/annotations_discussion.csv",
-    "causal_language": "junwang4/causal-language-use-in-science, data/pubmed_causal_language_use.csv",
-}
-"""Where on GitHub the others were released."""
+"""By the names of PUBLISHED_TABLES. The training split of each config is read as well."""
 
 
 class HubTables(NamedTuple):
-    """What was written of a dataset."""
+    """The tables of a downloaded dataset."""
 
-    path: Path  # table of the queries; that of the training rows lies beside it
-    notes: tuple[str, ...]  # where it is from, whether it is what was published, what was left out
+    path: Path  # table of the queries; the table of training rows is in the same folder
+    notes: tuple[str, ...]  # where the rows are from, whether they are the published ones, which are left out
 
 
-def hub_tables(name: str, file: str, training_file: str, columns: LabelledColumns, mend: str) -> HubTables:
-    """Download a dataset of HUB_SOURCES, where the hub's cache lacks it, and write it as local tables.
+def hub_tables(name: str, hint: str) -> HubTables:
+    """Download a dataset of HUB_SOURCES, unless the hub's cache has it, and write it as the published tables.
 
     Args:
-        file, training_file: names of the tables, without suffix.
-        columns: of these tables.
-        mend: how to do without the hub.
+        name: of the dataset.
+        hint: how to do without the hub, for messages.
 
-    Raises DatasetError where the hub cannot be reached, lacks the dataset or keeps it from this user, and for a table
-    with other columns or labels than expected.
+    Raises DatasetError where the hub cannot be reached, lacks the dataset or denies access to it, and for a table with
+    other columns or labels than expected.
     """
-    source = HUB_SOURCES[name]
-    snapshot = _download(source, mend)
-    queries = _read(source, snapshot, source.split, columns)
-    training = _read(source, snapshot, TRAINING, columns)
+    source, table = HUB_SOURCES[name], PUBLISHED_TABLES[name]
+    snapshot = _download(source, hint)
+    queries = _read(source, snapshot, source.split, table)
+    training = _read(source, snapshot, TRAINING, table)
     folder = cache_folder() / "hub" / f"{source.repository.replace('/', '--')}-{snapshot.name}"
-    _keep(folder, {file: queries.rows, training_file: training.rows})
+    _write(folder, {table.file: queries.rows, table.training_file: training.rows})
     notes = (
         f"from {source.repository} ({source.config}) on the hub, commit {snapshot.name} of {PARQUET}",
         _comparison(source, queries.rows),
         *(part.left_out for part in (queries, training) if part.left_out),
     )
-    return HubTables(folder / f"{file}.parquet", notes)
+    return HubTables(folder / f"{table.file}.parquet", notes)
 
 
 def rows_digest(rows: pl.DataFrame) -> str:
-    """SHA-256 of what a table shows and asks: all cells as text, row by row, in the order of rows and columns.
+    """Return the SHA-256 of all cells as text, row by row, in the order of rows and columns.
 
     In UTF-8, with U+001F between the cells of a row and U+001E between rows.
     """
@@ -167,41 +157,41 @@ def rows_digest(rows: pl.DataFrame) -> str:
 
 
 class _Part(NamedTuple):
-    rows: pl.DataFrame  # columns of the local table
-    left_out: str  # a note; empty where nothing was
+    rows: pl.DataFrame  # columns of the published table
+    left_out: str  # a note on rows left out, or empty
 
 
-def _read(source: HubSource, snapshot: Path, split: str, columns: LabelledColumns) -> _Part:
-    """A split as rows of the local table."""
+def _read(source: HubSource, snapshot: Path, split: str, table: PublishedTable) -> _Part:
+    """Return a split as rows of the published table."""
     where = f"{source.repository} on the hub, {source.config}/{split} at commit {snapshot.name}"
     rows = _hub_rows(source, sorted((snapshot / source.config / split).glob("*.parquet")), where)
     if split == source.split:
-        rows = rows[source.first : source.behind]
-    known = [*source.labels, NO_GOLD]
-    if not rows[LABEL].is_in(known).fill_null(False).all():
-        found = ", ".join(map(str, rows[LABEL].unique().sort()))
-        raise DatasetError(f"{where}: labels {found} where {', '.join(map(str, known))} are expected.")
+        rows = rows[source.start : source.stop]
+    expected = [*source.labels, NO_GOLD]
+    if not rows[LABEL].is_in(expected).fill_null(False).all():
+        labels = ", ".join(map(str, rows[LABEL].unique().sort()))
+        raise DatasetError(f"{where}: labels {labels} where {', '.join(map(str, expected))} are expected.")
     has_texts = pl.all_horizontal(pl.col(text).str.strip_chars() != "" for text in source.texts)
     kept = rows.filter(has_texts & (pl.col(LABEL) != NO_GOLD))
     n_lost = rows.height - kept.height
     note = f"{n_lost:,} of {rows.height:,} rows of {split} are left out: no gold label, or no text" if n_lost else ""
-    own_names = dict(zip([*source.texts, LABEL], [*columns.texts, columns.label], strict=True))
+    names = dict(zip([*source.texts, LABEL], [*table.texts, table.label], strict=True))
     cells = pl.col(LABEL).replace_strict(dict(source.labels), return_dtype=pl.String)
-    return _Part(kept.with_columns(cells).rename(own_names), note)
+    return _Part(kept.with_columns(cells).rename(names), note)
 
 
 def _hub_rows(source: HubSource, files: list[Path], where: str) -> pl.DataFrame:
-    """Texts and labels of a split's files."""
+    """Return the texts and labels in a split's files."""
     if not files:
         raise DatasetError(
             f"{where}: there is no Parquet file. Try again with a network; if it stays so, the hub has moved them."
         )
     table = pl.scan_parquet(files)
     try:
-        found = table.collect_schema()
-        texts_fit = all(found.get(text) == pl.String for text in source.texts)
-        if not texts_fit or not found.get(LABEL, pl.Null()).is_integer():
-            columns = ", ".join(f"{name} ({dtype})" for name, dtype in found.items())
+        schema = table.collect_schema()
+        texts_fit = all(schema.get(text) == pl.String for text in source.texts)
+        if not texts_fit or not schema.get(LABEL, pl.Null()).is_integer():
+            columns = ", ".join(f"{name} ({dtype})" for name, dtype in schema.items())
             raise DatasetError(
                 f"{where}: the columns of {files[0].name} are {columns}; expected are "
                 f"{', '.join(source.texts)} (String) and {LABEL} (whole numbers)."
@@ -218,7 +208,7 @@ def _comparison(source: HubSource, rows: pl.DataFrame) -> str:
     return f"its rows differ from the published ones: {other}"
 
 
-def _keep(folder: Path, tables: Mapping[str, pl.DataFrame]) -> None:
+def _write(folder: Path, tables: Mapping[str, pl.DataFrame]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / ".lock"):
@@ -227,11 +217,11 @@ def _keep(folder: Path, tables: Mapping[str, pl.DataFrame]) -> None:
                     rows.write_parquet(file)
     except OSError as error:
         raise DatasetError(
-            f"Cannot keep what came from the hub in {folder}: {error}. Set EVALUATOR_CACHE to a folder with space."
+            f"Cannot write tables from the hub to {folder}: {error}. Set EVALUATOR_CACHE to a folder with space."
         ) from error
 
 
-def _download(source: HubSource, mend: str) -> Path:
-    """Folder of the files, named by their commit."""
+def _download(source: HubSource, hint: str) -> Path:
+    """Return the folder of the files, named by their commit."""
     patterns = [f"{source.config}/{split}/*.parquet" for split in (source.split, TRAINING)]
-    return hub_snapshot(source.repository, "dataset", patterns, revision=PARQUET, error=DatasetError, mend=mend)
+    return hub_snapshot(source.repository, "dataset", patterns, revision=PARQUET, error=DatasetError, hint=hint)

@@ -1,7 +1,7 @@
-"""Multiple-choice examples, each with choices of its own: any number of them, of any length, one or more correct.
+"""A loaded multiple-choice dataset: examples that may differ in their choices and have one or more correct ones.
 
-Which choice is right: any of `correct` is. So a guess at random is right with probability len(correct) / len(choices),
-and no equally good answer counts as wrong.
+A prediction is right if it is any of `correct`, so a uniform guess is right with probability
+len(correct) / len(choices).
 """
 
 import hashlib
@@ -13,10 +13,9 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.errors import DatasetError, TemplateError
+from evaluator.errors import DatasetError
 from evaluator.files import file_digest, short_digest
-from evaluator.templates.choice_template import LABEL_SPACE, ChoiceTemplate
-from evaluator.templates.template import MetaTemplate
+from evaluator.templates.choice_template import ChoiceTemplate
 
 CHOICE_EXAMPLES = pl.Schema(
     {
@@ -31,7 +30,7 @@ CHOICE_EXAMPLES = pl.Schema(
 
 
 class ChoiceRow(NamedTuple):
-    """An example as it was read, before it is checked."""
+    """An example as it is in its file, not yet checked."""
 
     row: int  # in its file, from 0
     example_id: str | None
@@ -42,11 +41,11 @@ class ChoiceRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MultipleChoiceDataset:
-    """Examples and the template they are shown with."""
+    """Examples and their template."""
 
     name: str
     examples: pl.DataFrame  # CHOICE_EXAMPLES
-    demonstrations: pl.DataFrame | None = None  # CHOICE_EXAMPLES that are only ever shown; None: examples left over
+    demonstrations: pl.DataFrame | None = None  # CHOICE_EXAMPLES that are no queries; None: examples left over
     template: ChoiceTemplate
     source: str  # the file, for messages
     notes: tuple[str, ...] = ()  # what a rule changed in the data, for the record
@@ -58,6 +57,9 @@ class MultipleChoiceDataset:
         return self.examples if self.demonstrations is None else self.demonstrations
 
 
+AnyDataset = ClassificationDataset | MultipleChoiceDataset
+
+
 def dataset_of_file(
     path: Path,
     *,
@@ -67,33 +69,33 @@ def dataset_of_file(
     template: ChoiceTemplate,
     notes: Iterable[str] = (),
 ) -> MultipleChoiceDataset:
-    """The examples of one file, checked. Raises DatasetError as choice_examples does.
+    """Return the dataset of a file, its examples checked. Raises DatasetError as choice_examples does.
 
     Args:
         path: the file.
         name: of the dataset.
-        read_as: what besides the file's bytes decides its rows.
+        read_as: what decides the rows besides the file's bytes.
         rows: of the file.
-        template: that examples are shown with.
-        notes: on what was changed in the rows already.
+        template: of its examples.
+        notes: on changes to the rows.
     """
-    examples, own_notes = choice_examples(rows, str(path))
+    examples, changes = choice_examples(rows, str(path))
     identity = repr((file_digest(path), read_as, template))
     return MultipleChoiceDataset(
         name=name,
         examples=examples,
         template=template,
         source=str(path),
-        notes=(*own_notes, *notes),
+        notes=(*changes, *notes),
         fingerprint=short_digest(identity.encode()),
     )
 
 
 def choice_examples(rows: Iterable[ChoiceRow], source: str) -> tuple[pl.DataFrame, list[str]]:
-    """Checked examples as CHOICE_EXAMPLES in the order they came, and notes on what a rule changed.
+    """Check examples and return them as CHOICE_EXAMPLES, in their order, with notes on changes.
 
-    Rule: a choice that an example repeats with the same correctness counts once, since no score could tell the two
-    apart; the note says in how many examples that was so.
+    A choice that an example repeats with the same correctness counts once, since no score could tell the two apart; a
+    note counts such examples.
 
     Raises DatasetError, naming source and row, for a missing or repeated id, a missing input, fewer than two choices,
     a choice that is missing, blank, or repeated as both right and wrong, and for none or all of them correct.
@@ -111,64 +113,13 @@ def choice_examples(rows: Iterable[ChoiceRow], source: str) -> tuple[pl.DataFram
     return pl.DataFrame(kept, schema=CHOICE_EXAMPLES, orient="row"), notes
 
 
-def from_classification(dataset: ClassificationDataset) -> MultipleChoiceDataset:
-    """A labelled dataset, its label names as the choices of every example: the same text, with the space before a
-    label counted to the label. Queries come from the test split, demonstrations from the demonstration split.
-
-    Raises TemplateError where no space stands before a label, or the text around queries is not that of demonstrations.
-    """
-    template = dataset.template
-    _require_alike(dataset.name, template)
-    names = list(dataset.verbalizer.label_names)
-    has_one_field = len(dataset.text_fields) == 1
-
-    def examples(split: pl.DataFrame) -> pl.DataFrame:
-        texts = pl.col("texts")
-        return split.select(
-            example_id=pl.col("source_row").cast(pl.String),
-            input=texts.list.get(0) if has_one_field else template.inputs(texts),
-            choices=pl.lit(names),
-            correct=pl.concat_list("gold"),
-            shown_choices=pl.lit(names),
-            row="source_row",
-        ).cast(CHOICE_EXAMPLES)
-
-    return MultipleChoiceDataset(
-        name=dataset.name,
-        examples=examples(dataset.test),
-        demonstrations=examples(dataset.demonstration),
-        template=ChoiceTemplate(
-            instruction=template.instruction.removesuffix(template.label_affix),
-            # Several fields are written into the input, with what stands around each of them.
-            input_prefix=template.input_prefixes[0] if has_one_field else "",
-            output_prefix=(template.input_affixes[0] if has_one_field else "") + template.label_prefix,
-            choice_prefix=None,
-            separator=template.label_affix,
-        ),
-        source=dataset.name,
-        fingerprint=dataset.fingerprint,
-    )
-
-
 def correct_of_scores(scores: Sequence[float]) -> list[int]:
-    """BIG-bench's scores of the choices to the correct ones: those of the highest score, if that is above 0.
+    """Return the indices of the correct choices by BIG-bench's scores: the highest ones, if above 0.
 
-    So half points for a second-best choice count as wrong, and several choices of the highest score are all right.
+    So half points for a second-best choice count as wrong, and all choices of the highest score are correct.
     """
     best = max(scores, default=0)
     return [place for place, score in enumerate(scores) if score == best] if best > 0 else []
-
-
-def _require_alike(name: str, template: MetaTemplate) -> None:
-    spaced = template.label_prefix.endswith(LABEL_SPACE)
-    apart = not template.instruction or template.instruction.endswith(template.label_affix)
-    if not spaced or not apart or template.query_prefix:
-        raise TemplateError(
-            f"{name}: prompt-search needs a space before labels, the same text around queries and demonstrations, and "
-            f"an instruction that ends as a demonstration does, but the template has the label prefix "
-            f"{template.label_prefix!r}, the query prefix {template.query_prefix!r} and the instruction "
-            f"{template.instruction!r}."
-        )
 
 
 def _require_example(row: ChoiceRow, where: str, seen: dict[str, int]) -> None:
@@ -209,8 +160,8 @@ def _without_repeats(choices: list[str], correct: set[int], where: str) -> tuple
 
 
 def _shuffled(text: str, choices: Sequence[str]) -> list[str]:
-    """The choices in an order that looks random and depends on the example alone.
+    """Return the choices in a pseudo-random order that depends on the example alone.
 
-    BIG-bench draws one permutation after the other, so that an example's order there depends on those before it.
+    BIG-bench draws one permutation after the other, so that an example's order there depends on the examples before it.
     """
     return sorted(choices, key=lambda choice: hashlib.blake2b(f"{text}\0{choice}".encode(), digest_size=8).digest())

@@ -8,13 +8,11 @@ import polars as pl
 
 from evaluator.config import StoreConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.multiple_choice import MultipleChoiceDataset
+from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition
 
 if TYPE_CHECKING:
     import torch
-
-AnyDataset = ClassificationDataset | MultipleChoiceDataset
 
 
 class Asked(NamedTuple):

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.datasets.instructions import INSTRUCTIONS
+from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
 from evaluator.methods.base import NO_QUERY, Answers, Asked, Method, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
@@ -24,19 +24,16 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """The candidate instructions of a dataset, each to be scored by itself; they answer no query.
-
-    Raises ConfigError for a dataset that has none.
-    """
-    name = asked.dataset.name
-    if name not in INSTRUCTIONS:
+    """Return a request for the text of each instruction of the dataset. Raises ConfigError if it has none."""
+    dataset = asked.classification
+    if not dataset.instructions:
         raise ConfigError(
-            f"The method ppl_icl chooses between instructions, and there are none for the dataset {name}, only for "
-            f"{', '.join(INSTRUCTIONS)}. Leave the method out (--methods), or name other datasets (--datasets)."
+            f"The method ppl_icl chooses among a dataset's instructions, and {dataset.name} has none. Leave the method "
+            "out (--methods), or name other datasets (--datasets)."
         )
-    rows = pl.DataFrame({"prompt": INSTRUCTIONS[name]}).with_columns(
+    rows = pl.DataFrame({"prompt": dataset.instructions}).with_columns(
         part=pl.lit(CANDIDATES_PART),
-        dataset=pl.lit(name),
+        dataset=pl.lit(dataset.name),
         position=pl.int_range(pl.len()),
         **NO_QUERY,
         label_names=pl.lit(asked.rows["label_names"][0].to_list()),
@@ -48,18 +45,18 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
     """Normal's prompts with the instruction of lowest perplexity, in place of the template's own."""
     dataset = asked.classification
-    own, chosen = dataset.template.instruction, chosen_instruction(dataset.name, answers)
+    own, chosen = dataset.template.instruction, chosen_instruction(dataset, answers)
     instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(own))
     return asked.rows.with_columns(part=pl.lit(PART), prompt=instructed)
 
 
-def chosen_instruction(dataset: str, answers: Answers) -> str:
-    """The candidate of the lowest mean loss a token, hence of the lowest perplexity; the first of equals."""
+def chosen_instruction(dataset: ClassificationDataset, answers: Answers) -> str:
+    """Return the instruction of the lowest mean loss per token, hence of the lowest perplexity; the first of equals."""
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
-    candidates = answers.part(CANDIDATES_PART).filter(dataset=dataset)
+    candidates = answers.part(CANDIDATES_PART).filter(dataset=dataset.name)
     ranked = candidates.select("position", loss=-mean).sort("loss", "position").collect()
     position: int = ranked["position"][0]
-    return INSTRUCTIONS[dataset][position]
+    return dataset.instructions[position]
 
 
 PPL_ICL = Method(

@@ -188,7 +188,7 @@ def _kv_values_per_token(text_part: dict[str, Any]) -> int:
 def _hub_folder(config: ModelConfig) -> Path:
     """Folder of a hub model's files, downloaded where they are not in the local cache yet."""
     patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.py"]
-    mend = f"Nor is {config.model!r} a folder here: give the path of a model folder, or a hub name."
-    wanted: dict[str, Any] = {"revision": config.revision, "error": ModelError, "mend": mend}
+    hint = f"Nor is {config.model!r} a folder here: give the path of a model folder, or a hub name."
+    wanted: dict[str, Any] = {"revision": config.revision, "error": ModelError, "hint": hint}
     folder = hub_snapshot(config.model, "model", patterns, **wanted)
     return folder if weight_files(folder) else hub_snapshot(config.model, "model", ["*.bin"], **wanted)

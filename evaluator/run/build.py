@@ -15,12 +15,12 @@ import polars as pl
 
 import evaluator
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
-from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lu_2023 import PVI_TABLES
+from evaluator.datasets import DATASETS, INSTALLED
+from evaluator.datasets.multiple_choice import AnyDataset
+from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files import fingerprint, read_json, source_fingerprint, write_json
-from evaluator.methods.base import AnyDataset, Asked
+from evaluator.methods.base import Asked
 from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
 from evaluator.run.config_record import pvi_record, search_record, sources_record
@@ -98,24 +98,23 @@ def _with_sources(store: PromptStore, config: StoreConfig) -> PromptStore:
 
 
 def read_datasets(config: StoreConfig) -> Stage[dict[str, AnyDataset]]:
-    """Datasets by name; a prompt search takes them as multiple choice, and it and pvi those of files besides."""
-    datasets: dict[str, ClassificationDataset] = {}
+    """Return datasets by name, as the suites take them."""
+    if config.search:
+        return {**search_datasets(config.datasets, config.search)}
+    if config.pvi:
+        return {**pvi_datasets(config.datasets, config.pvi)}
+    datasets: dict[str, AnyDataset] = {}
     for done, name in enumerate(config.datasets):
         yield Progress(stage="Reading datasets", done=done, total=len(config.datasets), unit="datasets")
-        if name in DATASETS:
-            datasets[name] = DATASETS[name]()
-    if config.search:
-        return {**search_datasets(datasets.values(), config.search)}
-    if config.pvi:
-        return {**pvi_datasets(datasets.values(), config.datasets, config.pvi)}
-    return {**datasets}
+        datasets[name] = load_staicc(name)
+    return datasets
 
 
 def check_names(config: StoreConfig) -> None:
     """Raise ConfigError for a suite, dataset or method that does not exist."""
     asked: list[tuple[str, tuple[str, ...], Collection[str]]] = [
         ("suite", config.suites, SUITES),
-        ("dataset", config.datasets, [*DATASETS, *(PVI_TABLES if config.pvi else ())]),
+        ("dataset", config.datasets, DATASETS if config.pvi else INSTALLED),
         ("method", config.methods, METHODS),
     ]
     for kind, names, known in asked:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evaluator.config import LabelledColumns, PviConfig, SearchConfig, StoreConfig
+from evaluator.config import PviConfig, SearchConfig, StoreConfig, TableColumns
 from evaluator.files import short_digest
 from evaluator.suites.in_context_pvi.demonstration_sets import prompts_file
 from evaluator.suites.prompt_search.candidates import read_candidates
@@ -41,8 +41,9 @@ def sources_record(config: StoreConfig) -> dict[str, Any]:
         "datasets": list(config.datasets),
         "data": [str(path.absolute()) for path in pvi.data],
         "hub": pvi.hub,
-        "texts": list(pvi.columns.texts),
-        "label": pvi.columns.label,
+        "inputs": list(pvi.columns.inputs) if pvi.columns.inputs else None,
+        "choices": pvi.columns.choices,
+        "gold": pvi.columns.gold,
         "prompts": str(pvi.prompts.absolute()) if pvi.prompts else None,
     }
 
@@ -67,6 +68,10 @@ def _stored_pvi(record: Mapping[str, Any], sources: Mapping[str, Any]) -> PviCon
         shots=tuple(record["shots"]) if record["shots"] else None,
         data=tuple(map(Path, sources["data"])),
         hub=sources["hub"],
-        columns=LabelledColumns(texts=tuple(sources["texts"]), label=sources["label"]),
+        columns=TableColumns(
+            inputs=tuple(sources["inputs"]) if sources["inputs"] else None,
+            choices=sources["choices"],
+            gold=sources["gold"],
+        ),
         prompts=Path(sources["prompts"]) if sources["prompts"] else None,
     )

@@ -5,9 +5,10 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.config import StoreConfig
+from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.errors import StoreError
 from evaluator.files import fingerprint, source_fingerprint
-from evaluator.methods.base import Answers, AnyDataset
+from evaluator.methods.base import Answers
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import (
     PromptStore,

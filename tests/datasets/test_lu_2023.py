@@ -1,11 +1,11 @@
 import polars as pl
 import pytest
 
-from evaluator.config import LabelledColumns, PviConfig
-from evaluator.datasets.lu_2023 import load_pvi_tables
+from evaluator.config import DataOptions, TableColumns
+from evaluator.datasets.sources import load_datasets
 from evaluator.errors import DatasetError
 from tests.shared_data import shared_data
-from tests.suites.in_context_pvi.pvi_folder import write_folder
+from tests.suites.in_context_pvi.pvi_folder import write_folder, write_prompts
 
 
 @pytest.fixture
@@ -13,8 +13,9 @@ def folder(tmp_path):
     return write_folder(tmp_path)
 
 
-def load(*paths, named=(), **options):
-    return {dataset.name: dataset for dataset in load_pvi_tables(PviConfig(data=paths, **options), named)}
+def load(*paths, named=(), columns=None, query_every_row=False):
+    data = DataOptions(paths=paths, columns=columns or TableColumns())
+    return {dataset.name: dataset for dataset in load_datasets(named, data, query_every_row=query_every_row)}
 
 
 def table(folder, name="reviews.csv", **columns):
@@ -35,8 +36,11 @@ def test_a_named_dataset_that_no_path_holds_is_refused_with_the_file_it_is_read_
 
 
 def test_paths_that_hold_nothing_are_refused(tmp_path):
-    with pytest.raises(DatasetError, match="gone is not there"):
+    with pytest.raises(DatasetError, match="gone does not exist"):
         load(tmp_path / "gone")
+    with pytest.raises(DatasetError, match=r"holds no task\.json and no table"):
+        load(tmp_path)
+    write_prompts(tmp_path)
     with pytest.raises(DatasetError, match=r"holds none of the tables boolq_dev\.parquet"):
         load(tmp_path)
 
@@ -62,7 +66,7 @@ def test_without_training_rows_some_of_each_label_are_set_aside_and_the_record_s
 
 
 def test_published_demonstrations_leave_every_row_to_be_asked(folder):
-    snli = load(folder, source="published")["snli"]
+    snli = load(folder, query_every_row=True)["snli"]
     assert snli.demonstration.is_empty()
     assert snli.test["source_row"].to_list() == list(range(30))
 
@@ -74,7 +78,7 @@ def test_a_large_table_sets_a_tenth_of_each_label_aside(tmp_path):
 
 
 def test_a_table_of_ones_own_is_shown_under_its_columns_with_its_own_labels(tmp_path):
-    columns = LabelledColumns(texts=("title", "body"), label="mood")
+    columns = TableColumns(inputs=("title", "body"), gold="mood")
     labels = ["good", "Bad"] * 2
     path = table(tmp_path, title=[f"T{n}" for n in range(4)], body=[f"B{n}" for n in range(4)], mood=labels)
     (reviews,) = load(path, columns=columns).values()
@@ -131,7 +135,7 @@ def test_a_known_file_with_other_columns_or_labels_is_refused(folder):
 
 def test_the_fingerprint_changes_with_the_rows_and_with_what_is_asked(folder):
     before = load(folder)["snli"].fingerprint
-    assert load(folder, source="published")["snli"].fingerprint != before
+    assert load(folder, query_every_row=True)["snli"].fingerprint != before
     rows = pl.read_parquet(folder / "snli_test.parquet")
     rows.with_columns(sentence1=pl.lit("Other.")).write_parquet(folder / "snli_test.parquet")
     assert load(folder)["snli"].fingerprint != before
@@ -139,7 +143,7 @@ def test_the_fingerprint_changes_with_the_rows_and_with_what_is_asked(folder):
 
 def test_the_published_tables_have_the_rows_and_labels_their_readme_counts():
     data = shared_data("pvi")
-    datasets = load(data, source="published")
+    datasets = load(data, query_every_row=True)
     heights = {name: dataset.test.height for name, dataset in datasets.items()}
     assert heights == {
         "boolq": 3270,
@@ -163,7 +167,7 @@ def test_the_published_tables_have_the_rows_and_labels_their_readme_counts():
 def test_demonstrations_of_causal_language_have_in_the_table_the_labels_they_are_published_with():
     """Of the published texts those that the corpus holds: 28 occurrences in the six sets, nested ones counted twice."""
     data = shared_data("pvi")
-    causal = load(data, named=["causal_language"], source="published")["causal_language"]
+    causal = load(data, named=["causal_language"], query_every_row=True)["causal_language"]
     gold = dict(causal.test.select(pl.col("texts").list.first(), "gold").rows())
     texts = pl.read_parquet(data / "prompts.parquet").filter(dataset="pubmed", kind="g_prime")["text"]
     shown = [

@@ -2,14 +2,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.datasets import DATASETS
+from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.multiple_choice import (
     CHOICE_EXAMPLES,
     ChoiceRow,
     choice_examples,
     correct_of_scores,
-    from_classification,
 )
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError
 from evaluator.prompts.rows import requests
 
@@ -84,8 +85,8 @@ def test_the_choices_of_the_highest_score_above_0_are_correct(scores, correct):
 
 
 def test_a_classification_dataset_reads_the_same_as_in_its_own_suite():
-    dataset = DATASETS["trec"]()
-    choices = from_classification(dataset)
+    dataset = load_staicc("trec")
+    choices = as_multiple_choice(dataset)
     demonstrations, queries = choices.demonstrations, choices.examples
     template = choices.template
     ids = np.array([[7, 3]])
@@ -102,8 +103,8 @@ def test_a_classification_dataset_reads_the_same_as_in_its_own_suite():
     assert queries["choices"][0].to_list() == list(dataset.verbalizer.label_names)
 
 
-@pytest.mark.parametrize("name", list(DATASETS))
+@pytest.mark.parametrize("name", list(SOURCES))
 def test_every_known_dataset_can_be_searched(name):
-    choices = from_classification(DATASETS[name]())
+    choices = as_multiple_choice(load_staicc(name))
     assert choices.examples.schema == CHOICE_EXAMPLES
     assert choices.examples["correct"].list.len().unique().to_list() == [1]

@@ -3,11 +3,11 @@ import json
 import polars as pl
 import pytest
 
-from evaluator.config import TableColumns
-from evaluator.datasets.data_files import load_data
+from evaluator.config import DataOptions, TableColumns
+from evaluator.datasets.sources import load_datasets
 from evaluator.errors import DatasetError
 
-COLUMNS = TableColumns(input="question", choices="options", gold="answer", example_id="id")
+COLUMNS = TableColumns(inputs=("question",), choices="options", gold="answer", example_id="id")
 ROWS = [
     {"question": "2 + 2?", "options": ["three", "four"], "answer": "four", "id": "a"},
     {"question": "2 + 3?", "options": ["five", "six", "seven"], "answer": "five", "id": "b"},
@@ -27,7 +27,7 @@ def write(folder, suffix, rows=ROWS):
 
 
 def only(path, columns=COLUMNS):
-    (dataset,) = load_data(path, columns)
+    (dataset,) = load_datasets((), DataOptions(paths=(path,), columns=columns))
     return dataset
 
 
@@ -60,7 +60,7 @@ def test_a_number_that_is_a_choice_and_another_ones_place_is_refused(tmp_path):
 
 
 def test_rows_are_numbered_where_no_id_column_is_named(tmp_path):
-    columns = TableColumns(input="question", choices="options", gold="answer")
+    columns = TableColumns(inputs=("question",), choices="options", gold="answer")
     assert only(write(tmp_path, "jsonl"), columns).examples["example_id"].to_list() == ["0", "1"]
 
 
@@ -97,17 +97,17 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line, message):
 
 def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path):
     with pytest.raises(DatasetError, match=r"no column 'input'. It has: question, options, answer, id"):
-        only(write(tmp_path, "parquet"), TableColumns())
+        only(write(tmp_path, "parquet"), TableColumns(choices="options"))
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("none.csv", "is not there"), ("sums.xlsx", "must end in"), ("empty", "holds no task.json")]
+    ("name", "message"), [("none.csv", "does not exist"), ("sums.xlsx", "must end in"), ("empty", "holds no task.json")]
 )
 def test_what_is_no_data_is_refused(tmp_path, name, message):
     (tmp_path / "sums.xlsx").touch()
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetError, match=message):
-        list(load_data(tmp_path / name, COLUMNS))
+        only(tmp_path / name)
 
 
 def test_a_table_takes_the_prefixes_that_tasks_json_beside_it_states(tmp_path):

@@ -177,7 +177,7 @@ def test_a_halved_search_killed_in_any_round_ends_with_the_same_tables(tmp_path)
         (("run", "prompt-search", "--shots", "one", *FAKE), "--shots takes whole numbers"),
         (("run", "prompt-search", *FAKE), "No dataset was named with --datasets"),
         (("run", "prompt-search", "--datasets", "trec", "--definition", "released", *FAKE), "--definition released"),
-        (("run", "prompt-search", "--data", "/no/such/file", *FAKE), "/no/such/file is not there"),
+        (("run", "prompt-search", "--data", "/no/such/file", *FAKE), "/no/such/file does not exist"),
         (("run", "prompt-search", "staicc-normal", "--datasets", "trec", *FAKE), "goes alone"),
     ],
 )

@@ -164,7 +164,7 @@ def test_a_table_of_ones_own_and_a_dataset_of_staicc_are_asked_alike(tmp_path):
         (("staicc-normal", "--seed", 2), "--seed belongs to prompt-search and pvi, not to"),
         (("pvi", "--tries", 5), "--tries belongs to prompt-search, not to pvi"),
         (("pvi",), "No dataset was named"),
-        (("pvi", "--data", "/no/such/folder"), "/no/such/folder is not there"),
+        (("pvi", "--data", "/no/such/folder"), "/no/such/folder does not exist"),
         (("pvi", "--datasets", "multinli"), "multinli_dev_matched.parquet"),
         (("pvi", "--datasets", "trec", "--methods", "topk"), "staicc-normal or staicc-bias does: run that"),
         (

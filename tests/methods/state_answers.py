@@ -11,7 +11,8 @@ import polars as pl
 from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.methods.base import Answers, Asked
 from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, SCORES
@@ -39,8 +40,8 @@ def asked(dataset: str, *, n_shots: int = 2, n_queries: int | None = 12, definit
         n_queries=n_queries,
         definitions=(definition,),  # type: ignore[arg-type]
     )
-    rows = normal_requests(DATASETS[dataset](), n_shots=n_shots, n_queries=n_queries)
-    return Asked(DATASETS[dataset](), rows.with_columns(part=pl.lit("normal")), config)
+    rows = normal_requests(load_staicc(dataset), n_shots=n_shots, n_queries=n_queries)
+    return Asked(load_staicc(dataset), rows.with_columns(part=pl.lit("normal")), config)
 
 
 def answer(frames: list[pl.DataFrame]) -> Answers:
@@ -111,6 +112,6 @@ def probs_of(frame: pl.LazyFrame) -> list[list[float]]:
 @cache
 def toolkit_experiment(dataset: str, n_shots: int = 2) -> Any:
     """The toolkit's own experiment: its splits, prompts and label space."""
-    loader = dict(zip(DATASETS, ORIGINAL_DATA_LOADER_NORMAL, strict=True))[dataset]
+    loader = dict(zip(SOURCES, ORIGINAL_DATA_LOADER_NORMAL, strict=True))[dataset]
     with redirect_stdout(StringIO()):
         return Normal(k=n_shots, datasets=[loader])[0]

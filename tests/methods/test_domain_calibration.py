@@ -9,7 +9,7 @@ from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import domain_calibration
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.methods.base import Asked
 from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION, PART, label_probs, requests
 from evaluator.methods.predictions import measured_definitions
@@ -29,7 +29,7 @@ def asked(name: str, definitions: tuple[Definition, ...], n_shots: int = 4) -> A
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, n_shots: int):
     question = asked(name, ("released",), n_shots)
     extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows))

@@ -3,7 +3,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.methods.nearest_demonstrations import nearest_demonstrations, text_requests
 from tests.methods.state_answers import answer, asked, hidden_state
@@ -40,7 +40,7 @@ def test_texts_of_several_fields_are_joined_by_a_space():
 
 def test_an_example_without_text_is_not_asked_about():
     (rows,) = text_requests(asked("tweet_eval_hate", definition="released"))
-    texts = DATASETS["tweet_eval_hate"]().demonstration["texts"].list.first().to_list()[:512]
+    texts = load_staicc("tweet_eval_hate").demonstration["texts"].list.first().to_list()[:512]
     positions = rows.filter(part="demonstration_texts")["position"].to_list()
     assert positions == [row for row, text in enumerate(texts) if text]
     assert len(positions) == 511

@@ -13,8 +13,7 @@ from StaICC.util.configs import PPL_ICL_INSTRUCTION_SETTINGS
 from StaICC.util.dataset_interface import prompt_writter
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
-from evaluator.datasets.instructions import INSTRUCTIONS
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import ConfigError
 from evaluator.methods.base import Answers, Asked
 from evaluator.methods.ppl_icl import CANDIDATES_PART, PART, chosen_instruction, follow_up, label_probs, requests
@@ -38,7 +37,7 @@ def judged(name: str, log_likelihoods: list[float], n_tokens: list[int]) -> Answ
     return answers(rows.with_columns(label_token_counts=counts))
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_the_instructions_of_each_dataset_are_those_of_the_toolkit(name: str):
     expected = PPL_ICL_INSTRUCTION_SETTINGS[toolkit_experiment(name).triplet_dataset.get_dataset_name()]
     (rows,) = requests(asked(name))
@@ -46,27 +45,26 @@ def test_the_instructions_of_each_dataset_are_those_of_the_toolkit(name: str):
     assert rows.schema == asked(name).rows.schema
     assert rows.sort("position")["prompt"].to_list() == expected
     assert rows["continuations"].to_list() == [[""]] * 5
-    assert list(INSTRUCTIONS) == list(DATASETS)
 
 
 def test_the_instruction_of_lowest_loss_a_token_is_chosen_not_the_shortest():
     # Losses a token: 10/5 = 2, 9/3 = 3, 8/2 = 4, 30/16 = 1.875, 4/2 = 2.
     scores = judged("trec", [-10.0, -9.0, -8.0, -30.0, -4.0], [5, 3, 2, 16, 2])
-    assert chosen_instruction("trec", scores) == INSTRUCTIONS["trec"][3]
+    assert chosen_instruction(our_dataset("trec"), scores) == our_dataset("trec").instructions[3]
 
 
 def test_of_equally_likely_instructions_the_first_is_chosen():
     assert (
-        chosen_instruction("trec", judged("trec", [-9.0, -4.0, -6.0, -2.0, -8.0], [3, 2, 3, 1, 4]))
-        == (INSTRUCTIONS["trec"][1])
+        chosen_instruction(our_dataset("trec"), judged("trec", [-9.0, -4.0, -6.0, -2.0, -8.0], [3, 2, 3, 1, 4]))
+        == (our_dataset("trec").instructions[1])
     )
 
 
 def test_each_dataset_has_its_own_choice():
     trec, sst5 = judged("trec", [-1.0, -2.0], [1, 1]), judged("sst5", [-2.0, -1.0], [1, 1])
     both = dataclasses.replace(trec, scored=pl.concat([trec.scored, sst5.scored]))
-    assert chosen_instruction("trec", both) == INSTRUCTIONS["trec"][0]
-    assert chosen_instruction("sst5", both) == INSTRUCTIONS["sst5"][1]
+    assert chosen_instruction(our_dataset("trec"), both) == our_dataset("trec").instructions[0]
+    assert chosen_instruction(our_dataset("sst5"), both) == our_dataset("sst5").instructions[1]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -74,7 +72,7 @@ def test_the_choice_is_that_of_the_toolkit(seed: int):
     random = np.random.default_rng(seed)
     losses = random.integers(1000, 6000, 5) / 1024  # exact in float32, to which the toolkit rounds
     counts = random.integers(5, 20, 5)
-    texts = list(INSTRUCTIONS["agnews"])
+    texts = list(our_dataset("agnews").instructions)
 
     def tokenizer(text: str, **_: Any) -> Any:
         return SimpleNamespace(input_ids=torch.tensor([[texts.index(text)]]))
@@ -84,18 +82,21 @@ def test_the_choice_is_that_of_the_toolkit(seed: int):
 
     model.device = "cpu"
     expected = TOOLKIT_PPL_ICL(model, tokenizer, instruction_set=texts, cache_empty=lambda: None)
-    assert chosen_instruction("agnews", judged("agnews", (-losses * counts).tolist(), counts.tolist())) == expected
+    assert (
+        chosen_instruction(our_dataset("agnews"), judged("agnews", (-losses * counts).tolist(), counts.tolist()))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_prompts_are_those_of_the_toolkit_behind_the_chosen_instruction(name: str, n_shots: int):
     question = asked(name, n_shots)
     rows = follow_up(question, judged(name, [-5.0, -5.0, -1.0, -5.0, -5.0], [1] * 5))
     writer = prompt_writter(toolkit_experiment(name).triplet_dataset)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_: None)
-        writer.change_instruction(INSTRUCTIONS[name][2])
+        writer.change_instruction(our_dataset(name).instructions[2])
     shown = zip(rows["demonstration_ids"].to_list(), rows["query_id"].to_list(), strict=True)
     assert rows["prompt"].to_list() == [writer.write_prompt(ids, query) for ids, query in shown]
     others = pl.exclude("part", "prompt")
@@ -110,7 +111,7 @@ def test_the_chosen_instruction_takes_the_place_of_the_templates_own():
     rows = normal_requests(dataset, n_shots=1, n_queries=2).with_columns(part=pl.lit("normal"))
     question = Asked(dataset, rows, asked("trec").config)
     found = follow_up(question, judged("trec", [-1.0] * 5, [1] * 5))["prompt"]
-    assert found.str.starts_with(INSTRUCTIONS["trec"][0] + "question: ").all()
+    assert found.str.starts_with(our_dataset("trec").instructions[0] + "question: ").all()
     assert not found.str.contains("Classify", literal=True).any()
 
 
@@ -130,6 +131,8 @@ def test_answers_behind_the_instruction_are_read_as_vanilla_reads_them(definitio
 
 
 def test_a_dataset_without_instructions_is_refused_with_a_way_out():
-    other = dataclasses.replace(our_dataset("trec"), name="mine")
-    with pytest.raises(ConfigError, match=r"none for the dataset mine, only for glue_sst2.*\(--methods\)"):
+    other = dataclasses.replace(our_dataset("trec"), name="mine", instructions=())
+    with pytest.raises(
+        ConfigError, match=r"among a dataset's instructions, and mine has none\. Leave the method out \(--methods\)"
+    ):
         requests(asked("trec")._replace(dataset=other))

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import softmax
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
-from evaluator.datasets.multiple_choice import from_classification
+from evaluator.datasets.conversions import as_multiple_choice
+from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError
 from evaluator.methods.base import Answers, Asked
 from evaluator.methods.predictions import predict
@@ -102,7 +102,7 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
         }
     )
     config = StoreConfig(suites=("prompt-search",), datasets=("d",))
-    (beside,) = requests(Asked(from_classification(DATASETS["sst5"]()), asked, config))
+    (beside,) = requests(Asked(as_multiple_choice(load_staicc("sst5")), asked, config))
     assert beside.columns == asked.columns
     assert beside.select("prompt", "continuations", "position").rows() == [
         ("Answer:", [" a", " b"], 0),

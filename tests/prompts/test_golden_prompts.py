@@ -7,14 +7,15 @@ import polars as pl
 import pytest
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITES
 
 FOLDER = Path(__file__).parents[1] / "golden"
 NORMAL, OTHERS = (
     # Both in the toolkit's order; it spells names otherwise.
-    dict(zip(DATASETS, json.loads((FOLDER / file).read_text("utf-8")).values(), strict=True))
+    dict(zip(SOURCES, json.loads((FOLDER / file).read_text("utf-8")).values(), strict=True))
     for file in ("staicc_normal_prompts.json", "staicc_prompts.json")
 )
 SUITE_OF = {part: name for name, suite in SUITES.items() for part in suite.parts if part != "normal"}
@@ -23,7 +24,7 @@ SUITE_OF = {part: name for name, suite in SUITES.items() for part in suite.parts
 @cache
 def asked(suite: str, name: str, n_shots: int) -> pl.DataFrame:
     config = StoreConfig(suites=(suite,), datasets=(name,), n_shots=n_shots, definitions=("released",))
-    return SUITES[suite].requests(DATASETS[name](), config)
+    return SUITES[suite].requests(load_staicc(name), config)
 
 
 def digest(prompts: pl.Series) -> str:
@@ -33,7 +34,7 @@ def digest(prompts: pl.Series) -> str:
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
 @pytest.mark.parametrize("name", NORMAL)
 def test_prompts_are_those_that_the_toolkit_once_wrote(name: str, n_shots: int):
-    prompts = normal_requests(DATASETS[name](), n_shots=n_shots, n_queries=None)["prompt"]
+    prompts = normal_requests(load_staicc(name), n_shots=n_shots, n_queries=None)["prompt"]
     assert digest(prompts) == NORMAL[name][f"k={n_shots}"]
 
 

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from StaICC.util.dataset_interface import prompt_writter
 
-from evaluator.datasets import DATASETS
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.noisy_channel import noisy_channel_requests
 from evaluator.prompts.rows import normal_requests
 from evaluator.templates.template import MetaTemplate, Verbalizer
@@ -24,7 +24,7 @@ def turned(
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_prompts_are_those_of_the_toolkit_byte_for_byte(name: str, n_shots: int):
     writer = prompt_writter(toolkit_experiment(name).triplet_dataset, use_noisy_channel=True)
     normal, rows = turned(our_dataset(name), "released", n_shots=n_shots)
@@ -34,7 +34,7 @@ def test_prompts_are_those_of_the_toolkit_byte_for_byte(name: str, n_shots: int)
     assert rows["continuations"].to_list() == [[""]] * rows.height
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_both_definitions_split_the_same_text(name: str):
     (_, whole), (_, split) = (turned(our_dataset(name), each, n_shots=4) for each in ("released", "paper"))
     assert (split["prompt"] + split["continuations"].list.join("")).equals(whole["prompt"])

@@ -6,13 +6,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.rows import normal_requests
 from tests.toolkit import our_dataset, toolkit_experiment, toolkit_sampler
 
 
-@pytest.fixture(scope="module", params=list(DATASETS))
+@pytest.fixture(scope="module", params=list(SOURCES))
 def pair(request: pytest.FixtureRequest) -> tuple[ClassificationDataset, Any]:
     """A dataset of ours and the toolkit's experiment on it, which keeps the splits and writes the prompts."""
     return our_dataset(request.param), toolkit_experiment(request.param)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from StaICC.prefabricate_inference.standard_calibration import contextual_calibration, hidden_calibration
 
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError
 from evaluator.prompts.pseudo_queries import empty_queries
 from evaluator.prompts.rows import prompt_texts
@@ -17,7 +17,7 @@ from tests.toolkit import our_dataset, toolkit_experiment
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_prompts_with_empty_queries_are_those_of_the_toolkit_byte_for_byte(name: str, n_shots: int):
     dataset, experiment = our_dataset(name), toolkit_experiment(name)
     asked: list[str] = []
@@ -36,7 +36,7 @@ def test_prompts_with_empty_queries_are_those_of_the_toolkit_byte_for_byte(name:
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_labelled_samples_are_those_of_the_toolkit_byte_for_byte(name: str, n_shots: int):
     dataset, experiment = our_dataset(name), toolkit_experiment(name)
     asked: list[str] = []

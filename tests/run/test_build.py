@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import finish
 from evaluator.run import build as prompt_store
@@ -63,14 +63,14 @@ def test_a_store_that_is_there_is_not_built_again(tmp_path, monkeypatch):
     "change", [{"n_shots": 1}, {"n_queries": 9}, {"datasets": ("trec", "sst5")}, {"definitions": ("paper",)}]
 )
 def test_a_changed_configuration_gives_a_new_fingerprint(change):
-    datasets = [DATASETS[name]() for name in CONFIG.datasets]
+    datasets = [load_staicc(name) for name in CONFIG.datasets]
     assert store_fingerprint(CONFIG, datasets) != store_fingerprint(
-        replace(CONFIG, **change), [DATASETS[name]() for name in change.get("datasets", CONFIG.datasets)]
+        replace(CONFIG, **change), [load_staicc(name) for name in change.get("datasets", CONFIG.datasets)]
     )
 
 
 def test_a_changed_template_dataset_or_code_gives_a_new_fingerprint(monkeypatch):
-    dataset = DATASETS["sst5"]()
+    dataset = load_staicc("sst5")
     before = store_fingerprint(CONFIG, [dataset])
     assert store_fingerprint(CONFIG, [replace(dataset, fingerprint="another template or row")]) != before
     monkeypatch.setattr(prompt_store, "source_fingerprint", lambda *_: "another version of the code")

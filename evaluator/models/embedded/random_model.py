@@ -7,8 +7,9 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.config import cache_folder
-from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.files import fingerprint, source_fingerprint
 from evaluator.models.embedded.random_llama import make_random_llama
 
@@ -18,7 +19,7 @@ LABEL_REPEATS = 1_000
 
 def random_model_folder() -> Path:
     """The folder of the random model, made on first use and kept in the cache."""
-    datasets = [load() for load in DATASETS.values()]
+    datasets = [load_staicc(name) for name in SOURCES]
     made_from = fingerprint(source_fingerprint("models/embedded"), [dataset.fingerprint for dataset in datasets])
     folder = cache_folder() / "models" / f"random-{made_from}"
     return make_random_llama(folder, texts=tokenizer_texts(datasets))

@@ -15,14 +15,13 @@ import polars as pl
 
 from evaluator.config import PviConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lu_2023 import PVI_TABLES
+from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 
 FEWEST_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
 """Where it is not the number of labels: "since CoLA contains only 2 labels and the input sentences are short, we tried
 4- and 8-shot for it" (Lu et al. 2023, section 4, footnote 2)."""
 
-PROMPTS_FILE = "prompts.parquet"
 _PROMPT_COLUMNS = ("prompt_set", "dataset", "kind", "shots", "text")
 _MOST_DRAWS = 1_000  # before a pool is said to have too few different sets
 
@@ -85,8 +84,8 @@ def published_sets(name: str, pvi: PviConfig) -> Iterator[DemonstrationSet]:
     file that is not there or lacks columns.
     """
     path = prompts_file(pvi)
-    known = PVI_TABLES[name].prompts if name in PVI_TABLES else name
-    texts = _read_prompts(path).filter(dataset=known).sort("prompt_set")
+    title = PUBLISHED_TABLES[name].prompts if name in PUBLISHED_TABLES else name
+    texts = _read_prompts(path).filter(dataset=title).sort("prompt_set")
     published = texts["shots"].unique().sort().to_list()
     if not published:
         raise ConfigError(

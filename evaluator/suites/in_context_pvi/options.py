@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import click
 
-from evaluator.config import LabelledColumns, PviConfig, PviSource
+from evaluator.config import PviConfig, PviSource, TableColumns
 from evaluator.suites.prompt_search.options import HUB, READABLE
 
 PVI_OPTIONS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
@@ -31,13 +31,14 @@ def pvi_config(given: dict[str, Any], shots: tuple[int, ...] | None) -> PviConfi
     """Raises ConfigError as PviConfig does."""
     options = {"source": "demonstrations", **{name: name for name in ("sets", "seed", "training_queries")}}
     stated = {name: given[option] for name, option in options.items() if given[option] is not None}
-    columns = {"label": given["gold_column"]} if given["gold_column"] else {}
-    if given["input_column"]:
-        columns["texts"] = tuple(name.strip() for name in given["input_column"].split(","))
+    inputs = given["input_column"]
+    columns = TableColumns(
+        inputs=tuple(name.strip() for name in inputs.split(",")) if inputs else None, gold=given["gold_column"]
+    )
     return PviConfig(
         data=tuple(Path(named) for named in given["data"] if named != HUB),
         hub=HUB in given["data"],
-        columns=LabelledColumns(**columns),
+        columns=columns,
         shots=shots,
         prompts=given["prompts"],
         **stated,

@@ -4,14 +4,14 @@ The published datasets have digits for labels, one token each. Labels of several
 every method that does not say otherwise.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
 import polars as pl
 
-from evaluator.config import PviConfig, StoreConfig
+from evaluator.config import DataOptions, PviConfig, StoreConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lu_2023 import PVI_TABLES, load_pvi_tables
-from evaluator.errors import DatasetError
+from evaluator.datasets.conversions import as_classification
+from evaluator.datasets.sources import load_datasets
 from evaluator.suites.base import Suite
 from evaluator.suites.in_context_pvi.chosen_demonstrations import (
     CHOSEN,
@@ -24,28 +24,12 @@ from evaluator.suites.in_context_pvi.ranked_sets import pvi_candidates
 from evaluator.suites.in_context_pvi.released_scores import PVI_RELEASED
 
 
-def pvi_datasets(
-    known: Iterable[ClassificationDataset], names: Iterable[str], pvi: PviConfig
-) -> dict[str, ClassificationDataset]:
-    """The datasets by name: those known everywhere, then those of files, of which `names` may choose.
-
-    Raises DatasetError for a name twice, and as load_pvi_tables does.
-    """
-    datasets: dict[str, ClassificationDataset] = {}
-    for dataset in _all_datasets(known, [name for name in names if name in PVI_TABLES], pvi):
-        if dataset.name in datasets:
-            raise DatasetError(
-                f"Two datasets are called {dataset.name!r}. Name it once, or give its file another name."
-            )
-        datasets[dataset.name] = dataset
-    return datasets
-
-
-def _all_datasets(
-    known: Iterable[ClassificationDataset], names: list[str], pvi: PviConfig
-) -> Iterator[ClassificationDataset]:
-    yield from known
-    yield from load_pvi_tables(pvi, names)
+def pvi_datasets(names: Sequence[str], pvi: PviConfig) -> dict[str, ClassificationDataset]:
+    """Return the datasets by name: the named ones and those of files. Raises as load_datasets and as_classification."""
+    data = DataOptions(paths=pvi.data, hub=pvi.hub, columns=pvi.columns)
+    query_every_row = pvi.source == "published"  # published demonstrations are none of the rows
+    datasets = load_datasets(names, data, query_every_row=query_every_row)
+    return {dataset.name: as_classification(dataset, query_every_row=query_every_row) for dataset in datasets}
 
 
 def requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:

@@ -39,12 +39,18 @@ SEARCH_OPTIONS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] 
 
 def search_config(given: dict[str, Any], shots: tuple[int, ...] | None) -> SearchConfig:
     """Raises ConfigError as SearchConfig does."""
-    columns = {"input": "input_column", "choices": "choices_column", "gold": "gold_column", "example_id": "id_column"}
+    inputs = given["input_column"]
+    columns = TableColumns(
+        inputs=tuple(name.strip() for name in inputs.split(",")) if inputs else None,
+        choices=given["choices_column"],
+        gold=given["gold_column"],
+        example_id=given["id_column"],
+    )
     stated = {name: given[name] for name in ("tries", "candidates", "halving", "seed") if given[name] is not None}
     if shots is not None:
         stated["shots"] = shots
     return SearchConfig(
         data=tuple(map(Path, given["data"])),
-        columns=TableColumns(**{name: given[option] for name, option in columns.items() if given[option] is not None}),
+        columns=columns,
         **stated,
     )

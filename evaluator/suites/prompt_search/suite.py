@@ -1,35 +1,22 @@
 """Prompt search: the best of many prompts on one set of queries, as Yauney & Mimno 2024 (section 5.1) search for it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import get_args
 
 import polars as pl
 
-from evaluator.config import SearchConfig, SearchPart, StoreConfig
-from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.data_files import load_data
-from evaluator.datasets.multiple_choice import MultipleChoiceDataset, from_classification
-from evaluator.errors import DatasetError
+from evaluator.config import DataOptions, SearchConfig, SearchPart, StoreConfig
+from evaluator.datasets.conversions import as_multiple_choice
+from evaluator.datasets.multiple_choice import MultipleChoiceDataset
+from evaluator.datasets.sources import load_datasets
 from evaluator.suites.base import Suite
 from evaluator.suites.prompt_search.prompts import search_requests, search_tables
 
 
-def search_datasets(named: Iterable[ClassificationDataset], search: SearchConfig) -> dict[str, MultipleChoiceDataset]:
-    """The datasets of a search by name: known ones, then those of files. Raises DatasetError for a name twice."""
-    datasets: dict[str, MultipleChoiceDataset] = {}
-    for dataset in _all_datasets(named, search):
-        if dataset.name in datasets:
-            raise DatasetError(
-                f"{dataset.source} and {datasets[dataset.name].source} are both called {dataset.name!r}. Rename one."
-            )
-        datasets[dataset.name] = dataset
-    return datasets
-
-
-def _all_datasets(named: Iterable[ClassificationDataset], search: SearchConfig) -> Iterator[MultipleChoiceDataset]:
-    yield from map(from_classification, named)
-    for path in search.data:
-        yield from load_data(path, search.columns)
+def search_datasets(names: Sequence[str], search: SearchConfig) -> dict[str, MultipleChoiceDataset]:
+    """Return the datasets by name: the named ones and those of files. Raises as load_datasets does."""
+    datasets = load_datasets(names, DataOptions(paths=search.data, columns=search.columns))
+    return {dataset.name: as_multiple_choice(dataset) for dataset in datasets}
 
 
 def requests(dataset: MultipleChoiceDataset, config: StoreConfig) -> pl.DataFrame:

@@ -9,12 +9,12 @@ import pytest
 from scipy.special import softmax
 
 from evaluator.config import PviConfig, StoreConfig
-from evaluator.datasets.lu_2023 import load_pvi_tables
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.methods.base import Answers, Asked
 from evaluator.suites import ALL_METHODS as METHODS
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, TRAINING, requests, training_pvi
 from evaluator.suites.in_context_pvi.prompts import pvi_requests
+from evaluator.suites.in_context_pvi.suite import pvi_datasets
 from tests.methods.answered import with_scores
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 
@@ -30,7 +30,7 @@ class Round(NamedTuple):
 
 def asked_of(folder, name="cola", n_queries=None, **options):
     pvi = PviConfig(data=(folder,), **options)
-    (dataset,) = load_pvi_tables(pvi, [name])
+    (dataset,) = pvi_datasets([name], pvi).values()
     config = StoreConfig(suites=("pvi",), datasets=(name,), pvi=pvi, n_queries=n_queries)
     rows = pvi_requests(dataset, pvi, n_queries)
     return Asked(dataset, rows.filter(part="input"), config), rows

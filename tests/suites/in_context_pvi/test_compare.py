@@ -14,13 +14,13 @@ from selenium.webdriver.common.by import By
 
 from evaluator.compare.pipeline import compare
 from evaluator.config import PviConfig
-from evaluator.datasets.lu_2023 import load_pvi_tables
 from evaluator.errors import ConfigError
 from evaluator.progress import finish
 from evaluator.run.build import with_prompt_ids
 from evaluator.schemas import PREDICTIONS
 from evaluator.suites.in_context_pvi.prompts import pvi_requests
 from evaluator.suites.in_context_pvi.schema import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS
+from evaluator.suites.in_context_pvi.suite import pvi_datasets
 from tests.compare.run_folders import predictions, write_run
 from tests.report.reading import addresses_asked_by, open_fresh
 from tests.suites.in_context_pvi.pvi_answers import run_table
@@ -268,7 +268,7 @@ def test_runs_with_another_demonstration_set_or_other_queries_are_refused(tmp_pa
 def real_predictions(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
     """What the suite asks of SNLI under these options, all of it answered with label 0."""
     pvi = PviConfig(**({"data": (folder,), "sets": 2} | options))
-    (dataset,) = load_pvi_tables(pvi, ["snli"])
+    (dataset,) = pvi_datasets(["snli"], pvi).values()
     asked = with_prompt_ids(pvi_requests(dataset, pvi, None)).filter(part="input")
     said = {"suite": "pvi", "method": "vanilla", "definition": "paper", "pred": 0}
     answered = asked.with_columns(**{name: pl.lit(value) for name, value in said.items()}, label_probs=[0.5, 0.3, 0.2])

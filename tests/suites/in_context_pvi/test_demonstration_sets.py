@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 
 from evaluator.config import PviConfig
-from evaluator.datasets.lu_2023 import load_pvi_tables
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.suites.in_context_pvi.demonstration_sets import demonstration_sets, numbers_of_shots, random_sets
+from evaluator.suites.in_context_pvi.suite import pvi_datasets
 from tests.suites.in_context_pvi.pvi_folder import write_folder, write_prompts
 
 
@@ -17,7 +17,7 @@ def folder(tmp_path):
 
 
 def dataset(folder, name="snli", source="random"):
-    (found,) = load_pvi_tables(PviConfig(data=(folder,), source=source), [name])
+    (found,) = pvi_datasets([name], PviConfig(data=(folder,), source=source)).values()
     return found
 
 

@@ -4,11 +4,11 @@ import polars as pl
 import pytest
 
 from evaluator.config import PviConfig
-from evaluator.datasets import DATASETS
-from evaluator.datasets.lu_2023 import load_pvi_tables
+from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.suites.in_context_pvi.prompts import pvi_queries, pvi_requests
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
+from evaluator.suites.in_context_pvi.suite import pvi_datasets
 from tests.shared_data import shared_data
 from tests.suites.in_context_pvi.pvi_folder import GOLD, write_folder
 
@@ -20,7 +20,7 @@ def folder(tmp_path):
 
 def asked(folder, name, n_queries=None, **options):
     pvi = PviConfig(data=(folder,), **options)
-    (dataset,) = load_pvi_tables(pvi, [name])
+    (dataset,) = pvi_datasets([name], pvi).values()
     rows = pvi_requests(dataset, pvi, n_queries)
     return dataset, rows.filter(part="input"), rows.filter(part="null")
 
@@ -118,7 +118,7 @@ def test_more_queries_than_there_are_and_none_left_are_refused(folder):
 
 
 def test_datasets_of_staicc_are_asked_with_their_own_template_and_labels():
-    sst5 = DATASETS["sst5"]()
+    sst5 = load_staicc("sst5")
     rows = pvi_requests(sst5, PviConfig(sets=1, shots=(2,)), 3)
     prompt, ids = rows.filter(part="input").select("prompt", "demonstration_ids").row(0)
     names = sst5.verbalizer.label_names

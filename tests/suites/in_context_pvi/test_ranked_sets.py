@@ -4,7 +4,6 @@ import polars as pl
 import pytest
 
 from evaluator.config import PviConfig
-from evaluator.datasets.lu_2023 import load_pvi_tables
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.suites.in_context_pvi.prompts import as_queries
 from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
@@ -16,12 +15,13 @@ from evaluator.suites.in_context_pvi.ranked_sets import (
     pvi_candidates,
     ranked_sets,
 )
+from evaluator.suites.in_context_pvi.suite import pvi_datasets
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 
 
 @pytest.fixture
 def snli(tmp_path):
-    (found,) = load_pvi_tables(PviConfig(data=(write_folder(tmp_path),)), ["snli"])
+    (found,) = pvi_datasets(["snli"], PviConfig(data=(write_folder(tmp_path),))).values()
     return found
 
 

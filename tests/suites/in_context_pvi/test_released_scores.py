@@ -10,7 +10,7 @@ import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import LabelError
 from evaluator.methods.base import Answers, Asked
 from evaluator.schemas import HIDDEN_STATES, REQUESTS, SCORES, TOKENS
@@ -126,7 +126,7 @@ def test_it_asks_for_the_state_of_every_prompt_of_the_suite() -> None:
         {"part": ["input", "null"], "position": [0, 0], "prompt": ["a", "b"], "continuations": [[" 0", " 1"]] * 2}
     )
     config = StoreConfig(suites=("staicc-normal",), datasets=("sst5",))
-    (asked,) = PVI_RELEASED.requests(Asked(DATASETS["sst5"](), rows, config))
+    (asked,) = PVI_RELEASED.requests(Asked(load_staicc("sst5"), rows, config))
     assert asked.columns == rows.columns
     assert asked.select("part", "prompt").rows() == [("input_states", "a"), ("null_states", "b")]
     assert asked["continuations"].to_list() == [[], []]

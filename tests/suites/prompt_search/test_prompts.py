@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 
 from evaluator.config import SearchConfig
-from evaluator.datasets import DATASETS
-from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, choice_examples, from_classification
+from evaluator.datasets.conversions import as_multiple_choice
+from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, choice_examples
+from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.suites.prompt_search.prompts import demonstration_sets, search_requests, search_tables, split_examples
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
@@ -136,7 +137,7 @@ def test_instructions_and_templates_share_one_demonstration_set(tmp_path):
 
 
 def test_a_classification_dataset_takes_queries_from_its_test_split_alone():
-    dataset = from_classification(DATASETS["trec"]())
+    dataset = as_multiple_choice(load_staicc("trec"))
     split = split_examples(dataset, SearchConfig(), None)
     assert len(split.queries) == 200
     assert dataset.examples.height == 512

@@ -2,7 +2,6 @@ import polars as pl
 import pytest
 
 from evaluator.config import SearchConfig, StoreConfig
-from evaluator.datasets import DATASETS
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.suites import SUITES, default_label_boundary
 from evaluator.suites.prompt_search.suite import search_datasets
@@ -16,7 +15,7 @@ def config(**changes: object) -> StoreConfig:
 
 def test_a_search_takes_known_datasets_and_files_alike(tmp_path):
     search = SearchConfig(data=(write(tmp_path, "jsonl", ROWS),), shots=(1,), tries=2)
-    datasets = search_datasets([DATASETS["trec"]()], search)
+    datasets = search_datasets(["trec"], search)
     assert list(datasets) == ["trec", "sums"]
     rows = pl.concat(
         SUITES["prompt-search"].requests(dataset, config(search=search)).select("dataset", "label_names")
@@ -33,7 +32,7 @@ ROWS = [
 
 def test_two_datasets_of_one_name_are_refused(tmp_path):
     path = write(tmp_path, "jsonl", ROWS)
-    with pytest.raises(DatasetError, match=r"are both called 'sums'"):
+    with pytest.raises(DatasetError, match=r"Two datasets are called 'sums', of .*sums\.jsonl and of .*sums\.jsonl"):
         search_datasets([], SearchConfig(data=(path, path)))
 
 

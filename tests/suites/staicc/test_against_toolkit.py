@@ -20,7 +20,7 @@ from StaICC.util.experimentor import (
 )
 
 from evaluator.config import StoreConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITE_GROUPS, SUITES
 from tests.toolkit import our_dataset, toolkit_experiment, toolkit_sampler
@@ -33,7 +33,7 @@ EXPERIMENTS = {
     "sampling": (demonstration_sensitivity_experimentor, {}),
 }
 SOME = ["financial_phrasebank", "trec"]
-CASES = [(name, 4) for name in DATASETS] + [(name, n_shots) for name in SOME for n_shots in (0, 1, 16)]
+CASES = [(name, 4) for name in SOURCES] + [(name, n_shots) for name in SOME for n_shots in (0, 1, 16)]
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_prompts_are_those_of_the_toolkit_in_its_order(name: str, n_shots: int, 
     assert ours["position"].to_list() == list(range(len(expected)))
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_the_nine_templates_are_those_of_the_toolkit(name: str):
     experiment = template_sensitivity_experimentor(triplet_dataset=toolkit_experiment(name).triplet_dataset, k=0)
     for row, ours in enumerate(our_dataset(name).alternative_templates):
@@ -98,7 +98,7 @@ def test_the_nine_templates_are_those_of_the_toolkit(name: str):
 @pytest.mark.parametrize(
     ("name", "n_shots", "n_test"),
     # Where labels are few or uneven, out-of-domain sets take the toolkit thousands of draws each.
-    [(name, 4, 4 if name == "hate_speech_18" else 64) for name in DATASETS]
+    [(name, 4, 4 if name == "hate_speech_18" else 64) for name in SOURCES]
     + [("financial_phrasebank", 1, 512), ("financial_phrasebank", 4, 512), ("sst5", 16, 32)],
 )
 def test_demonstrations_of_a_domain_are_those_of_the_toolkit(
@@ -127,7 +127,7 @@ def test_ten_datasets_make_as_many_requests_as_the_toolkit_has_calls():
     # A dataset: 1,024 queries (normal), twice that of pseudo-queries, five times at noise rates, 9 templates of 100
     # queries, 8 sets of 128 queries: 1024 * (1 + 2 + 5 + 1) + 900 = 10,116. Ten of them: 101,160.
     rows = pl.concat(
-        asked(suite, name, 4).select("part", "position") for suite in SUITE_GROUPS["staicc"] for name in DATASETS
+        asked(suite, name, 4).select("part", "position") for suite in SUITE_GROUPS["staicc"] for name in SOURCES
     )
     per_dataset = {part: n // 10 for part, n in rows["part"].value_counts().iter_rows()}
     assert per_dataset == {

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites.staicc.label_noise import falsified_labels, label_noise_requests, next_labels
@@ -17,7 +17,7 @@ from evaluator.templates.template import Verbalizer
 
 @pytest.fixture(scope="module")
 def sst5():
-    return DATASETS["sst5"]()
+    return load_staicc("sst5")
 
 
 def shown_labels(dataset, prompts: pl.Series, n_shots: int) -> np.ndarray:

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 
 from evaluator.config import ModelConfig
-from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.engine import load_engine
 from evaluator.methods.base import softmax
 from evaluator.models.embedded import EMBEDDED_MODELS
@@ -32,7 +33,7 @@ SHOT_COUNTS = (0, 1, 2, 4, 8)
 
 
 def main(folder: Path, n_queries: int | None) -> None:
-    requests = pl.concat([frame for load in DATASETS.values() for frame in _requests(load(), n_queries)])
+    requests = pl.concat([frame for name in SOURCES for frame in _requests(load_staicc(name), n_queries)])
     answers = _answers(with_prompt_ids(requests), ModelConfig(model=str(folder), dtype="float32"))
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, float_precision=3):
         print(_against_baselines(answers))

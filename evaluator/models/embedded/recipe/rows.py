@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.staicc import source_table
+from evaluator.datasets.staicc import load_staicc, source_table
+from evaluator.datasets.staicc_sources import SOURCES
 
 SHORTEST_OVERLAP = 4
 """Words that two texts must share from end to end of the shorter one to count as the same text. Shorter texts count
@@ -52,7 +52,7 @@ class RecipeRows(NamedTuple):
 
 def recipe_rows(*, seed: int) -> RecipeRows:
     """All rows that overlap with no held-out text, shuffled; no training row overlaps with a development row either."""
-    datasets = [load() for load in DATASETS.values()]
+    datasets = [load_staicc(name) for name in SOURCES]
     held_out = Texts(
         text
         for dataset in datasets

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded.recipe.rows import RecipeRows, Texts, recipe_rows, words_of
 
 
@@ -15,8 +16,8 @@ def rows() -> RecipeRows:
 
 
 def held_out_texts() -> Iterator[str]:
-    for load in DATASETS.values():
-        dataset = load()
+    for name in SOURCES:
+        dataset = load_staicc(name)
         for split in (dataset.calibration, dataset.test):
             yield from split["texts"].list.first()
 
@@ -36,7 +37,7 @@ def test_no_training_text_is_a_calibration_or_test_text_of_any_dataset(rows):
 @pytest.mark.slow
 def test_no_training_text_lies_within_a_test_sentence_of_the_datasets_that_share_theirs(rows):
     sharing = ("glue_sst2", "rotten_tomatoes", "sst5")
-    tests = " | ".join(letters(text) for name in sharing for text in DATASETS[name]().test["texts"].list.first())
+    tests = " | ".join(letters(text) for name in sharing for text in load_staicc(name).test["texts"].list.first())
     tests = f" {tests} "
     for of_dataset in rows.training:
         if of_dataset.dataset.name in sharing:

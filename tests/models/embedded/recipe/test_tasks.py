@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
 from evaluator.models.embedded.recipe import tasks
 from evaluator.models.embedded.recipe.rows import LabelledTexts
@@ -20,7 +21,7 @@ STEP = 7
 @pytest.fixture(scope="module")
 def rows() -> list[LabelledTexts]:
     """The first four hundred demonstrations of three datasets."""
-    datasets = [DATASETS[name]() for name in ("trec", "glue_sst2", "sst5")]
+    datasets = [load_staicc(name) for name in ("trec", "glue_sst2", "sst5")]
     return [
         LabelledTexts(
             dataset=dataset,
@@ -71,7 +72,7 @@ def test_a_sequence_is_full_and_begins_with_bos(sequences):
 @pytest.mark.parametrize("kind", ["natural", "exchanged"])
 def test_label_names_are_learned_wherever_they_stand(sequences, tokenizer, monkeypatch, kind):
     only(monkeypatch, kind)
-    names = {name for load in DATASETS.values() for name in load().verbalizer.label_names}
+    names = {name for dataset in SOURCES for name in load_staicc(dataset).verbalizer.label_names}
     for words in label_words(tokenizer, sequences.batch(STEP, 16)):
         assert len(words) >= 3
         assert set(words) <= names

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.config import ModelConfig
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
 from evaluator.tokens.boundary import tokenize_prompts
@@ -18,7 +19,7 @@ def tokenizer() -> TextTokenizer:
 
 
 def test_every_label_of_the_benchmark_is_one_token(tokenizer):
-    names = [name for load in DATASETS.values() for name in load().verbalizer.label_names]
+    names = [name for dataset in SOURCES for name in load_staicc(dataset).verbalizer.label_names]
     assert {len(ids) for ids in tokenizer.token_ids(names, special_tokens=False)} == {1}
 
 

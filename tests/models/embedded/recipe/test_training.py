@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from evaluator.datasets import DATASETS
+from evaluator.datasets.staicc import load_staicc
 from evaluator.models.embedded.llama import LlamaSize
 from evaluator.models.embedded.recipe import token_embeddings, training
 from evaluator.models.embedded.recipe.rows import LabelledTexts
@@ -32,7 +32,7 @@ SMALL = Recipe(
 
 @pytest.fixture(scope="module")
 def learned():
-    dataset = DATASETS["trec"]()
+    dataset = load_staicc("trec")
     shown = dataset.demonstration.head(600)
     rows = [LabelledTexts(dataset=dataset, texts=shown["texts"].list.first().to_list(), gold=shown["gold"].to_list())]
     tokenizer = train_tokenizer(rows)

@@ -1,0 +1,157 @@
+"""Converts labelled datasets to multiple choice, and multiple choice with one set of choices to labelled datasets."""
+
+import polars as pl
+
+from evaluator.datasets.base import EXAMPLES, ClassificationDataset
+from evaluator.datasets.labelled_table import split_examples
+from evaluator.datasets.multiple_choice import CHOICE_EXAMPLES, AnyDataset, MultipleChoiceDataset
+from evaluator.errors import DatasetError, TemplateError
+from evaluator.files import short_digest
+from evaluator.templates.choice_template import LABEL_SPACE, ChoiceTemplate
+from evaluator.templates.template import MetaTemplate, Verbalizer
+
+TEXT_FIELD = "input"
+
+
+def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
+    """Return the dataset with its label names as the choices of each example; one of multiple choice as it is.
+
+    Prompts stay the same, except that the space before a label belongs to the label. Queries are the test split,
+    demonstrations the demonstration split, or queries left over where that is empty.
+
+    Raises TemplateError where no space precedes a label, or the text around queries is not that of demonstrations.
+    """
+    if isinstance(dataset, MultipleChoiceDataset):
+        return dataset
+    template = dataset.template
+    _require_alike(dataset.name, template)
+    names = list(dataset.verbalizer.label_names)
+    has_one_field = len(dataset.text_fields) == 1
+
+    def examples(split: pl.DataFrame) -> pl.DataFrame:
+        texts = pl.col("texts")
+        return split.select(
+            example_id=pl.col("source_row").cast(pl.String),
+            input=texts.list.get(0) if has_one_field else template.inputs(texts),
+            choices=pl.lit(names),
+            correct=pl.concat_list("gold"),
+            shown_choices=pl.lit(names),
+            row="source_row",
+        ).cast(CHOICE_EXAMPLES)
+
+    return MultipleChoiceDataset(
+        name=dataset.name,
+        examples=examples(dataset.test),
+        demonstrations=None if dataset.demonstration.is_empty() else examples(dataset.demonstration),
+        template=ChoiceTemplate(
+            instruction=template.instruction.removesuffix(template.label_affix),
+            # Several fields are written into the input, with the text around each of them.
+            input_prefix=template.input_prefixes[0] if has_one_field else "",
+            output_prefix=(template.input_affixes[0] if has_one_field else "") + template.label_prefix,
+            choice_prefix=None,
+            separator=template.label_affix,
+        ),
+        source=dataset.name,
+        notes=dataset.notes,
+        fingerprint=dataset.fingerprint,
+    )
+
+
+def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> ClassificationDataset:
+    """Return the dataset with the choices that all its examples share as its label space; a labelled one as it is.
+
+    Labels are in the order of the first example's choices. Templates that list the choices list them in that order. The
+    examples are split into queries and demonstrations as those of a labelled table, unless they are split already.
+
+    Args:
+        dataset: of either kind.
+        query_every_row: make every example a query, and none a demonstration, unless they are split already.
+
+    Raises DatasetError where examples differ in their choices or have several correct ones, and as split_examples does.
+    """
+    if isinstance(dataset, ClassificationDataset):
+        return dataset
+    names = _shared_choices(dataset)
+    template, strips_start, strips_end = _meta_template(dataset.template, names)
+
+    def labelled(examples: pl.DataFrame) -> pl.DataFrame:
+        text = pl.col("input")
+        text = text.str.strip_chars_start() if strips_start else text
+        text = text.str.strip_chars_end() if strips_end else text
+        correct = pl.col("choices").list.get(pl.col("correct").list.first())
+        return examples.select(
+            source_row="row",
+            texts=pl.concat_list(text),
+            gold=correct.replace_strict({name: label for label, name in enumerate(names)}, return_dtype=pl.Int64),
+        ).cast(EXAMPLES)
+
+    split = split_examples(
+        labelled(dataset.examples),
+        None if dataset.demonstrations is None else labelled(dataset.demonstrations),
+        dataset.source,
+        query_every_row=query_every_row,
+    )
+    return ClassificationDataset(
+        name=dataset.name,
+        calibration=split.queries.clear(),
+        demonstration=split.demonstrations,
+        test=split.queries,
+        text_fields=(TEXT_FIELD,),
+        template=template,
+        verbalizer=Verbalizer(label_names=tuple(names)),
+        notes=(*dataset.notes, *split.notes),
+        fingerprint=short_digest(repr((dataset.fingerprint, names, template, query_every_row)).encode()),
+    )
+
+
+def _require_alike(name: str, template: MetaTemplate) -> None:
+    spaced = template.label_prefix.endswith(LABEL_SPACE)
+    apart = not template.instruction or template.instruction.endswith(template.label_affix)
+    if not spaced or not apart or template.query_prefix:
+        raise TemplateError(
+            f"{name}: a suite of multiple choice needs a space before labels, the same text around queries and "
+            f"demonstrations, and an instruction that ends as a demonstration does, but the template has the label "
+            f"prefix {template.label_prefix!r}, the query prefix {template.query_prefix!r} and the instruction "
+            f"{template.instruction!r}."
+        )
+
+
+def _shared_choices(dataset: MultipleChoiceDataset) -> list[str]:
+    """Return the choices of all examples, in the order of the first one's."""
+    examples = pl.concat([dataset.examples, *([] if dataset.demonstrations is None else [dataset.demonstrations])])
+    first: list[str] = examples["choices"][0].to_list()
+    differing = examples.filter(pl.col("choices").list.sort() != pl.lit(sorted(first)))
+    if not differing.is_empty():
+        row, choices = differing.select("row", "choices").row(0)
+        raise DatasetError(
+            f"{dataset.name}: a suite of classification needs the same choices in all examples, but row "
+            f"{examples['row'][0]} (from 0) of {dataset.source} has {first} and row {row} has {choices}; a suite of "
+            "multiple choice takes it."
+        )
+    ambiguous = examples.filter(pl.col("correct").list.len() > 1)
+    if not ambiguous.is_empty():
+        raise DatasetError(
+            f"{dataset.name}: a suite of classification needs one correct choice in each example, but row "
+            f"{ambiguous['row'][0]} (from 0) of {dataset.source} has {ambiguous['correct'][0].len()}; a suite of "
+            "multiple choice takes it."
+        )
+    return first
+
+
+def _meta_template(template: ChoiceTemplate, names: list[str]) -> tuple[MetaTemplate, bool, bool]:
+    """Return the template that gives the same prompts, and whether inputs lose the white space at their start and end.
+
+    ChoiceTemplate strips each example as a whole. That reaches into the input only where no other text precedes or
+    follows it.
+    """
+    listed = "" if template.choice_prefix is None else "".join(template.choice_prefix + name for name in names)
+    prefix, output_prefix = template.input_prefix.lstrip(), template.output_prefix.rstrip()
+    affix = listed if output_prefix else listed.rstrip()
+    meta_template = MetaTemplate(
+        instruction=template.opening,
+        input_prefixes=(prefix,),
+        input_affixes=(affix,),
+        label_prefix=output_prefix + LABEL_SPACE,
+        label_affix=template.separator,
+    )
+    return meta_template, not prefix, not (affix or output_prefix)

@@ -1,0 +1,188 @@
+"""Finds and loads datasets: those with a name, then those in the user's files and folders.
+
+What a file is, is decided by the first of these rules that fits:
+
+1. A `.json` file is a BIG-bench task.
+2. A table called after a published one (lu_2023_tables.py) is that one, unless it has a column of choices.
+3. A table that a `tasks.json` in its folder lists is one of multiple choice, in the columns of BIG-bench Lite if it is
+   Parquet and no columns are named.
+4. A table is one of multiple choice if a column of choices is named (`TableColumns.choices`) or it has the column
+   `choices`.
+5. Any other table holds texts and labels.
+
+What a folder gives: if it holds a published table or the published demonstrations, the tables of the named datasets, or
+those of the paper where none is named; else each `task.json` in it and below it; else each table in it, except tables
+of training rows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from evaluator.config import DataOptions, TableColumns
+from evaluator.datasets import DATASETS
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
+from evaluator.datasets.labelled_table import USER_TRAINING, LabelledFile, load_labelled, table_in, user_file
+from evaluator.datasets.lu_2023 import (
+    expected_tables,
+    hub_file,
+    is_published_folder,
+    published_file,
+    published_name,
+    published_tables,
+)
+from evaluator.datasets.lu_2023_tables import ON_GITHUB, PUBLISHED_TABLES
+from evaluator.datasets.multiple_choice import AnyDataset
+from evaluator.datasets.multiple_choice_table import CHOICES, load_choice_table
+from evaluator.datasets.staicc import load_staicc
+from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets.table_files import SUFFIXES, column_names
+from evaluator.errors import ConfigError, DatasetError
+from evaluator.templates.choice_template import ChoiceTemplate
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSource:
+    """A dataset that can be loaded."""
+
+    name: str
+    origin: str  # for messages
+    load: Callable[[], AnyDataset]
+
+
+def load_datasets(names: Sequence[str], data: DataOptions, *, query_every_row: bool = False) -> Iterator[AnyDataset]:
+    """Load the datasets of dataset_sources one after the other. Raises as it does, and as each loader does."""
+    for source in dataset_sources(names, data, query_every_row=query_every_row):
+        yield source.load()
+
+
+def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row: bool = False) -> list[DatasetSource]:
+    """Return the named datasets of StaICC, those in files and folders, and the named ones of the hub, in this order.
+
+    Args:
+        names: of DATASETS. A published table that is in a path of `data` is read from there, else from the hub.
+        data: files, folders and whether the hub may be used.
+        query_every_row: of a labelled table without training rows, make every row a query and none a demonstration.
+
+    Raises:
+        ConfigError: a name that is not in DATASETS.
+        DatasetError: two datasets of one name, a path that does not exist or holds nothing, a named dataset that no
+            path holds where the hub may not be used, and a table that cannot be read.
+    """
+    for name in names:
+        if name not in DATASETS:
+            raise ConfigError(f"There is no dataset {name!r}. There are: {', '.join(DATASETS)}.")
+    sources = [
+        DatasetSource(name=name, origin="StaICC", load=partial(load_staicc, name)) for name in names if name in SOURCES
+    ]
+    published = [name for name in names if name in PUBLISHED_TABLES]
+    missing = dict.fromkeys(published)
+    for path in data.paths:
+        if not path.exists():
+            raise DatasetError(f"{path} does not exist. Name a file or a folder with --data.")
+        tables = _published_tables(path, published, data.columns)
+        for name, table in (tables or {}).items():
+            sources.append(_labelled(name, table, partial(published_file, name, table), query_every_row))
+            missing.pop(name, None)
+        if tables is None:
+            sources += _user_sources(path, published, data.columns, query_every_row)
+    if missing and not data.hub:
+        raise DatasetError(_not_given(list(missing)))
+    sources += [
+        DatasetSource(name=name, origin="the hub", load=partial(_load_from_hub, name, query_every_row))
+        for name in missing
+    ]
+    _require_different_names(sources)
+    return sources
+
+
+def _published_tables(path: Path, named: Sequence[str], columns: TableColumns) -> dict[str, Path] | None:
+    """Return the published tables of a path by name, or None where it holds the user's own data."""
+    if path.is_dir():
+        return published_tables(path, named) if is_published_folder(path) else None
+    name = published_name(path)
+    if name is None or path.suffix not in SUFFIXES or (columns.choices or CHOICES) in column_names(path):
+        return None
+    return {name: path}
+
+
+def _user_sources(
+    path: Path, named: Sequence[str], columns: TableColumns, query_every_row: bool
+) -> Iterator[DatasetSource]:
+    """Yield the datasets of a user's file or folder."""
+    if path.is_file():
+        yield _file_source(path, path.parent, columns, query_every_row)
+        return
+    tables = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    files = sorted(path.rglob(TASK_FILE)) or [file for file in tables if not _is_training_table(file, columns)]
+    # A named dataset may still be in another path, and is missed there.
+    if not files and not named:
+        raise DatasetError(f"{path} holds no {TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
+    for file in files:
+        yield _file_source(file, path, columns, query_every_row)
+
+
+def _file_source(path: Path, folder: Path, columns: TableColumns, query_every_row: bool) -> DatasetSource:
+    """Return the dataset of a file that is no published table."""
+    if path.suffix == ".json":
+        name = _task_name(path, folder)
+        return DatasetSource(name=name, origin=str(path), load=partial(load_task_json, path, name))
+    load: Callable[[], AnyDataset]
+    task = stated_task(path)
+    if task is not None and columns == TableColumns() and path.suffix == ".parquet":
+        load = partial(load_lite, path, task)
+    elif _has_choices(path, columns):
+        template = ChoiceTemplate() if task is None else template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
+        load = partial(load_choice_table, path, columns, template)
+    else:
+        return _labelled(path.stem, path, partial(user_file, path, columns), query_every_row)
+    return DatasetSource(name=path.stem, origin=str(path), load=load)
+
+
+def _has_choices(path: Path, columns: TableColumns) -> bool:
+    """Return whether a table is one of multiple choice (rules 3 and 4)."""
+    return columns.choices is not None or stated_task(path) is not None or CHOICES in column_names(path)
+
+
+def _is_training_table(path: Path, columns: TableColumns) -> bool:
+    """Return whether a table holds the training rows of another table in its folder."""
+    queries = table_in(path.parent, path.stem.removesuffix(USER_TRAINING))
+    return path.stem.endswith(USER_TRAINING) and queries is not None and not _has_choices(queries, columns)
+
+
+def _task_name(path: Path, folder: Path) -> str:
+    """Return the name of a BIG-bench task: that of its folder, as seen from the folder that the user named."""
+    inner = path.parent.relative_to(folder).as_posix()
+    if path.name != TASK_FILE:
+        return path.stem
+    return path.parent.name if inner == "." else inner
+
+
+def _labelled(name: str, path: Path, file: Callable[[], LabelledFile], query_every_row: bool) -> DatasetSource:
+    def load() -> ClassificationDataset:
+        return load_labelled(file(), query_every_row=query_every_row)
+
+    return DatasetSource(name=name, origin=str(path), load=load)
+
+
+def _load_from_hub(name: str, query_every_row: bool) -> ClassificationDataset:
+    return load_labelled(hub_file(name), query_every_row=query_every_row)
+
+
+def _not_given(missing: Sequence[str]) -> str:
+    downloaded = [name for name in missing if name not in ON_GITHUB]
+    hub = f", or have {', '.join(downloaded)} downloaded with --data hub" if downloaded else ""
+    return f"None of the paths in --data holds {expected_tables(missing)}. Name the folder that does{hub}."
+
+
+def _require_different_names(sources: Sequence[DatasetSource]) -> None:
+    origins: dict[str, str] = {}
+    for source in sources:
+        if source.name in origins:
+            raise DatasetError(
+                f"Two datasets are called {source.name!r}, of {origins[source.name]} and of {source.origin}. Name it "
+                "once, or give its file another name."
+            )
+        origins[source.name] = source.origin

@@ -1,0 +1,192 @@
+"""The ten datasets of StaICC: their data files, label spaces and the texts around their examples.
+
+Label spaces and templates are those of the toolkit's code, where the paper's tables differ (of tables 4 and 6: label
+spaces, the prefix of rotten_tomatoes, the first alternatives of tweet_eval_emotion); the toolkit maps every file's
+label index to the same index of its label space.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaiccSource:
+    """A data file of the package StaICC and how its examples are shown."""
+
+    file: str
+    input_prefix: str
+    label_prefix: str
+    label_names: tuple[str, ...]  # in the order of the file's label indices
+    # Cho & Inoue 2025, appendix B.1, table 6; the default is no instruction, and `input_prefix`:
+    alternative_instructions: tuple[str, str]
+    alternative_input_prefixes: tuple[str, str]
+    instructions: tuple[str, ...]  # five wordings of one question: the toolkit's, from GPT-4 (`configs.py`)
+    n_demonstrations: int = 4096  # size of the demonstration split (appendix B.1, table 5)
+
+
+_FILM_OPINION = (
+    "How would you describe the overall feeling of the movie based on this sentence? ",
+    "What mood does this sentence convey about the movie? ",
+    "What is the reviewer's opinion of the movie? ",
+    "What are the reviewer's thoughts on the movie? ",
+    "What impression does the reviewer have of the movie? ",
+)
+_HATE_SPEECH = (
+    "Does this sentence contain hate speech? ",
+    "Is this sentence an example of hate speech? ",
+    "Does this sentence convey hateful language? ",
+    "Is this sentence indicative of hate speech? ",
+    "Does this sentence involve hate speech? ",
+)
+
+SOURCES = {
+    "glue_sst2": StaiccSource(
+        file="sst2.dataset",
+        input_prefix="sentence: ",
+        label_prefix="sentiment: ",
+        label_names=("negative", "positive"),
+        alternative_instructions=(
+            "How would you describe the overall feeling of the movie based on this sentence? ",
+            "Please classify the sentiment of the following sentence. ",
+        ),
+        alternative_input_prefixes=("text: ", "review: "),
+        instructions=_FILM_OPINION,
+    ),
+    "rotten_tomatoes": StaiccSource(
+        file="rotten_tomatoes.dataset",
+        input_prefix="review: ",
+        label_prefix="sentiment: ",
+        label_names=("negative", "positive"),
+        alternative_instructions=(
+            "How would you describe the overall feeling of the movie based on this sentence? ",
+            "Please classify the sentiment of the following sentence. ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
+        instructions=_FILM_OPINION,
+    ),
+    "financial_phrasebank": StaiccSource(
+        file="financial_phrasebank.dataset",
+        input_prefix="sentence: ",
+        label_prefix="sentiment: ",
+        label_names=("negative", "neutral", "positive"),
+        alternative_instructions=(
+            "What is the attitude towards the financial news in this sentence? ",
+            "What is the emotional response to the financial news in this sentence? ",
+        ),
+        alternative_input_prefixes=("text: ", "news: "),
+        n_demonstrations=512,  # 2,264 rows in all
+        instructions=(
+            "What is the attitude towards the financial news in this sentence? ",
+            "What is the emotional response to the financial news in this sentence? ",
+            "What is the reaction to the financial news in this sentence? ",
+            "How does this sentence convey feelings about the financial news? ",
+            "How is the financial news perceived in this sentence? ",
+        ),
+    ),
+    "sst5": StaiccSource(
+        file="sst5.dataset",
+        input_prefix="sentence: ",
+        label_prefix="sentiment: ",
+        label_names=("poor", "bad", "neutral", "good", "great"),
+        alternative_instructions=(
+            "How would you describe the overall feeling of the movie based on this sentence? ",
+            "What mood does this sentence convey about the movie? ",
+        ),
+        alternative_input_prefixes=("text: ", "review: "),
+        instructions=_FILM_OPINION,
+    ),
+    "trec": StaiccSource(
+        file="trec.dataset",
+        input_prefix="question: ",
+        label_prefix="target: ",
+        label_names=("short", "entity", "description", "person", "location", "number"),
+        alternative_instructions=(
+            "What is the topic of the question? ",
+            "What is the primary focus of this question? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
+        instructions=(
+            "What is the topic of the question? ",
+            "What is the primary focus of this question? ",
+            "What is the central subject of this question? ",
+            "What does the question concern? ",
+            "What is the question addressing? ",
+        ),
+    ),
+    "agnews": StaiccSource(
+        file="agnews.dataset",
+        input_prefix="news: ",
+        label_prefix="topic: ",
+        label_names=("world", "sports", "business", "science"),
+        alternative_instructions=("What is the topic of the news? ", "What is the news focused on? "),
+        alternative_input_prefixes=("text: ", "sentence: "),
+        instructions=(
+            "What is the topic of the news? ",
+            "What is the news focused on? ",
+            "What is the subject of the news? ",
+            "What does the news cover? ",
+            "What is the news discussing? ",
+        ),
+    ),
+    "subjective": StaiccSource(
+        file="subjective.dataset",
+        input_prefix="review: ",
+        label_prefix="subjectiveness: ",
+        label_names=("false", "true"),
+        alternative_instructions=(
+            "Does this sentence reflect a personal opinion? ",
+            "Is this sentence expressing a personal opinion or stating a fact? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
+        instructions=(
+            "Does this sentence reflect a personal opinion? ",
+            "Is this sentence expressing a personal opinion or stating a fact? ",
+            "Is this sentence based on personal opinion or factual information? ",
+            "Is this sentence expressing a personal view or a factual statement? ",
+            "Is this sentence expressing a personal perspective or presenting objective facts? ",
+        ),
+    ),
+    "tweet_eval_emotion": StaiccSource(
+        file="tweet_eval_emotion.dataset",
+        input_prefix="tweet: ",
+        label_prefix="emotion: ",
+        label_names=("anger", "joy", "positive", "sad"),
+        alternative_instructions=(
+            "What feeling does this sentence convey? ",
+            "What emotion does this sentence express? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
+        n_demonstrations=3192,  # 5,052 rows in all; the paper's table gives this to the next one
+        instructions=(
+            "What feeling does this sentence convey? ",
+            "What emotion does this sentence express? ",
+            "What emotion is conveyed by this sentence? ",
+            "What is the emotional tone of this sentence? ",
+            "What is the mood reflected in this sentence? ",
+        ),
+    ),
+    "tweet_eval_hate": StaiccSource(
+        file="tweet_eval_hate.dataset",
+        input_prefix="tweet: ",
+        label_prefix="hate speech: ",
+        label_names=("normal", "hate"),
+        alternative_instructions=(
+            "Does this sentence contain hate speech? ",
+            "Is this sentence an example of hate speech? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
+        instructions=_HATE_SPEECH,
+    ),
+    "hate_speech_18": StaiccSource(
+        file="hate_speech_18.dataset",
+        input_prefix="tweet: ",
+        label_prefix="hate speech: ",
+        label_names=("normal", "hate", "skip", "relation"),
+        alternative_instructions=(
+            "Does this sentence contain hate speech? ",
+            "Is this sentence an example of hate speech? ",
+        ),
+        alternative_input_prefixes=("text: ", "sentence: "),
+        instructions=_HATE_SPEECH,
+    ),
+}
+"""By name, in the benchmark's order."""
