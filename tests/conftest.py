@@ -27,6 +27,10 @@ pytest_plugins = ["tests.report.report_fixtures"]
 settings.register_profile("evaluator", deadline=None)
 settings.load_profile("evaluator")
 
+# Before torch is imported: threads that wait for each other sleep. When another program has one of the cores, those
+# that spin make a model four times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

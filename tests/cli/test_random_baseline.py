@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.processes import command
-from tests.random_baselines.command_line import typed
+from tests.command_line import command, command_outputs
 
 SETTING = ("random-baseline", "--n", 100, "--chance", 0.5, "--tries", 10)
 
@@ -16,7 +15,7 @@ def test_the_papers_example_is_printed() -> None:
 
 
 def test_a_result_is_printed_as_json_with_tails_and_verdict() -> None:
-    record = json.loads(typed(*SETTING, "--correct", 58, "--json").out)
+    record = json.loads(command_outputs(*SETTING, "--correct", 58, "--json").out)
     assert record["max_random"] == pytest.approx(0.57678, abs=5e-6)
     # P(X >= 58) of 100 coin flips by SciPy: 0.0666053; of the best of ten 1 - (1 - 0.0666053)^10 = 0.498058
     assert record["standard_tail"] == pytest.approx(0.0666053, abs=5e-8)
@@ -25,24 +24,24 @@ def test_a_result_is_printed_as_json_with_tails_and_verdict() -> None:
 
 
 def test_examples_with_different_numbers_of_choices_are_counted_together() -> None:
-    record = json.loads(typed("random-baseline", "--choices", "2:1,4:1", "--tries", 2, "--json").out)
+    record = json.loads(command_outputs("random-baseline", "--choices", "2:1,4:1", "--tries", 2, "--json").out)
     assert (record["n"], record["chance"], record["max_random"]) == (2, 0.375, pytest.approx(35 / 64))
 
 
 def test_a_table_runs_over_all_that_is_listed() -> None:
     words = ("random-baseline", "--table", "--n", "10,100", "--chance", "1/2,1/3", "--tries", "1,10")
-    rows = json.loads(typed(*words, "--json").out)
+    rows = json.loads(command_outputs(*words, "--json").out)
     assert [(row["chance"], row["n"], row["tries"]) for row in rows][-2:] == [(1 / 3, 100, 1), (1 / 3, 100, 10)]
-    assert typed(*words).out.count("chance 0.") == 2
+    assert command_outputs(*words).out.count("chance 0.") == 2
 
 
 def test_a_figure_is_written_and_a_table_beside_it_stays_json(tmp_path: Path) -> None:
     path = tmp_path / "figure.svg"
     words = ("random-baseline", "--plot", path, "--n", "10,100", "--tries", "1,10")
-    alone = typed(*words)
+    alone = command_outputs(*words)
     assert alone.out + alone.err == f"Figure: {path}\n"
     assert path.read_text().startswith("<svg")
-    beside = typed(*words, "--table", "--json")
+    beside = command_outputs(*words, "--table", "--json")
     assert len(json.loads(beside.out)) == 4
     assert beside.err == f"Figure: {path}\n"
 
@@ -65,4 +64,4 @@ def test_a_figure_is_written_and_a_table_beside_it_stays_json(tmp_path: Path) ->
     ],
 )
 def test_what_does_not_fit_is_one_message(words: list[str], message: str) -> None:
-    assert message in typed("random-baseline", *words, exits=2).err
+    assert message in command_outputs("random-baseline", *words, exits=2).err

@@ -3,7 +3,7 @@
 import pytest
 
 from evaluator.reproductions import REPRODUCTIONS
-from tests.random_baselines.command_line import typed
+from tests.command_line import command_outputs
 
 
 def without_space(text: str) -> str:
@@ -11,7 +11,7 @@ def without_space(text: str) -> str:
 
 
 def test_help_lists_every_reproduction_with_the_files_that_it_needs() -> None:
-    said = without_space(typed("reproduce", "--help").out)
+    said = without_space(command_outputs("reproduce", "--help").out)
     for name, load in REPRODUCTIONS.items():
         assert name in said
         assert without_space(load().title) in said
@@ -19,13 +19,13 @@ def test_help_lists_every_reproduction_with_the_files_that_it_needs() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    said = typed("reproduce", "lu-2024", "--data", "x", "--out", "y", exits=2).err
+    said = command_outputs("reproduce", "lu-2024", "--data", "x", "--out", "y", exits=2).err
     assert all(repr(name) in said for name in REPRODUCTIONS)
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_a_folder_without_the_files_leaves_no_output(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    said = typed("reproduce", name, "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
+    said = command_outputs("reproduce", name, "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
     assert "lacks" in said
     assert "Name their folder with --data." in said
     assert not (tmp_path / "out").exists()

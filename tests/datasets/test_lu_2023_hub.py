@@ -10,8 +10,8 @@ from evaluator.datasets.sources import load_datasets
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.suites.in_context_pvi.options import pvi_config
 from evaluator.suites.prompt_search.options import search_config
+from tests.command_line import command
 from tests.datasets.hub_server import Hub, serving
-from tests.end_to_end.processes import command
 from tests.shared_data import shared_data
 
 # What the hub calls the columns of each config and how it numbers labels, by the hub's dataset cards.
@@ -54,18 +54,14 @@ def hub(tmp_path, monkeypatch):
 
 def ask(hub, folder, monkeypatch):
     """In this process, where the library may have been imported, and so have read its environment, before."""
-    for name, value in environment(hub, folder).items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("EVALUATOR_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     file_url = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", file_url)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hf" / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-
-
-def environment(hub, folder):
-    caches = {"HF_HOME": str(folder / "hf"), "EVALUATOR_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "0"}
-    return caches | {"HF_ENDPOINT": hub.url, "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def load(*names, data=(), query_every_row=False):
@@ -289,14 +285,10 @@ def test_nothing_is_downloaded_that_is_not_named():
         StoreConfig(suites=("pvi",), datasets=(), pvi=PviConfig(hub=True, data=(Path("mine.csv"),)))
 
 
-def test_a_run_of_the_command_shows_where_its_rows_are_from(tmp_path, monkeypatch):
-    hub = Hub()
+def test_a_run_of_the_command_shows_where_its_rows_are_from(hub, tmp_path):
     add_rte(hub)
     fake = ("--model", "x", "--engine", "fake", "--queries", 5, "--out", tmp_path / "run")
-    with serving(hub):
-        for name, value in environment(hub, tmp_path).items():
-            monkeypatch.setenv(name, value)
-        command("run", "pvi", "--data", "hub", "--datasets", "rte", *fake)
+    command("run", "pvi", "--data", "hub", "--datasets", "rte", *fake)
     predictions = pl.read_parquet(tmp_path / "run" / "tables" / "predictions.parquet")
     assert predictions["query_id"].unique().sort().to_list() == [0, 1, 2, 3, 4]
     (page,) = (tmp_path / "run").glob("*.html")

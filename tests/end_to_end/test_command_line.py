@@ -1,7 +1,6 @@
-"""The command as a user types it: a process of its own, its exit code, what it prints, what it leaves behind."""
+"""The command as a user types it: its exit code, what it prints, what it leaves behind, and how it is stopped."""
 
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -11,7 +10,8 @@ import pytest
 
 import evaluator
 from evaluator.schemas import METRICS, PREDICTIONS
-from tests.end_to_end.processes import command, shards_done, start, table_bytes, wait_for_a_shard
+from tests.command_line import command
+from tests.end_to_end.processes import killed, shards_done, start, stopped, table_bytes
 from tests.report.reading import (
     addresses_asked_by,
     as_shown,
@@ -159,51 +159,45 @@ def never_killed(tmp_path_factory) -> Path:
     return out
 
 
-def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(never_killed, tmp_path):
-    out = tmp_path / "killed"
-    for _ in range(2):
-        process = start(*LONGER, "--out", out)
-        wait_for_a_shard(out, process)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        done, planned = shards_done(out)
-        assert 0 < done < planned
-    command(*LONGER, "--out", out)
-    assert table_bytes(never_killed) == table_bytes(out)
-
-
 def test_a_run_killed_while_prompts_are_built_goes_on(never_killed, tmp_path):
     out = tmp_path / "killed"
     process = start(*LONGER, "--out", out)
     while process.poll() is None and not list(out.glob("store/*")):
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     command(*LONGER, "--out", out)
     assert table_bytes(never_killed) == table_bytes(out)
 
 
-def test_ctrl_c_stops_cleanly_and_prints_the_command_that_resumes(never_killed, tmp_path):
+def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(never_killed, tmp_path):
+    out = tmp_path / "killed"
+    for _ in range(2):
+        before, _ = shards_done(out)
+        killed(*LONGER, "--out", out, at_call=3)
+        done, planned = shards_done(out)
+        assert before + 2 == done < planned
+    command(*LONGER, "--out", out)
+    assert table_bytes(never_killed) == table_bytes(out)
+
+
+def test_a_second_process_is_refused_and_ctrl_c_stops_the_first_with_the_command_that_resumes(never_killed, tmp_path):
     out = tmp_path / "stopped"
-    process = start(*LONGER, "--out", out)
-    wait_for_a_shard(out, process)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    first = stopped(*LONGER, "--out", out, at_call=2)
+    assert "Another process is writing" in command(*LONGER, "--out", out, exits=2)
+    first.send_signal(signal.SIGINT)
+    first.send_signal(signal.SIGCONT)
+    _, err = first.communicate()
+    assert first.returncode == 130
     assert "Traceback" not in err
     assert f"evaluator {' '.join(map(str, LONGER))} --out {out}" in err
     command(*LONGER, "--out", out)
     assert table_bytes(never_killed) == table_bytes(out)
 
 
-def test_a_second_process_on_the_same_folder_refuses_and_the_first_goes_on(tmp_path):
-    out = tmp_path / "shared"
-    process = start(*LONGER, "--out", out)
-    wait_for_a_shard(out, process)
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        assert "Another process is writing" in command(*LONGER, "--out", out, exits=2)
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
-    process.communicate(timeout=300)
-    assert process.returncode == 0
+def test_a_users_mistake_ends_the_process_with_exit_code_2_and_no_traceback(tmp_path):
+    process = start("measure", tmp_path)
+    _, err = process.communicate()
+    assert process.returncode == 2
+    assert err.startswith("Error: ")
+    assert "Traceback" not in err

@@ -6,17 +6,14 @@ import pytest
 from evaluator.config import ModelConfig
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
-from tests.end_to_end.processes import command
 
 FOLDER = EMBEDDED_MODELS["embedded"]()
 
 
 @pytest.fixture(scope="module")
-def accuracies(tmp_path_factory) -> pl.DataFrame:
-    """Half of StaICC-Normal's queries, ten datasets, four shots, vanilla: `accuracy` of the paper's definition."""
-    out = tmp_path_factory.mktemp("embedded") / "out"
-    command("run", "staicc-normal", "--model", "embedded", "--engine", "vllm", "--queries", 256, "--out", out)
-    metrics = pl.read_parquet(out / "tables" / "metrics.parquet")
+def accuracies(embedded_run) -> pl.DataFrame:
+    """Of ten datasets, a quarter of their queries, by the paper's definition."""
+    metrics = pl.read_parquet(embedded_run / "tables" / "metrics.parquet")
     return metrics.filter(pl.col("dataset") != "mean", metric="accuracy", definition="paper")
 
 

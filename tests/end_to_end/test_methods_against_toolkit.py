@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluator
 from evaluator.models.embedded import EMBEDDED_MODELS
-from tests.end_to_end.processes import command
+from tests.command_line import command
 from tests.toolkit import toolkit_experiment
 
 CALIBRATIONS = {

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-import signal
 import zlib
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import evaluator
 from evaluator.schemas import PREDICTIONS
 from evaluator.suites.prompt_search.schema import SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
-from tests.end_to_end.processes import command, start, wait_for_a_shard
+from tests.command_line import command
+from tests.end_to_end.processes import killed
 from tests.report.reading import open_fresh
 
 TABLES = ("predictions", "search_prompts", "search_results", "search_curves", "search_held_out_prediction")
@@ -136,36 +136,40 @@ def test_instructions_and_templates_are_searched_with_one_demonstration_set(tmp_
     assert texts[3] == "Q: {input}\n  choice: {choices} ->"
 
 
-def test_halving_asks_less_and_says_of_every_prompt_what_it_answered(tmp_path, data):
-    out = tmp_path / "halved"
-    common = ("--tries", 16, "--shots", 2, "--queries", 32, *FAKE)
-    search(out, data, "--halving", *common)
-    search(tmp_path / "whole", data, *common)
-    prompts, whole = tables(out)["search_prompts"], tables(tmp_path / "whole")["search_prompts"]
+HALVED = ("--halving", "--tries", 16, "--shots", 2, "--queries", 32, *FAKE)
+
+
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory, data):
+    out = tmp_path_factory.mktemp("halved") / "out"
+    search(out, data, *HALVED)
+    return out
+
+
+def test_halving_asks_less_and_says_of_every_prompt_what_it_answered(halved, tmp_path, data):
+    search(tmp_path, data, *HALVED[1:])
+    prompts, whole = tables(halved)["search_prompts"], tables(tmp_path)["search_prompts"]
     # Rounds of 16 and 32 queries: what is not stopped after the first answers all.
     assert set(prompts["n_queries"]) == {16, 32}
     assert (prompts["is_stopped"] == (prompts["n_queries"] == 16)).all()
     complete = prompts.filter(n_queries=32)
     assert 8 <= complete.height < 16
     assert complete["n_correct"].equals(whole.join(complete, on="repeat", how="semi")["n_correct"])
-    (result,) = tables(out)["search_results"].to_dicts()
+    (result,) = tables(halved)["search_results"].to_dicts()
     assert (result["tries"], result["n_stopped"]) == (16, 16 - complete.height)
-    assert "the worse half of the prompts was stopped" in (out / "report.html").read_text()
-    scored = evaluator.read_scores(out).collect().height
+    assert "the worse half of the prompts was stopped" in (halved / "report.html").read_text()
+    scored = evaluator.read_scores(halved).collect().height
     assert scored == prompts["n_queries"].sum() < 16 * 32
 
 
-def test_a_halved_search_killed_in_any_round_ends_with_the_same_tables(tmp_path):
-    data = questions(tmp_path, n_examples=400)
-    words = ("run", "prompt-search", "--data", data, "--halving", "--tries", 100, "--shots", "4", *FAKE)
-    command(*words, "--out", tmp_path / "whole")
+def test_a_halved_search_killed_in_any_round_ends_with_the_same_tables(halved, tmp_path, data):
     out = tmp_path / "killed"
-    process = start(*words, "--out", out)
-    wait_for_a_shard(out, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    command(*words, "--out", out)
-    for name, table in tables(tmp_path / "whole").items():
+    words = ("run", "prompt-search", "--data", data, "--id-column", "id", *HALVED, "--out", out)
+    killed(*words, at_call=1)
+    killed(*words, at_call=2)
+    assert [path.name for path in out.glob("scores/*/*.arrow")] == ["round-0-00000.arrow"]
+    command(*words)
+    for name, table in tables(halved).items():
         assert table.equals(tables(out)[name])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import evaluator
 from evaluator.schemas import METRICS, PREDICTIONS
-from tests.end_to_end.processes import command
+from tests.command_line import command
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 
 FAKE = ("--model", "fake", "--engine", "fake")

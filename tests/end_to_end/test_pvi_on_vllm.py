@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TemperatureLogitsW
 
 import evaluator
 from evaluator.models.embedded.random_llama import make_random_llama
-from tests.end_to_end.processes import command
+from tests.command_line import command
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 
 METHODS = "vanilla,pvi_released,hardest_demonstrations"

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import polars as pl
@@ -12,18 +10,27 @@ import pytest
 import evaluator
 from evaluator.schemas import GROUP_METRICS, METRICS
 from evaluator.suites.staicc.normal import INFERENCE_METHODS
-from tests.end_to_end.processes import command, start, wait_for_a_shard
+from tests.command_line import command
+from tests.end_to_end.processes import killed
 
 FAKE = ("--engine", "fake", "--model", "fake")
 DATASETS = ("--datasets", "sst5,trec")
 N_QUERIES = 8
+ASKED = ("staicc", "--methods", "all", *DATASETS, "--queries", N_QUERIES)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("staicc") / "out"
-    command("run", "staicc", "--methods", "all", *DATASETS, "--queries", N_QUERIES, *FAKE, "--out", out)
+    command("run", *ASKED, *FAKE, "--out", out)
     return out
+
+
+def run_without_a_page(out: Path) -> None:
+    """The stages of a run but the last, which draws figures for some seconds."""
+    command("build", *ASKED, "--out", out)
+    command("score", out, *FAKE)
+    command("measure", out)
 
 
 def test_every_part_and_method_is_measured_in_one_run(whole):
@@ -72,21 +79,20 @@ def requests_scored(out: Path) -> int:
 def test_the_second_time_nothing_is_asked_and_every_table_has_the_same_bytes(whole):
     tables = {path.name: path.read_bytes() for path in (whole / "tables").glob("*.parquet")}
     shards = {path: path.stat().st_mtime_ns for path in whole.glob("scores/*/*-*.arrow")}
-    command("run", "staicc", "--methods", "all", *DATASETS, "--queries", N_QUERIES, *FAKE, "--out", whole)
+    run_without_a_page(whole)
     assert {path: path.stat().st_mtime_ns for path in whole.glob("scores/*/*-*.arrow")} == shards
     assert {path.name: path.read_bytes() for path in (whole / "tables").glob("*.parquet")} == tables
 
 
-def test_a_run_killed_twice_ends_with_the_bytes_of_one_never_killed(whole, tmp_path):
+def test_a_run_killed_amid_hidden_states_and_before_what_follows_ends_with_the_bytes_of_one_never_killed(
+    whole, tmp_path
+):
     out = tmp_path / "killed"
-    words = ("run", "staicc", "--methods", "all", *DATASETS, "--queries", N_QUERIES, *FAKE, "--out", out)
-    for seconds in (0.0, 1.0):  # amid the first shards, and some way on
-        process = start(*words)
-        wait_for_a_shard(out, process)
-        time.sleep(seconds)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    command(*words)
+    killed("run", *ASKED, *FAKE, "--out", out, at_call=20)
+    assert [*out.glob("scores/*/hidden_states-*.arrow")]
+    killed("run", *ASKED, *FAKE, "--out", out, at_call=8)
+    assert len([*out.glob("store/*")]) == 2
+    run_without_a_page(out)
     for path in (whole / "tables").glob("*.parquet"):
         assert (out / "tables" / path.name).read_bytes() == path.read_bytes(), path.name
 

@@ -1,41 +1,35 @@
 """A whole run on a real vLLM: from datasets to the report, killed on the way, and against the reference engine."""
 
-import signal
-
 import numpy as np
 import polars as pl
 import pytest
 
 import evaluator
-from tests.end_to_end.processes import command, shards_done, start, table_bytes, wait_for_a_shard
+from tests.command_line import command
+from tests.end_to_end.processes import killed, shards_done, table_bytes
 
-RUN = ("run", "staicc-normal", "--model", "embedded", "--datasets", "sst5,trec,agnews")  # five shards
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    out = tmp_path_factory.mktemp("vllm") / "out"
-    command(*RUN, "--engine", "vllm", "--out", out)
-    return out
+EMBEDDED = ("run", "staicc-normal", "--model", "embedded")
 
 
 @pytest.mark.slow
-def test_a_run_killed_while_vllm_scores_ends_with_the_bytes_of_one_never_killed(finished, tmp_path):
-    out = tmp_path / "killed"
-    process = start(*RUN, "--engine", "vllm", "--out", out)
-    wait_for_a_shard(out, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    done, planned = shards_done(out)
-    assert 0 < done < planned
-    command(*RUN, "--engine", "vllm", "--out", out)
-    assert table_bytes(out) == table_bytes(finished)
+def test_a_run_killed_while_vllm_scores_ends_with_the_bytes_of_one_never_killed(tmp_path):
+    words = (*EMBEDDED, "--engine", "vllm", "--datasets", "sst5,trec,agnews", "--queries", 64)
+    killed(*words, "--out", tmp_path / "killed", at_call=2)
+    assert shards_done(tmp_path / "killed") == (1, 2)
+    for name in ("killed", "whole"):
+        command(*words, "--out", tmp_path / name)
+    assert table_bytes(tmp_path / "killed") == table_bytes(tmp_path / "whole")
 
 
 @pytest.mark.slow
-def test_both_engines_agree_on_every_prompt_of_a_run(finished, tmp_path):
-    command(*RUN, "--engine", "transformers", "--out", tmp_path / "out")
-    fast, plain = (evaluator.read_scores(out).collect() for out in (finished, tmp_path / "out"))
+def test_both_engines_agree_on_every_prompt_of_three_datasets(embedded_run, tmp_path):
+    words = ("--engine", "transformers", "--datasets", "sst5,trec,agnews", "--queries", 64)
+    command(*EMBEDDED, *words, "--out", tmp_path)
+    key = ["dataset", "position"]
+    plain = evaluator.read_scores(tmp_path).collect().sort(key)
+    fast = (
+        evaluator.read_scores(embedded_run).join(plain.lazy(), on=["prompt_id", *key], how="semi").collect().sort(key)
+    )
     assert fast["prompt_id"].to_list() == plain["prompt_id"].to_list()
     for column in ("label_log_likelihoods", "last_token_log_probs"):
         numbers = [np.array(table[column].explode()) for table in (fast, plain)]
@@ -43,8 +37,8 @@ def test_both_engines_agree_on_every_prompt_of_a_run(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_report_says_which_model_made_its_numbers(finished):
-    assert "the small model that ships here" in (finished / "report.html").read_text()
+def test_the_report_says_which_model_made_its_numbers(embedded_run):
+    assert "the small model that ships here" in (embedded_run / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from evaluator.reproductions.lu_2023.schema import (
     PUBLISHED_STRENGTHS,
     PUBLISHED_TOTALS,
 )
-from tests.random_baselines.command_line import typed
+from tests.command_line import command_outputs
 from tests.reproductions.lu_2023.released_folder import across_sets, runs, write_folder
 
 SCHEMAS = {
@@ -50,7 +50,7 @@ def cell(out: Path, table: str, row: str, column: str) -> dict[str, object]:
 
 def test_the_command_writes_tables_and_a_page_and_says_how_many_cells_are_equal(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "data")
-    said = typed("reproduce", "lu-2023", "--data", folder, "--out", tmp_path / "out").out
+    said = command_outputs("reproduce", "lu-2023", "--data", folder, "--out", tmp_path / "out").out
     assert re.search(r"^14\(a\) +35 +", said, re.MULTILINE)
     # Accuracies of CoLA in tables 1 and 14(a) and of BoolQ in 14(a), sizes of both, PVI for TRUE of table 1 (1.1640)
     # and Shots' mean, .44 = (.7 + .74 - .12) / 3: of these last, the mean alone and no median (.7 is not .74).

@@ -12,8 +12,7 @@ from evaluator.progress import finish
 from evaluator.reproductions import REPRODUCTIONS
 from evaluator.reproductions.base import reproduce
 from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_EXPERIMENTS, PUBLISHED_HELD_OUT, PUBLISHED_TOTALS
-from tests.end_to_end.processes import command
-from tests.random_baselines.command_line import typed
+from tests.command_line import command, command_outputs
 from tests.reproductions.yauney_mimno_2024.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder
 
 TABLES = ["baselines", "curves", "experiments", "held_out", "identical_models", "totals", "verdicts"]
@@ -101,7 +100,7 @@ def test_the_page_asks_for_nothing_from_a_network(out: Path) -> None:
 
 
 def test_a_folder_without_the_files_says_which_are_needed_and_where_they_are_published(tmp_path: Path) -> None:
-    said = typed("reproduce", "yauney-mimno-2024", "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
+    said = command_outputs("reproduce", "yauney-mimno-2024", "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
     assert "gyauney/stronger-random-baselines" in said
     for name in ("few_shot_predictions", "demonstrations", "subsampled_ids", "held_out_splits"):
         assert f"{name}.parquet" in said
