@@ -1,4 +1,4 @@
-"""Tables converted once and kept as Arrow files, memory mapped ever after."""
+"""Caches converted tables as Arrow files, which are memory mapped."""
 
 import hashlib
 import logging
@@ -16,32 +16,33 @@ logger = logging.getLogger(__name__)
 
 
 def cached_table(key: str, convert: Callable[[], pa.Table]) -> pa.Table:
-    """The table kept under `key`, or made by `convert` and kept; the key must change with whatever decides the rows.
+    """Return the table cached under `key`; if there is none, call `convert` and cache its result.
 
-    A file's name ends in the digest of its bytes, so a damaged one is known before it is parsed, and made anew. Many
-    processes may convert at once: each writes the same bytes, whole or not at all.
+    The key must change with whatever decides the rows. A file's name ends in the digest of its bytes, so a damaged file
+    is noticed before it is parsed, and written again. Many processes may convert at once: each writes the same bytes,
+    completely or not at all.
 
-    Raises DatasetError where the folder cannot be read or written.
+    Raises DatasetError if the folder cannot be read or written.
     """
     folder = cache_folder() / "datasets"
     try:
-        table = _kept(folder, key)
+        table = _cached(folder, key)
         if table is None:
             table = convert()
-            _keep(folder, key, table)
+            _write(folder, key, table)
     except OSError as error:
         raise DatasetError(
-            f"Cannot keep converted datasets in {folder}: {error}. Set EVALUATOR_CACHE to a folder with space."
+            f"Cannot write converted datasets to {folder}: {error}. Set EVALUATOR_CACHE to a folder with space."
         ) from error
     return table
 
 
-def _kept(folder: Path, key: str) -> pa.Table | None:
+def _cached(folder: Path, key: str) -> pa.Table | None:
     for path in sorted(folder.glob(f"{key}.*.arrow")):
         content = _map(path)
         if path.name == _file_name(key, content):
             return pa.ipc.open_file(content).read_all()
-        logger.warning("%s does not hold what was written there; the dataset is converted again.", path)
+        logger.warning("%s has changed since it was written; the dataset is converted again.", path)
     return None
 
 
@@ -50,7 +51,7 @@ def _map(path: Path) -> pa.Buffer:
         return file.read_buffer()
 
 
-def _keep(folder: Path, key: str, table: pa.Table) -> None:
+def _write(folder: Path, key: str, table: pa.Table) -> None:
     content = pa.BufferOutputStream()
     with pa.ipc.new_file(content, table.schema) as writer:
         writer.write_table(table)

@@ -1,5 +1,7 @@
 """Converts labelled datasets to multiple choice, and multiple choice with one set of choices to labelled datasets."""
 
+import reprlib
+
 import polars as pl
 
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
@@ -125,8 +127,8 @@ def _shared_choices(dataset: MultipleChoiceDataset) -> list[str]:
         row, choices = differing.select("row", "choices").row(0)
         raise DatasetError(
             f"{dataset.name}: a suite of classification needs the same choices in all examples, but row "
-            f"{examples['row'][0]} (from 0) of {dataset.source} has {first} and row {row} has {choices}; a suite of "
-            "multiple choice takes it."
+            f"{examples['row'][0]} (from 0) of {dataset.source} has {reprlib.repr(first)} and row {row} has "
+            f"{reprlib.repr(choices)}; a suite of multiple choice takes it."
         )
     ambiguous = examples.filter(pl.col("correct").list.len() > 1)
     if not ambiguous.is_empty():

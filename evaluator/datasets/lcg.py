@@ -1,4 +1,4 @@
-"""The toolkit's random numbers, bit for bit, without the list that it copies and pops from for every sample."""
+"""Draws the toolkit's random numbers and samples, bit for bit, without copying a list for every sample."""
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ class Lcg:
         self._state = np.uint32(seed)
 
     def floats(self, n: int) -> npt.NDArray[np.float64]:
-        """The next n draws, shape [n], each in [0, 1) and exact: 32 bits fit a float64."""
+        """Return the next n draws, shape [n], each in [0, 1) and exact: 32 bits fit a float64."""
         # i steps at once are x -> a^i x + b (1 + a + ... + a^(i-1)); uint32 wraps, which is the modulus.
         powers = np.cumprod(np.full(n, MULTIPLIER, dtype=np.uint32), dtype=np.uint32)
         sums = np.cumsum(np.concatenate([np.ones(min(n, 1), dtype=np.uint32), powers[:-1]]), dtype=np.uint32)
@@ -44,7 +44,7 @@ class Lcg:
 
 
 def places_before_removals(ranks: Ints) -> Ints:
-    """Where popped items stood in the untouched list.
+    """Return the places of popped items in the list before anything was popped.
 
     Args:
         ranks: [n_samples, n_draws], the argument of each `list.pop` in turn; each row pops from a list of its own.

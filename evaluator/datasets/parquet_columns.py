@@ -1,4 +1,4 @@
-"""A Parquet file goes in; the columns that are read of it come out, checked to be there."""
+"""Scans columns of a Parquet file, after checking that it has them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from evaluator.errors import DatasetError
 
 
 def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
-    """These columns, in this order. Raises DatasetError, naming the file, where it is no Parquet or lacks one."""
+    """Return these columns, in this order. Raises DatasetError, naming the file, if it is no Parquet or lacks one."""
     frame = pl.scan_parquet(path)
     try:
         present = frame.collect_schema()

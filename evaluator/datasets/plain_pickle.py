@@ -1,4 +1,4 @@
-"""Reading examples from a pickle that holds plain values only: one that names any global is refused, never run."""
+"""Reads examples from a pickle of plain values; a pickle that names any global is refused and never run."""
 
 import io
 import pickle
@@ -11,7 +11,7 @@ import pyarrow as pa
 from evaluator.errors import DatasetError
 
 TABLE = pa.schema([("texts", pa.list_(pa.string())), ("gold", pa.int64())])
-"""A whole dataset in its source's order: what EXAMPLES is drawn from."""
+"""All rows of a dataset in the order of its file; its splits are drawn from them."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -32,10 +32,10 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def read_examples(content: bytes, path: Path, *, text_fields: Sequence[str], n_labels: int) -> pa.Table:
-    """A pickled list of (texts, label index) as a TABLE, one row an example.
+    """Return a pickled list of (texts, label index) as a TABLE, one row per example.
 
     Raises DatasetError, naming the file and the row, where the pickle is damaged, asks for a global, or has a row that
-    is not one string a text field with a label in range(n_labels).
+    is not one string per text field with a label in range(n_labels).
     """
     rows = _unpickle(content, path)
     if not isinstance(rows, list):
@@ -74,7 +74,7 @@ def _is_example(row: object, n_fields: int, n_labels: int) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """False for lone surrogates, which a pickle can hold but UTF-8 cannot."""
+    """Return False for lone surrogates, which a pickle can hold but UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -7,7 +7,7 @@ from evaluator.errors import DatasetError
 
 
 class SplitSizes(NamedTuple):
-    """How many rows each split takes."""
+    """Number of rows in each split."""
 
     calibration: int
     demonstration: int

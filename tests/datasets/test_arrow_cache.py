@@ -80,7 +80,7 @@ def test_a_damaged_file_is_replaced_and_the_log_says_so(folder: Path, caplog: py
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             assert cached_table("key", convert).equals(TABLE)
-        assert f"{path} does not hold what was written there" in caplog.text
+        assert f"{path} has changed since it was written" in caplog.text
         assert only_file(folder) == path
         assert path.read_bytes() == whole
 
