@@ -12,16 +12,25 @@ Definition = Literal["paper", "released", "published"]
 """Which formula a number follows: the paper's, the released code's, or the one the published tables were made with."""
 DEFINITIONS: tuple[Definition, ...] = get_args(Definition)
 
+Ask = Literal["labels", "text", "state"]
+"""What a prompt asks of a model: the log-likelihoods of continuations after it ("labels"), the log-likelihood of the
+prompt itself, all its tokens but the first ("text"), or the hidden state at its end ("state")."""
+
 REQUESTS_KEY = ["suite", "part", "dataset", "position"]
 REQUESTS = pl.Schema(
     {
         "suite": pl.String(),  # what asked: "staicc-normal"
         "part": pl.String(),  # which test of the suite: "normal"
         "dataset": pl.String(),
-        "position": pl.Int64(),  # place in the benchmark's own order, from 0 within (suite, part, dataset)
+        "position": pl.Int64(),  # unique within (suite, part, dataset), from 0; rows are sorted by it
         "query_id": pl.Int64(),  # row of the test split; null where a method asks about no query
-        "repeat": pl.Int64(),  # which demonstration set of this query, from 0
-        "variant": pl.Int64(),  # which noise rate, template or label of a part that has several, from 0; else 0
+        "demonstration_set": pl.Int64(),  # which demonstration set of this query, from 0
+        "n_shots": pl.Int64(),  # demonstrations in the prompt
+        "template": pl.Int64(),  # index of the template or instruction tried; 0 for the dataset's own
+        "noise_rate": pl.Float64(),  # share of demonstration labels that are falsified, nominal; else 0.0
+        "label_tried": pl.Int64(),  # index into label_names; null unless a method tries labels
+        "ordering": pl.Int64(),  # of the same demonstrations, from 0; null unless a method tries orderings
+        "training_row": pl.Int64(),  # null unless a row of the demonstration split is the query
         # Rows of the demonstration split, in prompt order; of the calibration split in a method's training prompts.
         "demonstration_ids": pl.List(pl.Int64()),
         "gold": pl.Int64(),  # index into label_names; null where there is no true label
@@ -33,19 +42,20 @@ REQUESTS = pl.Schema(
 PROMPTS_KEY = ["prompt_id"]
 PROMPTS = pl.Schema(
     {
-        "prompt_id": pl.String(),  # digest of prompt and continuations: the same text has the same id in every store
+        "prompt_id": pl.String(),  # digest of what is asked: the same question has the same id in every store
+        "ask": pl.String(),  # Ask
         "prompt": pl.String(),  # the text sent, complete
-        # The texts whose log-likelihood after the prompt is asked for. An empty one asks for the prompt's own, of all
-        # its tokens but the first; no continuation at all asks for the hidden state at the prompt's end.
-        "continuations": pl.List(pl.String()),
+        "continuations": pl.List(pl.String()),  # scored after the prompt where it asks "labels"; else empty
     }
 )
 
 TOKENS = pl.Schema(
     {
         "prompt_id": pl.String(),  # key of PROMPTS; rows stand in prefix order of their contexts
-        "context": pl.List(pl.Int32()),  # token ids, BOS included where the tokenizer adds one
-        "continuations": pl.List(pl.List(pl.Int32())),  # token ids of each continuation, none of them empty
+        "ask": pl.String(),  # Ask
+        "context": pl.List(pl.Int32()),  # token ids, BOS included where the tokenizer adds one; of a text the first
+        # Token ids of each continuation, none of them empty; of a text one, which is the rest of it.
+        "continuations": pl.List(pl.List(pl.Int32())),
     }
 )
 
@@ -61,7 +71,7 @@ SCORES = pl.Schema(
 
 HIDDEN_STATES = pl.Schema(
     {
-        "prompt_id": pl.String(),  # key of PROMPTS, of those without continuations
+        "prompt_id": pl.String(),  # key of PROMPTS, of those that ask "state"
         "hidden_state": pl.List(pl.Float32()),  # after the final norm, at the prompt's last token
     }
 )
@@ -86,8 +96,10 @@ PREDICTIONS = pl.Schema(
         "definition": pl.String(),  # "paper" | "released"
         "position": pl.Int64(),
         "query_id": pl.Int64(),
-        "repeat": pl.Int64(),
-        "variant": pl.Int64(),
+        "demonstration_set": pl.Int64(),  # this and the next three as in REQUESTS
+        "n_shots": pl.Int64(),
+        "template": pl.Int64(),
+        "noise_rate": pl.Float64(),
         "prompt_id": pl.String(),  # key of PROMPTS; tells how many different prompts a query was tried with
         "gold": pl.Int64(),
         "pred": pl.Int64(),  # index of the most probable label, the first of equals
@@ -121,8 +133,18 @@ METRICS = pl.Schema(
     }
 )
 
-GROUP_METRICS_KEY = ["suite", "part", "dataset", "method", "metric", "definition", "variant", "repeat"]
-GROUP_METRICS = pl.Schema(  # a metric within one variant and demonstration set of a part that has several
+GROUP_METRICS_KEY = [
+    "suite",
+    "part",
+    "dataset",
+    "method",
+    "metric",
+    "definition",
+    "noise_rate",
+    "template",
+    "demonstration_set",
+]
+GROUP_METRICS = pl.Schema(  # a metric at one noise rate, with one template or behind one demonstration set of a part
     {
         "suite": pl.String(),
         "part": pl.String(),
@@ -130,8 +152,10 @@ GROUP_METRICS = pl.Schema(  # a metric within one variant and demonstration set 
         "method": pl.String(),
         "metric": pl.String(),
         "definition": pl.String(),
-        "variant": pl.Int64(),  # noise rate or template, from 0
-        "repeat": pl.Int64(),  # demonstration set, from 0; null where it is over all of them
+        # Null where the row is over all of them, or the part does not vary them:
+        "noise_rate": pl.Float64(),
+        "template": pl.Int64(),
+        "demonstration_set": pl.Int64(),
         "value": pl.Float64(),
         "n_requests": pl.Int64(),
     }

@@ -45,7 +45,7 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(scope="session")
 def real_prompts() -> pl.DataFrame:
-    """The first query of every dataset behind four demonstrations, twice: `dataset`, `prompt`, `continuations`."""
+    """The first query of every dataset behind four demonstrations, twice, in the columns of Suite.requests."""
     return pl.concat([normal_requests(load_staicc(name), n_shots=4, n_queries=1) for name in SOURCES])
 
 

@@ -41,8 +41,10 @@ def score_tables(draw: st.DrawFn, ties: bool = True, max_datasets: int = 3) -> p
                 "method": "vanilla",
                 "position": position,
                 "query_id": position // repeats,
-                "repeat": position % repeats,
-                "variant": 0,
+                "demonstration_set": position % repeats,
+                "n_shots": 2,
+                "template": 0,
+                "noise_rate": 0.0,
                 "prompt_id": f"{dataset}-{position}",
                 "gold": draw(st.integers(0, n_labels - 1)),
                 "pred": probs.index(max(probs)),
@@ -61,7 +63,7 @@ REPEATED = {
     "template": (3, 2),
     "sampling": (1, 4),
 }
-"""Part -> its variants and demonstration sets, some fewer than a benchmark has."""
+"""Part -> its noise rates or templates, and demonstration sets, some fewer than a benchmark has."""
 
 
 @st.composite
@@ -71,8 +73,8 @@ def diagnostic_tables(draw: st.DrawFn, ties: bool = True) -> pl.DataFrame:
     n_labels = len(label_names)
     gold = draw(st.lists(st.integers(0, n_labels - 1), min_size=1, max_size=5))
     rows: list[dict[str, Any]] = []
-    for part, (n_variants, n_repeats) in REPEATED.items():
-        places = list(itertools.product(range(n_variants), range(n_repeats), range(len(gold))))
+    for part, (n_settings, n_sets) in REPEATED.items():
+        places = list(itertools.product(range(n_settings), range(n_sets), range(len(gold))))
         probs = [draw(distributions(n_labels, ties)) for _ in places]
         rows += [
             {
@@ -83,8 +85,10 @@ def diagnostic_tables(draw: st.DrawFn, ties: bool = True) -> pl.DataFrame:
                 "definition": definition,
                 "position": position,
                 "query_id": query_id,
-                "repeat": repeat,
-                "variant": variant,
+                "demonstration_set": demonstration_set,
+                "n_shots": 2,
+                "template": setting if part == "template" else 0,
+                "noise_rate": setting / 4 if part == "gler" else 0.0,
                 "prompt_id": f"{part}-{position}",
                 "gold": gold[query_id],
                 "pred": row.index(max(row)),
@@ -92,6 +96,6 @@ def diagnostic_tables(draw: st.DrawFn, ties: bool = True) -> pl.DataFrame:
                 "label_probs": row,
             }
             for definition in ("paper", "released")
-            for position, ((variant, repeat, query_id), row) in enumerate(zip(places, probs, strict=True))
+            for position, ((setting, demonstration_set, query_id), row) in enumerate(zip(places, probs, strict=True))
         ]
     return pl.DataFrame(rows, schema=PREDICTIONS)

@@ -19,7 +19,7 @@ from evaluator.suites.staicc.diagnostics.label_noise import RELEASED_RATES
 
 N_LABELS = [2, 2, 3, 3, 6, 5, 4, 2, 3, 2]  # ten label spaces of the sizes that classification datasets have
 N_QUERIES = 512
-PARTS = {  # variants and demonstration sets
+PARTS = {  # noise rates or templates, and demonstration sets
     "normal": (1, 2),
     "contextual": (1, 2),
     "domain": (1, 2),
@@ -83,7 +83,7 @@ def _everything(predictions: pl.DataFrame) -> pl.DataFrame:
 
 def _predictions(index: int, n_labels: int, part: str) -> pl.DataFrame:
     rng = np.random.default_rng(index)
-    variant, repeat, query_id = (place.ravel() for place in np.indices((*PARTS[part], N_QUERIES)))
+    setting, demonstration_set, query_id = (place.ravel() for place in np.indices((*PARTS[part], N_QUERIES)))
     n_requests = len(query_id)
     frames = []
     for definition in ("paper", "released"):
@@ -96,8 +96,10 @@ def _predictions(index: int, n_labels: int, part: str) -> pl.DataFrame:
             "definition": definition,
             "position": np.arange(n_requests),
             "query_id": query_id,
-            "repeat": repeat,
-            "variant": variant,
+            "demonstration_set": demonstration_set,
+            "n_shots": 4,
+            "template": setting if part == "template" else 0,
+            "noise_rate": setting / 4 if part == "gler" else 0.0,
             "prompt_id": [f"{part}-{index}-{position}" for position in range(n_requests)],
             "gold": rng.integers(0, n_labels, n_requests),
             "pred": probs.argmax(axis=1),

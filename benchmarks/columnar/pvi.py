@@ -90,8 +90,8 @@ def _requests(name: str, run: int, part: str, gold: npt.NDArray[np.int64] | None
         "dataset": name,
         "position": run * n_queries + places,
         "query_id": None if gold is None else places,
-        "repeat": run % N_SETS,
-        "variant": n_labels * (1 + run // N_SETS),
+        "demonstration_set": run % N_SETS,
+        "n_shots": n_labels * (1 + run // N_SETS),
         "gold": gold,
         "label_names": [[str(label) for label in range(n_labels)]] * n_queries,
         "label_log_likelihoods": pl.Series(scores).arr.to_list(),
@@ -155,8 +155,15 @@ def _repeated(bits: Floats) -> list[float]:
 
 
 def _numbers(tables: dict[str, pl.DataFrame]) -> dict[str, Floats]:
-    order = ["dataset", "definition", "n_shots", "set"]
-    pairs = ["dataset", "definition", "first_n_shots", "first_set", "second_n_shots", "second_set"]
+    order = ["dataset", "definition", "n_shots", "demonstration_set"]
+    pairs = [
+        "dataset",
+        "definition",
+        "first_n_shots",
+        "first_demonstration_set",
+        "second_n_shots",
+        "second_demonstration_set",
+    ]
     by_shots = ["dataset", "definition", "n_shots"]
     shape = (2 * len(N_LABELS), N_RUNS, N_QUERIES)
     return {

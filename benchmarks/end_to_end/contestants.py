@@ -25,6 +25,7 @@ from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.device import device_kind
 from evaluator.models.embedded.llama import LlamaSize
 from evaluator.models.source import find_model
+from evaluator.schemas import Ask
 
 Probs = npt.NDArray[np.float64]
 Score = Callable[[], Probs]
@@ -54,11 +55,12 @@ class Choices(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Any requests of a run as text: a label space, [""] for the prompt's own loss, or [] for a hidden state."""
+    """Any requests of a run as text, with what each asks."""
 
     model: Path
     dtype: Dtype
     texts: list[str]
+    asks: list[Ask]
     continuations: list[list[str]]
 
 
@@ -114,10 +116,10 @@ def toolkit_requests(asked: Requests) -> Score:
 
     def score() -> Probs:
         probs: list[float] = []
-        for text, labels in zip(asked.texts, asked.continuations, strict=True):
-            if labels == [""]:
+        for text, ask, labels in zip(asked.texts, asked.asks, asked.continuations, strict=True):
+            if ask == "text":
                 model_kernel.noisy_channel_ICL_inference_with_torch_Causal_LM([text], label_space=[text], **shared)
-            elif not labels:
+            elif ask == "state":
                 model_kernel.standard_ICL_inference_with_torch_Causal_LM(
                     text, label_space=["a"], return_hidden_state=True, **shared
                 )

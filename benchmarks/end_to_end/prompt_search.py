@@ -69,7 +69,7 @@ def search(n_prompts: int, n_queries: int) -> StoreConfig:
 def asked(store: PromptStore, model: Path, n_prompts: int) -> Choices:
     """The first prompts of the search with all their queries, in the order in which a run scores them."""
     table = finish(tokenise_store(store, find_model(ModelConfig(model=str(model))), "merged"))
-    first = store.requests().filter(pl.col("repeat") < n_prompts).select("prompt_id").unique()
+    first = store.requests().filter(pl.col("demonstration_set") < n_prompts).select("prompt_id").unique()
     tokens = table.tokens().join(first, on="prompt_id", how="semi", maintain_order="left").collect()
     return Choices(model, "float32", tokens["context"].to_list(), tokens["continuations"].to_list())
 

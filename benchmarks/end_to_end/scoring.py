@@ -67,7 +67,11 @@ def sst5_prompts(model: Path, n_prompts: int) -> Prompts:
     rows = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)
     texts, labels = rows["prompt"].to_list(), list(dataset.verbalizer.label_names)
     tokens = tokenize_prompts(
-        find_model(ModelConfig(model=str(model))).tokenizer, texts, [labels] * len(texts), "separate"
+        find_model(ModelConfig(model=str(model))).tokenizer,
+        texts,
+        ["labels"] * len(texts),
+        [labels] * len(texts),
+        "separate",
     )
     return Prompts(
         model=model,

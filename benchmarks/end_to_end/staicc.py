@@ -99,9 +99,9 @@ def over_block_floor(run: Run) -> float:
 def toolkit_seconds(out: Path, model: Path, n_sampled: int, runs: int) -> float:
     """Of all requests of a run, from a sample whose label probabilities are those of the run."""
     rows, n_all = sample(out, n_sampled, pl.lit(True))
-    asked = Requests(model, "float32", rows["prompt"].to_list(), rows["continuations"].to_list())
+    asked = Requests(model, "float32", *(rows[name].to_list() for name in ("prompt", "ask", "continuations")))
     with contestant("requests, StaICC toolkit", asked) as score:
-        scores = rows.filter(pl.col("continuations").list.len() > 1)["last_token_log_probs"]
+        scores = rows.filter(ask="labels")["last_token_log_probs"]
         ours = np.concatenate([softmax(np.array([each.to_list()]))[0] for each in scores])
         np.testing.assert_allclose(score(), ours, atol=TOLERANCE["float32"], rtol=0)
         return median_seconds(score, runs) * n_all / rows.height
@@ -109,7 +109,7 @@ def toolkit_seconds(out: Path, model: Path, n_sampled: int, runs: int) -> float:
 
 def lm_eval_seconds(out: Path, model: Path, n_sampled: int, runs: int, dtype: Dtype) -> float:
     """Of all requests for log-likelihoods of a run, from a sample that agrees with it."""
-    rows, n_all = sample(out, n_sampled, pl.col("continuations").list.len() > 0)
+    rows, n_all = sample(out, n_sampled, pl.col("ask") != "state")
     asked = Choices(model, dtype, rows["context"].to_list(), rows["continuation_tokens"].to_list())
     with contestant("choices, lm-eval, vLLM", asked) as score:
         found = score()
@@ -124,7 +124,7 @@ def sample(out: Path, n_sampled: int, of: pl.Expr) -> tuple[pl.DataFrame, int]:
     for store, table in answered_stores(out):
         (tokens,) = map(open_tokens, store.folder.glob("tokens-*"))
         assert tokens, "the run was tokenised"
-        token_rows = tokens.tokens().rename({"continuations": "continuation_tokens"})
+        token_rows = tokens.tokens().drop("ask").rename({"continuations": "continuation_tokens"})
         frames.append(
             store.requests()
             .join(store.prompts(), on="prompt_id", maintain_order="left")

@@ -9,6 +9,7 @@ import polars as pl
 from evaluator.config import StoreConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.multiple_choice import AnyDataset
+from evaluator.prompts.rows import NOT_VARIED
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ class Asked(NamedTuple):
 
 NO_QUERY: dict[str, pl.Expr] = {
     "query_id": pl.lit(None, pl.Int64),
-    "repeat": pl.lit(0, pl.Int64),
-    "variant": pl.lit(0, pl.Int64),
+    **NOT_VARIED,
+    "n_shots": pl.lit(0, pl.Int64),
     "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
     "gold": pl.lit(None, pl.Int64),
 }
-"""What stands in a row that answers no query and shows no demonstrations."""
+"""Columns of a row that answers no query and shows no demonstrations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +74,8 @@ class Answers:
 class Method:
     """An inference method, as data.
 
-    Rows that a method asks for have the columns of Suite.requests and a `part` of their own; a row without
-    continuations asks for the hidden state at the end of its prompt. Equal prompts are computed once, whoever asks.
+    Rows that a method asks for have the columns of Suite.requests and a `part` of their own. Equal prompts are computed
+    once, whoever asks.
     """
 
     summary: str

@@ -138,7 +138,7 @@ def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats
 
 
 def _frame(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
-    """One row a prompt: without demonstrations, both repeats of a query are the same."""
+    """One row a prompt: without demonstrations, both prompts of a query are the same."""
     rows = states.queries.select(
         method=pl.lit(method), definition=pl.lit(definition), prompt_id="prompt_id", distances=distances
     )

@@ -8,12 +8,12 @@ from evaluator.schemas import Definition
 
 PART = "noisy_channel"
 
-_REQUEST = ["suite", "dataset", "position"]
-_SHARED = ["query_id", "repeat", "demonstration_ids", "gold", "label_names"]  # by the prompts of one request
+_PROMPT = ["suite", "dataset", "query_id", "demonstration_set"]
+"""Identifies a prompt of the part normal, which is asked once a label."""
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """The part normal, one row a request: the softmax over labels of how likely they make its query.
+    """Return the part normal with the softmax over labels of how likely each makes the query.
 
     `paper`: log P(query | demonstrations, label), summed over the query's tokens (Min et al. 2022, "Noisy Channel
     Language Model Prompting"; labels are equally likely beforehand). `released` (`model_kernel.py`): minus the mean
@@ -24,19 +24,18 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     score = pl.col("label_log_likelihoods").list.first()
     if definition == "released":
         score = score / pl.col("label_token_counts").list.first()
-    return (
+    of_labels = (
         answers.part(PART)
-        .sort("position")
-        .with_columns(score=score, position=pl.col("position") // pl.col("label_names").list.len().cast(pl.Int64))
-        .group_by(_REQUEST, maintain_order=True)
-        .agg(pl.col("prompt_id", *_SHARED).first(), "score")
-        .with_columns(part=pl.lit("normal"), variant=pl.lit(0, pl.Int64), label_probs=softmax(pl.col("score")))
-        .drop("score")
+        .sort(*_PROMPT, "label_tried")
+        .group_by(_PROMPT, maintain_order=True)
+        .agg(pl.col("prompt_id").first(), score)
+        .select(*_PROMPT, "prompt_id", label_probs=softmax(pl.col("label_log_likelihoods")))
     )
+    return answers.part("normal").drop("prompt_id").join(of_labels, on=_PROMPT, maintain_order="left")
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Every Normal prompt turned round, once a label."""
+    """Turn every prompt of the part normal round, once a label."""
     dataset = asked.classification
     n_shots, definition = asked.config.n_shots, asked.config.prompt_definition
     return [noisy_channel_requests(dataset, asked.rows, part=PART, n_shots=n_shots, definition=definition)]

@@ -6,6 +6,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
 from evaluator.methods.base import NO_QUERY, Answers, Asked, Method, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.rows import ASKS_TEXT
 from evaluator.schemas import Definition
 
 CANDIDATES_PART = "ppl_icl_instructions"
@@ -13,7 +14,7 @@ PART = "ppl_icl"
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """The part normal, answered behind the chosen instruction; probabilities as vanilla has them.
+    """Return the part normal as answered behind the chosen instruction; probabilities as vanilla has them.
 
     Source: Gonen et al. 2023, "Demystifying Prompts in Language Models via Perplexity Estimation": prompts of lower
     perplexity do better. The instruction is judged by itself, as the toolkit does (`prompt_template_edit.py`), before
@@ -24,7 +25,10 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Return a request for the text of each instruction of the dataset. Raises ConfigError if it has none."""
+    """Return a request for the text of each instruction of the dataset; `template` is its index.
+
+    Raises ConfigError where the dataset has none.
+    """
     dataset = asked.classification
     if not dataset.instructions:
         raise ConfigError(
@@ -34,12 +38,12 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
     rows = pl.DataFrame({"prompt": dataset.instructions}).with_columns(
         part=pl.lit(CANDIDATES_PART),
         dataset=pl.lit(dataset.name),
-        position=pl.int_range(pl.len()),
         **NO_QUERY,
         label_names=pl.lit(asked.rows["label_names"][0].to_list()),
-        continuations=pl.lit([""]),
+        **ASKS_TEXT,
     )
-    return [rows.select(asked.rows.columns)]
+    instruction = pl.int_range(pl.len())
+    return [rows.with_columns(template=instruction, position=instruction).select(asked.rows.columns)]
 
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
@@ -54,9 +58,9 @@ def chosen_instruction(dataset: ClassificationDataset, answers: Answers) -> str:
     """Return the instruction of the lowest mean loss per token, hence of the lowest perplexity; the first of equals."""
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
     candidates = answers.part(CANDIDATES_PART).filter(dataset=dataset.name)
-    ranked = candidates.select("position", loss=-mean).sort("loss", "position").collect()
-    position: int = ranked["position"][0]
-    return dataset.instructions[position]
+    ranked = candidates.select("template", loss=-mean).sort("loss", "template").collect()
+    instruction: int = ranked["template"][0]
+    return dataset.instructions[instruction]
 
 
 PPL_ICL = Method(

@@ -1,4 +1,4 @@
-"""Scored requests go in; predictions come out, one row a request, method and definition."""
+"""Turn scored requests into predictions: one row a request, method and definition."""
 
 from collections.abc import Mapping, Sequence
 
@@ -71,8 +71,8 @@ def _label_tokens(tokens: pl.DataFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
     """One row a distinct label of a distinct label space: `space`, `label`, and its `tokens`."""
     return (
         tokens.lazy()
-        .select("prompt_id", tokens="continuations")
-        .filter(pl.col("tokens").list.len() > 1)  # a text by itself is no label space
+        .select("prompt_id", "ask", tokens="continuations")
+        .filter(pl.col("tokens").list.len() > 1, ask="labels")  # noisy channel's one continuation is no label space
         .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
         .select("space", "tokens", label="space")
         .unique()

@@ -24,7 +24,7 @@ _QUERY = ["suite", "dataset", "query_id"]
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """The part normal, one row a query: vanilla's label probabilities under the ordering of the lowest entropy.
+    """Return the part normal, one row a query, with vanilla's label probabilities under the ordering of lowest entropy.
 
     The first of equals. `prompt_id` is that of the chosen prompt: up to ten are looked at, but as the choice never sees
     a gold label, a query's answer is one try of a classifier, not the best of ten.
@@ -34,10 +34,10 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     sum floating point leaves next to one.
     """
     probs = softmax(pl.col(LABEL_SCORE[definition]))
-    rows = answers.part(PART).sort(*_QUERY, "position").with_columns(label_probs=probs)
+    rows = answers.part(PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
     surest = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
     return rows.filter(pl.int_range(pl.len()).over(_QUERY) == surest).with_columns(
-        part=pl.lit("normal"), position="query_id", variant=pl.lit(0, pl.Int64)
+        part=pl.lit("normal"), position="query_id"
     )
 
 
@@ -48,19 +48,19 @@ def entropy_nats(probs: pl.Expr) -> pl.Expr:
 
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
-    """Each query behind up to ten orderings of k of its k + 1 nearest demonstrations; the toolkit states it for k = 4.
+    """Ask each query behind up to ten orderings of k of its k + 1 nearest demonstrations.
 
-    `variant` is the ordering, `position` 10 x query + ordering. Raises as nearest_demonstrations does.
+    The toolkit states it for k = 4. `position` is 10 x query + ordering. Raises as nearest_demonstrations does.
     """
     n_shots = asked.config.n_shots
     nearest = nearest_demonstrations(asked, answers, n_shots + 1)
     ranks = orderings(n_shots, asked.config.prompt_definition)
-    query, variant = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
+    query, ordering = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
     query_id = nearest.query_id[query]
     rows = retrieved_requests(
-        asked, PART, query_id=query_id, demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[variant]]
+        asked, PART, query_id=query_id, demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[ordering]]
     )
-    return rows.with_columns(variant=pl.Series(variant), position=pl.Series(query_id * N_ORDERINGS + variant))
+    return rows.with_columns(ordering=pl.Series(ordering), position=pl.Series(query_id * N_ORDERINGS + ordering))
 
 
 def orderings(n_shots: int, definition: Definition) -> Ints:

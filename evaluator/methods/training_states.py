@@ -14,15 +14,13 @@ import polars as pl
 from evaluator.datasets.lcg import Ints
 from evaluator.methods.base import Answers, Asked, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.rows import ASKS_STATE
 from evaluator.prompts.training_prompts import N_SAMPLES, training_requests, training_sample
 from evaluator.schemas import Definition
 
 Floats = npt.NDArray[np.float64]
 
 QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
-NO_CONTINUATIONS = pl.lit([], pl.List(pl.String))
-"""Asks for the hidden state at the end of a prompt."""
-
 ROW = ["suite", "dataset", "position"]
 """Tells one request of a part from all others."""
 
@@ -57,9 +55,7 @@ def state_requests(asked: Asked) -> list[pl.DataFrame]:
         dataset, part=TRAINING_STATES, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
     ).with_columns(gold=shown["gold"])
     queries = asked.rows.with_columns(part=pl.lit(QUERY_STATES))
-    return [
-        rows.with_columns(continuations=NO_CONTINUATIONS).select(asked.rows.columns) for rows in (queries, training)
-    ]
+    return [rows.with_columns(**ASKS_STATE).select(asked.rows.columns) for rows in (queries, training)]
 
 
 def labelled_examples(n_shots: int) -> int:

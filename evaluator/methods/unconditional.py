@@ -34,6 +34,7 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
         position=pl.int_range(pl.len()),
         **NO_QUERY,
         prompt=pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} ")),
+        ask=pl.lit("labels"),
     )
     return [own.select(asked.rows.columns)]
 

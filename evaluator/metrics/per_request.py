@@ -137,17 +137,18 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
 
 
 def repeated_requests(group: PredictionGroup) -> pl.DataFrame:
-    """per_request_columns, `variant` and `repeat`, of a part that asks each query over and over.
+    """Return per_request_columns with `noise_rate`, `template` and `demonstration_set`, of a part that asks each query
+    over and over.
 
     Where the toolkit's check of probabilities looks at one run alone, so does `released`: at one noise rate. Templates
     and demonstration sets are checked together, as there.
 
     Raises as per_request_columns.
     """
-    runs = group.rows.partition_by("variant", maintain_order=True) if group.key["part"] == "gler" else [group.rows]
+    runs = group.rows.partition_by("noise_rate", maintain_order=True)
     return pl.concat(
         per_request_columns(rows, group.n_labels, group.definition, group.where).hstack(
-            rows.select("variant", "repeat")
+            rows.select("noise_rate", "template", "demonstration_set")
         )
         for rows in runs
     )

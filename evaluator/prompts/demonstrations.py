@@ -10,7 +10,7 @@ from evaluator.datasets.lcg import Ints, Lcg
 from evaluator.errors import TemplateError
 from evaluator.schemas import Definition
 
-N_REPEATS = 2  # the toolkit shows each query behind two demonstration sets; the paper does not say
+N_DEMONSTRATION_SETS = 2  # the toolkit shows each query behind two demonstration sets; the paper does not say
 
 LabelDomain = Literal["in_domain", "out_of_domain"]
 """Whether a prompt's demonstrations must, or must not, show the query's own label."""
@@ -19,22 +19,28 @@ REJECTION_BATCH = 2**16  # samples
 MAX_REJECTION_DRAWS = 2**26  # demonstrations drawn for one dataset: seconds here, hours in the toolkit
 
 
-def sample_demonstrations(*, n_shots: int, n_demonstrations: int, n_queries: int, n_repeats: int = N_REPEATS) -> Ints:
-    """Rows of the demonstration split for each prompt, shape [n_repeats, n_queries, n_shots], in prompt order.
+def sample_demonstrations(
+    *, n_shots: int, n_demonstrations: int, n_queries: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS
+) -> Ints:
+    """Draw rows of the demonstration split for each prompt: shape [n_demonstration_sets, n_queries, n_shots], in prompt
+    order.
 
-    One generator runs through all prompts, first repeat first, so give the whole test split's size as `n_queries` and
-    slice: a run of fewer queries then has the same prompts as the full one, and one of more repeats begins with them.
+    One generator runs through all prompts, the first set of all queries first, so give the whole test split's size as
+    `n_queries` and slice: a run of fewer queries then has the same prompts as the full one, and one of more
+    demonstration sets begins with them.
 
     Raises TemplateError where there are fewer demonstrations than shots; the toolkit then draws with repetition and
     reports zeros.
     """
-    return _sample(Lcg(), n_shots, n_demonstrations, n_repeats * n_queries).reshape(n_repeats, n_queries, n_shots)
+    shape = (n_demonstration_sets, n_queries, n_shots)
+    return _sample(Lcg(), n_shots, n_demonstrations, n_demonstration_sets * n_queries).reshape(shape)
 
 
 def domain_demonstrations(
     dataset: ClassificationDataset, label_domain: LabelDomain, *, n_shots: int, definition: Definition
 ) -> Ints:
-    """Rows of the demonstration split for each prompt, shape [N_REPEATS * test queries, n_shots], in prompt order.
+    """Draw rows of the demonstration split for each prompt: [N_DEMONSTRATION_SETS * test queries, n_shots], in prompt
+    order.
 
     In-domain prompts show the query's label at least once, out-of-domain ones never. Those of sample_demonstrations
     that do stay as they are; the generator then goes on for the others. Under `released` it draws whole prompts, one
@@ -47,7 +53,7 @@ def domain_demonstrations(
     MAX_REJECTION_DRAWS draws were not enough.
     """
     labels = dataset.demonstration["gold"].to_numpy()
-    gold = np.tile(dataset.test["gold"].to_numpy(), N_REPEATS)
+    gold = np.tile(dataset.test["gold"].to_numpy(), N_DEMONSTRATION_SETS)
     random = Lcg()
     sampled = _sample(random, n_shots, len(labels), len(gold))
     shows_own = (labels[sampled] == gold[:, None]).any(axis=1)

@@ -1,10 +1,11 @@
-"""Prompts that show the label before the text: Normal requests go in, one request a label comes out."""
+"""Build the prompts of the noisy channel, which show the label before the text: one request a query and label."""
 
 import dataclasses
 
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.prompts.rows import ASKS_TEXT
 from evaluator.schemas import Definition
 
 LABEL_AFFIX = " "  # the toolkit's in place of the dataset's own, as is the next
@@ -14,7 +15,7 @@ LAST_INPUT_AFFIX = "\n"
 def noisy_channel_requests(
     dataset: ClassificationDataset, rows: pl.DataFrame, *, part: str, n_shots: int, definition: Definition
 ) -> pl.DataFrame:
-    r"""The same queries behind the same demonstrations, once a label, in the columns of `rows`.
+    r"""Ask the same queries behind the same demonstrations, once a label, in the columns of `rows`.
 
     With one demonstration of one text field, a text reads
 
@@ -29,26 +30,27 @@ def noisy_channel_requests(
 
     Args:
         rows: Normal requests with n_shots demonstrations, in the columns of Suite.requests.
-        part: what the new rows are told apart by.
+        part: of the new rows.
 
-    `variant` is the label tried, `position` Normal's times the number of labels plus that; the other columns are those
-    of the row it was made from.
+    `label_tried` is the label, `position` Normal's times the number of labels plus that; the other columns are those of
+    the row it was made from.
     """
     n_labels = len(dataset.verbalizer.label_names)
-    tried = pl.int_range(n_labels, eager=True)
-    label = _label(dataset, pl.col("variant"))
+    label = _label(dataset, pl.col("label_tried"))
     start = dataset.template.input_prefixes[0]
     before, query = pl.concat_str("before", label, pl.lit(dataset.template.query_prefix)), pl.col("query")
-    prompt, continuation = pl.concat_str(before, query), pl.lit("")
     if definition == "paper":
-        prompt, continuation = pl.concat_str(before, pl.lit(start)), query.str.strip_prefix(start)
-    each_label = _with_texts(dataset, rows, n_shots).with_columns(variant=pl.lit(tried.to_list())).explode("variant")
-    return each_label.with_columns(
-        part=pl.lit(part),
-        position=pl.col("position") * n_labels + pl.col("variant"),
-        prompt=prompt,
-        continuations=pl.concat_list(continuation),
-    ).select(rows.columns)
+        asked = {
+            "prompt": pl.concat_str(before, pl.lit(start)),
+            "ask": pl.lit("labels"),
+            "continuations": pl.concat_list(query.str.strip_prefix(start)),
+        }
+    else:
+        asked = {"prompt": pl.concat_str(before, query), **ASKS_TEXT}
+    tried = pl.lit(list(range(n_labels)), pl.List(pl.Int64))
+    each_label = _with_texts(dataset, rows, n_shots).with_columns(label_tried=tried).explode("label_tried")
+    position = pl.col("position") * n_labels + pl.col("label_tried")
+    return each_label.with_columns(part=pl.lit(part), position=position, **asked).select(rows.columns)
 
 
 def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int) -> pl.DataFrame:

@@ -1,6 +1,6 @@
-"""Examples, demonstrations and a template go in; request rows with their prompts come out."""
+"""Build request rows from a plan: which query stands behind which demonstrations."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -8,53 +8,84 @@ import polars as pl
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Ints
 from evaluator.errors import ConfigError
-from evaluator.prompts.demonstrations import N_REPEATS, sample_demonstrations
+from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, sample_demonstrations
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
+NOT_VARIED: dict[str, pl.Expr] = {
+    "demonstration_set": pl.lit(0, pl.Int64),
+    "template": pl.lit(0, pl.Int64),
+    "noise_rate": pl.lit(0.0, pl.Float64),
+    "label_tried": pl.lit(None, pl.Int64),
+    "ordering": pl.lit(None, pl.Int64),
+    "training_row": pl.lit(None, pl.Int64),
+}
+"""The columns of schemas.REQUESTS that say what varies, in a row where nothing does."""
 
-class Places(NamedTuple):
-    """Which query stands behind which demonstrations, one entry a prompt of the full benchmark."""
+NO_CONTINUATIONS = pl.lit([], pl.List(pl.String))
+ASKS_TEXT: dict[str, pl.Expr] = {"ask": pl.lit("text"), "continuations": NO_CONTINUATIONS}
+"""Columns of schemas.PROMPTS: the log-likelihood of the prompt itself."""
+ASKS_STATE: dict[str, pl.Expr] = {"ask": pl.lit("state"), "continuations": NO_CONTINUATIONS}
+"""Columns of schemas.PROMPTS: the hidden state at the end of the prompt."""
 
-    repeat: Ints  # [n]
+
+@dataclass(frozen=True, kw_only=True)
+class PromptPlan:
+    """Which query stands behind which demonstrations, one entry a prompt."""
+
+    demonstration_set: Ints  # [n], which demonstration set of the query
     query_id: Ints  # [n], rows of the test split
     demonstration_ids: Ints  # [n, n_shots], rows of the demonstration split
 
 
-def benchmark_places(dataset: ClassificationDataset, *, n_shots: int, n_repeats: int = N_REPEATS) -> Places:
-    """Every test query behind each of its demonstration sets, in the toolkit's order: all queries, then all again.
+def benchmark_plan(
+    dataset: ClassificationDataset, *, n_shots: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS
+) -> PromptPlan:
+    """Place every test query behind each of its demonstration sets, in the toolkit's order: all queries, then all
+    again.
 
     Raises TemplateError where there are too few demonstrations.
     """
     n_test = dataset.test.height
     demonstration_ids = sample_demonstrations(
-        n_shots=n_shots, n_demonstrations=dataset.demonstration.height, n_queries=n_test, n_repeats=n_repeats
+        n_shots=n_shots,
+        n_demonstrations=dataset.demonstration.height,
+        n_queries=n_test,
+        n_demonstration_sets=n_demonstration_sets,
     )
-    repeat, query_id = (index.ravel() for index in np.indices((n_repeats, n_test)))
-    return Places(repeat, query_id, demonstration_ids.reshape(n_repeats * n_test, n_shots))
+    demonstration_set, query_id = (index.ravel() for index in np.indices((n_demonstration_sets, n_test)))
+    return PromptPlan(
+        demonstration_set=demonstration_set,
+        query_id=query_id,
+        demonstration_ids=demonstration_ids.reshape(n_demonstration_sets * n_test, n_shots),
+    )
 
 
 def normal_requests(
-    dataset: ClassificationDataset, *, n_shots: int, n_queries: int | None, n_repeats: int = N_REPEATS
+    dataset: ClassificationDataset,
+    *,
+    n_shots: int,
+    n_queries: int | None,
+    n_demonstration_sets: int = N_DEMONSTRATION_SETS,
 ) -> pl.DataFrame:
-    """A request for each of benchmark_places. Columns and errors are those of `requests` and benchmark_places."""
-    places = benchmark_places(dataset, n_shots=n_shots, n_repeats=n_repeats)
-    return requests(dataset, **places._asdict(), n_queries=n_queries)
+    """Build a request for each prompt of benchmark_plan. Columns and errors are those of `requests` and
+    benchmark_plan."""
+    plan = benchmark_plan(dataset, n_shots=n_shots, n_demonstration_sets=n_demonstration_sets)
+    return requests(dataset, plan, n_queries=n_queries)
 
 
 def requests(
     dataset: ClassificationDataset,
+    plan: PromptPlan,
     *,
-    repeat: Ints,
-    query_id: Ints,
-    demonstration_ids: Ints,
     shown_labels: Ints | None = None,
     queries: pl.Series | None = None,
     n_queries: int | None = None,
 ) -> pl.DataFrame:
-    """One row a prompt, from row numbers of the test split [n] and of the demonstration split [n, n_shots].
+    """Build one row a prompt of the plan.
 
-    Columns of schemas.REQUESTS without suite, part and prompt_id, and with `prompt` and `continuations` of PROMPTS.
-    `position` is query_id + repeat * the number of test queries, `variant` is 0.
+    Columns of schemas.REQUESTS without suite, part and prompt_id, and those of schemas.PROMPTS without prompt_id.
+    `position` is query_id + demonstration_set * the number of test queries; but for the demonstration set, nothing
+    varies.
 
     Args:
         shown_labels: label indices that demonstrations are shown with, [n, n_shots]; their own where left out.
@@ -68,8 +99,9 @@ def requests(
     if n_queries is not None and n_queries > n_test:
         raise ConfigError(f"--queries {n_queries}: the test split of {dataset.name} has {n_test}. Ask for no more.")
     dataset.template.require_fields(dataset.text_fields)
-    kept = np.flatnonzero(query_id < (n_test if n_queries is None else n_queries))
-    repeat, query_id, demonstration_ids = repeat[kept], query_id[kept], demonstration_ids[kept]
+    kept = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
+    demonstration_set, query_id = plan.demonstration_set[kept], plan.query_id[kept]
+    demonstration_ids = plan.demonstration_ids[kept]
     text = prompt_texts(
         dataset.template,
         dataset.verbalizer,
@@ -78,19 +110,24 @@ def requests(
         demonstration_ids=demonstration_ids,
         shown_labels=None if shown_labels is None else shown_labels[kept],
     )
-    label_names = list(dataset.verbalizer.label_names)
+    label_names = pl.lit(list(dataset.verbalizer.label_names))
     return pl.DataFrame(
         {
-            "dataset": pl.Series([dataset.name]).new_from_index(0, len(kept)),
-            "position": query_id + repeat * n_test,
+            "position": query_id + demonstration_set * n_test,
             "query_id": query_id,
-            "repeat": repeat,
-            "variant": pl.Series([0]).new_from_index(0, len(kept)),
+            "demonstration_set": demonstration_set,
             "demonstration_ids": pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
             "gold": dataset.test["gold"].gather(query_id),
             "prompt": text,
         }
-    ).with_columns(label_names=pl.lit(label_names), continuations=pl.lit(label_names))
+    ).with_columns(
+        **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},
+        dataset=pl.lit(dataset.name),
+        n_shots=pl.lit(demonstration_ids.shape[1], pl.Int64),
+        label_names=label_names,
+        ask=pl.lit("labels"),
+        continuations=label_names,
+    )
 
 
 def prompt_texts(

@@ -1,4 +1,4 @@
-"""What a calibrating method learns from: the calibration split goes in, drawn examples and request rows come out.
+"""Draw the training prompts that calibrating methods learn from out of the calibration split, and build their requests.
 
 The draws are the toolkit's, under every definition; with repetition, so that an example can stand twice in a prompt.
 """
@@ -11,7 +11,7 @@ import polars as pl
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Ints, Lcg
 from evaluator.errors import DatasetError
-from evaluator.prompts.rows import prompt_texts
+from evaluator.prompts.rows import NOT_VARIED, prompt_texts
 
 N_SAMPLES = 128  # "128 additional samples for the additional inference" (Cho & Inoue 2025, appendix B.2)
 
@@ -24,7 +24,7 @@ class TrainingSample(NamedTuple):
 
 
 def training_sample(dataset: ClassificationDataset, *, n_shots: int, n_samples: int = N_SAMPLES) -> TrainingSample:
-    """Labelled queries behind demonstrations: each group of n_shots + 1 draws is the demonstrations, then the query.
+    """Draw labelled queries and their demonstrations: n_shots + 1 draws at a time, the demonstrations first.
 
     Raises DatasetError for a dataset without calibration rows.
     """
@@ -33,7 +33,7 @@ def training_sample(dataset: ClassificationDataset, *, n_shots: int, n_samples: 
 
 
 def training_demonstrations(dataset: ClassificationDataset, *, n_shots: int, n_samples: int = N_SAMPLES) -> Ints:
-    """Demonstrations for queries that are made up: rows of the calibration split, shape [n_samples, n_shots].
+    """Draw demonstrations for queries that are made up: rows of the calibration split, shape [n_samples, n_shots].
 
     Not those of training_sample, whose queries take draws of the same generator. Raises as training_sample does.
     """
@@ -54,10 +54,10 @@ def _drawn(dataset: ClassificationDataset, n_samples: int, n_draws: int) -> Ints
 def training_requests(
     dataset: ClassificationDataset, *, part: str, queries: pl.Series, demonstration_ids: Ints
 ) -> pl.DataFrame:
-    """One row a training prompt, in the columns of Suite.requests, its labels to be scored.
+    """Build one row a training prompt, in the columns of Suite.requests, its labels to be scored.
 
     Args:
-        part: what the rows are told apart by.
+        part: of the new rows.
         queries: List[String], the texts of each prompt's query.
         demonstration_ids: rows of the calibration split, [number of queries, n_shots].
 
@@ -79,11 +79,12 @@ def training_requests(
         dataset=pl.lit(dataset.name),
         position=pl.int_range(pl.len()),
         query_id=pl.lit(None, pl.Int64),
-        repeat=pl.lit(0, pl.Int64),
-        variant=pl.lit(0, pl.Int64),
+        **NOT_VARIED,
+        n_shots=pl.lit(demonstration_ids.shape[1], pl.Int64),
         demonstration_ids="demonstration_ids",
         gold=pl.lit(None, pl.Int64),
         label_names=label_names,
         prompt="prompt",
+        ask=pl.lit("labels"),
         continuations=label_names,
     )

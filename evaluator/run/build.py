@@ -35,6 +35,9 @@ from evaluator.suites.prompt_search.suite import search_datasets
 
 ROWS_PER_SHARD = 65_536
 
+QUESTION = ["ask", "prompt", "continuations"]
+"""The columns of PROMPTS that say what is asked."""
+
 TABLE_KEYS = {
     "search_examples": SEARCH_EXAMPLES_KEY,
     "tried_prompts": TRIED_PROMPTS_KEY,
@@ -160,11 +163,7 @@ def with_suite(extra: list[pl.DataFrame], suite: str) -> list[pl.DataFrame]:
     if not extra:
         return []
     rows = pl.concat([frame.select(sorted(frame.columns)) for frame in extra])
-    return [
-        rows.unique(["part", "position", "prompt", "continuations"], maintain_order=True).with_columns(
-            suite=pl.lit(suite)
-        )
-    ]
+    return [rows.unique(["part", "position", *QUESTION], maintain_order=True).with_columns(suite=pl.lit(suite))]
 
 
 def asked_of(method: str, dataset: AnyDataset, rows: pl.DataFrame, config: StoreConfig) -> Asked | None:
@@ -190,14 +189,18 @@ def measured_parts(config: StoreConfig) -> dict[str, list[Definition]]:
 
 
 def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
-    """Give rows that ask the same of a model the same id: a digest of the prompt and its continuations."""
-    distinct = rows.select("prompt", "continuations").unique()
+    """Give rows that ask the same of a model the same id: a digest of the prompt and its continuations.
+
+    A prompt that asks for its own log-likelihood counts as one with an empty continuation.
+    """
+    distinct = rows.select(QUESTION).unique()
+    scored = pl.when(ask="text").then(pl.lit([""])).otherwise("continuations")
     # Polars' own hash is neither wide enough nor the same in every version, and ids are kept on disk.
     ids = [
         hashlib.blake2b("\0".join([prompt, *continuations]).encode(), digest_size=16).hexdigest()
-        for prompt, continuations in zip(distinct["prompt"].to_list(), distinct["continuations"].to_list(), strict=True)
+        for prompt, continuations in distinct.select("prompt", scored).iter_rows()
     ]
-    return rows.join(distinct.with_columns(prompt_id=pl.Series(ids, dtype=pl.String)), on=["prompt", "continuations"])
+    return rows.join(distinct.with_columns(prompt_id=pl.Series(ids, dtype=pl.String)), on=QUESTION)
 
 
 def write_store(

@@ -58,14 +58,14 @@ def read_answers(out: Path) -> Answers:
 
 
 def scored_requests(store: PromptStore) -> pl.DataFrame:
-    """The requests of a store that ask for log-likelihoods, with their continuations."""
-    prompts = store.prompts().filter(pl.col("continuations").list.len() > 0).select("prompt_id", "continuations")
+    """The requests of a store that ask for log-likelihoods, with `ask` and their continuations."""
+    prompts = store.prompts().filter(pl.col("ask") != "state").select("prompt_id", "ask", "continuations")
     return store.requests().join(prompts, on=PROMPTS_KEY, how="inner", maintain_order="left").collect()
 
 
 def state_requests(store: PromptStore) -> pl.DataFrame:
     """The requests of a store that ask for hidden states."""
-    prompts = store.prompts().filter(pl.col("continuations").list.len() == 0).select(PROMPTS_KEY)
+    prompts = store.prompts().filter(ask="state").select(PROMPTS_KEY)
     return store.requests().join(prompts, on=PROMPTS_KEY, how="semi", maintain_order="left").collect()
 
 

@@ -133,9 +133,9 @@ def _answer(
         }  # which decide what later rounds ask
     folder = out / "scores" / fingerprint(identity)
     rows = tokens.tokens().collect()
-    has_continuations = pl.col("continuations").list.len() > 0
-    scores = yield from score_all(rows.filter(has_continuations), engine, folder, identity=identity)
-    for_states = rows.filter(~has_continuations)
+    asks_state = pl.col("ask") == "state"
+    scores = yield from score_all(rows.filter(~asks_state), engine, folder, identity=identity)
+    for_states = rows.filter(asks_state)
     if for_states.height:
         _require_states(store, engine)
         scores = yield from compute_hidden_states(for_states, engine, folder, identity=identity)

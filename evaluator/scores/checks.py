@@ -34,10 +34,10 @@ def require_finite_states(states: pl.DataFrame) -> None:
 
 
 def require_complete(asked: pl.DataFrame, scores: pl.DataFrame) -> None:
-    """Raise ScoreError unless every request has exactly one score, with one number a continuation.
+    """Raise ScoreError unless every request has exactly one score, with one number a continuation, or one for a text.
 
     Args:
-        asked: schemas.REQUESTS with `continuations`, of those that have any.
+        asked: schemas.REQUESTS with `ask` and `continuations`, of those that ask for log-likelihoods.
         scores: schemas.SCORES.
     """
     repeated = scores.filter(pl.col("prompt_id").is_duplicated())
@@ -53,9 +53,8 @@ def require_complete(asked: pl.DataFrame, scores: pl.DataFrame) -> None:
             f"{unscored.height} of {asked.height} requests have no score; the first is {first['suite']}, "
             f"{first['dataset']}, position {first['position']}. Finish with `evaluator score`."
         )
-    sizes = asked.join(scores, on=PROMPTS_KEY).filter(
-        pl.col("continuations").list.len() != pl.col("label_log_likelihoods").list.len()
-    )
+    n_asked = pl.when(ask="text").then(1).otherwise(pl.col("continuations").list.len())
+    sizes = asked.join(scores, on=PROMPTS_KEY).filter(n_asked != pl.col("label_log_likelihoods").list.len())
     if not sizes.is_empty():
         first = sizes.row(0, named=True)
         raise ScoreError(
@@ -68,7 +67,7 @@ def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
     """Raise ScoreError unless every one of these requests has the hidden state it asks for.
 
     Args:
-        requests: schemas.REQUESTS whose prompts have no continuations.
+        requests: schemas.REQUESTS whose prompts ask for hidden states.
         states: schemas.HIDDEN_STATES.
     """
     without = requests.join(states, on=PROMPTS_KEY, how="anti")

@@ -70,7 +70,7 @@ def score_prompts(
     """Score what is missing in `folder` and return the whole.
 
     Args:
-        tokens: schemas.TOKENS, in prefix order, each with continuations.
+        tokens: schemas.TOKENS, in prefix order, of prompts that ask for log-likelihoods.
         engine: a loaded engine.
         folder: where the shards of this model, engine and store live.
         identity: what made these scores; kept in the manifest.
@@ -83,7 +83,7 @@ def score_prompts(
 def compute_hidden_states(
     tokens: pl.DataFrame, engine: Engine, folder: Path, *, identity: dict[str, Any]
 ) -> Stage[ScoreTable]:
-    """As score_prompts, for prompts without continuations: the hidden state at the end of each."""
+    """As score_prompts, for prompts that ask for the hidden state at their end."""
     clock = _Clock(engine, "Computing hidden states")
     return (yield from _fill(tokens, folder, _with_states, clock, identity=identity, name=STATES))
 
@@ -139,9 +139,10 @@ def shard_plan(
 
 
 def _fed_first() -> pl.Expr:
-    """What is fed of each row: its context and, of a text by itself, which has but one, the continuation."""
-    own_text = pl.when(pl.col("continuations").list.len() == 1).then(pl.col("continuations").list.first())
-    return pl.concat_list("context", own_text.fill_null([]))
+    """Return the tokens of each row that are fed at once: its context and, of a text or lone continuation, the rest."""
+    is_one_text = (pl.col("ask") == "text") | (pl.col("continuations").list.len() == 1)
+    rest = pl.when(is_one_text).then(pl.col("continuations").list.first())
+    return pl.concat_list("context", rest.fill_null([]))
 
 
 def engine_requests(tokens: pl.DataFrame) -> list[ContinuationRequest]:

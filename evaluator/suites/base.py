@@ -17,8 +17,8 @@ DatasetT = TypeVar("DatasetT")
 class Suite(Generic[DatasetT]):
     """A benchmark, as data. A suite only ever writes rows; it knows nothing of engines, methods or metrics.
 
-    `requests` returns the columns of schemas.REQUESTS without `suite` and `prompt_id`, and with `prompt` and
-    `continuations` as in schemas.PROMPTS. `tables` returns what the rows do not say, by the tables' names; the store
+    `requests` returns the columns of schemas.REQUESTS without `suite` and `prompt_id`, and those of schemas.PROMPTS
+    without `prompt_id`. `tables` returns what the rows do not say, by the tables' names; the store
     keeps them beside the rows.
     """
 

@@ -1,4 +1,4 @@
-"""Where a label begins once tokenised: prompts and labels enter as texts, contexts and continuations leave as ids.
+"""Tokenise prompts and labels: where a label begins.
 
 The boundary is a choice, because merges cross it. `separate` tokenises prompt and label apart, as the toolkit does and
 every published StaICC number was made: after "sentiment: " the label is scored behind a lone space token. `merged`
@@ -15,13 +15,10 @@ import pyarrow as pa
 
 from evaluator.config import LabelBoundary
 from evaluator.errors import LabelError, ModelError
+from evaluator.schemas import Ask
 from evaluator.tokens.tokenizer import TextTokenizer
 
 _PROMPTS_A_BATCH = 4096  # what one call of the tokenizer holds in memory; the answer does not depend on it
-
-
-OWN_TEXT = ("",)
-"""The continuations of a prompt that is scored itself: all its tokens but the first, which nothing stands before."""
 
 
 class PromptTokens(NamedTuple):
@@ -34,31 +31,30 @@ class PromptTokens(NamedTuple):
 def tokenize_prompts(
     tokenizer: TextTokenizer,
     prompts: Sequence[str],
+    asks: Sequence[Ask],
     continuations: Sequence[Sequence[str]],
     boundary: LabelBoundary,
 ) -> PromptTokens:
-    """Tokenise each prompt with the continuations to be scored after it.
+    """Tokenise each prompt with the continuations to be scored after it; the three sequences have one entry a prompt.
 
     Under `separate` a context is the prompt just as the tokenizer begins a text (BOS included where it adds one) and a
     continuation is its text alone. Under `merged` each prompt + continuation is tokenised whole; the context is the
     longest run of first tokens that they and the bare prompt have in common, so that a stem which all labels share
-    still counts, and a continuation is the rest. Under both, a prompt with the continuations OWN_TEXT is tokenised as a
-    text: its first token is the context and the rest the continuation; one without continuations is a context whole.
+    still counts, and a continuation is the rest. Under both, a prompt that asks for the log-likelihood of its text has
+    its first token as the context and the rest as the continuation; one that asks for a state is a context whole.
 
     An EOS that the tokenizer appends is dropped: behind it a new text would begin.
 
     Raises LabelError when a continuation has no tokens, when two of a prompt have the same, or when a context is empty.
     """
-    is_own_text = [tuple(space) == OWN_TEXT for space in continuations]
-    after = [() if own else space for own, space in zip(is_own_text, continuations, strict=True)]
     tokenize = _tokenize_separately if boundary == "separate" else _tokenize_merged
     as_text = _without_appended_tokens(tokenizer)
     starts = range(0, len(prompts), _PROMPTS_A_BATCH)
     slices = [slice(start, start + _PROMPTS_A_BATCH) for start in starts]
     batches = []
     for rows in slices:
-        contexts, rests = tokenize(tokenizer, as_text, prompts[rows], after[rows])
-        _split_own_texts(prompts[rows], contexts, rests, is_own_text[rows])
+        contexts, rests = tokenize(tokenizer, as_text, prompts[rows], continuations[rows])
+        _split_texts(prompts[rows], asks[rows], contexts, rests)
         batches.append((_ragged(contexts), _doubly_ragged(rests)))
     return PromptTokens(
         pa.concat_arrays([contexts for contexts, _ in batches]) if batches else _ragged([]),
@@ -117,11 +113,11 @@ def _tokenize_merged(
     return contexts, rests
 
 
-def _split_own_texts(
-    prompts: Sequence[str], contexts: list[list[int]], rests: list[list[list[int]]], is_own_text: Sequence[bool]
+def _split_texts(
+    prompts: Sequence[str], asks: Sequence[Ask], contexts: list[list[int]], rests: list[list[list[int]]]
 ) -> None:
-    for row, own in enumerate(is_own_text):
-        if own:
+    for row, ask in enumerate(asks):
+        if ask == "text":
             whole = contexts[row]
             if len(whole) < 2:
                 raise LabelError(

@@ -75,7 +75,7 @@ def count_tokens(requests: pl.LazyFrame, tokens: pl.DataFrame) -> dict[str, Any]
     """Tokens of all requests, of the distinct prompts, and the floors: what must be computed when nothing is twice."""
     lengths = tokens.lazy().select("prompt_id", n=pl.col("context").list.len().cast(pl.Int64))
     # Hidden states come from a pass of their own, which shares nothing with that of the log-likelihoods.
-    for_states = pl.col("continuations").list.len() == 0
+    for_states = pl.col("ask") == "state"
     passes = [_in_prefix_order(fed_rows(rows)) for rows in (tokens.filter(~for_states), tokens.filter(for_states))]
     return {
         "request_tokens": requests.join(lengths, on="prompt_id").select(pl.col("n").sum()).collect().item(),
@@ -110,8 +110,9 @@ def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64
 
 def tokenise(tokenizer: TextTokenizer, prompts: pl.DataFrame, boundary: LabelBoundary) -> pl.DataFrame:
     """schemas.PROMPTS to schemas.TOKENS, row by row in the same order."""
-    rows = tokenize_prompts(tokenizer, prompts["prompt"].to_list(), prompts["continuations"].to_list(), boundary)
-    columns = {"prompt_id": prompts["prompt_id"], "context": pl.from_arrow(rows.contexts)}
+    prompt, ask, continuations = (prompts[name].to_list() for name in ("prompt", "ask", "continuations"))
+    rows = tokenize_prompts(tokenizer, prompt, ask, continuations, boundary)
+    columns = {**prompts.select("prompt_id", "ask").to_dict(), "context": pl.from_arrow(rows.contexts)}
     return pl.DataFrame(columns | {"continuations": pl.from_arrow(rows.continuations)}, schema=TOKENS)
 
 

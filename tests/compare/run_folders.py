@@ -37,10 +37,20 @@ def predictions(
                 weights = rng.random(len(LABELS[dataset]))
                 weights[gold] += skill
                 probs = (weights / weights.sum()).tolist()
-                place = {"position": position, "query_id": position % N_QUERIES, "repeat": position // N_QUERIES}
+                place = {
+                    "position": position,
+                    "query_id": position % N_QUERIES,
+                    "demonstration_set": position // N_QUERIES,
+                }
                 about = {"suite": "staicc-normal", "part": "normal", "dataset": dataset, "method": method}
                 said = {"gold": gold, "pred": int(np.argmax(probs)), "label_probs": probs}
-                asked = {"prompt_id": f"{prompts} {dataset} {position}", "label_names": LABELS[dataset], "variant": 0}
+                asked = {
+                    "prompt_id": f"{prompts} {dataset} {position}",
+                    "label_names": LABELS[dataset],
+                    "n_shots": 2,
+                    "template": 0,
+                    "noise_rate": 0.0,
+                }
                 rows += [about | place | asked | said | {"definition": definition} for definition in definitions]
     return pl.DataFrame(rows, schema=PREDICTIONS)
 

@@ -105,7 +105,8 @@ def test_the_mean_has_the_root_of_summed_squares_as_its_interval(differences: pl
 def test_a_run_compared_and_alone_gains_the_same_over_vanilla(tmp_path: Path) -> None:
     """topk answers each query once and vanilla twice, as in StaICC."""
     asked = [
-        predictions(0.5, seed=seed).filter((pl.col("method") != "topk") | (pl.col("repeat") == 0)) for seed in (1, 2)
+        predictions(0.5, seed=seed).filter((pl.col("method") != "topk") | (pl.col("demonstration_set") == 0))
+        for seed in (1, 2)
     ]
     folders = [write_run(tmp_path / name, f"acme/{name}", own) for name, own in zip("ab", asked, strict=True)]
     compared = differences_of(folders)

@@ -30,7 +30,7 @@ def written(folder: Path, answers: pl.DataFrame) -> Path:
 def answers() -> pl.DataFrame:
     """As in StaICC, topk answers each query once and the others twice."""
     all_rows = predictions(0.5, seed=3, methods=METHODS)
-    return all_rows.filter((pl.col("method") != "topk") | (pl.col("repeat") == 0))
+    return all_rows.filter((pl.col("method") != "topk") | (pl.col("demonstration_set") == 0))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def differences(folder: Path) -> pl.DataFrame:
 
 def per_query(answers: pl.DataFrame, dataset: str, method: str) -> np.ndarray[Any, Any]:
     """The accuracy of each query under `paper`, by NumPy."""
-    rows = answers.filter(dataset=dataset, method=method, definition="paper").sort("query_id", "repeat")
+    rows = answers.filter(dataset=dataset, method=method, definition="paper").sort("query_id", "demonstration_set")
     right = (rows["pred"] == rows["gold"]).to_numpy().astype(float)
     return np.asarray(right.reshape(N_QUERIES, -1).mean(axis=1))
 

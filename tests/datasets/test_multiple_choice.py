@@ -12,7 +12,7 @@ from evaluator.datasets.multiple_choice import (
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError
-from evaluator.prompts.rows import requests
+from evaluator.prompts.rows import PromptPlan, requests
 
 
 def row(number=0, **changes):
@@ -99,7 +99,8 @@ def test_a_classification_dataset_reads_the_same_as_in_its_own_suite():
     ours = "".join(shown.to_series().to_list()) + asked + " "
     # The toolkit's prompt ends in the space that belongs to the choice here.
     query = np.array([0])
-    assert ours == requests(dataset, repeat=query, query_id=query, demonstration_ids=ids)["prompt"][0]
+    plan = PromptPlan(demonstration_set=query, query_id=query, demonstration_ids=ids)
+    assert ours == requests(dataset, plan)["prompt"][0]
     assert queries["choices"][0].to_list() == list(dataset.verbalizer.label_names)
 
 

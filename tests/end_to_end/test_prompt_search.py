@@ -81,10 +81,10 @@ def test_every_count_of_a_search_follows_from_its_scores(finished, data):
     for row in scored.join(texts, on="prompt_id").collect().to_dicts():
         means = np.array(row["label_log_likelihoods"]) / np.array(row["label_token_counts"])
         question = row["prompt"].rsplit("Q: ", 1)[1].split("\n")[0]
-        key = (len(row["demonstration_ids"]), row["repeat"])
+        key = (len(row["demonstration_ids"]), row["demonstration_set"])
         counts[key] = counts.get(key, 0) + (int(means.argmax()) in correct[question])
     measured = tables(finished)["search_prompts"].filter(dataset="colours", method="per_token")
-    assert {(k, n): right for k, n, right in measured.select("n_shots", "repeat", "n_correct").rows()} == counts
+    assert {(k, n): right for k, n, right in measured.select("n_shots", "prompt_number", "n_correct").rows()} == counts
 
 
 def test_no_demonstration_is_ever_a_query(finished):
@@ -102,7 +102,7 @@ def test_the_page_shows_the_results_the_curves_and_the_text_of_the_best_prompts(
     expected = results.select("dataset", "n_shots", "best_accuracy").rows()
     assert sorted(map(tuple, shown)) == sorted(expected)
     best = tables(finished)["search_prompts"].filter(method="vanilla", dataset="colours", n_shots=4)
-    text = best.sort("n_correct", "repeat", descending=[True, False])["text"][0]
+    text = best.sort("n_correct", "prompt_number", descending=[True, False])["text"][0]
     assert text in page.execute_script(
         """return [...document.querySelectorAll(".best pre")].map((e) => e.textContent)"""
     )
@@ -154,7 +154,7 @@ def test_halving_asks_less_and_says_of_every_prompt_what_it_answered(halved, tmp
     assert (prompts["is_stopped"] == (prompts["n_queries"] == 16)).all()
     complete = prompts.filter(n_queries=32)
     assert 8 <= complete.height < 16
-    assert complete["n_correct"].equals(whole.join(complete, on="repeat", how="semi")["n_correct"])
+    assert complete["n_correct"].equals(whole.join(complete, on="prompt_number", how="semi")["n_correct"])
     (result,) = tables(halved)["search_results"].to_dicts()
     assert (result["tries"], result["n_stopped"]) == (16, 16 - complete.height)
     assert "the worse half of the prompts was stopped" in (halved / "report.html").read_text()

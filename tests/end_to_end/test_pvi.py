@@ -72,11 +72,11 @@ def chosen(tmp_path_factory, data):
 
 def test_one_command_chooses_demonstrations_by_the_pvi_of_training_rows(chosen):
     scores = evaluator.read_scores(chosen).collect()
-    null = scores.filter(part="null", repeat=0)["label_log_likelihoods"].item()
+    null = scores.filter(part="null", demonstration_set=0)["label_log_likelihoods"].item()
     # PVI by hand: log2 of the gold label's probability with the input over that without.
     training = scores.filter(part="pvi_training").select("gold", "position", "label_log_likelihoods").rows()
     bits = {position: (given[gold] - null[gold]) / math.log(2) for gold, position, given in training}
-    shown_first = set(scores.filter(part="null", repeat=0)["demonstration_ids"].item())
+    shown_first = set(scores.filter(part="null", demonstration_set=0)["demonstration_ids"].item())
     assert {*bits} == set(range(15)) - shown_first
     by_label = [sorted((bits[row], row) for gold, row, _ in training if gold == label) for label in range(3)]
     for number in range(2):
@@ -85,7 +85,7 @@ def test_one_command_chooses_demonstrations_by_the_pvi_of_training_rows(chosen):
             "easiest": {own[-1 - number][1] for own in by_label},
         }
         for order, rows in expected.items():
-            of_set = scores.filter(part=f"{order}_demonstrations_null", repeat=number)
+            of_set = scores.filter(part=f"{order}_demonstrations_null", demonstration_set=number)
             assert set(of_set["demonstration_ids"].item()) == rows
     table = pl.read_parquet(chosen / "tables" / "pvi_chosen.parquet")
     assert dict(table.select("training_row", "pvi_bits").rows()) == pytest.approx(

@@ -60,7 +60,7 @@ def test_pvi_of_every_definition_is_that_of_transformers_behind_random_and_chose
     finished: Finished,
 ) -> None:
     found = {
-        (row["part"], row["repeat"], row["query_id"]): (row["gold"], whole, notebook)
+        (row["part"], row["demonstration_set"], row["query_id"]): (row["gold"], whole, notebook)
         for row, whole, notebook in scored(finished)
         if row["part"] != "pvi_training"
     }
@@ -77,7 +77,7 @@ def test_pvi_of_every_definition_is_that_of_transformers_behind_random_and_chose
             if source == "random":
                 expected[("released", *key)] = notebook[gold] - null_notebook[gold]
     pvi = pl.read_parquet(finished.out / "tables" / "pvi.parquet")
-    rows = pvi.select("definition", "demonstrations", "set", "query_id", "pvi_bits").rows()
+    rows = pvi.select("definition", "demonstrations", "demonstration_set", "query_id", "pvi_bits").rows()
     measured = {tuple(key): bits for *key, bits in rows}
     assert measured.keys() == expected.keys()
     assert len(measured) == 5 * 2 * 6  # three definitions behind random sets, two behind chosen ones
@@ -86,7 +86,7 @@ def test_pvi_of_every_definition_is_that_of_transformers_behind_random_and_chose
 
 def test_the_hardest_training_rows_by_transformers_are_those_that_were_shown(finished: Finished) -> None:
     requests = list(scored(finished))
-    null = next(whole for row, whole, _ in requests if row["part"] == "null" and row["repeat"] == 0)
+    null = next(whole for row, whole, _ in requests if row["part"] == "null" and row["demonstration_set"] == 0)
     gains = [
         (row["gold"], whole[row["gold"]] - null[row["gold"]], row["prompt"])
         for row, whole, _ in requests

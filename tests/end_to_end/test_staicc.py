@@ -50,7 +50,7 @@ def test_every_part_and_method_is_measured_in_one_run(whole):
     groups = pl.read_parquet(whole / "tables" / "group_metrics.parquet")
     assert groups.schema == GROUP_METRICS
     rates = groups.filter(part="gler", dataset="trec", metric="accuracy", definition="paper")
-    assert rates["variant"].to_list() == [0, 1, 2, 3, 4]
+    assert rates["noise_rate"].to_list() == [0.0, 0.25, 0.5, 0.75, 1.0]
 
 
 def test_requests_that_several_parts_share_are_one_prompt(whole):
@@ -59,10 +59,12 @@ def test_requests_that_several_parts_share_are_one_prompt(whole):
         part: rows.sort("position")["prompt_id"].to_list()
         for (part,), rows in requests.partition_by("part", as_dict=True).items()
     }
-    without_noise = requests.filter(part="gler", variant=0).sort("position")["prompt_id"].to_list()
-    own_template = requests.filter(part="template", variant=0).sort("position")["prompt_id"].to_list()
+    without_noise = requests.filter(part="gler", noise_rate=0.0).sort("position")["prompt_id"].to_list()
+    own_template = requests.filter(part="template", template=0).sort("position")["prompt_id"].to_list()
     first_sets = (
-        requests.filter(pl.col("part") == "sampling", pl.col("repeat") < 2).sort("position")["prompt_id"].to_list()
+        requests.filter(pl.col("part") == "sampling", pl.col("demonstration_set") < 2)
+        .sort("position")["prompt_id"]
+        .to_list()
     )
     assert without_noise == own_template == first_sets == ids["normal"]
     scores = evaluator.read_scores(whole).collect()

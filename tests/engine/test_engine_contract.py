@@ -71,9 +71,8 @@ def assert_agrees(engine: Engine, oracle: Any, requests: Sequence[ContinuationRe
 def test_labels_of_real_prompts_of_every_dataset_agree_with_log_softmax(
     model_engine: Engine, oracle: Any, real_prompts: pl.DataFrame, tiny_source: ModelSource, boundary: Any
 ) -> None:
-    rows = tokenize_prompts(
-        tiny_source.tokenizer, real_prompts["prompt"].to_list(), real_prompts["continuations"].to_list(), boundary
-    )
+    prompts, asks, labels = (real_prompts[name].to_list() for name in ("prompt", "ask", "continuations"))
+    rows = tokenize_prompts(tiny_source.tokenizer, prompts, asks, labels, boundary)
     requests = [
         ContinuationRequest(context, continuations)
         for context, continuations in zip(rows.contexts.to_pylist(), rows.continuations.to_pylist(), strict=True)

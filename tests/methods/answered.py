@@ -16,10 +16,11 @@ def named(*names: str) -> dict[str, Method]:
 
 
 def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl.DataFrame:
-    """`rows` of Suite.requests with suite, prompt_id and random scores, one a continuation."""
+    """`rows` of Suite.requests with suite, prompt_id and random scores, one a continuation or text."""
     random = np.random.default_rng(seed)
-    distinct = rows.select("prompt", "continuations").unique(maintain_order=True)
-    sizes = distinct["continuations"].list.len()
+    question = ["ask", "prompt", "continuations"]
+    distinct = rows.select(question).unique(maintain_order=True)
+    sizes = distinct.select(pl.when(ask="text").then(1).otherwise(pl.col("continuations").list.len())).to_series()
     columns = {
         "label_log_likelihoods": [(-spread * random.random(size) * 10).tolist() for size in sizes],
         "last_token_log_probs": [(-spread * random.random(size)).tolist() for size in sizes],
@@ -27,7 +28,7 @@ def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl
     }
     scores = distinct.with_columns(pl.Series(name, values, dtype=SCORES[name]) for name, values in columns.items())
     scores = scores.with_columns(prompt_id=pl.int_range(pl.len()).cast(pl.String) + f"-{seed}")
-    return rows.with_columns(suite=pl.lit("s")).join(scores, on=["prompt", "continuations"], maintain_order="left")
+    return rows.with_columns(suite=pl.lit("s")).join(scores, on=question, maintain_order="left")
 
 
 def table(
@@ -43,8 +44,13 @@ def table(
             "dataset": dataset,
             "position": places,
             "query_id": places,
-            "repeat": 0,
-            "variant": 0,
+            "demonstration_set": 0,
+            "n_shots": 0,
+            "template": 0,
+            "noise_rate": 0.0,
+            "label_tried": None,
+            "ordering": None,
+            "training_row": None,
             "demonstration_ids": [[]] * len(places),
             "gold": 0,
             "label_names": [names] * len(places),

@@ -45,11 +45,11 @@ def asked(dataset: str, *, n_shots: int = 2, n_queries: int | None = 12, definit
 
 
 def answer(frames: list[pl.DataFrame]) -> Answers:
-    """What the made-up model says of request rows: label scores, or a hidden state where there are no continuations."""
+    """What the made-up model says of request rows: label scores, or a hidden state where that is asked."""
     rows = pl.concat([frame.select(sorted(frame.columns)) for frame in frames]).with_columns(
         suite=pl.lit("staicc-normal"), prompt_id=pl.concat_str("prompt", pl.col("continuations").list.join("|"))
     )
-    for_states = pl.col("continuations").list.len() == 0
+    for_states = pl.col("ask") == "state"
     scores = [label_scores(*row) for row in rows.select("prompt", pl.col("continuations").list.len()).iter_rows()]
     states = [hidden_state(prompt).tolist() for prompt in rows["prompt"]]
     answered = rows.with_columns(
@@ -76,7 +76,15 @@ class Task(NamedTuple):
 
 def answers_of(task: Task, distances: dict[tuple[str, str], list[list[float]]] | None = None) -> Answers:
     """The made-up task as answers; `distances` by method and definition, one list a query."""
-    common = {"suite": "s", "dataset": "d", "repeat": 0, "variant": 0, "label_names": task.label_names}
+    common = {
+        "suite": "s",
+        "dataset": "d",
+        "demonstration_set": 0,
+        "n_shots": 2,
+        "template": 0,
+        "noise_rate": 0.0,
+        "label_names": task.label_names,
+    }
     ids = [f"query {place}" for place in range(len(task.queries))]
     queries = [common | {"position": place, "query_id": place, "gold": 0} for place in range(len(task.queries))]
     scores = {"label_log_likelihoods": [0.0] * len(task.label_names)}

@@ -18,9 +18,9 @@ def test_bare_texts_are_asked_about_once_a_row_of_their_split():
     assert demonstrations["prompt"].to_list() == dataset.demonstration["texts"].list.first().to_list()
     assert queries["prompt"].to_list() == dataset.test["texts"].list.first().to_list()[:5]
     assert queries["position"].to_list() == queries["query_id"].to_list() == [0, 1, 2, 3, 4]
-    assert demonstrations["position"].to_list() == list(range(512))
+    assert demonstrations["position"].to_list() == demonstrations["training_row"].to_list() == list(range(512))
     assert demonstrations["query_id"].null_count() == 512
-    assert rows["continuations"].list.len().unique().to_list() == [0]
+    assert rows.select("ask", "continuations").unique().rows() == [("state", [])]
 
 
 def test_paper_chooses_from_all_demonstrations_and_released_from_the_first_512():

@@ -35,15 +35,17 @@ def asked(name: str, definition: str, n_shots: int = 4, n_queries: int | None = 
 
 
 def channel(log_likelihoods: list[float], n_tokens: list[int]) -> pl.DataFrame:
-    """One request: the score of its query's text, or of the whole prompt, behind each label."""
+    """One request, and the score of its query's text, or of the whole prompt, behind each label."""
     names = [chr(ord("a") + label) for label in range(len(n_tokens))]
     rows = table(PART, [[value] for value in log_likelihoods])
-    return rows.with_columns(
+    normal = table("normal", [[0.0] * len(names)])
+    of_labels = rows.with_columns(
         query_id=pl.lit(0, pl.Int64),
-        variant="position",
+        label_tried="position",
         label_names=pl.lit(names),
         label_token_counts=pl.Series([[n] for n in n_tokens], dtype=pl.List(pl.Int32)),
     )
+    return pl.concat([normal, of_labels])
 
 
 def test_paper_compares_how_likely_each_label_makes_the_query():
@@ -68,6 +70,7 @@ def test_labels_that_change_nothing_about_the_query_are_equally_probable():
 def test_released_is_what_the_toolkit_computes(name: str):
     question = asked(name, "released")
     (rows,) = requests(question)
+    normal = with_scores(question.rows)
     scored = with_scores(rows)
     # The toolkit rounds a loss to float32, so these are multiples of 1/1024.
     losses = np.random.default_rng(4).integers(1000, 6000, rows.height) / 1024
@@ -90,15 +93,17 @@ def test_released_is_what_the_toolkit_computes(name: str):
         noisy_channel_ICL_inference_with_torch_Causal_LM(prompts[first : first + n_labels], model, tokenizer, [], None)
         for first in range(0, len(prompts), n_labels)
     ]
-    found = label_probs(answers(scored), "released").sort("position").collect()
+    found = label_probs(answers(normal, scored), "released").sort("position").collect()
     np.testing.assert_allclose(found["label_probs"].to_list(), expected, atol=1e-9)
 
 
 def test_paper_on_many_requests_is_the_softmax_of_numpy():
-    (rows,) = requests(asked("sst5", "paper"))
+    question = asked("sst5", "paper")
+    (rows,) = requests(question)
+    normal = with_scores(question.rows)
     scored = with_scores(rows, spread=90.0).sort("position")
     expected = softmax(np.array(scored["label_log_likelihoods"].to_list()).reshape(10, 5), axis=1)
-    found = label_probs(answers(scored), "paper").sort("position").collect()
+    found = label_probs(answers(normal, scored), "paper").sort("position").collect()
     np.testing.assert_allclose(found["label_probs"].to_list(), expected, atol=1e-9)
     np.testing.assert_allclose(found["label_probs"].list.sum(), 1, atol=1e-12)
 
@@ -108,8 +113,8 @@ def test_paper_on_many_requests_is_the_softmax_of_numpy():
 def test_each_normal_request_has_one_answer_and_counts_as_one_try(definition: str, n_shots: int, tries: int):
     question = asked("trec", definition, n_shots)
     (rows,) = requests(question)
-    found = label_probs(answers(with_scores(rows)), definition).sort("position").collect()
-    kept = ["part", "dataset", "position", "query_id", "repeat", "variant", "gold", "label_names", "demonstration_ids"]
+    found = label_probs(answers(with_scores(question.rows), with_scores(rows)), definition).sort("position").collect()
+    kept = ["part", "dataset", "position", "query_id", "demonstration_set", "n_shots", "gold", "label_names"]
     assert found.select(kept).equals(question.rows.select(kept))
     assert {*PREDICTIONS} - {"method", "definition", "pred"} <= {*found.columns}
     assert found.group_by("query_id").agg(pl.col("prompt_id").n_unique())["prompt_id"].to_list() == [tries] * 5

@@ -34,7 +34,7 @@ def judged(name: str, log_likelihoods: list[float], n_tokens: list[int]) -> Answ
     """The candidate instructions of a dataset with these scores."""
     counts = pl.Series([[n] for n in n_tokens], dtype=pl.List(pl.Int32))
     rows = table(CANDIDATES_PART, [[value] for value in log_likelihoods], dataset=name)
-    return answers(rows.with_columns(label_token_counts=counts))
+    return answers(rows.with_columns(template="position", label_token_counts=counts))
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -44,7 +44,7 @@ def test_the_instructions_of_each_dataset_are_those_of_the_toolkit(name: str):
     assert rows.columns == asked(name).rows.columns
     assert rows.schema == asked(name).rows.schema
     assert rows.sort("position")["prompt"].to_list() == expected
-    assert rows["continuations"].to_list() == [[""]] * 5
+    assert rows.select("ask", "continuations", "template").rows() == [("text", [], number) for number in range(5)]
 
 
 def test_the_instruction_of_lowest_loss_a_token_is_chosen_not_the_shortest():
@@ -125,7 +125,7 @@ def test_answers_behind_the_instruction_are_read_as_vanilla_reads_them(definitio
     vanilla = VANILLA.label_probs(as_normal, definition).sort("position").collect()
     assert found["label_probs"].equals(vanilla["label_probs"])
     assert found["part"].unique().to_list() == ["normal"]
-    kept = ["position", "query_id", "repeat", "gold", "variant", "label_names"]
+    kept = ["position", "query_id", "demonstration_set", "gold", "template", "label_names"]
     assert found.select(kept).equals(question.rows.select(kept))
     assert {*found["prompt_id"]} == {*behind["prompt_id"]}
 

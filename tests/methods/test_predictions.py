@@ -18,8 +18,10 @@ SCORED = pl.LazyFrame(
         "dataset": "d",
         "position": [1, 0],
         "query_id": [1, 0],
-        "repeat": 0,
-        "variant": 0,
+        "demonstration_set": 0,
+        "n_shots": 2,
+        "template": 0,
+        "noise_rate": 0.0,
         "prompt_id": ["b", "a"],
         "gold": [0, 1],
         "label_names": [["bad", "very good", "good"]] * 2,
@@ -68,7 +70,12 @@ def test_published_uses_the_scores_of_released():
 
 
 def label_tables(labels: dict[str, list[int]]) -> tuple[pl.DataFrame, pl.LazyFrame]:
-    tokens = {"prompt_id": ["a", "b"], "context": [[1], [2]], "continuations": [list(labels.values())] * 2}
+    tokens = {
+        "prompt_id": ["a", "b"],
+        "ask": "labels",
+        "context": [[1], [2]],
+        "continuations": [list(labels.values())] * 2,
+    }
     prompts = {"prompt_id": ["a", "b"], "prompt": ["p", "q"], "continuations": [list(labels)] * 2}
     return pl.DataFrame(tokens, schema=TOKENS), pl.LazyFrame(prompts)
 

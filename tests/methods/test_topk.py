@@ -28,7 +28,7 @@ def test_each_query_is_asked_once_at_its_own_position(released):
     question, rows = released
     assert rows.columns == question.rows.columns
     assert rows["position"].to_list() == rows["query_id"].to_list() == list(range(512))
-    assert rows["repeat"].unique().to_list() == [0]
+    assert rows["demonstration_set"].unique().to_list() == [0]
     assert rows["gold"].to_list() == question.dataset.test["gold"].to_list()
 
 
@@ -40,7 +40,7 @@ def test_fewer_queries_are_the_first_of_more(released):
 def test_without_shots_the_prompts_are_those_of_the_benchmark():
     question = asked("financial_phrasebank", n_shots=0, n_queries=3)
     rows = follow_up(question, answer(TOPK.requests(question)))
-    assert rows["prompt"].to_list() == question.rows.filter(repeat=0)["prompt"].to_list()
+    assert rows["prompt"].to_list() == question.rows.filter(demonstration_set=0)["prompt"].to_list()
 
 
 def test_answers_are_vanillas_in_the_part_normal(released):

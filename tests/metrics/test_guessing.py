@@ -18,12 +18,27 @@ COLUMNS = ["chance", "majority", "max_random", "tries", "log10_tail", "verdict",
 def answers(right: Sequence[Sequence[bool]], n_labels: int = 2, **columns: object) -> pl.DataFrame:
     """One row a prompt of a query, with the gold label 0 and a prompt of its own; every column can be replaced."""
     rows = [
-        {"query_id": query, "repeat": repeat, "prompt_id": f"{query}, {repeat}", "gold": 0, "pred": int(not is_right)}
+        {
+            "query_id": query,
+            "demonstration_set": number,
+            "prompt_id": f"{query}, {number}",
+            "gold": 0,
+            "pred": int(not is_right),
+        }
         for query, asked in enumerate(right)
-        for repeat, is_right in enumerate(asked)
+        for number, is_right in enumerate(asked)
     ]
     frame = pl.DataFrame(rows).with_row_index("position")
-    names = {"suite": "suite", "part": "part", "dataset": "a", "method": "vanilla", "definition": "paper", "variant": 0}
+    names = {
+        "suite": "suite",
+        "part": "part",
+        "dataset": "a",
+        "method": "vanilla",
+        "definition": "paper",
+        "n_shots": 2,
+        "template": 0,
+        "noise_rate": 0.0,
+    }
     names |= {"label_names": [str(label) for label in range(n_labels)]} | columns
     wrong = [0.0, 1.0] + [0.0] * (n_labels - 2)
     probs = pl.when(pred=0).then(pl.lit([1.0] + [0.0] * (n_labels - 1))).otherwise(pl.lit(wrong))

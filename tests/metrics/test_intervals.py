@@ -175,7 +175,7 @@ Draw = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 def draw(rng: np.random.Generator, n_queries: int, sharpness: float, signal: float) -> Draw:
-    """gold [query] and label probabilities [query, repeat, label]; a query's two requests share half their noise."""
+    """gold [query] and label probabilities [query, set, label]; a query's two requests share half their noise."""
     gold = rng.integers(0, N_LABELS, n_queries)
     of_query, of_request = (rng.normal(size=(n_queries, repeats, N_LABELS)) for repeats in (1, 2))
     evidence = (of_query + of_request) / math.sqrt(2) + signal * np.eye(N_LABELS)[gold][:, None, :]
@@ -207,8 +207,10 @@ def predictions(run: int, dataset: str, gold: npt.NDArray[np.int64], probs: npt.
         "definition": "paper",
         "position": np.arange(2 * n),
         "query_id": np.repeat(np.arange(n), 2),
-        "repeat": np.tile([0, 1], n),
-        "variant": 0,
+        "demonstration_set": np.tile([0, 1], n),
+        "n_shots": 2,
+        "template": 0,
+        "noise_rate": 0.0,
         "prompt_id": [str(position) for position in range(2 * n)],
         "gold": np.repeat(gold, 2),
         "pred": probs.reshape(-1, N_LABELS).argmax(1),

@@ -25,8 +25,10 @@ def predictions(dataset: str, probs: list[list[float]], gold: list[int], **colum
         "definition": "paper",
         "position": range(n),
         "query_id": [i // 2 for i in range(n)],
-        "repeat": [i % 2 for i in range(n)],
-        "variant": 0,
+        "demonstration_set": [i % 2 for i in range(n)],
+        "n_shots": 2,
+        "template": 0,
+        "noise_rate": 0.0,
         "prompt_id": [f"{dataset}-{i}" for i in range(n)],
         "gold": gold,
         "pred": [row.index(max(row)) for row in probs],
@@ -86,11 +88,11 @@ def test_paper_and_released_are_measured_on_their_own_predictions() -> None:
 
 
 def repeated(part: str) -> pl.DataFrame:
-    """BINARY asked twice more, as another variant and behind other demonstrations, under both definitions."""
-    again = pl.col("position") + 4
-    twice = pl.concat(
-        [BINARY, BINARY.with_columns(position=again, variant=pl.lit(1, pl.Int64), repeat=pl.col("repeat") + 2)]
-    )
+    """BINARY asked twice more, at another noise rate, with another template and behind other demonstrations, under both
+    definitions."""
+    others = {"template": pl.lit(1, pl.Int64), "noise_rate": pl.lit(0.5)}
+    again = BINARY.with_columns(pl.col("position") + 4, pl.col("demonstration_set") + 2, **others)
+    twice = pl.concat([BINARY, again])
     both = [twice.with_columns(definition=pl.lit(definition)) for definition in ("paper", "released")]
     return pl.concat(both).with_columns(part=pl.lit(part))
 

@@ -118,7 +118,8 @@ def test_contexts_are_the_ids_that_the_models_own_tokenizer_gives(tmp_path, adds
         tmp_path / "m", texts=texts, size=LlamaSize(vocab_size=300, context_length=64), adds_bos=adds_bos
     )
     prompts = texts if adds_bos else texts[0:1] + texts[2:]
-    contexts = tokenize_prompts(found(folder).tokenizer, prompts, [["a"]] * len(prompts), "separate").contexts
+    n = len(prompts)
+    contexts = tokenize_prompts(found(folder).tokenizer, prompts, ["labels"] * n, [["a"]] * n, "separate").contexts
     theirs = AutoTokenizer.from_pretrained(str(folder))
     assert contexts.to_pylist() == [theirs(prompt, truncation=False)["input_ids"] for prompt in prompts]
 

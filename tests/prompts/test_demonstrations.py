@@ -17,18 +17,20 @@ DEFINITIONS = ("paper", "released")
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 2, 3, 7, 16, 50])
-def test_demonstrations_are_those_of_the_toolkit_repeat_by_repeat(n_shots: int):
-    # The toolkit takes its sample number (query + repeat * number of queries) for a prompt.
+def test_demonstrations_are_those_of_the_toolkit_set_by_set(n_shots: int):
+    # The toolkit takes its sample number (query + set * number of queries) for a prompt.
     toolkit = demonstration_sampler(n_shots, 50, 2 * 30)
     drawn = sample_demonstrations(n_shots=n_shots, n_demonstrations=50, n_queries=30)
     assert drawn.shape == (2, 30, n_shots)
-    for repeat in range(2):
+    for number in range(2):
         for query in range(30):
-            assert drawn[repeat, query].tolist() == toolkit[query + repeat * 30]
+            assert drawn[number, query].tolist() == toolkit[query + number * 30]
 
 
-def test_more_repeats_begin_with_the_same_demonstrations():
-    two, eight = (sample_demonstrations(n_shots=4, n_demonstrations=50, n_queries=9, n_repeats=n) for n in (2, 8))
+def test_more_sets_begin_with_the_same_demonstrations():
+    two, eight = (
+        sample_demonstrations(n_shots=4, n_demonstrations=50, n_queries=9, n_demonstration_sets=n) for n in (2, 8)
+    )
     assert eight[:2].tolist() == two.tolist()
 
 

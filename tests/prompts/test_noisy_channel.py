@@ -31,7 +31,7 @@ def test_prompts_are_those_of_the_toolkit_byte_for_byte(name: str, n_shots: int)
     shown = zip(normal["demonstration_ids"].to_list(), normal["query_id"].to_list(), strict=True)
     expected = [prompt for ids, query in shown for prompt in writer.write_prompt(ids, query)]
     assert rows.sort("position")["prompt"].to_list() == expected
-    assert rows["continuations"].to_list() == [[""]] * rows.height
+    assert rows.select("ask", "continuations").unique().rows() == [("text", [])]
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -49,8 +49,8 @@ def test_rows_are_placed_by_query_then_label_and_keep_what_they_were_made_from()
     # 512 queries of 5 labels; the second demonstration set begins at query 512.
     expected = [place * 5 + label for place in (0, 1, 2, 512, 513, 514) for label in range(5)]
     assert rows["position"].to_list() == expected
-    assert rows["variant"].to_list() == list(range(5)) * 6
-    kept = ["query_id", "repeat", "gold", "demonstration_ids", "label_names", "dataset"]
+    assert rows["label_tried"].to_list() == list(range(5)) * 6
+    kept = ["query_id", "demonstration_set", "gold", "demonstration_ids", "label_names", "dataset"]
     assert rows.gather_every(5).select(kept).equals(normal.select(kept))
 
 

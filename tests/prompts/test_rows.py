@@ -6,7 +6,7 @@ from polars.testing import assert_frame_equal
 
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.errors import ConfigError, TemplateError
-from evaluator.prompts.rows import normal_requests, requests
+from evaluator.prompts.rows import PromptPlan, normal_requests, requests
 from evaluator.schemas import PROMPTS, REQUESTS
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
@@ -38,7 +38,7 @@ DATASET = ClassificationDataset(
 def test_prompts_hold_the_instruction_the_demonstrations_in_their_order_and_the_query():
     index = pl.Series([2, 0], dtype=pl.Int64).to_numpy()
     ids = pl.Series([[3, 0], [0, 3]], dtype=pl.Array(pl.Int64, 2)).to_numpy()
-    rows = requests(DATASET, repeat=index * 0, query_id=index, demonstration_ids=ids)
+    rows = requests(DATASET, PromptPlan(demonstration_set=index * 0, query_id=index, demonstration_ids=ids))
     wind, rain = "P: wind C: calm L: false\n", "P: rain C: wet L: true\n"
     assert rows["prompt"].to_list() == [
         f"True or not?\n{wind}{rain}> P: hail C: loud L: ",
@@ -48,7 +48,7 @@ def test_prompts_hold_the_instruction_the_demonstrations_in_their_order_and_the_
     assert rows["demonstration_ids"].to_list() == [[3, 0], [0, 3]]
 
 
-def test_without_demonstrations_both_repeats_ask_the_same():
+def test_without_demonstrations_both_demonstration_sets_ask_the_same():
     rows = normal_requests(DATASET, n_shots=0, n_queries=None)
     assert rows["prompt"].to_list() == 2 * [
         "True or not?\n> P: fog C: grey L: ",
@@ -58,10 +58,10 @@ def test_without_demonstrations_both_repeats_ask_the_same():
     assert rows["demonstration_ids"].to_list() == 6 * [[]]
 
 
-def test_rows_stand_repeat_by_repeat():
+def test_rows_come_demonstration_set_by_demonstration_set():
     rows = normal_requests(DATASET, n_shots=1, n_queries=None)
     assert rows["position"].to_list() == [0, 1, 2, 3, 4, 5]
-    assert rows["repeat"].to_list() == [0, 0, 0, 1, 1, 1]
+    assert rows["demonstration_set"].to_list() == [0, 0, 0, 1, 1, 1]
     assert rows["query_id"].to_list() == [0, 1, 2, 0, 1, 2]
     assert rows["gold"].to_list() == [0, 1, 0, 0, 1, 0]
 
@@ -72,7 +72,10 @@ def test_columns_are_those_that_the_schemas_declare(n_shots: int):
     declared = {**REQUESTS, **PROMPTS}
     added_later = {"suite", "part", "prompt_id"}
     assert dict(rows.schema) == {name: dtype for name, dtype in declared.items() if name not in added_later}
-    assert rows.null_count().sum_horizontal().item() == 0
+    nothing_tried = ["label_tried", "ordering", "training_row"]
+    assert rows.drop(nothing_tried).null_count().sum_horizontal().item() == 0
+    assert rows.select(nothing_tried).unique().rows() == [(None, None, None)]
+    assert rows.select("n_shots", "template", "noise_rate", "ask").unique().rows() == [(n_shots, 0, 0.0, "labels")]
     assert rows["continuations"].to_list() == rows["label_names"].to_list() == 6 * [["true", "false"]]
 
 

@@ -12,7 +12,7 @@ from evaluator.errors import DatasetError
 from evaluator.prompts.pseudo_queries import empty_queries
 from evaluator.prompts.rows import prompt_texts
 from evaluator.prompts.training_prompts import training_demonstrations, training_requests, training_sample
-from evaluator.schemas import REQUESTS
+from evaluator.schemas import PROMPTS, REQUESTS
 from tests.toolkit import our_dataset, toolkit_experiment
 
 
@@ -94,10 +94,11 @@ def test_rows_answer_no_query_and_say_which_calibration_examples_they_show():
     dataset = our_dataset("trec")
     shown = training_demonstrations(dataset, n_shots=2)
     rows = training_requests(dataset, part="p", queries=empty_queries(128, 1), demonstration_ids=shown)
-    assert {*rows.columns} == {*REQUESTS, "prompt", "continuations"} - {"suite", "prompt_id"}
+    assert {*rows.columns} == {*REQUESTS, *PROMPTS} - {"suite", "prompt_id"}
     assert all(rows.schema[name] == REQUESTS[name] for name in rows.columns if name in REQUESTS)
     assert rows["query_id"].null_count() == rows["gold"].null_count() == 128
     assert rows["position"].to_list() == list(range(128))
+    assert rows.select("n_shots", "ask").unique().rows() == [(2, "labels")]
     first, second = (dataset.calibration["texts"][int(row)][0] for row in shown[7])
     names = [dataset.verbalizer.label_names[dataset.calibration["gold"][int(row)]] for row in shown[7]]
     assert rows["prompt"][7] == (

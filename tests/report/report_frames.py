@@ -55,8 +55,10 @@ def predictions_frame() -> pl.LazyFrame:
             "definition": definition,
             "position": place,
             "query_id": place // 2,
-            "repeat": place % 2,
-            "variant": 0,
+            "demonstration_set": place % 2,
+            "n_shots": 2,
+            "template": 0,
+            "noise_rate": 0.0,
         }
         | {"gold": int(place >= 6), "pred": 0, "label_names": names}
         | {"label_probs": [1.0] + [0.0] * (len(names) - 1)}

@@ -116,8 +116,9 @@ def group_metrics() -> pl.DataFrame:
     """Accuracies in steps of 1/16 from 1/16 upwards, on mid a step higher, on abc two; one GLER a rate, and so on."""
     rows: list[dict[str, Any]] = [
         {"suite": "staicc-robustness", "part": part, "dataset": dataset, "method": "vanilla", "metric": "accuracy"}
-        | {"definition": "paper", "variant": 0 if part == "sampling" else place}
-        | {"repeat": place if part == "sampling" else None}
+        | {"definition": "paper", "noise_rate": place / 4 if part == "gler" else None}
+        | {"template": place if part == "template" else None}
+        | {"demonstration_set": place if part == "sampling" else None}
         | {"value": (1 + place + step) / 16, "n_requests": 8}
         for part, size in GROUP_SIZES.items()
         for step, dataset in enumerate(DATASETS)

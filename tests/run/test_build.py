@@ -9,6 +9,7 @@ from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import finish
 from evaluator.run import build as prompt_store
 from evaluator.run.build import (
+    QUESTION,
     build_store,
     check_names,
     open_store,
@@ -35,7 +36,7 @@ def test_a_store_holds_every_request_and_each_distinct_prompt_once(tmp_path):
     assert set(requests["prompt_id"]) == set(prompts["prompt_id"])
 
 
-def test_without_demonstrations_both_repeats_of_a_query_are_one_prompt(tmp_path):
+def test_without_demonstrations_both_demonstration_sets_of_a_query_are_one_prompt(tmp_path):
     store = finish(build_store(replace(CONFIG, n_shots=0), tmp_path))
     assert store.manifest["n_requests"] == 32
     assert store.manifest["n_prompts"] == 16
@@ -104,8 +105,15 @@ def test_an_unknown_suite_dataset_or_method_is_an_error_that_lists_those_there_a
 
 def test_prompts_that_differ_only_in_where_a_label_ends_have_different_ids():
     rows = pl.DataFrame(
-        {"prompt": ["p", "p", "p", "p"], "continuations": [["ab", "c"], ["a", "bc"], ["abc"], ["ab", "c"]]}
+        {"ask": "labels", "prompt": "p", "continuations": [["ab", "c"], ["a", "bc"], ["abc"], ["ab", "c"]]}
     )
-    ids = rows.with_row_index().join(with_prompt_ids(rows).unique(), on=["prompt", "continuations"]).sort("index")
+    ids = rows.with_row_index().join(with_prompt_ids(rows).unique(), on=QUESTION).sort("index")
     assert ids["prompt_id"].n_unique() == 3
     assert ids["prompt_id"][0] == ids["prompt_id"][3]
+
+
+def test_the_log_likelihood_of_a_text_and_its_state_are_different_questions():
+    rows = pl.DataFrame(
+        {"ask": ["text", "state"], "prompt": "p", "continuations": pl.Series([[], []], dtype=pl.List(pl.String))}
+    )
+    assert with_prompt_ids(rows)["prompt_id"].n_unique() == 2

@@ -6,7 +6,14 @@ from evaluator.schemas import SCORES, TOKENS
 from evaluator.scores.checks import check_prompt_lengths, require_complete
 
 REQUESTS = pl.DataFrame(
-    {"suite": "s", "dataset": "d", "position": [0, 1], "prompt_id": ["a", "b"], "continuations": [["x", "y"]] * 2}
+    {
+        "suite": "s",
+        "dataset": "d",
+        "position": [0, 1],
+        "prompt_id": ["a", "b"],
+        "ask": "labels",
+        "continuations": [["x", "y"]] * 2,
+    }
 )
 SCORED = pl.DataFrame(
     {
@@ -39,9 +46,21 @@ def test_scores_for_another_number_of_labels_are_refused():
         require_complete(REQUESTS, shorter)
 
 
+def test_a_text_has_one_score():
+    text = REQUESTS.with_columns(ask=pl.lit("text"), continuations=pl.lit([], pl.List(pl.String)))
+    require_complete(text, SCORED.with_columns(label_log_likelihoods=pl.lit([-1.0])))
+    with pytest.raises(ScoreError, match="2 scores for the"):
+        require_complete(text, SCORED)
+
+
 def test_prompts_longer_than_the_context_are_listed_with_their_length_and_none_is_cut():
     tokens = pl.DataFrame(
-        {"prompt_id": ["a", "b"], "context": [[1] * 9, [1] * 4], "continuations": [[[1], [1, 2]], [[1], [1, 2]]]},
+        {
+            "prompt_id": ["a", "b"],
+            "ask": "labels",
+            "context": [[1] * 9, [1] * 4],
+            "continuations": [[[1], [1, 2]], [[1], [1, 2]]],
+        },
         schema=TOKENS,
     )
     prompts = pl.LazyFrame({"prompt_id": ["a", "b"], "prompt": ["the long one", "the short one"]})

@@ -45,10 +45,14 @@ class CountingEngine:
     def close(self) -> None: ...
 
 
+ASKS_STATE = {"ask": pl.lit("state"), "continuations": pl.lit([], pl.List(pl.List(pl.Int32)))}
+
+
 def token_rows(n: int = 100) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "prompt_id": [f"p{i:03d}" for i in range(n)],
+            "ask": "labels",
             "context": [[i, i + 1, i + 2] for i in range(n)],
             "continuations": [[[1], [2, 3]]] * n,
         },
@@ -122,7 +126,7 @@ def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
 def test_rows_that_share_all_their_tokens_count_one_each():
     contexts = pl.Series([[1, 2, 3]] * 10, dtype=pl.List(pl.Int32))
     text = pl.lit([[4, 5, 6, 7]], pl.List(pl.List(pl.Int32)))
-    tokens = token_rows(10).with_columns(context=contexts, continuations=text)
+    tokens = token_rows(10).with_columns(ask=pl.lit("text"), context=contexts, continuations=text)
     # Of the first row 6 tokens are fed, of each other 1, so that rows begin at 0, 6, 7, ..., 14. A shard of 8 may close
     # from 6 on, and every row loses as much there: the first closes before row 1, which begins at 6; the second before
     # the row that begins at 6 + 6, row 7; the rest fits into the third.
@@ -157,7 +161,7 @@ def test_progress_reaches_the_total_and_counts_what_was_there(tmp_path):
 
 def test_hidden_states_lie_beside_the_scores_and_are_computed_once(tmp_path):
     score(token_rows(40), CountingEngine(), tmp_path)
-    for_states = token_rows(50).tail(10).with_columns(continuations=pl.lit([], pl.List(pl.List(pl.Int32))))
+    for_states = token_rows(50).tail(10).with_columns(**ASKS_STATE)
     engine = CountingEngine()
     for _ in range(2):
         table = finish(compute_hidden_states(for_states, engine, tmp_path, identity={"model": "m"}))
@@ -177,7 +181,7 @@ def test_a_hidden_state_that_is_not_finite_is_refused_with_the_prompt_named_and_
             return states
 
     score(token_rows(3), CountingEngine(), tmp_path)
-    for_states = token_rows(3).with_columns(continuations=pl.lit([], pl.List(pl.List(pl.Int32))))
+    for_states = token_rows(3).with_columns(**ASKS_STATE)
     with pytest.raises(
         ScoreError, match="1 of 3 prompts have a hidden state that is not finite; the first is prompt p001"
     ):

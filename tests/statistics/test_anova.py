@@ -137,7 +137,10 @@ def test_of_the_same_pvis_repeated_measures_see_what_one_way_does_not() -> None:
 def rows(values: Floats, **case: object) -> pl.DataFrame:
     """One row a query and demonstration set."""
     n_queries, n_sets = values.shape
-    key = {"query_id": np.repeat(np.arange(n_queries), n_sets), "repeat": np.tile(np.arange(n_sets), n_queries)}
+    key = {
+        "query_id": np.repeat(np.arange(n_queries), n_sets),
+        "demonstration_set": np.tile(np.arange(n_sets), n_queries),
+    }
     named = [pl.lit(value).alias(name) for name, value in case.items()]
     return pl.DataFrame({**key, "pvi_bits": values.ravel()}).with_columns(named)
 
@@ -147,7 +150,7 @@ def test_tables_hold_each_group_by_itself_whatever_the_order_of_rows() -> None:
     frame = pl.concat([rows(own, model=model) for model, own in values.items()]).sample(
         fraction=1, shuffle=True, seed=3
     )
-    how = {"by": ["model"], "condition": "repeat", "value": "pvi_bits"}
+    how = {"by": ["model"], "condition": "demonstration_set", "value": "pvi_bits"}
     within, between = repeated_measures_by(frame, **how), one_way_by(frame, **how)  # type: ignore[arg-type]
     assert within.schema == pl.Schema({"model": pl.String(), **REPEATED_MEASURES})
     assert between.schema == pl.Schema({"model": pl.String(), **ONE_WAY})
@@ -161,8 +164,8 @@ def test_queries_without_a_finite_pvi_in_every_set_are_left_out_and_counted() ->
     values = drawn(4, 6, 3)
     holed = values.copy()
     holed[1, 2], holed[3, 0], holed[3, 1] = -np.inf, np.nan, np.inf
-    frame = rows(holed, model="m").filter(~((pl.col("query_id") == 5) & (pl.col("repeat") == 0)))
-    found = repeated_measures_by(frame, by=["model"], condition="repeat", value="pvi_bits")
+    frame = rows(holed, model="m").filter(~((pl.col("query_id") == 5) & (pl.col("demonstration_set") == 0)))
+    found = repeated_measures_by(frame, by=["model"], condition="demonstration_set", value="pvi_bits")
     assert found.select("n_queries", "n_left_out").row(0) == (3, 3)
     assert found["f"][0] == pytest.approx(repeated_measures(values[[0, 2, 4]]).f)
 
@@ -170,4 +173,6 @@ def test_queries_without_a_finite_pvi_in_every_set_are_left_out_and_counted() ->
 def test_a_query_that_stands_twice_under_one_set_is_refused() -> None:
     frame = rows(drawn(5, 4, 2), model="m")
     with pytest.raises(MetricError, match="query_id 3 stands in more than one row"):
-        repeated_measures_by(pl.concat([frame, frame.tail(1)]), by=["model"], condition="repeat", value="pvi_bits")
+        repeated_measures_by(
+            pl.concat([frame, frame.tail(1)]), by=["model"], condition="demonstration_set", value="pvi_bits"
+        )

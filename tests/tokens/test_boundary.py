@@ -5,6 +5,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from evaluator.errors import LabelError
 from evaluator.models.embedded.byte_level import byte_level_tokenizer
+from evaluator.schemas import Ask
 from evaluator.tokens.boundary import tokenize_prompts
 from evaluator.tokens.tokenizer import FastTokenizer
 
@@ -21,9 +22,9 @@ def tokenizer(template: str = "<s> $A") -> FastTokenizer:
 
 
 def tokenized(
-    prompt: str, labels: list[str], boundary: str, template: str = "<s> $A"
+    prompt: str, labels: list[str], boundary: str, template: str = "<s> $A", ask: Ask = "labels"
 ) -> tuple[list[int], list[list[int]]]:
-    rows = tokenize_prompts(tokenizer(template), [prompt], [labels], boundary)  # type: ignore[arg-type]
+    rows = tokenize_prompts(tokenizer(template), [prompt], [ask], [labels], boundary)  # type: ignore[arg-type]
     return rows.contexts.to_pylist()[0], rows.continuations.to_pylist()[0]
 
 
@@ -89,19 +90,19 @@ def test_a_label_without_tokens_is_refused(boundary, label):
 
 
 def test_prompts_with_different_label_spaces_keep_their_own():
-    rows = tokenize_prompts(tokenizer(), ["x", "a", "x"], [["a", "b"], ["c"], ["a", "b"]], "separate")
+    rows = tokenize_prompts(tokenizer(), ["x", "a", "x"], ["labels"] * 3, [["a", "b"], ["c"], ["a", "b"]], "separate")
     assert rows.contexts.to_pylist() == [[0, 9], [0, 4], [0, 9]]
     assert rows.continuations.to_pylist() == [[[4], [5]], [[6]], [[4], [5]]]
 
 
 def test_no_prompts_give_no_rows():
-    rows = tokenize_prompts(tokenizer(), [], [], "separate")
+    rows = tokenize_prompts(tokenizer(), [], [], [], "separate")
     assert rows.contexts.to_pylist() == rows.continuations.to_pylist() == []
 
 
 def test_more_prompts_than_one_batch_come_back_in_order():
     prompts = ["x" * (place % 7) + ":" for place in range(10_000)]
-    rows = tokenize_prompts(tokenizer(), prompts, [["a"]] * len(prompts), "separate")
+    rows = tokenize_prompts(tokenizer(), prompts, ["labels"] * 10_000, [["a"]] * 10_000, "separate")
     assert rows.contexts.to_pylist() == [[0, *[9] * (place % 7), 2] for place in range(10_000)]
 
 
@@ -116,16 +117,16 @@ def test_truncation_that_a_tokenizer_file_asks_for_is_not_obeyed():
 @pytest.mark.parametrize("boundary", ["separate", "merged"])
 def test_a_text_by_itself_is_scored_behind_its_first_token(boundary):
     # "x: ab" is x, :, Ġab; with a BOS every token of the text is scored, without one all but the first.
-    assert tokenized("x: ab", [""], boundary) == ([0], [[9, 2, 8]])
-    assert tokenized("x: ab", [""], boundary, template="$A") == ([9], [[2, 8]])
+    assert tokenized("x: ab", [], boundary, ask="text") == ([0], [[9, 2, 8]])
+    assert tokenized("x: ab", [], boundary, template="$A", ask="text") == ([9], [[2, 8]])
 
 
 @pytest.mark.parametrize("boundary", ["separate", "merged"])
-def test_a_prompt_without_continuations_is_a_context_whole(boundary):
-    assert tokenized("x: ab", [], boundary) == ([0, 9, 2, 8], [])
+def test_a_prompt_that_asks_for_a_state_is_a_context_whole(boundary):
+    assert tokenized("x: ab", [], boundary, ask="state") == ([0, 9, 2, 8], [])
 
 
 @pytest.mark.parametrize("boundary", ["separate", "merged"])
 def test_a_text_of_one_token_has_no_likelihood_of_its_own(boundary):
     with pytest.raises(LabelError, match=r"The text 'x' is one token"):
-        tokenized("x", [""], boundary, template="$A")
+        tokenized("x", [], boundary, template="$A", ask="text")

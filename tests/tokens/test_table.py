@@ -51,7 +51,9 @@ def test_another_boundary_or_tokenizer_has_a_folder_of_its_own(store, fake_sourc
 
 def token_table(*rows):
     names, contexts, continuations = zip(*rows, strict=True)
-    return pl.DataFrame({"prompt_id": names, "context": contexts, "continuations": continuations}, schema=TOKENS)
+    return pl.DataFrame(
+        {"prompt_id": names, "ask": "labels", "context": contexts, "continuations": continuations}, schema=TOKENS
+    )
 
 
 def test_the_floor_counts_each_token_after_its_own_prefix_once():

@@ -18,7 +18,7 @@ from evaluator.suites.in_context_pvi.ranked_sets import candidates_behind, first
 from evaluator.suites.in_context_pvi.schema import PviOrder
 
 TRAINING = "pvi_training"
-"""The part of training rows; which row is asked follows from `position`, as no query is."""
+"""The part that asks about training rows, by `training_row`; it has no query."""
 
 CHOSEN: dict[str, PviOrder] = {
     "hardest_demonstrations": "hardest",
@@ -40,9 +40,9 @@ def null_part(method: str) -> str:
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """The training rows that can be chosen, behind set 0 of each number of shots; every order asks the same.
+    """Ask the training rows that can be chosen behind set 0 of each number of shots; every order asks the same.
 
-    `variant` is the number of shots, and `position` its place times all training rows there are, and the row.
+    `position` counts numbers of shots, then all training rows there are.
 
     Raises TemplateError or DatasetError, before anything is answered, where there are too few to choose among.
     """
@@ -52,41 +52,33 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
     for place, first in enumerate(first_sets(dataset, pvi)):
         rows = queries_behind(dataset, [first], candidates_behind(dataset, pvi, first), part=TRAINING, n_rows=n_rows)
         frames.append(
-            rows.with_columns(pl.col("position") + place * n_rows, query_id=pl.lit(None, pl.Int64)).select(
-                asked.rows.columns
-            )
+            rows.with_columns(
+                pl.col("position") + place * n_rows, training_row="query_id", query_id=pl.lit(None, pl.Int64)
+            ).select(asked.rows.columns)
         )
     return frames
 
 
-def training_pvi(answers: Answers, n_training: pl.DataFrame) -> pl.DataFrame:
-    """PVI of training rows behind set 0, over the whole vocabulary: dataset, n_shots, training_row, gold and pvi_bits,
-    which is null where it is not finite; sorted by the first three.
+def training_pvi(answers: Answers) -> pl.DataFrame:
+    """Measure the PVI of training rows behind set 0, over the whole vocabulary, from answers of the suite pvi.
 
-    Args:
-        answers: of the suite pvi.
-        n_training: dataset, and `n_training`, the rows of its demonstration split.
+    Returns dataset, n_shots, training_row, gold and pvi_bits, which is null where it is not finite; sorted by the first
+    three.
     """
     scores = pl.col("label_log_likelihoods")
-    nulls = answers.part(NULL).filter(repeat=0).select("dataset", "variant", null_scores=scores)
+    nulls = answers.part(NULL).filter(demonstration_set=0).select("dataset", "n_shots", null_scores=scores)
     bits = gain_nats(scores.list.get(pl.col("gold")), pl.col("null_scores").list.get(pl.col("gold"))) / math.log(2)
-    rows = answers.part(TRAINING).join(n_training.lazy(), on="dataset")
     return (
-        rows.join(nulls, on=["dataset", "variant"], how="left", validate="m:1")
-        .select(
-            "dataset",
-            n_shots="variant",
-            training_row=pl.col("position") % pl.col("n_training"),
-            gold="gold",
-            pvi_bits=bits,
-        )
+        answers.part(TRAINING)
+        .join(nulls, on=["dataset", "n_shots"], how="left", validate="m:1")
+        .select("dataset", "n_shots", "training_row", "gold", pvi_bits=bits)
         .sort("dataset", "n_shots", "training_row")
         .collect()
     )
 
 
 def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
-    """What an input adds to a label's log-likelihood, nats; null where one of the two is missing, NaN or infinite.
+    """Subtract log-likelihoods of a label in nats; null where one of the two is missing, NaN or infinite.
 
     Equation 1 of Lu et al. 2023, before it is divided by ln 2.
     """
@@ -97,13 +89,12 @@ def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
 
 def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.DataFrame]:
     def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
-        """The queries of the part input behind the chosen sets, and a prompt without inputs a set.
+        """Ask the queries of the part input behind the chosen sets, and a prompt without inputs a set.
 
         Raises TemplateError where too few training rows of a label have a PVI.
         """
         dataset, pvi = asked.classification, _pvi(asked)
-        size = pl.DataFrame({"dataset": [dataset.name], "n_training": [dataset.demonstration.height]})
-        measured = training_pvi(answers, size).rename({"training_row": "query_id"})
+        measured = training_pvi(answers).filter(dataset=dataset.name).rename({"training_row": "query_id"})
         by_shots = measured.partition_by("n_shots", as_dict=True, maintain_order=True)
         sets = [
             each
@@ -119,7 +110,7 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.Da
 
 def _label_probs(method: str) -> Callable[[Answers, Definition], pl.LazyFrame]:
     def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
-        """The part input, answered behind the chosen sets; probabilities as vanilla has them."""
+        """Return the part input as answered behind the chosen sets; probabilities as vanilla has them."""
         probs = softmax(pl.col("label_log_likelihoods"))
         return answers.part(method).with_columns(part=pl.lit(INPUT), label_probs=probs)
 

@@ -28,7 +28,7 @@ def correlations(
 
     Args:
         rows: `by`, `across`, `query` and `value`, a float; one row each. What is not finite is left out.
-        across: "repeat" for demonstration sets, "n_shots", or "model".
+        across: "demonstration_set", "n_shots" or "model".
 
     Returns the columns `by` and those of schemas.pvi.PVI_CORRELATIONS, sorted by group and levels; ties get the mean of
     their ranks in Spearman's. Raises MetricError where a query stands twice in one group and level.

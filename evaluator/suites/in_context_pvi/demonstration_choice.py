@@ -92,7 +92,8 @@ def training_counts(measured: pl.DataFrame, n_training: pl.DataFrame) -> pl.Data
     """dataset, demonstrations, n_shots, n_candidates and n_training, as in schemas.pvi.PVI_DEMONSTRATIONS.
 
     Args:
-        measured, n_training: as methods.demonstrations_by_pvi.training_pvi gives and takes them.
+        measured: as chosen_demonstrations.training_pvi gives it.
+        n_training: dataset, and `n_training`, the rows of its demonstration split.
     """
     known = measured.group_by(_GROUP, maintain_order=True).agg(n_candidates=pl.col("pvi_bits").count())
     orders = pl.DataFrame({"demonstrations": PVI_ORDERS})
@@ -104,7 +105,7 @@ def chosen_table(answers: Answers, measured: pl.DataFrame, candidates: pl.DataFr
 
     Args:
         answers: of the suite pvi.
-        measured: as methods.demonstrations_by_pvi.training_pvi gives it.
+        measured: as chosen_demonstrations.training_pvi gives it.
         candidates: schemas.pvi_queries.PVI_CANDIDATES; without any, nothing was chosen.
     """
     if candidates.is_empty():
@@ -112,9 +113,9 @@ def chosen_table(answers: Answers, measured: pl.DataFrame, candidates: pl.DataFr
     sets = pl.concat(
         answers.part(null_part(method)).select(
             "dataset",
+            "n_shots",
+            "demonstration_set",
             demonstrations=pl.lit(order),
-            n_shots="variant",
-            set="repeat",
             training_row="demonstration_ids",
             place=pl.int_ranges(pl.col("demonstration_ids").list.len()),
         )
@@ -159,15 +160,15 @@ def _difference(name: str, chosen: Floats, own: Floats, *, is_own: bool) -> dict
 
 def _cells(rows: pl.DataFrame, value: str, sources: list[str]) -> dict[str, Floats]:
     """Source -> [query, set], of the queries that have the value behind every set of every source."""
-    n_runs = rows.select("demonstrations", "set").n_unique()
+    n_runs = rows.select("demonstrations", "demonstration_set").n_unique()
     known = rows.filter(pl.col(value).is_not_null())
-    complete = known.filter(pl.len().over("query_id") == n_runs).sort("query_id", "set")
+    complete = known.filter(pl.len().over("query_id") == n_runs).sort("query_id", "demonstration_set")
     n_queries = complete["query_id"].n_unique()
     return {
         source: complete.filter(demonstrations=source)[value]
         .cast(pl.Float64)
         .to_numpy()
-        .reshape(n_queries, rows.filter(demonstrations=source)["set"].n_unique())
+        .reshape(n_queries, rows.filter(demonstrations=source)["demonstration_set"].n_unique())
         for source in sources
     }
 

@@ -23,7 +23,7 @@ def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
         pvi: schemas.pvi.PVI, behind demonstrations of one source.
     """
     value = pl.col("pvi_bits")
-    in_order = pvi.sort(*_QUERY, "n_shots", "set")  # or means would differ in the last digit
+    in_order = pvi.sort(*_QUERY, "n_shots", "demonstration_set")  # or means would differ in the last digit
     return in_order.group_by(_QUERY, maintain_order=True).agg(
         pl.col("gold").first(),
         mean_pvi=value.mean(),

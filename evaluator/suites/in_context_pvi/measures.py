@@ -69,7 +69,7 @@ def pvi_measures(
 
 def _choices(answers: Answers, pvi: pl.DataFrame, candidates: pl.DataFrame) -> dict[str, pl.DataFrame]:
     n_training = candidates.select("dataset", "n_training").unique().sort("dataset")
-    measured = training_pvi(answers, n_training)
+    measured = training_pvi(answers)
     spaces = answers.part(INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
     return {
         "pvi_demonstrations": demonstrations_table(

@@ -1,4 +1,4 @@
-"""A dataset and demonstration sets go in; the prompts of in-context PVI come out, with inputs and with all removed.
+"""Build the prompts of in-context PVI from a dataset and demonstration sets, with inputs and with all removed.
 
 Lu et al. 2023, section 3: p' = (x1, y1, ..., xn, yn, x) and p = (0, y1, ..., 0, yn, 0) with 0 the empty string. A null
 prompt says nothing of its query, so each set has one. Prompts end without a space, as the published ones do; the space
@@ -12,6 +12,7 @@ import polars as pl
 from evaluator.config import PviConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.prompts.rows import NOT_VARIED
 from evaluator.suites.in_context_pvi.demonstration_sets import DemonstrationSet, demonstration_sets
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from evaluator.templates.choice_template import LABEL_SPACE, continuations
@@ -20,8 +21,8 @@ INPUT, NULL = "input", "null"
 """Parts: queries behind demonstrations, and the same without any input."""
 
 _SETS = {
-    "variant": pl.Int64(),
-    "repeat": pl.Int64(),
+    "n_shots": pl.Int64(),
+    "demonstration_set": pl.Int64(),
     "demonstration_ids": pl.List(pl.Int64()),
     "text": pl.String(),
     "null_text": pl.String(),
@@ -29,12 +30,11 @@ _SETS = {
 
 
 def pvi_requests(dataset: ClassificationDataset, pvi: PviConfig, n_queries: int | None) -> pl.DataFrame:
-    """Every query behind every set, and a null prompt a set: columns of schemas.REQUESTS without suite and prompt_id,
-    and with `prompt` and `continuations` of schemas.PROMPTS.
+    """Ask every query behind every set, and a null prompt a set: columns of schemas.REQUESTS without suite and
+    prompt_id, and those of schemas.PROMPTS without prompt_id.
 
-    `variant` is the number of shots and `repeat` the set. `position` counts numbers of shots, then sets, then all
-    queries there are; of null prompts, whose query and gold are null, without queries. A query whose texts stand among
-    the demonstrations of any set is asked behind none.
+    `position` counts numbers of shots, then sets, then all queries there are; of null prompts, whose query and gold are
+    null, without queries. A query whose texts stand among the demonstrations of any set is asked behind none.
 
     Raises ConfigError for more queries than there are, DatasetError where none is left, and as demonstration_sets.
     """
@@ -49,7 +49,7 @@ def pvi_requests(dataset: ClassificationDataset, pvi: PviConfig, n_queries: int 
 def queries_behind(
     dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], queries: pl.DataFrame, *, part: str, n_rows: int
 ) -> pl.DataFrame:
-    """Every query behind every set, with the columns of pvi_requests.
+    """Ask every query behind every set, with the columns of pvi_requests.
 
     Args:
         queries: as as_queries gives them.
@@ -63,7 +63,7 @@ def queries_behind(
 
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:
-    """A prompt without any input for each set, with the columns of pvi_requests; `position` is the set's place."""
+    """Ask a prompt without any input for each set, with the columns of pvi_requests; `position` is the set's place."""
     label_prefix = dataset.template.label_prefix.removesuffix(LABEL_SPACE)
     rows = pl.DataFrame(sets, schema=_SETS, orient="row").with_columns(
         position=pl.int_range(pl.len()),
@@ -77,16 +77,19 @@ def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet
 def _as_requests(dataset: ClassificationDataset, rows: pl.DataFrame, part: str) -> pl.DataFrame:
     label_names = pl.lit(list(dataset.verbalizer.label_names))
     return rows.select(
-        *("position", "query_id", "repeat", "variant", "demonstration_ids", "gold", "prompt"),
+        *("position", "query_id", "demonstration_ids", "gold", "prompt"),
+        **NOT_VARIED | {"demonstration_set": pl.col("demonstration_set")},
+        n_shots="n_shots",
         part=pl.lit(part),
         dataset=pl.lit(dataset.name),
         label_names=label_names,
+        ask=pl.lit("labels"),
         continuations=continuations(label_names),
     )
 
 
 def pvi_queries(dataset: ClassificationDataset, pvi: PviConfig, n_queries: int | None) -> pl.DataFrame:
-    """schemas.pvi_queries.PVI_QUERIES of a dataset. Raises as pvi_requests does."""
+    """Return schemas.pvi_queries.PVI_QUERIES of a dataset. Raises as pvi_requests does."""
     queries = _queries(dataset, demonstration_sets(dataset, pvi), n_queries)
     return queries.select(pl.col(name).cast(dtype) for name, dtype in PVI_QUERIES.items())
 

@@ -18,7 +18,7 @@ from evaluator.suites.in_context_pvi.prompts import INPUT, NULL
 from evaluator.suites.in_context_pvi.released_scores import filtered_log_likelihoods
 from evaluator.suites.in_context_pvi.schema import PVI, PVI_KEY, PviDefinition
 
-_RUN = ["dataset", "n_shots", "set"]
+_RUN = ["dataset", "n_shots", "demonstration_set"]
 
 
 def pvi_table(answers: Answers, source: PviSource = "random") -> pl.DataFrame:
@@ -30,7 +30,7 @@ def pvi_table(answers: Answers, source: PviSource = "random") -> pl.DataFrame:
     NaN or infinite; both stay in their columns, and no row is dropped. Behind chosen sets there is no `released`.
 
     Args:
-        answers: of the suite pvi: `variant` is the number of shots, `repeat` the demonstration set.
+        answers: of the suite pvi.
         source: of the suite's own demonstration sets.
 
     Returns:
@@ -93,7 +93,7 @@ def _released(answers: Answers, part: str) -> pl.LazyFrame:
 
 
 def _of_run(rows: pl.LazyFrame, scores: str) -> pl.LazyFrame:
-    return rows.select("dataset", "query_id", "gold", n_shots="variant", set="repeat", scores=scores)
+    return rows.select(*_RUN, "query_id", "gold", scores=scores)
 
 
 _LOG_LIKELIHOODS: dict[PviDefinition, Callable[[Answers, str], pl.LazyFrame]] = {
@@ -101,7 +101,8 @@ _LOG_LIKELIHOODS: dict[PviDefinition, Callable[[Answers, str], pl.LazyFrame]] = 
     "label_space": _label_space,
     "released": _released,
 }
-"""Definition -> dataset, n_shots, set, query_id, gold and `scores`, a number a label in nats, of one part."""
+"""Definition -> function from answers and a part to dataset, n_shots, demonstration_set, query_id, gold and `scores`, a
+number a label in nats."""
 
 
 def _require_labels(answers: Answers) -> None:

@@ -13,7 +13,8 @@ import polars as pl
 from evaluator.datasets.lcg import Ints
 from evaluator.errors import LabelError
 from evaluator.methods.base import Answers, Asked, Method, softmax
-from evaluator.methods.training_states import NO_CONTINUATIONS, ROW, state_array
+from evaluator.methods.training_states import ROW, state_array
+from evaluator.prompts.rows import ASKS_STATE
 from evaluator.schemas import LABEL_DISTANCES, Definition
 from evaluator.suites.in_context_pvi.prompts import INPUT, NULL
 
@@ -31,7 +32,7 @@ _ROWS, _VOCABULARY_ROWS = 256, 16_384
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
     """Every input and null prompt once more, for its hidden state."""
-    rows = asked.rows.with_columns(part=pl.col("part").replace_strict(STATES), continuations=NO_CONTINUATIONS)
+    rows = asked.rows.with_columns(part=pl.col("part").replace_strict(STATES), **ASKS_STATE)
     return [rows.select(asked.rows.columns)]
 
 

@@ -125,7 +125,7 @@ def _definition_view(report: PviReport, definition: str, datasets: Sequence[str]
         return sorted(own, key=lambda row: datasets.index(row["dataset"])) if own and "dataset" in own[0] else own
 
     def named(row: dict[str, Any]) -> dict[str, Any]:
-        return row | {"set_name": set_name(row["demonstrations"], row["set"], several=several)}
+        return row | {"set_name": set_name(row["demonstrations"], row["demonstration_set"], several=several)}
 
     unit = UNITS[definition]
     summary = [named(row) | {"threshold_text": threshold_text(row["threshold"], unit)} for row in rows("pvi_summary")]
@@ -158,9 +158,9 @@ def _dataset_view(name: str, drawn: Mapping[str, pl.DataFrame], labels: Sequence
 
 def _density_panels(densities: pl.DataFrame, summary: pl.DataFrame, *, several: bool) -> Iterator[DensityPanel]:
     unit, in_order = UNITS[DRAWN], densities.sort(BY_SOURCE, maintain_order=True)
-    runs = in_order.partition_by("demonstrations", "n_shots", "set", as_dict=True, maintain_order=True)
+    runs = in_order.partition_by("demonstrations", "n_shots", "demonstration_set", as_dict=True, maintain_order=True)
     for (source, n_shots, number), own in runs.items():
-        threshold = summary.filter(demonstrations=source, n_shots=n_shots, set=number)["threshold"].item()
+        threshold = summary.filter(demonstrations=source, n_shots=n_shots, demonstration_set=number)["threshold"].item()
         svg = Markup(density_figure(own, threshold, unit))
         name = run_name(n_shots, str(source), number, several=several)
         yield DensityPanel(name, threshold_text(threshold, unit), svg)
@@ -168,7 +168,10 @@ def _density_panels(densities: pl.DataFrame, summary: pl.DataFrame, *, several: 
 
 def _run_maps(pairs: pl.DataFrame, datasets: Sequence[str]) -> Iterator[HeatMap]:
     several = has_several(pairs)
-    ends = [pl.format("{}-shot, set {}", f"{end}_n_shots", f"{end}_set").alias(end) for end in ("first", "second")]
+    ends = [
+        pl.format("{}-shot, set {}", f"{end}_n_shots", f"{end}_demonstration_set").alias(end)
+        for end in ("first", "second")
+    ]
     for dataset in datasets:
         own = pairs.filter(dataset=dataset).sort(BY_SOURCE, maintain_order=True).with_columns(ends)
         for (source,), rows in own.partition_by("demonstrations", as_dict=True, maintain_order=True).items():
@@ -180,11 +183,12 @@ def _model_maps(models: pl.DataFrame | None, datasets: Sequence[str]) -> Iterato
     for dataset in datasets if models is not None else ():
         assert models is not None, "or there is no dataset to draw"
         is_own = ~pl.col("demonstrations").is_in(PVI_ORDERS)
-        own = models.filter(is_own, dataset=dataset).sort("set", "n_shots")
+        own = models.filter(is_own, dataset=dataset).sort("demonstration_set", "n_shots")
         if not own.is_empty():
-            last = own.filter(set=own["set"][0]).row(-1, named=True)
-            chosen = own.filter(n_shots=last["n_shots"], set=last["set"])
-            yield _heat_map(f"{dataset}, models, {last['n_shots']}-shot, set {last['set']}", dataset, chosen)
+            last = own.filter(demonstration_set=own["demonstration_set"][0]).row(-1, named=True)
+            chosen = own.filter(n_shots=last["n_shots"], demonstration_set=last["demonstration_set"])
+            title = f"{dataset}, models, {last['n_shots']}-shot, set {last['demonstration_set']}"
+            yield _heat_map(title, dataset, chosen)
 
 
 def _heat_map(title: str, dataset: str, pairs: pl.DataFrame) -> HeatMap:

@@ -53,8 +53,8 @@ def demonstrations_view(
 def _chosen_sets(chosen: pl.DataFrame, dataset: str, labels: Sequence[str]) -> ChosenSets:
     own = chosen.filter(dataset=dataset).with_columns(cut_text(pl.col("text")))
     named = own.with_columns(label=pl.col("gold").replace_strict(range(len(labels)), labels, return_dtype=pl.String))
-    runs = named.sort(BY_SOURCE, "n_shots", "set", "place").partition_by(
-        ["n_shots", "demonstrations", "set"], as_dict=True, maintain_order=True
+    runs = named.sort(BY_SOURCE, "n_shots", "demonstration_set", "place").partition_by(
+        ["n_shots", "demonstrations", "demonstration_set"], as_dict=True, maintain_order=True
     )
     sets = [
         ChosenSet(run_name(n_shots, str(source), number, several=True), rows.to_dicts())

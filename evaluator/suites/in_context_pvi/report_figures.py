@@ -78,8 +78,8 @@ def decile_figure(deciles: pl.DataFrame, *, several: bool) -> str:
     y = alt.Y("accuracy:Q", title="accuracy", axis=y_axis).scale(domain=[0, 1])
     half = alt.Chart(pl.DataFrame({"accuracy": [0.5]})).mark_rule(color=GREY, strokeDash=[3, 3], aria=False)
     layers: list[alt.Chart] = [half.encode(y=y)]
-    runs = deciles.sort(BY_SOURCE, "n_shots", "set", "decile").partition_by(
-        ["demonstrations", "n_shots", "set"], as_dict=True, maintain_order=True
+    runs = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile").partition_by(
+        ["demonstrations", "n_shots", "demonstration_set"], as_dict=True, maintain_order=True
     )
     for (source, n_shots, number), own in runs.items():
         name = run_name(n_shots, str(source), number, several=several)

@@ -13,7 +13,7 @@ MOST_CHARACTERS = 600
 """Of a text; the rest is not on the page. A hundred passages of ten kilobytes would be most of it."""
 
 _DECIMALS = 6
-_RUN = ["demonstrations", "n_shots", "set"]
+_RUN = ["demonstrations", "n_shots", "demonstration_set"]
 
 
 def query_data(
@@ -48,7 +48,7 @@ def _dataset(
     texts = queries.filter(dataset=name).select("query_id", "text")
     asked = pvi.select("query_id", "gold").unique("query_id").join(texts, on="query_id", how="left").sort("query_id")
     shown = asked.with_columns(cut_text(pl.col("text")).fill_null(""))
-    runs = pvi.sort(BY_SOURCE, "n_shots", "set").partition_by(_RUN, as_dict=True, maintain_order=True)
+    runs = pvi.sort(BY_SOURCE, "n_shots", "demonstration_set").partition_by(_RUN, as_dict=True, maintain_order=True)
     return {
         "name": name,
         "labels": list(labels),

@@ -13,7 +13,7 @@ PviOrder = Literal["hardest", "easiest", "middle"]
 """Which training rows of a label are demonstrated: those of the lowest PVI, of the highest, or around the median."""
 PVI_ORDERS: tuple[PviOrder, ...] = get_args(PviOrder)
 
-PVI_RUN = ["dataset", "demonstrations", "n_shots", "set", "definition"]
+PVI_RUN = ["dataset", "demonstrations", "n_shots", "demonstration_set", "definition"]
 """What one accuracy is of: all queries of a dataset behind one demonstration set."""
 
 PVI_KEY = [*PVI_RUN, "query_id"]
@@ -21,7 +21,7 @@ _RUN = {
     "dataset": pl.String(),
     "demonstrations": pl.String(),  # PviSource of the suite's own sets, or PviOrder of those chosen by PVI
     "n_shots": pl.Int64(),
-    "set": pl.Int64(),  # demonstration set, from 0
+    "demonstration_set": pl.Int64(),  # from 0
     "definition": pl.String(),  # PviDefinition
 }
 PVI = pl.Schema(
@@ -118,9 +118,9 @@ PVI_PAIRS_KEY = [
     "demonstrations",
     "definition",
     "first_n_shots",
-    "first_set",
+    "first_demonstration_set",
     "second_n_shots",
-    "second_set",
+    "second_demonstration_set",
 ]
 PVI_PAIRS = pl.Schema(
     {
@@ -129,9 +129,9 @@ PVI_PAIRS = pl.Schema(
         "definition": pl.String(),
         "across": pl.String(),  # what differs between the two runs: "sets" | "shots" | "both"
         "first_n_shots": pl.Int64(),
-        "first_set": pl.Int64(),
+        "first_demonstration_set": pl.Int64(),
         "second_n_shots": pl.Int64(),
-        "second_set": pl.Int64(),
+        "second_demonstration_set": pl.Int64(),
         **{name: dtype for name, dtype in PVI_CORRELATIONS.items() if name not in ("first", "second")},
     }
 )
@@ -186,13 +186,13 @@ PVI_DEMONSTRATIONS = pl.Schema(  # demonstrations of one source, beside the suit
     }
 )
 
-PVI_CHOSEN_KEY = ["dataset", "demonstrations", "n_shots", "set", "place"]
+PVI_CHOSEN_KEY = ["dataset", "demonstrations", "n_shots", "demonstration_set", "place"]
 PVI_CHOSEN = pl.Schema(  # one row a demonstration that was chosen by PVI
     {
         "dataset": pl.String(),
         "demonstrations": pl.String(),  # PviOrder
         "n_shots": pl.Int64(),
-        "set": pl.Int64(),
+        "demonstration_set": pl.Int64(),
         "place": pl.Int64(),  # in the prompt, from 0
         "definition": pl.String(),  # "paper"
         "training_row": pl.Int64(),  # as in PVI_CANDIDATES of pvi_queries.py, as are `row` and `text`

@@ -20,6 +20,7 @@ from evaluator.suites.in_context_pvi.schema import (
 )
 
 COEFFICIENTS = ("pearson", "spearman")
+_RUN = ["n_shots", "demonstration_set"]
 _CASE = ["dataset", "demonstrations", "definition"]
 """Runs behind demonstrations of another source are not compared with these: they differ by more than a draw."""
 
@@ -31,15 +32,18 @@ def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
     Args:
         pvi: schemas.pvi.PVI.
     """
-    runs = pvi.select("n_shots", "set").unique().sort("n_shots", "set").with_row_index("run")
-    numbered = pvi.join(runs, on=["n_shots", "set"])
+    runs = (
+        pvi.select("n_shots", "demonstration_set").unique().sort("n_shots", "demonstration_set").with_row_index("run")
+    )
+    numbered = pvi.join(runs, on=["n_shots", "demonstration_set"])
     # One by one, because pairs of rows are many times the rows.
     cases = [correlations(own, across="run", by=_CASE) for own in numbered.partition_by(_CASE, maintain_order=True)]
     pairs = pl.concat(cases)
     for end in ("first", "second"):
-        named = {"run": end, "n_shots": f"{end}_n_shots", "set": f"{end}_set"}
+        named = {"run": end} | {name: f"{end}_{name}" for name in _RUN}
         pairs = pairs.join(runs.with_columns(pl.col("run").cast(pl.String)).rename(named), on=end)
-    same_shots, same_set = (pl.col(f"first_{name}") == pl.col(f"second_{name}") for name in ("n_shots", "set"))
+    same_shots = pl.col("first_n_shots") == pl.col("second_n_shots")
+    same_set = pl.col("first_demonstration_set") == pl.col("second_demonstration_set")
     across = pl.when(same_shots).then(pl.lit("sets")).when(same_set).then(pl.lit("shots")).otherwise(pl.lit("both"))
     return pairs.with_columns(across=across).select(PVI_PAIRS.names()).cast(PVI_PAIRS).sort(PVI_PAIRS_KEY)
 
@@ -69,7 +73,7 @@ def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -
     """
     compared = {
         "sets": (pairs.filter(across="sets"), [*_CASE, "first_n_shots"]),
-        "shots": (pairs.filter(across="shots"), [*_CASE, "first_set"]),
+        "shots": (pairs.filter(across="shots"), [*_CASE, "first_demonstration_set"]),
     }
     if models is not None:
         compared["models"] = (models, PVI_RUN)
@@ -91,7 +95,7 @@ def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
     Args:
         summary: schemas.pvi.PVI_SUMMARY.
     """
-    return one_way_by(summary, by=_CASE, condition="set", value="right_pvi")
+    return one_way_by(summary, by=_CASE, condition="demonstration_set", value="right_pvi")
 
 
 def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
@@ -102,4 +106,4 @@ def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
         pvi: schemas.pvi.PVI.
     """
     by = ["dataset", "demonstrations", "n_shots", "definition"]
-    return repeated_measures_by(pvi, by=by, condition="set", value="pvi_bits")
+    return repeated_measures_by(pvi, by=by, condition="demonstration_set", value="pvi_bits")

@@ -1,11 +1,14 @@
-"""Predictions of a prompt search become answers: right or wrong, of which prompt, to which query."""
+"""Turn predictions of a prompt search into answers: right or wrong, of which prompt, to which query."""
 
 import polars as pl
 
 from evaluator.suites.prompt_search.schema import SEARCH_GROUP, TRIED_PROMPTS_KEY
 
 TRY = TRIED_PROMPTS_KEY
-"""What tells one tried prompt from the others, whatever the method."""
+"""Identifies one tried prompt, whatever the method."""
+
+_PROMPT_NUMBER = pl.when(part="demonstrations").then("demonstration_set").otherwise("template")
+"""Of a request: which prompt of its part and number of shots, by what the part varies."""
 
 CHANCE = pl.col("correct").list.len() / pl.col("n_choices")
 """Of guessing a query right, from schemas.SEARCH_EXAMPLES: any correct choice is right."""
@@ -16,7 +19,7 @@ ANSWERS = pl.Schema(
         "dataset": pl.String(),
         "n_shots": pl.Int64(),
         "method": pl.String(),
-        "repeat": pl.Int64(),
+        "prompt_number": pl.Int64(),
         "place": pl.Int64(),  # of the query, in the order in which all prompts are asked
         "prompt_id": pl.String(),
         "is_correct": pl.Boolean(),  # the choice is one of the correct ones
@@ -26,22 +29,21 @@ ANSWERS = pl.Schema(
 
 
 def planned(requests: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
-    """Every request of a search as TRY, place, prompt_id and position, with the queries' order from `examples`.
+    """Return every request of a search as TRY, place, prompt_id and position, with the queries' order from `examples`.
 
     Args:
         requests, examples: schemas.REQUESTS and schemas.SEARCH_EXAMPLES of one store; what methods ask besides is left
             out, as it answers no query.
     """
-    n_shots = pl.col("demonstration_ids").list.len().cast(pl.Int64)
     rows = requests.filter(pl.col("query_id").is_not_null()).select(
-        "part", "dataset", "repeat", "query_id", "prompt_id", "position", n_shots=n_shots
+        "part", "dataset", "n_shots", "query_id", "prompt_id", "position", prompt_number=_PROMPT_NUMBER
     )
     placed = rows.join(examples.select("dataset", "query_id", "place"), on=["dataset", "query_id"])
     return placed.select(*TRY, "place", "prompt_id", "position").sort(*TRY, "place").collect()
 
 
 def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFrame) -> pl.DataFrame:
-    """ANSWERS of all methods, sorted by try, method and place.
+    """Return ANSWERS of all methods, sorted by try, method and place.
 
     Args:
         predictions: schemas.PREDICTIONS with `n_tied`, as ties.break_ties gives them.
@@ -56,4 +58,4 @@ def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFram
         .join(examples.select("dataset", "query_id", "correct"), on=["dataset", "query_id"])
         .with_columns(is_correct=pl.col("correct").list.contains(pl.col("pred")), is_tied=pl.col("n_tied") > 1)
     )
-    return joined.select(ANSWERS.names()).sort(*SEARCH_GROUP, "repeat", "place").collect()
+    return joined.select(ANSWERS.names()).sort(*SEARCH_GROUP, "prompt_number", "place").collect()

@@ -19,13 +19,15 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
         seed: draws the splits.
     """
     whole = prompts.filter(~pl.col("is_stopped").any().over(SEARCH_GROUP), pl.col("n_queries") > 1)
-    different = whole.filter(pl.col("repeat") == pl.col("first_alike"))
+    different = whole.filter(pl.col("prompt_number") == pl.col("first_alike"))
     if different.is_empty():
         return pl.DataFrame(schema=HELD_OUT_TRIALS)
     chance = examples.select("dataset", example="place", chance=CHANCE)
-    named = answers.join(different, on=[*SEARCH_GROUP, "repeat"], how="semi").with_columns(experiment=_experiment())
+    named = answers.join(different, on=[*SEARCH_GROUP, "prompt_number"], how="semi").with_columns(
+        experiment=_experiment()
+    )
     return held_out_trials(
-        named.lazy().select("experiment", prompt="repeat", example="place", correct="is_correct"),
+        named.lazy().select("experiment", prompt="prompt_number", example="place", correct="is_correct"),
         different.select(*SEARCH_GROUP)
         .unique()
         .with_columns(experiment=_experiment())

@@ -1,4 +1,4 @@
-"""A multiple-choice dataset and a search go in; every prompt that is tried, before every query, comes out.
+"""Build the requests of a prompt search: every prompt that is tried, before every query.
 
 Queries are drawn once by the seed and are the same for every prompt; no demonstration is ever among them.
 """
@@ -15,6 +15,7 @@ from evaluator.config import SearchConfig, SearchPart
 from evaluator.datasets.lcg import Ints, places_before_removals
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.prompts.rows import NOT_VARIED
 from evaluator.suites.prompt_search.candidates import read_candidates
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.choice_template import ChoiceTemplate, continuations
@@ -41,17 +42,17 @@ class Tries(NamedTuple):
 
     part: SearchPart
     n_shots: int
-    first: int  # number of the first of them within its part and number of shots
+    template_number: int  # among the instructions or templates tried; 0 where demonstrations are
     template: ChoiceTemplate
     demonstrations: Ints  # [n_tries, n_shots], rows of what the dataset shows
 
 
 def search_requests(dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None) -> pl.DataFrame:
-    """Every query behind every prompt that is tried: columns of schemas.REQUESTS without suite and prompt_id, and with
-    `prompt` and `continuations` of schemas.PROMPTS.
+    """Ask every query behind every prompt that is tried: columns of schemas.REQUESTS without suite and prompt_id, and
+    those of schemas.PROMPTS without prompt_id.
 
-    `part` says what is varied; the number of shots is the length of `demonstration_ids`; `repeat` counts the tries
-    within part and number of shots; `position` runs over shots, tries and queries in this order. `query_id` and
+    `part` says what is varied: `demonstration_set` or `template` counts the prompts within part and number of shots,
+    and the other one is 0. `position` runs over shots, prompts and queries in this order. `query_id` and
     `demonstration_ids` are rows of the dataset; `gold` is the first correct choice.
 
     Raises ConfigError for more queries than there can be, DatasetError for too few examples, TemplateError for a file
@@ -65,7 +66,7 @@ def search_requests(dataset: MultipleChoiceDataset, search: SearchConfig, n_quer
 def search_tables(
     dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None
 ) -> dict[str, pl.DataFrame]:
-    """What the requests do not say: schemas.SEARCH_EXAMPLES of the queries and schemas.TRIED_PROMPTS of the tries."""
+    """Return what the requests do not say: schemas.SEARCH_EXAMPLES and schemas.TRIED_PROMPTS, by table name."""
     split = split_examples(dataset, search, n_queries)
     queries = dataset.examples[split.queries].select(
         "example_id",
@@ -168,14 +169,16 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
     return texts.select(pl.all().gather(place)).select(
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
-        repeat=pl.Series(number + tries.first),
-        variant=pl.lit(0, pl.Int64),
+        **NOT_VARIED
+        | {"demonstration_set": pl.lit(pl.Series(number)), "template": pl.lit(tries.template_number, pl.Int64)},
+        n_shots=pl.lit(tries.n_shots, pl.Int64),
         demonstration_ids=pl.Series(tries.demonstrations[number], dtype=pl.Array(pl.Int64, tries.n_shots)).cast(
             pl.List(pl.Int64)
         ),
         gold="gold",
         label_names="label_names",
         prompt=pl.concat_str(pl.lit(before), "inputs"),
+        ask=pl.lit("labels"),
         continuations="continuations",
     )
 
@@ -200,7 +203,7 @@ def _tried(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
         {
             "part": tries.part,
             "n_shots": tries.n_shots,
-            "repeat": np.arange(len(tries.demonstrations)) + tries.first,
+            "prompt_number": np.arange(len(tries.demonstrations)) + tries.template_number,
             "demonstrations": pl.Series(ids.tolist(), dtype=pl.List(pl.String)),
             "text": _before_query(dataset, tries) + query,
         }

@@ -32,7 +32,7 @@ class BestPrompt(NamedTuple):
     """One of the prompts that no other in its search is better than."""
 
     result: dict[str, Any]  # its row of SEARCH_RESULTS
-    repeat: int
+    prompt_number: int
     n_others: int  # that reach the same
     demonstrations: list[str]
     text: str
@@ -100,7 +100,7 @@ def _curves(curves: pl.DataFrame, order: Sequence[str]) -> Iterator[CurvePanel]:
 
 
 def _best(prompts: pl.DataFrame, result: dict[str, Any]) -> BestPrompt:
-    repeat, *others = result["best_repeats"]
-    own = prompts.filter(pl.all_horizontal(pl.col(name) == result[name] for name in SEARCH_GROUP), repeat=repeat)
+    number, *others = result["best_prompt_numbers"]
+    own = prompts.filter(pl.all_horizontal(pl.col(name) == result[name] for name in SEARCH_GROUP), prompt_number=number)
     row = own.row(0, named=True)
-    return BestPrompt(result, repeat, len(others), row["demonstrations"], row["text"])
+    return BestPrompt(result, number, len(others), row["demonstrations"], row["text"])

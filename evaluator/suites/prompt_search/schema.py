@@ -15,13 +15,13 @@ SEARCH_EXAMPLES = pl.Schema(  # the queries of a prompt search; in its store
     }
 )
 
-TRIED_PROMPTS_KEY = ["part", "dataset", "n_shots", "repeat"]
+TRIED_PROMPTS_KEY = ["part", "dataset", "n_shots", "prompt_number"]
 TRIED_PROMPTS = pl.Schema(  # what a prompt search tries; in its store
     {
         "part": pl.String(),  # what is varied: "demonstrations" | "instructions" | "templates"
         "dataset": pl.String(),
         "n_shots": pl.Int64(),
-        "repeat": pl.Int64(),  # the try, from 0
+        "prompt_number": pl.Int64(),  # of the part and number of shots, from 0
         "demonstrations": pl.List(pl.String()),  # example ids, in prompt order
         "text": pl.String(),  # the prompt, with {input} and {choices} where those of a query stand
     }
@@ -30,15 +30,15 @@ TRIED_PROMPTS = pl.Schema(  # what a prompt search tries; in its store
 SEARCH_GROUP = ["part", "dataset", "n_shots", "method"]
 """What one prompt search is about: its prompts are compared with each other."""
 
-SEARCH_PROMPTS_KEY = [*SEARCH_GROUP, "repeat"]
+SEARCH_PROMPTS_KEY = [*SEARCH_GROUP, "prompt_number"]
 SEARCH_PROMPTS = pl.Schema(
     {
         "part": pl.String(),  # as in TRIED_PROMPTS
         "dataset": pl.String(),
         "n_shots": pl.Int64(),
         "method": pl.String(),
-        "repeat": pl.Int64(),
-        "first_alike": pl.Int64(),  # the first try of the same text: itself, unless a prompt was tried twice
+        "prompt_number": pl.Int64(),
+        "first_alike": pl.Int64(),  # the first prompt of the same text: itself, unless a prompt was tried twice
         "n_queries": pl.Int64(),  # it was scored on
         "n_correct": pl.Int64(),
         "accuracy": pl.Float64(),  # on these
@@ -66,7 +66,7 @@ SEARCH_RESULTS = pl.Schema(
         "mean_accuracy": pl.Float64(),  # of the different prompts; null where some were stopped
         "best_accuracy": pl.Float64(),  # of those scored on all queries
         "best_correct": pl.Int64(),
-        "best_repeats": pl.List(pl.Int64()),  # the different prompts that reach it
+        "best_prompt_numbers": pl.List(pl.Int64()),  # the different prompts that reach it
         "chance": pl.Float64(),  # the standard baseline: mean of each query's own
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
         "log10_standard_tail": pl.Float64(),  # of one random classifier reaching best_correct

@@ -60,7 +60,7 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
         counts.join(tried, on=TRY)
         .join(n_asked, on="dataset")
         .with_columns(
-            first_alike=pl.col("repeat").min().over(*SEARCH_GROUP, "text"),
+            first_alike=pl.col("prompt_number").min().over(*SEARCH_GROUP, "text"),
             accuracy=pl.col("n_correct") / pl.col("n_queries"),
             is_stopped=unknown > 0,
             could_have_won=(unknown > 0) & (pl.col("n_correct") + unknown >= best),
@@ -98,7 +98,7 @@ def _searches(prompts: pl.DataFrame, examples: pl.DataFrame) -> Iterator[Search]
     chances = dict(examples.sort(SEARCH_EXAMPLES_KEY).group_by("dataset", maintain_order=True).agg(CHANCE).rows())
     for values, rows in prompts.partition_by(SEARCH_GROUP, as_dict=True, maintain_order=True).items():
         key = dict(zip(SEARCH_GROUP, values, strict=True))
-        different = rows.filter(pl.col("repeat") == pl.col("first_alike"))
+        different = rows.filter(pl.col("prompt_number") == pl.col("first_alike"))
         yield Search(key, rows, different, np.array(chances[key["dataset"]]))
 
 
@@ -116,7 +116,7 @@ def _result(search: Search) -> dict[str, Any]:
         "mean_accuracy": search.different["accuracy"].mean() if complete.height == tries else None,
         "best_accuracy": best / n_queries,
         "best_correct": best,
-        "best_repeats": complete.filter(n_correct=best)["repeat"].to_list(),
+        "best_prompt_numbers": complete.filter(n_correct=best)["prompt_number"].to_list(),
         # Added exactly, so that an accuracy that equals chance is seen to.
         "chance": math.fsum(search.chances) / n_queries,
         "max_random": float(max_random_accuracy(n_queries, search.chances, tries)),

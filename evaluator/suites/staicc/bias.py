@@ -5,7 +5,7 @@ import polars as pl
 from evaluator.config import StoreConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
-from evaluator.prompts.rows import Places, benchmark_places, normal_requests, requests
+from evaluator.prompts.rows import benchmark_plan, normal_requests, requests
 from evaluator.suites.base import Suite
 from evaluator.suites.staicc.normal import INFERENCE_METHODS
 
@@ -14,25 +14,24 @@ N_WORDS = 128
 
 
 def bias_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
-    """The prompts of StaICC-Normal with empty and with domain queries in place of theirs, and with their own.
+    """Ask the prompts of StaICC-Normal with empty and with domain queries in place of theirs, and with their own.
 
     Rows keep position, query_id and gold of the query that is replaced. The part `normal`, on which the empirical bias
     is measured, is left out where the run has staicc-normal, whose rows they are. Domain queries are of words of the
     calibration split, under `released` of the demonstration split.
     """
-    places = benchmark_places(dataset, n_shots=config.n_shots)
-    n_prompts = len(places.query_id)
+    plan = benchmark_plan(dataset, n_shots=config.n_shots)
+    n_prompts = len(plan.query_id)
+    queries = {
+        "contextual": empty_queries(n_prompts, len(dataset.text_fields)),
+        "domain": _domain_queries(dataset, n_prompts, config),
+    }
     parts = {
-        "contextual": _asking(dataset, places, config, empty_queries(n_prompts, len(dataset.text_fields))),
-        "domain": _asking(dataset, places, config, _domain_queries(dataset, n_prompts, config)),
+        part: requests(dataset, plan, queries=texts, n_queries=config.n_queries) for part, texts in queries.items()
     }
     if "staicc-normal" not in config.suites:
         parts["normal"] = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
     return pl.concat(rows.with_columns(part=pl.lit(part)) for part, rows in parts.items())
-
-
-def _asking(dataset: ClassificationDataset, places: Places, config: StoreConfig, queries: pl.Series) -> pl.DataFrame:
-    return requests(dataset, **places._asdict(), queries=queries, n_queries=config.n_queries)
 
 
 def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: StoreConfig) -> pl.Series:

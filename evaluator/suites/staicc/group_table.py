@@ -1,4 +1,4 @@
-"""The metrics of each noise rate, template and demonstration set: predictions enter, schemas.GROUP_METRICS leaves."""
+"""Measure each noise rate, template and demonstration set of the robustness parts."""
 
 from collections.abc import Iterator
 
@@ -9,20 +9,20 @@ from evaluator.metrics.registry import METRICS
 from evaluator.metrics.values import statistic_sums
 from evaluator.schemas import GROUP_METRICS, GROUP_METRICS_KEY, MEAN_OVER_DATASETS, PREDICTIONS
 
-VARIED = {"gler": "variant", "template": "variant", "sampling": "repeat"}
-"""Part -> the column that tells its groups apart."""
+VARIED = {"gler": "noise_rate", "template": "template", "sampling": "demonstration_set"}
+"""Part -> the column that it varies."""
 
 
 def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """METRICS at each noise rate, with each template and behind each demonstration set, and the mean over datasets.
+    """Measure METRICS at each noise rate, with each template, behind each demonstration set, and average over datasets.
 
     Args:
         predictions: schema PREDICTIONS; parts without such groups have no rows.
 
     Returns:
-        schema GROUP_METRICS, sorted by GROUP_METRICS_KEY; definitions "paper" and "released". `repeat` is null of noise
-        rates and templates, which are over all demonstration sets; `variant` is 0 of demonstration sets. These are
-        drawn for each query alone: those of one `repeat` share nothing but their place in line.
+        schema GROUP_METRICS, sorted by GROUP_METRICS_KEY; definitions "paper" and "released". Noise rates and templates
+        are over all demonstration sets. Demonstration sets are drawn for each query alone: those of one number share
+        nothing but their place in line.
 
     Raises:
         MetricError: rows that the definition cannot take.
@@ -45,11 +45,11 @@ def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFram
 
 
 def _group_rows(group: PredictionGroup) -> Iterator[pl.DataFrame]:
-    """GROUP_METRICS of one metric each."""
+    """Yield GROUP_METRICS of one metric each."""
     varied = VARIED[group.key["part"]]
     sums = statistic_sums(repeated_requests(group), group.n_labels, METRICS, [varied])
     shared = {column: pl.lit(value) for column, value in group.key.items()}
-    places = {"variant": pl.lit(0), "repeat": pl.lit(None)} | {varied: pl.col(varied)}
+    groups = {column: pl.lit(None) for column in VARIED.values()} | {varied: pl.col(varied)}
     for name, metric in METRICS.items():
         measured = {"metric": pl.lit(name), "value": metric.value(group.n_labels), "n_requests": pl.col("n")}
-        yield sums.select(**shared, **places, **measured).select(GROUP_METRICS.names()).cast(GROUP_METRICS)
+        yield sums.select(**shared, **groups, **measured).select(GROUP_METRICS.names()).cast(GROUP_METRICS)

@@ -8,7 +8,7 @@ import polars as pl
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Ints, Lcg
 from evaluator.errors import TemplateError
-from evaluator.prompts.rows import benchmark_places, requests
+from evaluator.prompts.rows import benchmark_plan, requests
 from evaluator.schemas import Definition
 
 logger = logging.getLogger(__name__)
@@ -24,10 +24,10 @@ def label_noise_requests(
     definition: Definition = "paper",
     seed: int = 0,
 ) -> pl.DataFrame:
-    """The prompts of normal_requests once a noise rate, some of the labels they show replaced by wrong ones.
+    """Ask the prompts of normal_requests at each of NOISE_RATES, some of the labels they show replaced by wrong ones.
 
-    Columns as normal_requests gives them: `variant` is the index of the rate in NOISE_RATES, `position` counts on from
-    one rate to the next. Rate 0 has the very prompts of normal_requests.
+    Columns as normal_requests gives them; `position` counts on from one rate to the next. Rate 0 has the very prompts
+    of normal_requests.
 
     Under `paper` round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong ones by `seed`
     (falsified_labels). Under `released` they are int(rate * n_shots), each the next one of the label space, by the
@@ -49,17 +49,17 @@ def label_noise_requests(
             "%s: at %d shots the noise rates %s falsify %s labels of a prompt, some rates as many as others.",
             *(dataset.name, n_shots, NOISE_RATES, n_wrong),
         )
-    places = benchmark_places(dataset, n_shots=n_shots)
-    own = dataset.demonstration["gold"].to_numpy()[places.demonstration_ids]
+    plan = benchmark_plan(dataset, n_shots=n_shots)
+    true_labels = dataset.demonstration["gold"].to_numpy()[plan.demonstration_ids]
     if definition == "released":
-        shown = next_labels(own, n_labels=n_labels, n_wrong=n_wrong)
+        shown = next_labels(true_labels, n_labels=n_labels, n_wrong=n_wrong)
     else:
-        shown = [falsified_labels(own, n_labels=n_labels, n_wrong=count, seed=seed) for count in n_wrong]
+        shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=seed) for count in n_wrong]
     return pl.concat(
-        requests(dataset, **places._asdict(), shown_labels=labels, n_queries=n_queries).with_columns(
-            position=pl.col("position") + variant * len(own), variant=pl.lit(variant, pl.Int64)
+        requests(dataset, plan, shown_labels=labels, n_queries=n_queries).with_columns(
+            position=pl.col("position") + place * len(true_labels), noise_rate=pl.lit(rate)
         )
-        for variant, labels in enumerate(shown)
+        for place, (rate, labels) in enumerate(zip(NOISE_RATES, shown, strict=True))
     )
 
 

@@ -15,7 +15,6 @@ from evaluator.report.methods import method_order
 from evaluator.report.tables import Cell, ResultTable, result_tables
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics.readings import TITLES
-from evaluator.suites.staicc.label_noise import NOISE_RATES
 
 
 class Strip(NamedTuple):
@@ -91,11 +90,10 @@ def _noise_panels(
     accuracies: pl.DataFrame, six: ResultTable, chances: dict[str, float | None], order: Sequence[str]
 ) -> Iterator[NoisePanel]:
     slopes = {row.dataset: cell for row, cell in six.column("gler")} if "gler" in six.metrics else {}
-    rates = pl.Series(NOISE_RATES)
     for dataset in order:
-        own = accuracies.filter(part="gler", dataset=dataset).sort("variant")
+        own = accuracies.filter(part="gler", dataset=dataset).sort("noise_rate")
         if own.height:
-            points = own.select(noise_rate=rates.gather(own["variant"]), accuracy="value", n_requests="n_requests")
+            points = own.select("noise_rate", "n_requests", accuracy="value")
             described = pl.format(
                 "Noise rate {}: accuracy {}, {} requests", "noise_rate", pl.col("accuracy").round(3), "n_requests"
             )
@@ -105,7 +103,7 @@ def _noise_panels(
 
 def _strip_figures(accuracies: pl.DataFrame, measured: ResultTable) -> Iterator[Figure]:
     for strip in STRIPS:
-        own = accuracies.filter(part=strip.part).sort("variant", "repeat")
+        own = accuracies.filter(part=strip.part).sort("template", "demonstration_set")
         means = (
             [(row.dataset, cell) for row, cell in measured.column(strip.mean) if cell]
             if strip.mean in measured.metrics

@@ -7,17 +7,17 @@ import polars as pl
 from evaluator.config import StoreConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import TemplateError
-from evaluator.prompts.demonstrations import N_REPEATS
+from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites.base import Suite
 from evaluator.suites.staicc.label_noise import label_noise_requests
 
-N_SETS = 8  # of demonstrations
+N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
 RELEASED_TEMPLATE_QUERIES = 100
 
 
 def robustness_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
-    """The prompts of StaICC-Normal at five rates of wrong labels, in nine templates, behind eight demonstration sets.
+    """Ask StaICC-Normal's prompts at five rates of wrong labels, in nine templates, behind eight demonstration sets.
 
     Under `released` templates are tried on the first hundred queries and one demonstration set, and demonstration sets
     on as many of the first queries as make no more prompts than StaICC-Normal has. Source: section 3.3, where nothing
@@ -34,27 +34,27 @@ def robustness_requests(dataset: ClassificationDataset, config: StoreConfig) -> 
 
 
 def _template_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
-    """`variant` is the template; `position` counts on from one template to the next."""
+    """Ask the queries with each alternative template; `position` counts on from one template to the next."""
     if not dataset.alternative_templates:
         raise TemplateError(
             f"{dataset.name} has no alternative templates to compare answers over. State some where it is loaded "
             "(ClassificationDataset.alternative_templates), or leave it out of staicc-robustness."
         )
-    n_repeats = N_REPEATS
+    n_sets = N_DEMONSTRATION_SETS
     if config.prompt_definition == "released":
-        dataset, n_repeats = _first_queries(dataset, RELEASED_TEMPLATE_QUERIES), 1
+        dataset, n_sets = _first_queries(dataset, RELEASED_TEMPLATE_QUERIES), 1
     return pl.concat(
-        _normal(replace(dataset, template=template), config, n_repeats).with_columns(
-            position=pl.col("position") + variant * n_repeats * dataset.test.height, variant=pl.lit(variant, pl.Int64)
+        _normal(replace(dataset, template=template), config, n_sets).with_columns(
+            position=pl.col("position") + number * n_sets * dataset.test.height, template=pl.lit(number, pl.Int64)
         )
-        for variant, template in enumerate(dataset.alternative_templates)
+        for number, template in enumerate(dataset.alternative_templates)
     )
 
 
 def _sampling_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
     if config.prompt_definition == "released":
-        dataset = _first_queries(dataset, dataset.test.height * N_REPEATS // N_SETS)
-    return _normal(dataset, config, N_SETS)
+        dataset = _first_queries(dataset, dataset.test.height * N_DEMONSTRATION_SETS // N_SAMPLED_SETS)
+    return _normal(dataset, config, N_SAMPLED_SETS)
 
 
 def _first_queries(dataset: ClassificationDataset, n_queries: int) -> ClassificationDataset:
@@ -62,9 +62,11 @@ def _first_queries(dataset: ClassificationDataset, n_queries: int) -> Classifica
     return replace(dataset, test=dataset.test.head(n_queries))
 
 
-def _normal(dataset: ClassificationDataset, config: StoreConfig, n_repeats: int) -> pl.DataFrame:
+def _normal(dataset: ClassificationDataset, config: StoreConfig, n_demonstration_sets: int) -> pl.DataFrame:
     n_queries = None if config.n_queries is None else min(config.n_queries, dataset.test.height)
-    return normal_requests(dataset, n_shots=config.n_shots, n_queries=n_queries, n_repeats=n_repeats)
+    return normal_requests(
+        dataset, n_shots=config.n_shots, n_queries=n_queries, n_demonstration_sets=n_demonstration_sets
+    )
 
 
 STAICC_ROBUSTNESS = Suite(

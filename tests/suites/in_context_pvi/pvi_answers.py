@@ -31,8 +31,8 @@ def answers(runs: Runs, chosen: Mapping[str, Runs] | None = None) -> Answers:
     rows = [
         row | ({"part": method + ("_null" if row["part"] == "null" else "")} if method else {})
         for method, own in {"": runs, **(chosen or {})}.items()
-        for place, ((dataset, n_shots, repeat), run) in enumerate(own.items())
-        for row in _rows(run, place, {"dataset": dataset, "variant": n_shots, "repeat": repeat})
+        for place, ((dataset, n_shots, number), run) in enumerate(own.items())
+        for row in _rows(run, place, {"dataset": dataset, "n_shots": n_shots, "demonstration_set": number})
     ]
     scored = pl.DataFrame(rows, schema=REQUESTS | {name: SCORES[name] for name in SCORES if name != "prompt_id"})
     return Answers(scored=scored.sample(fraction=1, shuffle=True, seed=3).lazy(), asked_parts=PARTS)
@@ -65,10 +65,10 @@ def random_answers(
         own = random.normal(-3, 1, (n_queries, n_labels))
         own[np.arange(n_queries), gold] += random.exponential(1, n_queries)
         for n_shots in (n_labels, 2 * n_labels):
-            for repeat in range(3):
+            for number in range(3):
                 inputs = own + random.normal(0, 0.5, own.shape)
                 null = random.normal(-3, 0.3, n_labels).tolist()
-                runs[dataset, n_shots, repeat] = Run(gold.tolist(), inputs.tolist(), null)
+                runs[dataset, n_shots, number] = Run(gold.tolist(), inputs.tolist(), null)
     return answers(runs)
 
 
@@ -85,7 +85,13 @@ def run_table(
     values: Sequence[float | None], correct: Sequence[bool | None], gold: Sequence[int] | None = None, **run: object
 ) -> pl.DataFrame:
     """schemas.pvi.PVI of one run with these PVIs; two labels, so that a wrong prediction is the other one."""
-    own = {"dataset": "d", "demonstrations": "random", "n_shots": 2, "set": 0, "definition": "paper"} | run
+    own = {
+        "dataset": "d",
+        "demonstrations": "random",
+        "n_shots": 2,
+        "demonstration_set": 0,
+        "definition": "paper",
+    } | run
     golds = [0] * len(values) if gold is None else gold
     rows = [
         own
@@ -103,13 +109,18 @@ def random_table(seed: int, n_queries: int = 40, *, ties: bool = False, missing:
     for dataset in ("a", "b"):
         own, gold = random.normal(0, 2, n_queries), random.integers(0, 2, n_queries).tolist()
         for n_shots in (2, 4):
-            for repeat in range(3):
+            for number in range(3):
                 for definition in PVI_DEFINITIONS:
                     drawn = own + random.normal(0, 1, n_queries)
                     drawn = drawn.round() if ties else drawn
                     right = (random.random(n_queries) < 1 / (1 + np.exp(-drawn))).tolist()
                     gone = random.random(n_queries) < 0.1 * missing
                     values = [None if left else float(value) for left, value in zip(gone, drawn, strict=True)]
-                    run = {"dataset": dataset, "n_shots": n_shots, "set": repeat, "definition": definition}
+                    run = {
+                        "dataset": dataset,
+                        "n_shots": n_shots,
+                        "demonstration_set": number,
+                        "definition": definition,
+                    }
                     frames.append(run_table(values, right, gold, **run))
     return pl.concat(frames).sort(PVI_KEY)

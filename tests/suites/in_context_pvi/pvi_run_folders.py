@@ -31,8 +31,8 @@ def pvi_predictions(
             for query in range(N_QUERIES):
                 probs = rng.dirichlet([1, 1]).tolist()
                 about = {"suite": "pvi", "part": "input", "dataset": dataset, "method": "vanilla"}
-                where = {"position": place * N_QUERIES + query, "query_id": query, "repeat": number}
-                asked = {"variant": n_shots, "prompt_id": prompt(dataset, n_shots, number, query)}
+                where = {"position": place * N_QUERIES + query, "query_id": query, "demonstration_set": number}
+                asked = {"n_shots": n_shots, "prompt_id": prompt(dataset, n_shots, number, query)}
                 said = {"gold": query % 2, "pred": int(np.argmax(probs)), "label_probs": probs}
                 row = about | where | asked | said | {"label_names": ["0", "1"]}
                 rows += [row | {"definition": definition} for definition in ("paper", "released")]
@@ -48,7 +48,7 @@ def random_pvi(seed: int, definitions: tuple[str, ...] = DEFINITIONS) -> pl.Data
         for n_shots, number in runs:
             for definition in definitions:
                 values = (shared + rng.normal(size=N_QUERIES)).tolist()
-                run = {"dataset": dataset, "n_shots": n_shots, "set": number, "definition": definition}
+                run = {"dataset": dataset, "n_shots": n_shots, "demonstration_set": number, "definition": definition}
                 frames.append(run_table([None, *values[1:]], [True] * N_QUERIES, **run))
     return pl.concat(frames).sort(PVI_KEY)
 

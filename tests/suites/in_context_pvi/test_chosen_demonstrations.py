@@ -55,8 +55,8 @@ def first(folder):
 
 def bits_by_hand(scored, n_shots):
     """Training row -> PVI in bits behind set 0, from the scores alone."""
-    null = scored.filter(part="null", variant=n_shots, repeat=0)["label_log_likelihoods"].item()
-    rows = scored.filter(part=TRAINING, variant=n_shots).select("prompt", "gold", "label_log_likelihoods").rows()
+    null = scored.filter(part="null", n_shots=n_shots, demonstration_set=0)["label_log_likelihoods"].item()
+    rows = scored.filter(part=TRAINING, n_shots=n_shots).select("prompt", "gold", "label_log_likelihoods").rows()
     return {
         int(prompt.rsplit("Shown sentence ", 1)[1].split(".")[0]): (given[gold] - null[gold]) / math.log(2)
         for prompt, gold, given in rows
@@ -65,15 +65,16 @@ def bits_by_hand(scored, n_shots):
 
 def test_every_training_row_that_is_not_shown_is_asked_behind_set_0_of_each_number_of_shots(first):
     dataset = first.asked.dataset
-    sets = first.asked.rows.filter(repeat=0).unique("variant").sort("variant")
-    assert sets["variant"].to_list() == [4, 8]
+    sets = first.asked.rows.filter(demonstration_set=0).unique("n_shots").sort("n_shots")
+    assert sets["n_shots"].to_list() == [4, 8]
     places = []
-    for place, (n_shots, shown, prompt) in enumerate(sets.select("variant", "demonstration_ids", "prompt").rows()):
+    for place, (n_shots, shown, prompt) in enumerate(sets.select("n_shots", "demonstration_ids", "prompt").rows()):
         before = prompt[: prompt.rindex("CONTEXT: ")]
         for row in set(range(40)) - {*shown}:
             place_of = first.training.filter(position=place * 40 + row).row(0, named=True)
             assert place_of["prompt"] == f"{before}CONTEXT: Shown sentence {row}.\n{QUESTION}"
-            assert (place_of["variant"], place_of["repeat"], place_of["gold"]) == (n_shots, 0, row % 2)
+            assert (place_of["n_shots"], place_of["demonstration_set"], place_of["gold"]) == (n_shots, 0, row % 2)
+            assert place_of["training_row"] == row
             places.append(place * 40 + row)
     assert sorted(places) == first.training["position"].to_list()
     assert first.training["query_id"].null_count() == first.training.height
@@ -84,13 +85,13 @@ def test_every_training_row_that_is_not_shown_is_asked_behind_set_0_of_each_numb
 def test_no_more_training_rows_are_asked_than_the_first_so_many(folder):
     asked, _ = asked_of(folder, sets=1, training_queries=18)
     rows = pl.concat(requests(asked))
-    assert set(rows["position"] % 40) <= set(range(18))
+    assert set(rows["training_row"]) <= set(range(18))
     with pytest.raises(TemplateError, match="more --training-queries"):
         requests(asked_of(folder, sets=1, training_queries=2)[0])
 
 
 def test_the_pvi_of_training_rows_is_the_log2_ratio_to_the_null_prompt_of_set_0(first):
-    found = training_pvi(first.answers, pl.DataFrame({"dataset": ["cola"], "n_training": [40]}))
+    found = training_pvi(first.answers)
     for n_shots in (4, 8):
         expected = bits_by_hand(first.scored, n_shots)
         rows = found.filter(n_shots=n_shots)
@@ -103,7 +104,7 @@ def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_firs
     rows = METHODS[method].follow_up(first.asked, first.answers)
     assert rows.columns == first.asked.rows.columns
     inputs, null = rows.filter(part=method), rows.filter(part=f"{method}_null")
-    same = ["position", "query_id", "repeat", "variant", "gold"]
+    same = ["position", "query_id", "demonstration_set", "n_shots", "gold"]
     assert inputs.select(same).equals(first.asked.rows.select(same))
     for n_shots in (4, 8):
         bits, per_label = bits_by_hand(first.scored, n_shots), n_shots // 2
@@ -116,7 +117,7 @@ def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_firs
                 own = [own[place] for _, place in from_median]
             for number in range(2):
                 window = {row for _, row in own[number * per_label : (number + 1) * per_label]}
-                shown = null.filter(variant=n_shots, repeat=number)["demonstration_ids"].item().to_list()
+                shown = null.filter(n_shots=n_shots, demonstration_set=number)["demonstration_ids"].item().to_list()
                 assert {row for row in shown if row % 2 == label} == window
                 # Blocks of one of each label.
                 assert [{row % 2 for row in shown[start : start + 2]} for start in range(0, n_shots, 2)] == [

@@ -87,7 +87,7 @@ def by_scipy(pvi_of: dict[str, pl.DataFrame], definition: str, coefficient: str)
     found = {}
     for dataset, runs in RUNS.items():
         for n_shots, number in runs:
-            run = {"dataset": dataset, "n_shots": n_shots, "set": number, "definition": definition}
+            run = {"dataset": dataset, "n_shots": n_shots, "demonstration_set": number, "definition": definition}
             values = {model: pvi.filter(**run).sort("query_id")["pvi_bits"][1:] for model, pvi in pvi_of.items()}
             for pair in combinations(MODELS, 2):
                 r = correlate(*(values[model].to_numpy() for model in pair)).statistic
@@ -116,7 +116,7 @@ def test_every_two_models_are_correlated_run_by_run_as_by_scipy(
         for coefficient in ("pearson", "spearman"):
             for (dataset, n_shots, number, *pair), r in by_scipy(pvi_of, definition, coefficient).items():
                 first, second = sorted(pair)
-                run = {"dataset": dataset, "n_shots": n_shots, "set": number, "definition": definition}
+                run = {"dataset": dataset, "n_shots": n_shots, "demonstration_set": number, "definition": definition}
                 assert found.filter(**run, first=first, second=second)[coefficient].item() == pytest.approx(r)
 
 
@@ -178,7 +178,9 @@ def test_shares_and_means_worked_by_hand(tmp_path: Path) -> None:
     # r = -1 / sqrt(2 x 2). Mean 1/4; one of two above 0.6, one below 0.3. Ranks are the same numbers or half of them.
     values = {"one": ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]), "two": ([2.0, 4.0, 6.0], [3.0, 1.0, 2.0])}
     tables = [
-        pl.concat([run_table(own, [True] * 3, dataset="zoo", set=number) for number, own in enumerate(sets)])
+        pl.concat(
+            [run_table(own, [True] * 3, dataset="zoo", demonstration_set=number) for number, own in enumerate(sets)]
+        )
         for sets in values.values()
     ]
     finish(compare(two_runs(tmp_path, *tables), tmp_path / "out"))
@@ -220,11 +222,11 @@ def test_a_correlation_that_is_undefined_in_every_run_is_no_number(browser: webd
 
 
 def test_only_what_all_runs_have_is_compared(tmp_path: Path) -> None:
-    tables = [random_pvi(1, (*DEFINITIONS, "released")), random_pvi(2).filter(~pl.col("set").eq(1))]
+    tables = [random_pvi(1, (*DEFINITIONS, "released")), random_pvi(2).filter(~pl.col("demonstration_set").eq(1))]
     finish(compare(two_runs(tmp_path, *tables), tmp_path / "out"))
     found = pl.read_parquet(tmp_path / "out" / "tables" / "pvi_models.parquet")
     assert found["definition"].unique().sort().to_list() == ["label_space", "paper"]
-    assert found["set"].unique().to_list() == [0]
+    assert found["demonstration_set"].unique().to_list() == [0]
 
 
 def test_without_the_table_of_every_run_there_is_no_section(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def drawn_runs(seed: int, n_queries: int = 30) -> tuple[pl.DataFrame, dict[str, 
         bits[source] = easy[:, None] + of_set + random.normal(0, 0.7, (n_queries, n_sets))
         right[source] = (bits[source] + random.normal(0, 0.5, bits[source].shape) > 0).astype(float)
         for number in range(n_sets):
-            own = {"demonstrations": source, "set": number}
+            own = {"demonstrations": source, "demonstration_set": number}
             frames.append(run_table(bits[source][:, number], right[source][:, number].astype(bool).tolist(), **own))
     return pl.concat(frames).sort(PVI_KEY), right, bits
 
@@ -136,7 +136,7 @@ def test_the_suites_own_sets_have_no_difference_and_one_of_them_no_interval_over
     differences = [name for name in PVI_DEMONSTRATIONS if name.endswith(("_low", "_high", "_difference"))]
     assert len(differences) == 10
     assert {own[name] for name in [*differences, "n_candidates", "n_training"]} == {None}
-    one = pvi.filter((pl.col("demonstrations") == "hardest") | (pl.col("set") == 0))
+    one = pvi.filter((pl.col("demonstrations") == "hardest") | (pl.col("demonstration_set") == 0))
     row = row_of(table_of(one), "hardest")
     assert [row["accuracy_two_way_low"], row["v_information_two_way_high"]] == [None, None]
     assert row["accuracy_low"] < row["accuracy_difference"] < row["accuracy_high"]
@@ -147,8 +147,8 @@ def test_the_suites_own_sets_have_no_difference_and_one_of_them_no_interval_over
 
 def test_queries_that_lack_something_behind_any_set_are_left_out_and_counted() -> None:
     pvi, right, bits = drawn_runs(5)
-    gone = (pl.col("query_id") == 0) & (pl.col("demonstrations") == "random") & (pl.col("set") == 1)
-    no_bits = (pl.col("query_id") == 4) & (pl.col("demonstrations") == "hardest") & (pl.col("set") == 0)
+    gone = (pl.col("query_id") == 0) & (pl.col("demonstrations") == "random") & (pl.col("demonstration_set") == 1)
+    no_bits = (pl.col("query_id") == 4) & (pl.col("demonstrations") == "hardest") & (pl.col("demonstration_set") == 0)
     holed = pvi.with_columns(
         correct=pl.when(gone).then(None).otherwise("correct"),
         pvi_bits=pl.when(no_bits).then(None).otherwise("pvi_bits"),
@@ -181,9 +181,15 @@ def test_how_many_rows_were_chosen_among_and_of_how_many_is_stated() -> None:
 
 
 def test_each_chosen_demonstration_stands_with_its_text_and_the_pvi_it_was_chosen_by() -> None:
-    null = {"suite": "pvi", "dataset": "d", "variant": 2, "label_names": ["no", "yes"], "prompt_id": "p"}
+    null = {"suite": "pvi", "dataset": "d", "n_shots": 2, "label_names": ["no", "yes"], "prompt_id": "p"}
     rows = [
-        null | {"part": "middle_demonstrations_null", "position": number, "repeat": number, "demonstration_ids": ids}
+        null
+        | {
+            "part": "middle_demonstrations_null",
+            "position": number,
+            "demonstration_set": number,
+            "demonstration_ids": ids,
+        }
         for number, ids in enumerate([[5, 3], [0, 9]])
     ]
     answers = Answers(scored=pl.DataFrame(rows, schema=REQUESTS).lazy(), asked_parts={})
@@ -203,7 +209,17 @@ def test_each_chosen_demonstration_stands_with_its_text_and_the_pvi_it_was_chose
     )
     found = chosen_table(answers, measured, candidates)
     assert found.schema == PVI_CHOSEN
-    columns = ["demonstrations", "n_shots", "set", "place", "training_row", "row", "text", "gold", "pvi_bits"]
+    columns = [
+        "demonstrations",
+        "n_shots",
+        "demonstration_set",
+        "place",
+        "training_row",
+        "row",
+        "text",
+        "gold",
+        "pvi_bits",
+    ]
     assert found.select(columns).rows() == [
         ("middle", 2, 0, 0, 5, 15, "f", 0, 5.5),
         ("middle", 2, 0, 1, 3, 13, "d", 1, 3.5),

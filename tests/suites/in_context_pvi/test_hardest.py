@@ -10,7 +10,9 @@ from tests.suites.in_context_pvi.pvi_answers import queries, run_table
 
 def of_runs(*runs: tuple[list[float | None], list[bool | None]], gold: list[int]) -> pl.DataFrame:
     """The same queries behind as many demonstration sets."""
-    return pl.concat(run_table(values, right, gold, set=place) for place, (values, right) in enumerate(runs))
+    return pl.concat(
+        run_table(values, right, gold, demonstration_set=place) for place, (values, right) in enumerate(runs)
+    )
 
 
 def test_the_hardest_of_each_gold_label_come_first_by_their_mean_over_runs() -> None:

@@ -28,7 +28,7 @@ def asked(folder, name, n_queries=None, **options):
 def test_an_input_prompt_is_the_published_text_and_the_query_without_a_last_space(folder):
     _, inputs, _ = asked(folder, "snli", source="published", sets=2)
     texts = pl.read_parquet(folder / "prompts.parquet").filter(kind="g_prime")
-    for n_shots, number, query, prompt in inputs.select("variant", "repeat", "query_id", "prompt").rows():
+    for n_shots, number, query, prompt in inputs.select("n_shots", "demonstration_set", "query_id", "prompt").rows():
         text = texts.filter(shots=n_shots, prompt_set=str(number + 1))["text"].item()
         assert prompt == (
             f"{text}SENTENCE1: Dog {query} runs.\nSENTENCE2: Animal {query} moves.\n"
@@ -41,7 +41,12 @@ def test_each_set_has_one_null_prompt_without_any_input(folder):
     _, _, null = asked(folder, "snli", source="published", sets=2)
     texts = pl.read_parquet(folder / "prompts.parquet").filter(kind="g").sort("shots", "prompt_set")["text"]
     assert null["prompt"].to_list() == [f"{text}ANSWER:" for text in texts]
-    assert null.select("position", "variant", "repeat").rows() == [(0, 3, 0), (1, 3, 1), (2, 6, 0), (3, 6, 1)]
+    assert null.select("position", "n_shots", "demonstration_set").rows() == [
+        (0, 3, 0),
+        (1, 3, 1),
+        (2, 6, 0),
+        (3, 6, 1),
+    ]
     assert null["query_id"].null_count() == null["gold"].null_count() == 4
 
 
@@ -53,7 +58,7 @@ def test_positions_count_shots_then_sets_then_all_queries_whatever_part_is_asked
         for place, (n_shots, number) in enumerate((n_shots, number) for n_shots in (4, 8) for number in range(3))
         for query in range(5)
     ]
-    assert inputs.select("position", "variant", "repeat", "query_id").rows() == expected
+    assert inputs.select("position", "n_shots", "demonstration_set", "query_id").rows() == expected
     assert null["position"].to_list() == list(range(6))
 
 
@@ -177,11 +182,14 @@ def test_prompts_of_the_published_datasets_are_the_published_texts_and_the_query
     found = {(row["kind"], row["shots"], row["prompt_set"]): row["text"] for row in texts.to_dicts()}
     rows = pl.read_parquet(data / f"{file}.parquet").select(columns).head(20).rows()
     _, inputs, null = asked(data, name, 20, source="published")
-    settings = inputs.select("variant", "repeat", "query_id", "prompt").rows()
+    settings = inputs.select("n_shots", "demonstration_set", "query_id", "prompt").rows()
     assert len({(n_shots, number) for n_shots, number, *_ in settings}) == 6
     for n_shots, number, query, prompt in settings:
         assert prompt == found["g_prime", n_shots, str(number + 1)] + QUESTIONS[name].format(*rows[query])
-    nulls = {(n_shots, number): prompt for n_shots, number, prompt in null.select("variant", "repeat", "prompt").rows()}
+    nulls = {
+        (n_shots, number): prompt
+        for n_shots, number, prompt in null.select("n_shots", "demonstration_set", "prompt").rows()
+    }
     assert nulls == {
         (n_shots, int(prompt_set) - 1): f"{text}ANSWER:"
         for (kind, n_shots, prompt_set), text in found.items()

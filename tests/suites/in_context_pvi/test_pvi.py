@@ -45,8 +45,8 @@ def test_bits_are_worked_by_hand() -> None:
 
 def test_every_run_is_held_against_its_own_null_prompt() -> None:
     runs = {
-        ("d", n_shots, repeat): Run([0, 1, 1], np.log([[0.5, 0.1], [0.2, 0.3], [0.4, 0.4]]).tolist(), null)
-        for n_shots, repeat, null in (
+        ("d", n_shots, number): Run([0, 1, 1], np.log([[0.5, 0.1], [0.2, 0.3], [0.4, 0.4]]).tolist(), null)
+        for n_shots, number, null in (
             (2, 0, [HALF, HALF]),
             (2, 1, [QUARTER, HALF]),
             (4, 0, [EIGHTH, QUARTER]),
@@ -55,7 +55,8 @@ def test_every_run_is_held_against_its_own_null_prompt() -> None:
     table = pvi_table(answers(runs)).filter(definition="paper")
     assert table.equals(table.sort(PVI_KEY))
     found = {
-        (n, s): own["pvi_bits"].to_list() for (n, s), own in table.partition_by("n_shots", "set", as_dict=True).items()
+        (n, s): own["pvi_bits"].to_list()
+        for (n, s), own in table.partition_by("n_shots", "demonstration_set", as_dict=True).items()
     }
     assert found[2, 0] == pytest.approx(np.log2([0.5 / 0.5, 0.3 / 0.5, 0.4 / 0.5]).tolist())
     assert found[2, 1] == pytest.approx(np.log2([0.5 / 0.25, 0.3 / 0.5, 0.4 / 0.5]).tolist())
@@ -68,15 +69,20 @@ def test_random_answers_are_those_of_numpy_under_both_definitions() -> None:
     given = random_answers()
     table = pvi_table(given)
     nulls = {
-        row["dataset"] + str(row["variant"]) + str(row["repeat"]): row
+        row["dataset"] + str(row["n_shots"]) + str(row["demonstration_set"]): row
         for row in given.part("null").collect().to_dicts()
     }
     rows = given.part("input").collect().to_dicts()
     assert table.height == 2 * len(rows)
     found = {tuple(row[name] for name in PVI_KEY): row["pvi_bits"] for row in table.to_dicts()}
     for row in rows:
-        null = np.array(nulls[row["dataset"] + str(row["variant"]) + str(row["repeat"])]["label_log_likelihoods"])
-        own, key = np.array(row["label_log_likelihoods"]), (row["dataset"], "random", row["variant"], row["repeat"])
+        null = np.array(
+            nulls[row["dataset"] + str(row["n_shots"]) + str(row["demonstration_set"])]["label_log_likelihoods"]
+        )
+        own, key = (
+            np.array(row["label_log_likelihoods"]),
+            (row["dataset"], "random", row["n_shots"], row["demonstration_set"]),
+        )
         expected = {"paper": own - null, "label_space": log_softmax(own) - log_softmax(null)}
         for definition, difference in expected.items():
             bits = difference[row["gold"]] / np.log(2)
@@ -89,7 +95,7 @@ def test_chosen_sets_are_held_against_their_own_null_prompt_beside_the_suites_ow
     chosen = {"hardest_demonstrations": {RUN: Run([0], [[HALF, HALF]], [EIGHTH, EIGHTH])}}
     given = answers(runs, chosen)
     table = pvi_table(given, "published").filter(definition="paper")
-    assert table.select("demonstrations", "set", "pvi_bits").rows() == [
+    assert table.select("demonstrations", "demonstration_set", "pvi_bits").rows() == [
         ("hardest", 0, pytest.approx(2)),
         ("published", 0, pytest.approx(1)),
     ]
@@ -139,7 +145,7 @@ def test_the_model_that_ships_gives_the_bits_of_transformers_own_log_softmax() -
 
     config = ModelConfig(model=str(folder), engine="transformers", dtype="float32")
     source = find_model(config)
-    asked = pl.DataFrame({"prompt_id": list("abcd"), "prompt": prompts, "continuations": [labels] * 4})
+    asked = pl.DataFrame({"prompt_id": list("abcd"), "ask": "labels", "prompt": prompts, "continuations": [labels] * 4})
     tokens = tokenise(source.tokenizer, asked, "merged")
     engine = load_engine(source, config)
     requests = [ContinuationRequest(*row) for row in tokens.select("context", "continuations").rows()]

@@ -68,7 +68,7 @@ def made_up(labels: dict[str, list[int]] = LABELS, n_context: int = 7) -> tuple[
             for place in range(n):
                 text = f"{dataset} {place}" if part == "input" else "null"
                 states.setdefault(text, torch.from_numpy(RANDOM.normal(size=WIDTH).astype(np.float32)))
-                shared = {"suite": "pvi", "dataset": dataset, "position": place, "repeat": 0, "variant": 2}
+                shared = {"suite": "pvi", "dataset": dataset, "position": place, "demonstration_set": 0, "n_shots": 2}
                 shared |= {"gold": place % 2 if part == "input" else None, "demonstration_ids": []}
                 shared |= {
                     "query_id": place if part == "input" else None,
@@ -78,8 +78,15 @@ def made_up(labels: dict[str, list[int]] = LABELS, n_context: int = 7) -> tuple[
                 rows.append(shared | {"part": part, "prompt_id": scored, "label_log_likelihoods": [-1.0] * len(ids)})
                 bare = {"part": f"{part}_states", "prompt_id": text, "hidden_state": states[text].tolist()}
                 rows.append(shared | bare)
-                tokens.append({"prompt_id": scored, "context": [1] * 7, "continuations": [[label] for label in ids]})
-                tokens.append({"prompt_id": text, "context": [1] * n_context, "continuations": []})
+                tokens.append(
+                    {
+                        "prompt_id": scored,
+                        "ask": "labels",
+                        "context": [1] * 7,
+                        "continuations": [[label] for label in ids],
+                    }
+                )
+                tokens.append({"prompt_id": text, "ask": "state", "context": [1] * n_context, "continuations": []})
     frame = pl.DataFrame(rows, schema={**REQUESTS, **SCORES, **HIDDEN_STATES})
     is_state = pl.col("part").str.ends_with("_states")
     answers = Answers(
@@ -123,13 +130,19 @@ def test_released_pvi_is_the_difference_in_nats() -> None:
 
 def test_it_asks_for_the_state_of_every_prompt_of_the_suite() -> None:
     rows = pl.DataFrame(
-        {"part": ["input", "null"], "position": [0, 0], "prompt": ["a", "b"], "continuations": [[" 0", " 1"]] * 2}
+        {
+            "part": ["input", "null"],
+            "position": [0, 0],
+            "prompt": ["a", "b"],
+            "ask": "labels",
+            "continuations": [[" 0", " 1"]] * 2,
+        }
     )
     config = StoreConfig(suites=("staicc-normal",), datasets=("sst5",))
     (asked,) = PVI_RELEASED.requests(Asked(load_staicc("sst5"), rows, config))
     assert asked.columns == rows.columns
     assert asked.select("part", "prompt").rows() == [("input_states", "a"), ("null_states", "b")]
-    assert asked["continuations"].to_list() == [[], []]
+    assert asked.select("ask", "continuations").rows() == [("state", []), ("state", [])]
     assert (PVI_RELEASED.max_label_tokens, PVI_RELEASED.definitions) == (1, ("released",))
 
 

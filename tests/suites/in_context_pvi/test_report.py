@@ -46,17 +46,17 @@ def large_answers() -> Any:
     own = random.normal(-3, 1, (N_LARGE, 3))
     own[np.arange(N_LARGE), gold] += random.exponential(1, N_LARGE)
     runs = {
-        ("large", n_shots, repeat): Run(
+        ("large", n_shots, number): Run(
             gold.tolist(), (own + random.normal(0, 0.5, own.shape)).tolist(), random.normal(-3, 0.3, 3).tolist()
         )
         for n_shots in (3, 6)
-        for repeat in range(2)
+        for number in range(2)
     }
     small = {
-        ("small", 2, repeat): Run(
-            [0, 1, 1, 0], [[-1.0, -2.0], [-1.0, -1.5], [-4.0, -0.1], [-np.inf, -1.0]], [-1.5, -1.0 - repeat]
+        ("small", 2, number): Run(
+            [0, 1, 1, 0], [[-1.0, -2.0], [-1.0, -1.5], [-4.0, -0.1], [-np.inf, -1.0]], [-1.5, -1.0 - number]
         )
-        for repeat in range(2)
+        for number in range(2)
     }
     return answers(runs | small)
 
@@ -97,8 +97,8 @@ def count(page: webdriver.Chrome) -> str:
     return str(field(page, "count").text)
 
 
-def chosen_run(report: PviReport, dataset: str = "large", n_shots: int = 3, repeat: int = 0) -> pl.DataFrame:
-    run = {"dataset": dataset, "n_shots": n_shots, "set": repeat, "definition": "paper"}
+def chosen_run(report: PviReport, dataset: str = "large", n_shots: int = 3, number: int = 0) -> pl.DataFrame:
+    run = {"dataset": dataset, "n_shots": n_shots, "demonstration_set": number, "definition": "paper"}
     return report.tables["pvi"].filter(**run).sort("query_id")
 
 
@@ -124,7 +124,7 @@ def test_the_summary_holds_every_number_of_its_table(page: webdriver.Chrome, rep
     named = set(PVI_SUMMARY) - {*PVI_RUN, "n_queries", "n_unpredicted", "ci_low", "ci_high", "threshold_accuracy"}
     named = {name for name in named if not name.endswith("_tied")}
     expected = {
-        (row["definition"], row["dataset"], f"{row['n_shots']} {row['set']}"): {
+        (row["definition"], row["dataset"], f"{row['n_shots']} {row['demonstration_set']}"): {
             name: row[name] for name in named if row[name] is not None
         }
         for row in report.tables["pvi_summary"].to_dicts()
@@ -140,7 +140,11 @@ def test_the_summary_holds_every_number_of_its_table(page: webdriver.Chrome, rep
 def test_what_the_tables_show_is_rounded_from_them(page: webdriver.Chrome, report: PviReport) -> None:
     selector = "table[data-table=summary][data-definition=paper] tr[data-run='6 1'] td"
     cells = [cell.text for cell in page.find_elements(By.CSS_SELECTOR, selector)]
-    row = report.tables["pvi_summary"].filter(dataset="large", n_shots=6, set=1, definition="paper").row(0, named=True)
+    row = (
+        report.tables["pvi_summary"]
+        .filter(dataset="large", n_shots=6, demonstration_set=1, definition="paper")
+        .row(0, named=True)
+    )
     assert cells[2] == f"{row['v_information']:.3f}\n{row['ci_low']:.3f} to {row['ci_high']:.3f}"
     assert cells[3:5] == [f"{row['accuracy']:.3f}", f"{row['lowest_fifth_accuracy']:.3f}"]
     assert cells[-2] == f"{row['threshold']:.3f}\n{row['threshold_accuracy']:.3f}"
@@ -169,7 +173,9 @@ def test_densities_and_deciles_are_drawn_for_every_run_with_their_thresholds(
 ) -> None:
     panels = page.find_elements(By.CSS_SELECTOR, "[aria-labelledby=densities] figure")
     assert len(panels) == 6
-    threshold = report.tables["pvi_summary"].filter(dataset="large", n_shots=3, set=0, definition="paper")["threshold"]
+    threshold = report.tables["pvi_summary"].filter(
+        dataset="large", n_shots=3, demonstration_set=0, definition="paper"
+    )["threshold"]
     assert panels[0].find_element(By.TAG_NAME, "figcaption").text.split("\n") == [
         "3-shot, set 0",
         f"at least half are right from {threshold.item():.3f} bits up",
@@ -238,7 +244,7 @@ def test_filters_leave_the_queries_that_pass_all_of_them(page: webdriver.Chrome,
 
 def test_another_run_and_another_dataset_have_their_own_numbers(page: webdriver.Chrome, report: PviReport) -> None:
     Select(field(page, "run")).select_by_visible_text("6-shot, set 1")
-    rows = chosen_run(report, n_shots=6, repeat=1).with_columns(rank=pl.col("pvi_bits").rank("min"))
+    rows = chosen_run(report, n_shots=6, number=1).with_columns(rank=pl.col("pvi_bits").rank("min"))
     shown = page.execute_script(IN_VIEW)
     expected = rows.sort("pvi_bits", "query_id").head(len(shown))
     assert [row[:5] for row in shown] == as_drawn(expected, LABELS["large"])
@@ -348,7 +354,7 @@ def chosen_report() -> PviReport:
             "dataset": "small",
             "demonstrations": "hardest",
             "n_shots": 2,
-            "set": number,
+            "demonstration_set": number,
             "place": place,
             "row": 30 + place,
         }

@@ -20,11 +20,13 @@ from evaluator.suites.in_context_pvi.summary import judged_queries, summary_tabl
 from tests.suites.in_context_pvi.pvi_answers import random_table
 
 TABLE = random_table(4, 60, missing=True)
-RUNS = [(n_shots, repeat) for n_shots in (2, 4) for repeat in range(3)]
+RUNS = [(n_shots, number) for n_shots in (2, 4) for number in range(3)]
 
 
-def values(table: pl.DataFrame, dataset: str, n_shots: int, repeat: int, definition: str = "paper") -> np.ndarray:
-    own = table.filter(dataset=dataset, n_shots=n_shots, set=repeat, definition=definition).sort("query_id")
+def values(table: pl.DataFrame, dataset: str, n_shots: int, number: int, definition: str = "paper") -> np.ndarray:
+    own = table.filter(dataset=dataset, n_shots=n_shots, demonstration_set=number, definition=definition).sort(
+        "query_id"
+    )
     return own["pvi_bits"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
@@ -38,11 +40,11 @@ def test_every_two_runs_of_a_dataset_and_definition_are_correlated_as_by_scipy()
     assert found.schema == PVI_PAIRS
     assert found.height == 2 * 3 * 15
     own = found.filter(dataset="b", definition="paper")
-    ends = own.select("first_n_shots", "first_set", "second_n_shots", "second_set").rows()
+    ends = own.select("first_n_shots", "first_demonstration_set", "second_n_shots", "second_demonstration_set").rows()
     assert ends == [(*first, *second) for first, second in combinations(RUNS, 2)]
     for row in own.to_dicts():
-        first = values(TABLE, "b", row["first_n_shots"], row["first_set"])
-        second = values(TABLE, "b", row["second_n_shots"], row["second_set"])
+        first = values(TABLE, "b", row["first_n_shots"], row["first_demonstration_set"])
+        second = values(TABLE, "b", row["second_n_shots"], row["second_demonstration_set"])
         pair = both(first, second)
         assert row["n"] == len(pair[0]) < 60
         pearson, spearman = stats.pearsonr(*pair), stats.spearmanr(*pair)
@@ -53,7 +55,10 @@ def test_every_two_runs_of_a_dataset_and_definition_are_correlated_as_by_scipy()
 def test_what_differs_between_two_runs_is_named() -> None:
     rows = pairs_table(TABLE).filter(dataset="a", definition="paper")
     named = {
-        ((row["first_n_shots"], row["first_set"]), (row["second_n_shots"], row["second_set"])): row["across"]
+        (
+            (row["first_n_shots"], row["first_demonstration_set"]),
+            (row["second_n_shots"], row["second_demonstration_set"]),
+        ): row["across"]
         for row in rows.to_dicts()
     }
     assert named[(2, 0), (2, 1)] == "sets"
@@ -103,7 +108,8 @@ def test_models_are_compared_run_by_run_on_the_queries_they_share() -> None:
     assert found.schema == PVI_MODELS
     assert found.height == 36 * 3
     row = found.row(by_predicate=pl.all_horizontal(
-        pl.col("dataset") == "a", pl.col("n_shots") == 4, pl.col("set") == 2, pl.col("definition") == "paper",
+        pl.col("dataset") == "a", pl.col("n_shots") == 4, pl.col("demonstration_set") == 2,
+        pl.col("definition") == "paper",
         pl.col("first") == "large", pl.col("second") == "small"), named=True)  # fmt: skip
     pair = both(values(other, "a", 4, 2), values(TABLE, "a", 4, 2)[:50])
     assert row["n"] == len(pair[0])
@@ -117,7 +123,9 @@ def test_models_are_compared_run_by_run_on_the_queries_they_share() -> None:
 def test_the_published_analysis_of_variance_is_of_mean_pvis_of_right_predictions() -> None:
     found = one_way_table(summary_table(TABLE, judged_queries(TABLE))).filter(dataset="a", definition="paper")
     right = TABLE.filter(pl.col("correct"), dataset="a", definition="paper").drop_nulls("pvi_bits")
-    means = [[right.filter(n_shots=n, set=i)["pvi_bits"].to_numpy().mean() for n in (2, 4)] for i in range(3)]
+    means = [
+        [right.filter(n_shots=n, demonstration_set=i)["pvi_bits"].to_numpy().mean() for n in (2, 4)] for i in range(3)
+    ]
     expected = stats.f_oneway(*means)
     row = found.row(0, named=True)
     assert (row["f"], row["p"]) == pytest.approx((expected.statistic, expected.pvalue))
@@ -126,7 +134,7 @@ def test_the_published_analysis_of_variance_is_of_mean_pvis_of_right_predictions
 
 def test_repeated_measures_are_over_queries_with_a_pvi_behind_every_set() -> None:
     found = repeated_measures_table(TABLE).filter(dataset="b", n_shots=2, definition="paper").row(0, named=True)
-    matrix = np.stack([values(TABLE, "b", 2, repeat) for repeat in range(3)], axis=1)
+    matrix = np.stack([values(TABLE, "b", 2, number) for number in range(3)], axis=1)
     kept = matrix[np.isfinite(matrix).all(axis=1)]
     assert (found["n_queries"], found["n_left_out"]) == (len(kept), 60 - len(kept))
     # Two-way analysis of variance without replication, from its sums of squares.
@@ -138,7 +146,7 @@ def test_repeated_measures_are_over_queries_with_a_pvi_behind_every_set() -> Non
 
 
 def test_one_set_and_one_number_of_shots_have_no_pairs_and_no_variance() -> None:
-    alone = TABLE.filter(n_shots=2, set=0)
+    alone = TABLE.filter(n_shots=2, demonstration_set=0)
     assert pairs_table(alone).height == 0
     assert consistency_table(pairs_table(alone)).height == 0
     assert one_way_table(summary_table(alone, judged_queries(alone)))["f"].is_nan().all()

@@ -55,7 +55,7 @@ def test_datasets_of_staicc_and_files_go_together(folder):
     counts = store.requests().filter(part="input").group_by("dataset").len().collect()
     assert sorted(counts.rows()) == [("cola", 2 * 3 * 4), ("trec", 2 * 3 * 4)]
     # Six labels, so 6 and 12 shots; CoLA's 4 and 8.
-    shots = store.requests().select("dataset", "variant").unique().sort("dataset", "variant").collect()
+    shots = store.requests().select("dataset", "n_shots").unique().sort("dataset", "n_shots").collect()
     assert shots.rows() == [("cola", 4), ("cola", 8), ("trec", 6), ("trec", 12)]
 
 

@@ -77,5 +77,5 @@ def test_thresholds_are_where_the_isotonic_regression_of_scikit_learn_reaches_on
 
 
 def test_runs_are_cut_one_by_one() -> None:
-    table = pl.concat([run_table([0.0, 1], [False, True]), run_table([4.0, 8], [False, True], set=1)])
-    assert thresholds(judged_queries(table)).sort("set")["threshold"].to_list() == [0.5, 6.0]
+    table = pl.concat([run_table([0.0, 1], [False, True]), run_table([4.0, 8], [False, True], demonstration_set=1)])
+    assert thresholds(judged_queries(table)).sort("demonstration_set")["threshold"].to_list() == [0.5, 6.0]

@@ -21,9 +21,9 @@ def plan(n_tries: int = 5) -> pl.DataFrame:
     rounds = [0, 0, 1, 1, 2, 2, 2, 2]
     rows = [
         SEARCH
-        | {"repeat": repeat, "place": place, "prompt_id": f"{repeat}-{place}", "position": 8 * repeat + place}
+        | {"prompt_number": number, "place": place, "prompt_id": f"{number}-{place}", "position": 8 * number + place}
         | {"round": rounds[place]}
-        for repeat, place in product(range(n_tries), range(8))
+        for number, place in product(range(n_tries), range(8))
     ]
     return pl.DataFrame(rows)
 
@@ -32,9 +32,9 @@ def answered(right: dict[int, list[int]], places: range) -> pl.DataFrame:
     """Answers of each try to these places; `right` holds, of each try, 1 for right and 0 for wrong."""
     rows = [
         SEARCH
-        | {"method": "m", "repeat": repeat, "place": place, "prompt_id": "", "is_tied": False}
+        | {"method": "m", "prompt_number": number, "place": place, "prompt_id": "", "is_tied": False}
         | {"is_correct": bool(marks[place])}
-        for repeat, marks in right.items()
+        for number, marks in right.items()
         for place in places
     ]
     return pl.DataFrame(rows, schema=ANSWERS)
@@ -51,24 +51,30 @@ RIGHT = {
 
 def test_all_prompts_answer_the_first_round():
     first = asked(plan(), answered({}, range(0)))
-    assert first.select("repeat", "place").rows() == list(product(range(5), range(2)))
+    assert first.select("prompt_number", "place").rows() == list(product(range(5), range(2)))
 
 
 def test_the_better_half_goes_on_with_all_that_are_as_good_as_the_last_of_it():
     # Right of two: 2, 2, 1, 0, 1. Three of five go on, and with the third of them the other that has one right.
     second = asked(plan(), answered(RIGHT, range(2))).filter(round=1)
-    assert second["repeat"].unique().sort().to_list() == [0, 1, 2, 4]
+    assert second["prompt_number"].unique().sort().to_list() == [0, 1, 2, 4]
     assert second["place"].unique().sort().to_list() == [2, 3]
 
 
 def test_rounds_go_on_until_those_left_have_answered_everything():
     # Right of four: 2, 4, 3, -, 1. Two of four go on.
     third = asked(plan(), answered({n: RIGHT[n] for n in (0, 1, 2, 3, 4)}, range(4)))
-    assert third.filter(round=2)["repeat"].unique().sort().to_list() == [1, 2]
+    assert third.filter(round=2)["prompt_number"].unique().sort().to_list() == [1, 2]
     everything = asked(plan(), answered(RIGHT, range(8)))
     # More answers than were asked for change nothing: prompt 3 would have been good, but was stopped.
     assert everything.sort("position").equals(third.sort("position"))
-    assert everything.group_by("repeat").len().sort("repeat").rows() == [(0, 4), (1, 8), (2, 8), (3, 2), (4, 4)]
+    assert everything.group_by("prompt_number").len().sort("prompt_number").rows() == [
+        (0, 4),
+        (1, 8),
+        (2, 8),
+        (3, 2),
+        (4, 4),
+    ]
 
 
 def test_a_round_that_is_answered_in_part_is_asked_again_before_the_next():
@@ -80,14 +86,14 @@ def test_a_prompt_that_can_no_longer_win_is_stopped_even_in_the_better_half():
     n_queries = pl.DataFrame({"dataset": ["d"], "n_queries": [4]})
     right = {0: [1, 1, 1], 1: [1, 0, 0], 2: [0, 0, 0]}
     # Two of three are the better half, but with one query to go the second reaches 2 and the first has 3.
-    assert better_half(answered(right, range(3)), n_queries)["repeat"].to_list() == [0]
+    assert better_half(answered(right, range(3)), n_queries)["prompt_number"].to_list() == [0]
     right[1] = [1, 1, 0]
-    assert sorted(better_half(answered(right, range(3)), n_queries)["repeat"]) == [0, 1]
+    assert sorted(better_half(answered(right, range(3)), n_queries)["prompt_number"]) == [0, 1]
 
 
 def test_searches_are_halved_apart():
     one = answered(RIGHT, range(2))
-    two = one.filter(pl.col("repeat") > 2).with_columns(n_shots=pl.lit(2, pl.Int64))
+    two = one.filter(pl.col("prompt_number") > 2).with_columns(n_shots=pl.lit(2, pl.Int64))
     kept = better_half(pl.concat([one, two]), pl.DataFrame({"dataset": ["d"], "n_queries": [8]}))
-    assert kept.filter(n_shots=2)["repeat"].to_list() == [4]
-    assert sorted(kept.filter(n_shots=1)["repeat"]) == [0, 1, 2, 4]
+    assert kept.filter(n_shots=2)["prompt_number"].to_list() == [4]
+    assert sorted(kept.filter(n_shots=1)["prompt_number"]) == [0, 1, 2, 4]

@@ -83,8 +83,9 @@ def test_more_queries_than_leave_the_demonstrations_are_refused():
 def test_a_search_asks_every_query_behind_every_prompt_in_a_stated_order():
     rows = search_requests(sums(20), SearchConfig(shots=(1, 2), tries=3), 4)
     assert rows["position"].to_list() == list(range(2 * 3 * 4))
-    assert rows["repeat"].to_list() == [n for _ in range(2) for n in range(3) for _ in range(4)]
-    assert rows["demonstration_ids"].list.len().to_list() == [1] * 12 + [2] * 12
+    assert rows["demonstration_set"].to_list() == [n for _ in range(2) for n in range(3) for _ in range(4)]
+    assert rows["demonstration_ids"].list.len().to_list() == rows["n_shots"].to_list() == [1] * 12 + [2] * 12
+    assert rows["template"].unique().to_list() == [0]
     assert rows["query_id"].to_list() == rows["query_id"][:4].to_list() * 6
     assert rows["part"].unique().to_list() == ["demonstrations"]
     assert rows["label_names"].list.len().n_unique() == 3  # ragged, as the examples are
@@ -111,7 +112,7 @@ def test_the_tables_say_what_was_tried_and_which_choices_are_correct():
     tried, examples = tables["tried_prompts"], tables["search_examples"]
     assert tried.schema == TRIED_PROMPTS
     assert examples.schema == SEARCH_EXAMPLES
-    assert tried.select("n_shots", "repeat").rows() == [(k, n) for k in (1, 2) for n in range(3)]
+    assert tried.select("n_shots", "prompt_number").rows() == [(k, n) for k in (1, 2) for n in range(3)]
     assert tried["text"].str.ends_with("Q: {input}\n  choice: {choices}\nA:").all()
     assert tried["text"].n_unique() == 6
     assert examples["correct"].to_list() == [[1]] * 4
@@ -125,7 +126,8 @@ def test_instructions_and_templates_share_one_demonstration_set(tmp_path):
     assert rows.group_by("part", maintain_order=True).len().rows() == [("instructions", 12), ("templates", 6)]
     with_shots = rows.filter(pl.col("demonstration_ids").list.len() == 2)
     assert with_shots["demonstration_ids"].n_unique() == 1
-    starts = with_shots.group_by("part", "repeat").agg(pl.col("prompt").first()).sort("part", "repeat")["prompt"]
+    assert with_shots["demonstration_set"].unique().to_list() == [0]
+    starts = with_shots.group_by("part", "template").agg(pl.col("prompt").first()).sort("part", "template")["prompt"]
     assert [text.split("\n")[0] for text in starts][:2] == ["Add.", "Sum up."]
     assert all("\nSum:" in text and "\nA:" not in text for text in starts[2:])
     assert (

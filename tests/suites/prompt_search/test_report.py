@@ -23,12 +23,13 @@ def curves(*shots: int, tries: int = 3) -> pl.DataFrame:
 
 def tables() -> SearchTables:
     results = [
-        SEARCH | {"dataset": dataset, "n_shots": k, "n_queries": 4, "best_correct": 3, "best_repeats": [2, 5]}
+        SEARCH | {"dataset": dataset, "n_shots": k, "n_queries": 4, "best_correct": 3, "best_prompt_numbers": [2, 5]}
         for dataset in ("abc", "zoo")
         for k in (4, 1)
     ]
     prompts = [
-        row | {"repeat": 2, "text": f"{row['dataset']} {row['n_shots']}", "demonstrations": ["x"]} for row in results
+        row | {"prompt_number": 2, "text": f"{row['dataset']} {row['n_shots']}", "demonstrations": ["x"]}
+        for row in results
     ]
     return SearchTables(
         prompts=pl.DataFrame(prompts, schema=SEARCH_PROMPTS),
@@ -53,7 +54,7 @@ def test_rows_follow_the_order_of_the_datasets_and_then_the_shots():
 def test_the_first_of_the_best_prompts_is_shown_with_how_many_others_reach_as_much():
     report = search_report(tables(), {})
     best = report.views[0].best[0]
-    assert (best.text, best.repeat, best.n_others, best.demonstrations) == ("abc 1", 2, 1, ["x"])
+    assert (best.text, best.prompt_number, best.n_others, best.demonstrations) == ("abc 1", 2, 1, ["x"])
 
 
 def test_what_was_changed_in_the_data_is_said():

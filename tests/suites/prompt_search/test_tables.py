@@ -33,8 +33,8 @@ PICKED = [[0, 0, 2, 3], [0, 1, 2, 1], [1, 0, 0, 2], [0, 1, 2, 1]]
 CORRECT = [3, 3, 0, 3]
 TRIED = pl.DataFrame(
     [
-        SEARCH | {"repeat": repeat, "demonstrations": [text], "text": text}
-        for repeat, text in enumerate(["a", "b", "c", "b"])
+        SEARCH | {"prompt_number": number, "demonstrations": [text], "text": text}
+        for number, text in enumerate(["a", "b", "c", "b"])
     ],
     schema=TRIED_PROMPTS,
 )
@@ -45,33 +45,34 @@ def requests() -> pl.DataFrame:
         {
             "part": "demonstrations",
             "dataset": "d",
-            "repeat": repeat,
+            "n_shots": 1,
+            "demonstration_set": number,
+            "template": 0,
+            "noise_rate": 0.0,
             "query_id": 10 + place,
-            "prompt_id": f"{repeat}-{place}",
+            "prompt_id": f"{number}-{place}",
         }
-        | {"position": 4 * repeat + place, "demonstration_ids": [repeat]}
-        for repeat, place in product(range(4), range(4))
+        | {"position": 4 * number + place}
+        for number, place in product(range(4), range(4))
     ]
-    beside = {"part": "unconditional", "dataset": "d", "repeat": 0, "query_id": None, "prompt_id": "u", "position": 0}
-    return pl.DataFrame([*rows, beside | {"demonstration_ids": []}])
+    beside = {"part": "unconditional", "n_shots": 0, "demonstration_set": 0, "query_id": None, "prompt_id": "u"}
+    return pl.DataFrame([*rows, rows[0] | beside])
 
 
 def answered(rows: pl.DataFrame | None = None) -> pl.DataFrame:
     """ANSWERS of one method to the given requests; those of prompt 2 are all ties."""
     rows = requests().filter(pl.col("query_id").is_not_null()) if rows is None else rows
-    predictions = (
-        rows.with_columns(
-            suite=pl.lit("prompt-search"),
-            method=pl.lit("per_token"),
-            definition=pl.lit("paper"),
-            gold=pl.lit(0),
-            label_names=pl.lit(["x", "y"]),
-            label_probs=pl.lit([0.5, 0.5]),
-            pred=pl.Series([PICKED[repeat][query - 10] for repeat, query in rows.select("repeat", "query_id").rows()]),
-        )
-        .with_columns(variant=pl.lit(0))
-        .select(PREDICTIONS.names(), n_tied=1 + (pl.col("repeat") == 2).cast(pl.Int64))
-    )
+    predictions = rows.with_columns(
+        suite=pl.lit("prompt-search"),
+        method=pl.lit("per_token"),
+        definition=pl.lit("paper"),
+        gold=pl.lit(0),
+        label_names=pl.lit(["x", "y"]),
+        label_probs=pl.lit([0.5, 0.5]),
+        pred=pl.Series(
+            [PICKED[number][query - 10] for number, query in rows.select("demonstration_set", "query_id").rows()]
+        ),
+    ).select(PREDICTIONS.names(), n_tied=1 + (pl.col("demonstration_set") == 2).cast(pl.Int64))
     plan = planned(requests().lazy(), EXAMPLES.lazy())
     return answers(predictions, plan, EXAMPLES.lazy())
 
@@ -85,6 +86,12 @@ def test_a_plan_leaves_out_what_methods_ask_besides():
     assert plan.height == 16
     assert plan["place"].to_list() == [0, 1, 2, 3] * 4
     assert plan["n_shots"].unique().to_list() == [1]
+
+
+def test_prompts_are_numbered_by_what_their_part_varies():
+    template = requests().head(4).with_columns(part=pl.lit("templates"), template=pl.lit(3))
+    for rows, numbers in ((requests(), [0, 1, 2, 3]), (template, [3])):
+        assert planned(rows.lazy(), EXAMPLES.lazy())["prompt_number"].unique().sort().to_list() == numbers
 
 
 def test_any_correct_choice_is_right():
@@ -117,7 +124,7 @@ def test_the_best_prompt_stands_beside_baselines_of_as_many_different_prompts():
     (row,) = results_table(prompts(), EXAMPLES).to_dicts()
     assert results_table(prompts(), EXAMPLES).schema == SEARCH_RESULTS
     assert (row["n_prompts"], row["tries"], row["n_queries"], row["n_ties"]) == (4, 3, 4, 4)
-    assert (row["best_correct"], row["best_accuracy"], row["best_repeats"]) == (3, 0.75, [0, 1])
+    assert (row["best_correct"], row["best_accuracy"], row["best_prompt_numbers"]) == (3, 0.75, [0, 1])
     assert row["mean_accuracy"] == pytest.approx((0.75 + 0.75 + 0) / 3)
     masses = random_count_masses()
     cumulative = [sum(masses[: k + 1]) for k in range(5)]
@@ -153,7 +160,7 @@ def test_a_curve_counts_each_text_once():
 def partly() -> pl.DataFrame:
     """Prompts 1 to 3 answered the first two queries only."""
     rows = requests().filter(pl.col("query_id").is_not_null())
-    return rows.filter((pl.col("repeat") == 0) | (pl.col("query_id") < 12))
+    return rows.filter((pl.col("demonstration_set") == 0) | (pl.col("query_id") < 12))
 
 
 def test_prompts_scored_in_part_say_so_and_stay_tries():
@@ -164,7 +171,7 @@ def test_prompts_scored_in_part_say_so_and_stay_tries():
     assert table["could_have_won"].to_list() == [False, True, False, True]
     (row,) = results_table(table, EXAMPLES).to_dicts()
     assert (row["tries"], row["n_stopped"], row["n_could_have_won"]) == (3, 2, 1)
-    assert (row["best_repeats"], row["best_correct"], row["mean_accuracy"]) == ([0], 3, None)
+    assert (row["best_prompt_numbers"], row["best_correct"], row["mean_accuracy"]) == ([0], 3, None)
 
 
 def test_stopped_prompts_leave_no_curve_and_no_held_out_trials():

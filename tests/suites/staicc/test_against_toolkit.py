@@ -142,6 +142,6 @@ def test_ten_datasets_make_as_many_requests_as_the_toolkit_has_calls():
 
 
 def test_without_noise_a_released_run_asks_what_staicc_normal_asks():
-    ours = asked("staicc-robustness", "agnews", 4).filter(pl.col("part") == "gler", pl.col("variant") == 0)
+    ours = asked("staicc-robustness", "agnews", 4).filter(pl.col("part") == "gler", pl.col("noise_rate") == 0)
     normal = normal_requests(our_dataset("agnews"), n_shots=4, n_queries=None)
     assert ours.select(normal.columns).equals(normal)

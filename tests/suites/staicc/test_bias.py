@@ -1,6 +1,5 @@
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -89,4 +88,4 @@ def test_queries_of_two_text_fields_are_replaced_in_both():
     rows = asked(dataset=paired, n_shots=0, n_queries=1).sort("part", "position")
     words = [f"A: {' '.join(['left'] * 128)} B: {' '.join(['right'] * 128)} sentiment: "]
     assert rows["prompt"].to_list() == 2 * ["A:  B:  sentiment: "] + 2 * words + 2 * ["A: left B: right sentiment: "]
-    assert np.unique(rows["variant"]).tolist() == [0]
+    assert rows.select("template", "noise_rate").unique().rows() == [(0, 0.0)]

@@ -27,18 +27,21 @@ def test_table_has_the_declared_schema_a_row_a_group_and_metric_and_the_mean_ove
     assert table.select(GROUP_METRICS_KEY).is_unique().all()
 
 
-def test_templates_stand_by_variant_over_all_demonstration_sets() -> None:
+def test_templates_are_measured_over_all_demonstration_sets() -> None:
     # Template 0 has 2 of 4 right, template 1 has 1 of 4.
     frame = part_predictions("template", [[[NO, NO], [NO, NO]], [[YES, NO], [YES, NO]]], [0, 1])
-    wrong_once = frame.with_columns(gold=pl.when(variant=1, repeat=0, query_id=1).then(0).otherwise("gold"))
+    wrong_once = frame.with_columns(gold=pl.when(template=1, demonstration_set=0, query_id=1).then(0).otherwise("gold"))
     table = group_metrics_table(wrong_once).filter(metric="accuracy", dataset="a")
-    assert table.select("variant", "repeat", "value", "n_requests").rows() == [(0, None, 0.5, 4), (1, None, 0.25, 4)]
+    assert table.select("noise_rate", "template", "demonstration_set", "value", "n_requests").rows() == [
+        (None, 0, None, 0.5, 4),
+        (None, 1, None, 0.25, 4),
+    ]
 
 
-def test_demonstration_sets_stand_by_repeat() -> None:
+def test_demonstration_sets_are_measured_one_by_one() -> None:
     table = group_metrics_table(part_predictions("sampling", [[[NO, NO], [NO, YES]]], [0, 1]))
-    chosen = table.filter(metric="accuracy", dataset="a").select("variant", "repeat", "value", "n_requests")
-    assert chosen.rows() == [(0, 0, 0.5, 2), (0, 1, 1.0, 2)]
+    chosen = table.filter(metric="accuracy", dataset="a").select("template", "demonstration_set", "value", "n_requests")
+    assert chosen.rows() == [(None, 0, 0.5, 2), (None, 1, 1.0, 2)]
 
 
 @pytest.mark.parametrize("part", SHAPES)
@@ -52,12 +55,13 @@ def test_each_group_is_measured_as_its_requests_alone_would_be(part: str, metric
 
 
 def test_released_noise_rates_are_checked_one_by_one_and_templates_together() -> None:
-    # Rows of the first variant are one-hot and pass the toolkit's check, unless others are looked at as well.
+    # Rows of the first noise rate are one-hot and pass the toolkit's check, unless others are looked at as well.
     for part in ("gler", "template"):
         probs = random_probs(part)
         probs[0] = np.eye(3)[probs[0].argmax(axis=-1)]
         table = group_metrics_table(part_predictions(part, probs, GOLD, "released"))
-        of_first = table.filter(dataset="a", metric="true_label_probability", variant=0)["value"].item()
+        is_first = pl.col("noise_rate" if part == "gler" else "template") == 0
+        of_first = table.filter(is_first, dataset="a", metric="true_label_probability")["value"].item()
         hit = (probs[0].argmax(axis=-1) == GOLD).mean()
         softmaxed = (np.e * hit + 1 - hit) / (np.e + 2)  # e / (e + 2) where right, 1 / (e + 2) elsewhere
         assert of_first == pytest.approx(hit if part == "gler" else softmaxed, abs=1e-9)
@@ -67,7 +71,9 @@ def test_the_mean_is_the_plain_mean_over_datasets() -> None:
     one = part_predictions("sampling", [[[NO, NO], [NO, NO]]], [0, 0])  # all right
     other = part_predictions("sampling", [[[NO, NO, NO, NO], [YES, NO, NO, NO]]], [0, 0, 1, 1])
     table = group_metrics_table(pl.concat([one, other.with_columns(dataset=pl.lit("b"))]))
-    means = table.filter(dataset=MEAN_OVER_DATASETS, metric="accuracy").select("repeat", "value", "n_requests")
+    means = table.filter(dataset=MEAN_OVER_DATASETS, metric="accuracy").select(
+        "demonstration_set", "value", "n_requests"
+    )
     assert means.rows() == [(0, 0.75, 6), (1, 0.625, 6)]
 
 

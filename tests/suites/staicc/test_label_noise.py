@@ -11,7 +11,7 @@ from scipy import stats
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.prompts.rows import normal_requests
-from evaluator.suites.staicc.label_noise import falsified_labels, label_noise_requests, next_labels
+from evaluator.suites.staicc.label_noise import NOISE_RATES, falsified_labels, label_noise_requests, next_labels
 from evaluator.templates.template import Verbalizer
 
 
@@ -37,7 +37,7 @@ def wrong_of_each_prompt(dataset, rows: pl.DataFrame, n_shots: int) -> np.ndarra
 @pytest.mark.parametrize("definition", ["paper", "released"])
 def test_at_rate_zero_the_prompts_are_those_of_the_normal_test(sst5, definition):
     noisy = label_noise_requests(sst5, n_shots=4, n_queries=16, definition=definition)
-    assert noisy.filter(variant=0).equals(normal_requests(sst5, n_shots=4, n_queries=16))
+    assert noisy.filter(noise_rate=0.0).equals(normal_requests(sst5, n_shots=4, n_queries=16))
 
 
 # Rates 0, 1/4, 1/2, 3/4, 1 of the demonstrations: rounded with halves up, or cut.
@@ -57,8 +57,8 @@ def test_at_rate_zero_the_prompts_are_those_of_the_normal_test(sst5, definition)
 )
 def test_as_many_labels_are_wrong_as_the_rate_says(sst5, definition, n_shots, wrong_by_rate):
     rows = label_noise_requests(sst5, n_shots=n_shots, n_queries=32, definition=definition)
-    for variant, expected in enumerate(wrong_by_rate):
-        at_rate = rows.filter(variant=variant)
+    for rate, expected in zip(NOISE_RATES, wrong_by_rate, strict=True):
+        at_rate = rows.filter(noise_rate=rate)
         assert at_rate.height == 64
         assert set(wrong_of_each_prompt(sst5, at_rate, n_shots).sum(axis=1)) == {expected}
 
@@ -67,7 +67,7 @@ def test_rates_follow_each_other_a_whole_benchmark_apart(sst5):
     # 512 queries behind two sets of demonstrations: a rate has 1,024 places, whatever part of them is asked.
     rows = label_noise_requests(sst5, n_shots=1, n_queries=2)
     assert rows["position"].to_list() == [place + 1024 * rate for rate in range(5) for place in (0, 1, 512, 513)]
-    assert rows["variant"].to_list() == [rate for rate in range(5) for _ in range(4)]
+    assert rows["noise_rate"].to_list() == [rate for rate in NOISE_RATES for _ in range(4)]
 
 
 @pytest.mark.parametrize(("n_shots", "warned"), [(4, False), (1, True)])

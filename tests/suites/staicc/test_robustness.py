@@ -42,41 +42,41 @@ def test_each_part_has_its_number_of_prompts_in_places_without_gaps(definition, 
 def test_the_first_rate_the_first_template_and_the_first_two_sets_ask_what_staicc_normal_asks(n_shots):
     rows = asked(n_shots, definitions=("paper",))
     for part in ("gler", "template"):
-        assert_frame_equal(rows.filter(part=part, variant=0).drop("part"), normal(n_shots))
-    two_sets = rows.filter(pl.col("part") == "sampling", pl.col("repeat") < 2)
+        assert_frame_equal(rows.filter(part=part, template=0, noise_rate=0.0).drop("part"), normal(n_shots))
+    two_sets = rows.filter(pl.col("part") == "sampling", pl.col("demonstration_set") < 2)
     assert_frame_equal(two_sets.drop("part"), normal(n_shots))
 
 
 def test_released_templates_and_sets_begin_with_prompts_of_staicc_normal():
     rows, expected = asked(definitions=("released",)), normal()["prompt"].to_list()
-    assert rows.filter(part="template", variant=0)["prompt"].to_list() == expected[:100]
+    assert rows.filter(part="template", template=0)["prompt"].to_list() == expected[:100]
     # One generator runs through all prompts: the first four sets of 128 queries are those of the first 512 prompts.
     assert rows.filter(part="sampling")["demonstration_ids"].to_list() == normal()["demonstration_ids"].to_list()
-    assert rows.filter(part="sampling", repeat=0)["prompt"].to_list() == expected[:128]
+    assert rows.filter(part="sampling", demonstration_set=0)["prompt"].to_list() == expected[:128]
 
 
 def test_a_template_changes_the_words_around_a_query_and_neither_query_nor_demonstrations():
     rows = asked(definitions=("paper",), n_queries=3).filter(part="template")
-    for variant in range(9):
-        shown = rows.filter(variant=variant)
-        assert shown["demonstration_ids"].to_list() == rows.filter(variant=0)["demonstration_ids"].to_list()
-        assert shown["gold"].to_list() == rows.filter(variant=0)["gold"].to_list()
+    for template in range(9):
+        shown = rows.filter(template=template)
+        assert shown["demonstration_ids"].to_list() == rows.filter(template=0)["demonstration_ids"].to_list()
+        assert shown["gold"].to_list() == rows.filter(template=0)["gold"].to_list()
     # Row 4 of the array is (1, 1, 2, 0): first instruction, "text: ", "Label: ", and the line end.
-    last = rows.filter(variant=4, query_id=2, repeat=1)["prompt"].item()
+    last = rows.filter(template=4, query_id=2, demonstration_set=1)["prompt"].item()
     opening, *lines = last.split("text: ")
     assert opening == "What is the attitude towards the financial news in this sentence? "
     assert [line.rsplit("Label: ", 1)[1] for line in lines[:-1]] == [
         f"{our_dataset(NAME).verbalizer.label_names[gold]}\n"
         for gold in our_dataset(NAME)
         .demonstration["gold"]
-        .gather(rows.filter(variant=4, query_id=2, repeat=1)["demonstration_ids"].item().to_list())
+        .gather(rows.filter(template=4, query_id=2, demonstration_set=1)["demonstration_ids"].item().to_list())
     ]
     assert lines[-1] == our_dataset(NAME).test["texts"][2][0] + " Label: "
 
 
 def test_without_demonstrations_neither_noise_nor_sets_change_a_prompt():
     rows = asked(0, definitions=("paper",), n_queries=20)
-    for part, varied in (("gler", "variant"), ("sampling", "repeat")):
+    for part, varied in (("gler", "noise_rate"), ("sampling", "demonstration_set")):
         by_query = (
             rows.filter(part=part).group_by("query_id").agg(pl.col("prompt").n_unique(), pl.col(varied).n_unique())
         )

@@ -25,7 +25,7 @@ from evaluator.run.build import with_prompt_ids
 from evaluator.scores.table import engine_requests, score_frame
 from evaluator.store.prefix_order import prefix_order
 from evaluator.suites.staicc.diagnostics.label_noise import noise_slope
-from evaluator.suites.staicc.label_noise import NOISE_RATES, label_noise_requests
+from evaluator.suites.staicc.label_noise import label_noise_requests
 from evaluator.tokens.table import ragged, tokenise
 
 N_SHOTS = 4
@@ -44,10 +44,8 @@ def main(folder: Path, n_queries: int | None) -> None:
 def _requests(dataset: ClassificationDataset, n_queries: int | None) -> Iterator[pl.DataFrame]:
     for n_shots in SHOT_COUNTS:
         rows = normal_requests(dataset, n_shots=n_shots, n_queries=n_queries)
-        yield rows.with_columns(n_shots=pl.lit(n_shots), noise_rate=pl.lit(None, pl.Float64))
-    rows = label_noise_requests(dataset, n_shots=N_SHOTS, n_queries=n_queries)
-    rate = pl.col("variant").replace_strict(range(len(NOISE_RATES)), NOISE_RATES, return_dtype=pl.Float64)
-    yield rows.with_columns(n_shots=pl.lit(N_SHOTS), noise_rate=rate)
+        yield rows.with_columns(noise_rate=pl.lit(None, pl.Float64))
+    yield label_noise_requests(dataset, n_shots=N_SHOTS, n_queries=n_queries)
 
 
 def _answers(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
@@ -72,7 +70,9 @@ def _answers(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
 
 def _against_baselines(answers: pl.DataFrame) -> pl.DataFrame:
     """With N_SHOTS demonstrations, the first set of each query: the queries are then independent."""
-    first = answers.filter(pl.col("noise_rate").is_null(), pl.col("n_shots") == N_SHOTS, pl.col("repeat") == 0)
+    first = answers.filter(
+        pl.col("noise_rate").is_null(), pl.col("n_shots") == N_SHOTS, pl.col("demonstration_set") == 0
+    )
     counted = first.group_by("dataset", maintain_order=True).agg(
         n=pl.len(),
         correct=pl.col("correct").sum(),

@@ -28,8 +28,8 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
     Sources: Cho & Inoue 2025, section 3.3; StaICC 0.1.1, util/functional.py, consistency.
     """
-    require_complete_grid(group, "variant", "templates")
-    prompts = _agreement(repeated_requests(group), ["query_id", "repeat"])
+    require_complete_grid(group, "template", "templates")
+    prompts = _agreement(repeated_requests(group), ["query_id", "demonstration_set"])
     return metric_values(prompts, group.n_labels, {"template_consistency": CONSISTENCY})
 
 
@@ -42,7 +42,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
     Raises and sources as template_consistency.
     """
-    require_complete_grid(group, "repeat", "demonstration sets")
+    require_complete_grid(group, "demonstration_set", "demonstration sets")
     requests = repeated_requests(group)
     agreement = metric_values(_agreement(requests, ["query_id"]), group.n_labels, {"sampling_consistency": CONSISTENCY})
     accuracy = {"accuracy_mean_over_demonstration_sets": ACCURACY}

@@ -38,9 +38,8 @@ def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
         answers: `query_id`, `noise_rate` and `correct` (bool); two queries or more at the same rates, equally often.
     """
     rates = answers["noise_rate"].unique().sort().to_list()
-    requests = answers.with_columns(variant=pl.col("noise_rate").rank("dense").cast(pl.Int64) - 1)
-    weights = dict(enumerate(slope_weights(rates)))
-    slope, standard_error = _slopes(requests, 1, {"accuracy": ACCURACY}, weights)["accuracy"]
+    weights = dict(zip(rates, slope_weights(rates), strict=True))
+    slope, standard_error = _slopes(answers, 1, {"accuracy": ACCURACY}, weights)["accuracy"]
     assert standard_error is not None, "there are two queries or more"
     n_queries = answers["query_id"].n_unique()
     reach = float(stdtrit(n_queries - 1, (1 + CONFIDENCE_LEVEL) / 2)) * standard_error
@@ -50,26 +49,25 @@ def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
 def gler(group: PredictionGroup) -> dict[str, Measured]:
     """gler, and gler_METRIC of the other classification metrics: how much wrong demonstration labels change them.
 
-    paper: minus the slope of the least-squares line of accuracy over the noise rate, which `variant` is the index of:
-    the accuracy lost from no wrong label to only wrong ones, along the line. The sign is that of the published table,
+    paper: minus the slope of the least-squares line of accuracy over the noise rate: the accuracy lost from no wrong
+    label to only wrong ones, along the line. The sign is that of the published table,
     where a model that reads labels has a value above 0. Its "Slope/0.1" is taken for percentage points per 0.1 of
     noise, ten times ours: 0.098 here is 0.98 there.
     released: the slope over RELEASED_RATES, which fall as noise rises, so that the sign is the same; the unit is no
     noise rate.
 
-    Raises MetricError where queries are not answered equally often at each rate, or a variant is no index of a rate.
+    Raises MetricError where queries are not answered equally often at each rate, or a rate is none of NOISE_RATES.
 
     Sources: Cho & Inoue 2025, section 3.3 and table 3, after Yoo et al. 2022; StaICC 0.1.1, util/experimentor.py,
     GLER_experimentor.
     """
-    require_complete_grid(group, "variant", "noise rates")
-    variants = group.rows["variant"].unique().sort().to_list()
-    if variants[-1] >= len(NOISE_RATES) or variants[0] < 0:
-        raise MetricError(
-            f"{group.where}: `variant` must be the index of a noise rate of {NOISE_RATES}, got {variants}."
-        )
-    axis = RELEASED_RATES if group.definition == "released" else [-rate for rate in NOISE_RATES]
-    weights = dict(zip(variants, slope_weights([axis[variant] for variant in variants]), strict=True))
+    require_complete_grid(group, "noise_rate", "noise rates")
+    rates = group.rows["noise_rate"].unique().sort().to_list()
+    if not {*rates} <= {*NOISE_RATES}:
+        raise MetricError(f"{group.where}: noise rates must be among {NOISE_RATES}, got {rates}. Build the run again.")
+    released = dict(zip(NOISE_RATES, RELEASED_RATES, strict=True))
+    axis = [released[rate] if group.definition == "released" else -rate for rate in rates]
+    weights = dict(zip(rates, slope_weights(axis), strict=True))
     slopes = _slopes(repeated_requests(group), group.n_labels, METRICS, weights)
     largest = sum(weight for weight in weights.values() if weight > 0)  # of values in [0, 1]
     degrees_of_freedom = group.rows["query_id"].n_unique() - 1
@@ -89,18 +87,18 @@ def slope_weights(axis: Sequence[float]) -> list[float]:
 
 
 def _slopes(
-    requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], weights: Mapping[int, float]
+    requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], weights: Mapping[float, float]
 ) -> dict[str, tuple[float, float | None]]:
-    """Each metric's weighted sum over variants, and its standard error when whole queries are left out."""
-    sums = statistic_sums(requests, n_labels, metrics, ["query_id", "variant"]).sort("query_id", "variant")
-    statistics = pl.exclude("query_id", "variant")
-    weight = pl.col("variant").replace_strict(dict(weights), return_dtype=pl.Float64)
+    """Return each metric's weighted sum over noise rates, and its standard error when whole queries are left out."""
+    sums = statistic_sums(requests, n_labels, metrics, ["query_id", "noise_rate"]).sort("query_id", "noise_rate")
+    statistics = pl.exclude("query_id", "noise_rate")
+    weight = pl.col("noise_rate").replace_strict(dict(weights), return_dtype=pl.Float64)
     weighted = {name: weight * metric.value(n_labels) for name, metric in metrics.items()}
     without_one = (
-        sums.with_columns(statistics.sum().over("variant") - statistics)
+        sums.with_columns(statistics.sum().over("noise_rate") - statistics)
         .select("query_id", **weighted)
         .group_by("query_id", maintain_order=True)
         .agg(pl.all().sum())
     )
-    over_all = sums.group_by("variant", maintain_order=True).agg(statistics.sum()).select(**weighted).sum()
+    over_all = sums.group_by("noise_rate", maintain_order=True).agg(statistics.sum()).select(**weighted).sum()
     return {name: (over_all[name].item(), jackknife_standard_error(without_one[name].to_numpy())) for name in metrics}

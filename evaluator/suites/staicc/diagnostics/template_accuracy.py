@@ -26,7 +26,7 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
 
     Raises MetricError where queries are not answered equally often with each template.
     """
-    require_complete_grid(group, "variant", "templates")
+    require_complete_grid(group, "template", "templates")
     cells = _cells(group)
     standard_error, degrees_of_freedom = two_way_standard_error(cells)
     without_one = (cells.sum(axis=0) - cells) / max(len(cells) - 1, 1)
@@ -47,6 +47,6 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
 
 def _cells(group: PredictionGroup) -> Floats:
     """Share of right answers [query, template], over demonstration sets."""
-    answers = repeated_requests(group).group_by("query_id", "variant")
-    cells = answers.agg(pl.col("correct").mean()).sort("query_id", "variant")
-    return np.asarray(cells["correct"].to_numpy()).reshape(-1, cells["variant"].n_unique())
+    answers = repeated_requests(group).group_by("query_id", "template")
+    cells = answers.agg(pl.col("correct").mean()).sort("query_id", "template")
+    return np.asarray(cells["correct"].to_numpy()).reshape(-1, cells["template"].n_unique())

@@ -24,8 +24,8 @@ def test_every_label_of_the_benchmark_is_one_token(tokenizer):
 
 
 def test_it_does_not_matter_whether_prompts_and_labels_are_tokenised_apart(tokenizer, real_prompts):
-    prompts, labels = real_prompts["prompt"].to_list(), real_prompts["continuations"].to_list()
-    separate, merged = (tokenize_prompts(tokenizer, prompts, labels, how) for how in ("separate", "merged"))
+    texts = [real_prompts[name].to_list() for name in ("prompt", "ask", "continuations")]
+    separate, merged = (tokenize_prompts(tokenizer, *texts, how) for how in ("separate", "merged"))
     assert separate.contexts.equals(merged.contexts)
     assert separate.continuations.equals(merged.continuations)
 

@@ -13,16 +13,16 @@ def part_predictions(
     part: str, probs: npt.ArrayLike, gold: npt.ArrayLike, definition: str = "paper", suite: str = "suite"
 ) -> pl.DataFrame:
     """PREDICTIONS in the benchmark's order: all queries, then all again behind other demonstrations, then the next
-    variant.
+    noise rate or template.
 
     Args:
-        probs: label_probs [variant, repeat, query, label].
+        probs: label_probs [noise rate or template, demonstration set, query, label].
         gold: [query].
     """
     rows = np.asarray(probs, dtype=np.float64)
-    n_variants, n_repeats, n_queries, n_labels = rows.shape
-    variant, repeat, query_id = (index.ravel() for index in np.indices(rows.shape[:3]))
-    flat, n = rows.reshape(-1, n_labels), n_variants * n_repeats * n_queries
+    n_labels = rows.shape[-1]
+    setting, demonstration_set, query_id = (index.ravel() for index in np.indices(rows.shape[:3]))
+    flat, n = rows.reshape(-1, n_labels), len(query_id)
     columns = {
         "suite": suite,
         "part": part,
@@ -31,8 +31,10 @@ def part_predictions(
         "definition": definition,
         "position": np.arange(n),
         "query_id": query_id,
-        "repeat": repeat,
-        "variant": variant,
+        "demonstration_set": demonstration_set,
+        "n_shots": 4,
+        "template": setting if part == "template" else 0,
+        "noise_rate": setting / 4 if part == "gler" else 0.0,
         "prompt_id": pl.Series(range(n)).cast(pl.String),
         "gold": np.asarray(gold)[query_id],
         "pred": flat.argmax(axis=1),

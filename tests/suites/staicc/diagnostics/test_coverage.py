@@ -17,7 +17,7 @@ TEMPLATES = np.random.default_rng(7).normal(0, 0.4, (9, 1, 1, N_LABELS))  # thei
 
 Labels = npt.NDArray[np.int64]
 Draw = tuple[Probs, Labels]
-"""Label probabilities [variant, repeat, query, label] and gold labels [query]."""
+"""Label probabilities [noise rate or template, demonstration set, query, label] and gold labels [query]."""
 
 
 def to_probs(scores: Probs) -> Probs:
@@ -28,11 +28,11 @@ def to_probs(scores: Probs) -> Probs:
     return probs / 2**20
 
 
-def asked(rng: np.random.Generator, n: int, n_variants: int, n_repeats: int) -> Draw:
+def asked(rng: np.random.Generator, n: int, n_settings: int, n_sets: int) -> Draw:
     """Answers that favour label 2 and read the query a little; those to one query go together."""
     gold = rng.choice(N_LABELS, n, p=[0.5, 0.3, 0.2])
     of_query = rng.normal(size=(1, 1, n, N_LABELS))
-    of_request = rng.normal(size=(n_variants, n_repeats, n, N_LABELS))
+    of_request = rng.normal(size=(n_settings, n_sets, n, N_LABELS))
     return of_query + of_request + [0.0, 0.2, 1.0] + np.eye(N_LABELS)[gold], gold
 
 

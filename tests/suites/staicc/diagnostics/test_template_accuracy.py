@@ -11,7 +11,7 @@ MEAN, SD = "accuracy_mean_over_templates", "accuracy_sd_over_templates"
 
 
 def answers(correct: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Probs:
-    """Label probabilities [template, repeat, query, label] of answers to queries of gold label 0."""
+    """Label probabilities [template, demonstration set, query, label] of answers to queries of gold label 0."""
     right = correct[..., None]
     return np.where(right, [0.75, 0.25], [0.25, 0.75])
 
