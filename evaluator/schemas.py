@@ -161,5 +161,57 @@ GROUP_METRICS = pl.Schema(  # a metric at one noise rate, with one template or b
     }
 )
 
+RELIABILITY_KEY = ["suite", "part", "dataset", "method", "bin"]
+RELIABILITY = pl.Schema(  # under definition "paper"
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "method": pl.String(),
+        "bin": pl.Int64(),  # from 0, in order of confidence
+        "bin_low": pl.Float64(),
+        "bin_high": pl.Float64(),
+        "n_requests": pl.Int64(),  # 0 in an empty bin, whose means are null
+        "mean_confidence": pl.Float64(),
+        "accuracy": pl.Float64(),
+    }
+)
+
+CONFUSION_KEY = ["suite", "part", "dataset", "method", "gold", "pred"]
+CONFUSION = pl.Schema(  # under definition "paper"
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "method": pl.String(),
+        "gold": pl.Int64(),
+        "pred": pl.Int64(),
+        "n_requests": pl.Int64(),  # every pair has a row, also those of 0
+    }
+)
+
+LABEL_SPACES_KEY = ["suite", "part", "dataset"]
+LABEL_SPACES = pl.Schema(
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "label_names": pl.List(pl.String()),  # in label-space order
+    }
+)
+
+ABSENT_LABELS_KEY = ["suite", "part", "dataset", "method", "definition", "label_name"]
+ABSENT_LABELS = pl.Schema(  # labels that no query has, but that are given probability
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "method": pl.String(),
+        "definition": pl.String(),
+        "label_name": pl.String(),
+        "mean_probability": pl.Float64(),
+    }
+)
+
 MEAN_OVER_DATASETS = "mean"
 """The value of `dataset` in the row that holds the plain mean over a suite's datasets."""

@@ -7,7 +7,7 @@ import polars as pl
 
 from evaluator.compare.measures import with_measure
 from evaluator.compare.schema import RANK_CORRELATIONS, RANK_CORRELATIONS_KEY
-from evaluator.compare.table import REFERENCE_METHOD
+from evaluator.methods import REFERENCE_METHOD
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.rank_correlation import rank_correlation
 

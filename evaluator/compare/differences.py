@@ -10,7 +10,8 @@ from scipy.special import stdtrit
 from evaluator.compare.request_results import QUERY_KEY, query_means
 from evaluator.compare.runs import ComparedRun
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
-from evaluator.compare.table import DATASET, REFERENCE_METHOD
+from evaluator.compare.table import DATASET
+from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION, mean_of_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS
 

@@ -10,7 +10,7 @@ from evaluator.compare.differences import paired_differences
 from evaluator.compare.request_results import request_answers
 from evaluator.compare.runs import ComparedRun, recorded
 from evaluator.compare.schema import DIFFERENCES
-from evaluator.compare.table import REFERENCE_METHOD
+from evaluator.methods import REFERENCE_METHOD
 
 
 def method_differences(out: Path, record: Mapping[str, Any], metrics: pl.DataFrame) -> pl.DataFrame:

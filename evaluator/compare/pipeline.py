@@ -9,14 +9,17 @@ import polars as pl
 from evaluator.compare.correlations import rank_correlations
 from evaluator.compare.differences import paired_differences
 from evaluator.compare.notes import comparison_notes
+from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
 from evaluator.compare.request_results import request_answers, require_equal_prompts
 from evaluator.compare.runs import ComparedRun, read_runs
 from evaluator.compare.scaling import scaling_lines, scaling_points
 from evaluator.compare.table import comparison_table
 from evaluator.files import write_table, writing_to
 from evaluator.progress import Progress, Stage
-from evaluator.report.comparison_page import ComparisonData, write_comparison
+from evaluator.report.page import write_page
+from evaluator.suites import METRIC_TEXTS
 from evaluator.suites.in_context_pvi.compare import pvi_agreement
+from evaluator.suites.in_context_pvi.report_comparison import pvi_comparison_sections
 
 PAGE = "compare.html"
 
@@ -53,15 +56,16 @@ def compare(folders: Sequence[Path], out: Path) -> Stage[Compared]:
             write_table(out, name, table)
         data = ComparisonData(
             runs=runs,
-            notes=notes,
             comparison=comparison,
             differences=differences,
             rank_correlations=tables["rank_correlations"],
             points=points,
             lines=tables["scaling"],
-            pvi=pvi,
+            texts=METRIC_TEXTS,
         )
-        page = write_comparison(data, out / PAGE)
+        sections = [*pvi_comparison_sections(pvi, runs), *comparison_sections(data)]
+        title = f"{len(runs)} models compared: in-context classification"
+        page = write_page(out / PAGE, title, comparison_header(data, notes), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     return Compared(page, notes)
 

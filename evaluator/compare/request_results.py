@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from evaluator.compare.runs import ComparedRun
-from evaluator.compare.table import DATASET, REFERENCE_METHOD
+from evaluator.compare.table import DATASET
 from evaluator.errors import ConfigError
+from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.per_request import measured_groups, require_definition
 from evaluator.run.folder import read_table
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY

@@ -6,7 +6,7 @@ from scipy.stats import linregress
 
 from evaluator.compare.measures import with_measure
 from evaluator.compare.schema import SCALING, SCALING_KEY
-from evaluator.compare.table import REFERENCE_METHOD
+from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION
 from evaluator.schemas import MEAN_OVER_DATASETS
 

@@ -17,9 +17,6 @@ DATASET = ["suite", "part", "dataset"]
 
 MODEL = ["number", "model", "run", "weights_fingerprint", "n_parameters", "dtype"]
 
-REFERENCE_METHOD = "vanilla"
-"""The method that models are compared under, and other methods with."""
-
 
 def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
     """Every metric of every run on common datasets, and the plain mean over these, with 95% intervals.

@@ -31,3 +31,6 @@ METHODS: dict[str, Method] = {
     "per_byte": PER_BYTE,
     "unconditional": UNCONDITIONAL,
 }
+
+REFERENCE_METHOD = "vanilla"
+"""The method that other methods, and models, are compared under."""

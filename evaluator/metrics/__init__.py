@@ -2,7 +2,7 @@
 
 from evaluator.metrics.classification import classification_metrics
 from evaluator.metrics.registry import METRICS
-from evaluator.metrics.reliability import confusion_table, reliability_table
+from evaluator.metrics.reliability import confusion_table, label_spaces_table, reliability_table
 from evaluator.metrics.table import metrics_table
 from evaluator.suites.staicc.group_table import group_metrics_table
 
@@ -11,6 +11,7 @@ __all__ = [
     "classification_metrics",
     "confusion_table",
     "group_metrics_table",
+    "label_spaces_table",
     "metrics_table",
     "reliability_table",
 ]

@@ -1,4 +1,4 @@
-"""What a report draws beside the metrics, under definition "paper": reliability diagrams and confusion matrices."""
+"""Tables of reliability diagrams and confusion matrices, under definition "paper", and of label spaces."""
 
 from collections.abc import Iterable
 
@@ -6,22 +6,7 @@ import polars as pl
 
 from evaluator.metrics.calibration_error import BIN_EDGES, N_BINS
 from evaluator.metrics.per_request import GROUP, MeasuredGroup, measured_groups
-
-GROUP_COLUMNS = dict.fromkeys(GROUP, pl.String())
-RELIABILITY = pl.Schema(
-    GROUP_COLUMNS
-    | {
-        "bin": pl.Int64(),  # from 0, in order of confidence
-        "bin_low": pl.Float64(),
-        "bin_high": pl.Float64(),
-        "n_requests": pl.Int64(),  # 0 in an empty bin, whose means are null
-        "mean_confidence": pl.Float64(),
-        "accuracy": pl.Float64(),
-    }
-)
-CONFUSION = pl.Schema(
-    GROUP_COLUMNS | {"gold": pl.Int64(), "pred": pl.Int64(), "n_requests": pl.Int64()}  # every pair, also those of 0
-)
+from evaluator.schemas import CONFUSION, LABEL_SPACES, LABEL_SPACES_KEY, RELIABILITY
 
 
 def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
@@ -29,12 +14,15 @@ def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
     Takes PREDICTIONS, returns RELIABILITY sorted by its first five columns: all ten bins of each dataset and method.
     """
+    # Groups keep the order of rows, or the last digit of a mean would vary from run to run.
     bins = pl.DataFrame({"bin": range(N_BINS), "bin_low": BIN_EDGES[:-1], "bin_high": BIN_EDGES[1:]})
     means = {"mean_confidence": pl.col("confidence").mean(), "accuracy": pl.col("correct").mean()}
     return _stack(
         (
             bins.join(
-                group.requests.group_by("bin").agg(n_requests=pl.len(), **means), on="bin", how="left"
+                group.requests.group_by("bin", maintain_order=True).agg(n_requests=pl.len(), **means),
+                on="bin",
+                how="left",
             ).with_columns(pl.col("n_requests").fill_null(0), **_key(group))
             for group in _paper_groups(predictions)
         ),
@@ -63,6 +51,11 @@ def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
         CONFUSION,
         [*GROUP, "gold", "pred"],
     )
+
+
+def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+    """Return the label space of each suite, part and dataset: LABEL_SPACES, sorted by its key. Takes PREDICTIONS."""
+    return predictions.lazy().select(LABEL_SPACES.names()).unique().sort(LABEL_SPACES_KEY).collect()
 
 
 def _paper_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterable[MeasuredGroup]:

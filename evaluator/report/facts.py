@@ -38,6 +38,16 @@ def look_up(run: Mapping[str, Any], *path: str) -> Any:
     return value
 
 
+def datasets(run: Mapping[str, Any]) -> list[str]:
+    """The names of the datasets in the benchmark's order; none where they were not recorded."""
+    return list(look_up(run, "store", "datasets") or ())
+
+
+def commands(run: Mapping[str, Any]) -> str | None:
+    """The commands that made the run, a line each, without repetitions."""
+    return "\n".join(dict.fromkeys((look_up(run, "commands") or {}).values())) or None
+
+
 def warning(run: Mapping[str, Any]) -> str | None:
     """What the reader must know before any number."""
     return MADE_HERE.get(look_up(run, "model", "kind"))

@@ -1,4 +1,4 @@
-"""Frames to the tables a reader sees. Numbers are laid out here, never computed: what is shown stands in the frames."""
+"""Lay out frames as the tables a reader sees. Nothing is computed: every number is one of the frames' numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from evaluator.random_baselines.verdicts import Verdict
+from evaluator.report.metric_texts import MetricTexts
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.suites.staicc.diagnostics.readings import TITLES
 
 GROUP = ["suite", "part", "method"]
 """What one results table is about; its rows are datasets, and there is one a definition."""
@@ -21,16 +21,6 @@ DEFINITIONS = {
     "published": "what the published tables were made with, to compare with: as released, without the second softmax.",
 }
 """Definition -> one line for the reader, in the order of the switch."""
-
-METRIC_TITLES = {
-    "accuracy": "Accuracy",
-    "true_label_probability": "True-label probability",
-    "macro_f1": "Macro-F1",
-    "expected_calibration_error": "Calibration error",
-    **TITLES,
-}
-"""Metrics that have a title of their own, in the order of their columns; others follow by name."""
-
 
 VERDICT_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "below both": "○"}
 """Verdict -> the sign that Yauney & Mimno 2024 give it in their table 1, from best to worst."""
@@ -86,6 +76,7 @@ class ResultTable(NamedTuple):
     metrics: tuple[str, ...]
     rows: tuple[ResultRow, ...]
     mean: ResultRow | None
+    texts: MetricTexts
 
     def column(self, metric: str) -> Iterator[tuple[ResultRow, Cell | None]]:
         """The rows, the mean last, with their cell of this metric."""
@@ -124,14 +115,6 @@ class ConfusionTable(NamedTuple):
     counts: tuple[tuple[int, ...], ...]  # [gold][pred]
 
 
-def metric_title(metric: str) -> str:
-    return METRIC_TITLES.get(metric, metric.replace("_", " ").capitalize())
-
-
-def lower_is_better(metric: str) -> bool:
-    return metric.endswith(("_error", "_loss")) or metric == "empirical_bias"
-
-
 def groups(metrics: pl.DataFrame) -> list[Group]:
     return [Group(*row) for row in metrics.select(GROUP).unique().sort(GROUP).rows()]
 
@@ -147,27 +130,25 @@ def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list
     return named + sorted(measured.difference(named))
 
 
-def label_spaces(predictions: pl.LazyFrame) -> pl.DataFrame:
-    """One row a suite, part and dataset, with its `label_names`."""
-    return predictions.select("suite", "part", "dataset", "label_names").unique().sort(pl.all()).collect()
-
-
 def label_counts(spaces: pl.DataFrame, group: Group) -> dict[str, int]:
     """The size of each dataset's label space."""
     own = spaces.filter(suite=group.suite, part=group.part)
     return dict(own.select("dataset", pl.col("label_names").list.len()).iter_rows())
 
 
-def result_tables(metrics: pl.DataFrame, n_labels: Mapping[str, int], datasets: Sequence[str]) -> list[ResultTable]:
+def result_tables(
+    metrics: pl.DataFrame, n_labels: Mapping[str, int], datasets: Sequence[str], texts: MetricTexts | None = None
+) -> list[ResultTable]:
     """One table a definition, in the order of DEFINITIONS.
 
     Args:
         metrics: schemas.METRICS of one group.
         n_labels: of each dataset.
         datasets: the order of the rows.
+        texts: titles of the metrics and the order of their columns.
     """
-    present = set(metrics["metric"])
-    columns = (*(name for name in METRIC_TITLES if name in present), *sorted(present - METRIC_TITLES.keys()))
+    texts = texts or MetricTexts()
+    columns = texts.in_order(metrics["metric"])
     tables = []
     for definition in DEFINITIONS:
         own = metrics.filter(definition=definition)
@@ -179,7 +160,7 @@ def result_tables(metrics: pl.DataFrame, n_labels: Mapping[str, int], datasets: 
         }
         mean = rows.pop(MEAN_OVER_DATASETS, None)
         if rows:
-            tables.append(ResultTable(definition, columns, tuple(rows.values()), mean))
+            tables.append(ResultTable(definition, columns, tuple(rows.values()), mean, texts))
     return tables
 
 
@@ -190,7 +171,7 @@ def confusion_tables(
 
     Args:
         confusion: dataset, gold, pred and n_requests of one group.
-        spaces: as label_spaces gives them.
+        spaces: schemas.LABEL_SPACES.
     """
     own = spaces.filter(suite=group.suite, part=group.part)
     names = dict(own.select("dataset", "label_names").rows())

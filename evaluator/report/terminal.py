@@ -5,11 +5,11 @@ from typing import get_args
 
 import polars as pl
 
-from evaluator.compare.table import REFERENCE_METHOD
+from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.per_request import DIAGNOSTIC_PARTS
 from evaluator.random_baselines.verdicts import Verdict
 from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
-from evaluator.suites.staicc.diagnostics.readings import TITLES, reading
+from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS, SIX, reading
 
 
 def verdict_lines(metrics: pl.DataFrame) -> list[str]:
@@ -54,14 +54,14 @@ def _diagnostic_lines(metrics: pl.DataFrame) -> Iterator[str]:
     means = metrics.filter(method=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS)
     if means.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS)).is_empty():
         return
-    own = _first_definition(means.filter(pl.col("metric").is_in(list(TITLES))))
+    own = _first_definition(means.filter(pl.col("metric").is_in(SIX)))
     values = {metric: found for metric, *found in own.select("metric", "value", "definition").iter_rows()}
-    width = max(map(len, TITLES.values()))
-    for metric in TITLES:
+    width = max(len(METRIC_TEXTS[metric].title) for metric in SIX)
+    for metric in SIX:
         if metric in values:
             value, definition = values[metric]
             reads = reading(metric, definition)
-            yield f"{TITLES[metric]:{width}}  {value:6.3f}  {reads.unit}, {reads.meaning}"
+            yield f"{METRIC_TEXTS[metric].title:{width}}  {value:6.3f}  {reads.unit}, {reads.meaning}"
 
 
 def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:

@@ -16,7 +16,7 @@ def _yauney_mimno_2024() -> Reproduction[Any, Any]:
         files=data.FILES,
         read=data.read_results,
         recompute=recompute.recompute,
-        write_page=page.write_page,
+        write_page=page.write_published_page,
         summary_lines=summary.summary_lines,
     )
 
@@ -31,7 +31,7 @@ def _lu_2023() -> Reproduction[Any, Any]:
         files=data.FILES,
         read=data.read_results,
         recompute=recompute.recompute,
-        write_page=page.write_page,
+        write_page=page.write_published_page,
         summary_lines=summary.summary_lines,
     )
 

@@ -40,7 +40,14 @@ def _classification_tables(store: PromptStore, out: Path) -> Iterator[tuple[str,
     # Here, because whoever only builds should not wait for SciPy.
     from evaluator.compare.method_differences import method_differences
     from evaluator.methods.training_states import missing_classes
-    from evaluator.metrics import group_metrics_table, metrics_table
+    from evaluator.metrics import (
+        confusion_table,
+        group_metrics_table,
+        label_spaces_table,
+        metrics_table,
+        reliability_table,
+    )
+    from evaluator.suites.staicc.diagnostics.label_bias import absent_labels
 
     answers, methods, definitions = read_answers(out), store.manifest["methods"], store.manifest["definitions"]
     predictions = predict(answers, {name: METHODS[name] for name in methods}, definitions).collect()
@@ -51,6 +58,10 @@ def _classification_tables(store: PromptStore, out: Path) -> Iterator[tuple[str,
     yield "group_metrics", group_metrics_table(predictions).filter(asked_for)
     yield "method_differences", method_differences(out, read_run(out), metrics)  # reads the predictions
     yield "missing_classes", missing_classes(answers, methods)
+    yield "reliability", reliability_table(predictions)
+    yield "confusion", confusion_table(predictions)
+    yield "label_spaces", label_spaces_table(predictions)
+    yield "absent_labels", absent_labels(predictions)
 
 
 def _pvi_tables(store: PromptStore, out: Path, annotations: Sequence[Path]) -> dict[str, pl.DataFrame]:

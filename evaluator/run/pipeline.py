@@ -195,10 +195,14 @@ def _measure(out: Path, annotations: Sequence[Path] = ()) -> Stage[pl.DataFrame]
 
 
 def _report(out: Path) -> Stage[Path]:
-    from evaluator.run.report import write_page  # here, because whoever only builds should not wait for its figures
+    from evaluator.run.report import (  # here, because whoever only builds should not wait for its figures
+        PAGE,
+        FolderRun,
+        write_run_page,
+    )
 
     yield Progress(stage="Writing the report", done=0, total=1, unit="pages")
-    page = write_page(out)
+    page = write_run_page(FolderRun(out), out / PAGE)
     yield Progress(stage="Writing the report", done=1, total=1, unit="pages")
     return page
 

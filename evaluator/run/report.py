@@ -1,72 +1,77 @@
-"""The page of a run: its tables go in, one HTML file comes out, each kind of run with a page of its own."""
+"""Write the page of a run: the sections of its suites, between what was run and its record."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from evaluator.metrics import confusion_table, reliability_table
+from evaluator.report import facts
+from evaluator.report.page import Header, write_page
+from evaluator.report.section import MeasuredRun, Section, core_template
+from evaluator.report.sections.run_record import about_section, record_section, tokens_section
 from evaluator.run.folder import current_table, run_store
 from evaluator.run.record import read_run
-from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
+from evaluator.suites import SUITES
 
 PAGE = "report.html"
 
 
-def write_page(out: Path) -> Path:
-    """Write DIR/report.html; returns its path. Raises StoreError where the tables are not those of the last scores."""
-    record = read_run(out)
-    run = record | {"command": "\n".join(dict.fromkeys(record["commands"].values()))}
-    if record["store"].get("search"):
-        return _write_search_page(run, out)
-    if record["store"].get("pvi"):
-        return _write_pvi_page(run, out)
-    return _write_classification_page(run, out)
+class FolderRun:
+    """A MeasuredRun over an output folder. Each table is read once."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._tables: dict[str, pl.DataFrame] = {}
+        self.record: Mapping[str, Any] = read_run(out)
+
+    def table(self, name: str) -> pl.DataFrame:
+        if name not in self._tables:
+            self._tables[name] = current_table(self._out, name)
+        return self._tables[name]
+
+    def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
+        return run_store(self._out).table(name, schema).collect()
 
 
-def _write_classification_page(run: dict[str, Any], out: Path) -> Path:
-    from evaluator.report.page import ReportData, write_report
-    from evaluator.suites.staicc.diagnostics.label_bias import absent_labels
-
-    predictions = current_table(out, "predictions")
-    data = ReportData(
-        run=run,
-        metrics=current_table(out, "metrics"),
-        predictions=predictions.lazy(),
-        reliability=reliability_table(predictions),
-        confusion=confusion_table(predictions),
-        groups=current_table(out, "group_metrics"),
-        differences=current_table(out, "method_differences"),
-        missing=current_table(out, "missing_classes"),
-        absent=absent_labels(predictions),
+def write_run_page(run: MeasuredRun, path: Path) -> Path:
+    """Write the page of a run and return its path. Raises StoreError where tables are not those of the last scores."""
+    record = run.record
+    # Suites of one family share a function, which is called once.
+    builders = dict.fromkeys(SUITES[name].sections for name in facts.look_up(record, "store", "suites") or ())
+    sections = [section for build in builders for section in build(run)]
+    model = facts.look_up(record, "model", "name") or "model not recorded"
+    warning = facts.warning(record)
+    header = Header(
+        kicker="In-context classification",
+        heading=model,
+        subject=_subject(record, run.table("metrics")),
+        warnings=(("", warning),) if warning else (),
+        about=about_section(record),
     )
-    return write_report(data, out / PAGE)
+    measured = sections or [
+        Section(anchor="unmeasured", title="Results", template=core_template("unmeasured.html"), navigation="Results")
+    ]
+    everything = [*measured, tokens_section(record), record_section(record)]
+    return write_page(path, f"{model}: in-context classification", header, everything)
 
 
-def _write_search_page(run: dict[str, Any], out: Path) -> Path:
-    """Choices that differ from query to query have no reliability or confusion to draw."""
-    from evaluator.report.page import ReportData, write_report
-    from evaluator.suites.prompt_search.report import SearchTables
-
-    none = current_table(out, "predictions").clear()
-    parts = {"prompts": "prompts", "results": "results", "curves": "curves", "held_out": "held_out_prediction"}
-    data = ReportData(
-        run=run,
-        metrics=current_table(out, "metrics"),
-        predictions=none.lazy(),
-        reliability=reliability_table(none),
-        confusion=confusion_table(none),
-        search=SearchTables(**{part: current_table(out, f"search_{name}") for part, name in parts.items()}),
-    )
-    return write_report(data, out / PAGE)
+def _subject(record: Mapping[str, Any], metrics: pl.DataFrame) -> str:
+    """What was measured: suites with their parts and methods, datasets and shots."""
+    names = facts.look_up(record, "store", "suites") or []
+    n_datasets, n_shots = len(facts.datasets(record)), facts.look_up(record, "store", "n_shots")
+    measured = "; ".join(_measured(metrics) or names)
+    counts = [f"{n_datasets} dataset{'s' * (n_datasets != 1)}"] if n_datasets else []
+    shots = [] if n_shots is None else [f"{n_shots} shot{'s' * (n_shots != 1)}"]
+    return " · ".join([*([measured] if measured else []), *counts, *shots])
 
 
-def _write_pvi_page(run: dict[str, Any], out: Path) -> Path:
-    from evaluator.suites.in_context_pvi.report import PviReport, write_pvi_report
-
-    queries = run_store(out).table("pvi_queries", PVI_QUERIES).collect()
-    predictions = current_table(out, "predictions")
-    spaces = predictions.group_by("dataset").agg(pl.col("label_names").first())
-    tables = {path.stem: current_table(out, path.stem) for path in sorted((out / "tables").glob("pvi*.parquet"))}
-    report = PviReport(run=run, tables=tables, queries=queries, label_names=dict(spaces.iter_rows()))
-    return write_pvi_report(report, out / PAGE)
+def _measured(metrics: pl.DataFrame) -> list[str]:
+    """One line a suite and set of methods."""
+    measured = metrics.group_by("suite", "part").agg(pl.col("method").unique().sort())
+    together = measured.group_by("suite", "method").agg(pl.col("part").sort()).sort("suite", "part")
+    return [
+        f"{suite}{' / ' + ', '.join(parts) if any(parts) else ''}, "
+        + (methods[0] if len(methods) == 1 else f"{len(methods)} methods")
+        for suite, parts, methods in together.select("suite", "part", "method").iter_rows()
+    ]

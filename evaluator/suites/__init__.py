@@ -7,6 +7,8 @@ from evaluator.config import PVI_SUITE, SEARCH_SUITE, LabelBoundary
 from evaluator.errors import ConfigError
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
+from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
+from evaluator.report.metric_texts import MetricTexts
 from evaluator.suites.base import Suite
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
@@ -28,6 +30,11 @@ ALL_METHODS: dict[str, Method] = METHODS | {
     name: method for suite in SUITES.values() for name, method in suite.own_methods.items()
 }
 """Methods that any classification suite can use, then those of one suite."""
+
+METRIC_TEXTS = MetricTexts(
+    CORE_TEXTS | {metric: text for suite in SUITES.values() for metric, text in suite.metric_texts.items()}
+)
+"""Titles of all metrics, those that one suite alone has among them."""
 
 SUITE_GROUPS: dict[str, tuple[str, ...]] = {"staicc": ("staicc-normal", "staicc-bias", "staicc-robustness")}
 """Names that stand for several suites."""

@@ -1,6 +1,6 @@
 """What a suite is: a description, the rows it asks for of one dataset, and what holds for a run that says nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -8,6 +8,8 @@ import polars as pl
 
 from evaluator.config import LabelBoundary, StoreConfig
 from evaluator.methods.base import Method
+from evaluator.report.metric_texts import MetricText
+from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import DEFINITIONS, Definition
 
 DatasetT = TypeVar("DatasetT")
@@ -31,4 +33,6 @@ class Suite(Generic[DatasetT]):
     parts: tuple[str, ...]  # that its rows can have
     prompts_differ: tuple[str, ...] = ()  # of these, whose prompts follow one definition: they are measured under that
     definitions: tuple[Definition, ...] = DEFINITIONS  # that it can be measured under
+    sections: Callable[[MeasuredRun], Iterator[Section]]  # of the page about a run
+    metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that it alone has
     label_boundary: LabelBoundary = "separate"  # where a run names none

@@ -3,38 +3,48 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 from selenium import webdriver
 
-from evaluator.report.page import ReportData, write_report
+from evaluator.compare.schema import DIFFERENCES
+from evaluator.run.report import write_run_page
+from evaluator.schemas import ABSENT_LABELS, GROUP_METRICS
+from tests.report.made_run import MadeRun
 from tests.report.reading import open_fresh
-from tests.report.report_frames import confusion_frame, metrics_frame, predictions_frame, reliability_frame, run_record
+from tests.report.report_frames import confusion_frame, label_spaces_frame, metrics_frame, reliability_frame, run_record
 
 
 @pytest.fixture(scope="session")
-def report_data() -> ReportData:
-    return ReportData(
-        run=run_record(),
-        metrics=metrics_frame(),
-        predictions=predictions_frame(),
-        reliability=reliability_frame(),
-        confusion=confusion_frame(),
+def report_data() -> MadeRun:
+    return MadeRun(
+        record=run_record(),
+        tables={
+            "metrics": metrics_frame(),
+            "label_spaces": label_spaces_frame(),
+            "reliability": reliability_frame(),
+            "confusion": confusion_frame(),
+            "group_metrics": GROUP_METRICS.to_frame(),
+            "method_differences": DIFFERENCES.to_frame(),
+            "missing_classes": pl.DataFrame(),
+            "absent_labels": ABSENT_LABELS.to_frame(),
+        },
     )
 
 
 @pytest.fixture
-def opened(browser: webdriver.Chrome, tmp_path: Path) -> Callable[[ReportData], webdriver.Chrome]:
+def opened(browser: webdriver.Chrome, tmp_path: Path) -> Callable[[MadeRun], webdriver.Chrome]:
     """Write a report and open it."""
 
-    def open_report(data: ReportData) -> webdriver.Chrome:
-        return open_fresh(browser, write_report(data, tmp_path / "report.html"))
+    def open_report(data: MadeRun) -> webdriver.Chrome:
+        return open_fresh(browser, write_run_page(data, tmp_path / "report.html"))
 
     return open_report
 
 
 @pytest.fixture(scope="session")
-def report_path(report_data: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(report_data, tmp_path_factory.mktemp("report") / "report.html")
+def report_path(report_data: MadeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run_page(report_data, tmp_path_factory.mktemp("report") / "report.html")
 
 
 @pytest.fixture

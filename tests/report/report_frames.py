@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.schemas import METRICS, PREDICTIONS
+from evaluator.schemas import LABEL_SPACES, METRICS
 
 GROUP = {"suite": "staicc-normal", "part": "normal", "method": "vanilla"}
 LABELS = {"zoo": ["cat", "dog"], "abc": ["x", "y", "z", "w"], "mid": ["no", "yes"]}
@@ -46,27 +46,11 @@ def guessing(dataset: str, definition: str) -> dict[str, Any]:
     return GUESSING[dataset] | {"verdict": verdict, "n_needed": NEEDED[definition] if verdict == "between" else None}
 
 
-def predictions_frame() -> pl.LazyFrame:
-    """Each dataset has 8 requests; 6 of them have gold label 0 and 2 have gold label 1."""
+def label_spaces_frame() -> pl.DataFrame:
     rows = [
-        GROUP
-        | {
-            "dataset": dataset,
-            "definition": definition,
-            "position": place,
-            "query_id": place // 2,
-            "demonstration_set": place % 2,
-            "n_shots": 2,
-            "template": 0,
-            "noise_rate": 0.0,
-        }
-        | {"gold": int(place >= 6), "pred": 0, "label_names": names}
-        | {"label_probs": [1.0] + [0.0] * (len(names) - 1)}
-        for definition in ("paper", "released")
-        for dataset, names in LABELS.items()
-        for place in range(8)
+        {"suite": "staicc-normal", "part": "normal", "dataset": name, "label_names": LABELS[name]} for name in LABELS
     ]
-    return pl.LazyFrame(rows, schema=PREDICTIONS)
+    return pl.DataFrame(rows, schema=LABEL_SPACES)
 
 
 def reliability_frame() -> pl.DataFrame:

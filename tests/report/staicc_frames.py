@@ -1,14 +1,13 @@
 """Hand-made frames of a run with several methods and on disturbed prompts. No number comes from our own metrics."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from evaluator.compare.schema import DIFFERENCES
-from evaluator.report.page import ReportData
 from evaluator.schemas import GROUP_METRICS, METRICS
+from tests.report.made_run import MadeRun
 
 DATASETS = ("zoo", "mid", "abc", "mean")
 METHODS = ("topk", "knn_centroid")  # beside vanilla
@@ -39,19 +38,19 @@ RELEASED_PARTS = ("contextual", "normal")  # whose prompts do not differ between
 GROUP_SIZES = {"gler": 5, "template": 9, "sampling": 8}
 
 
-def staicc_data(plain: ReportData) -> ReportData:
-    """`plain`, the report of vanilla on the part normal, with two more methods and all diagnostics."""
-    store: dict[str, Any] = plain.run["store"] | {"prompt_definition": "paper"}
-    return replace(
-        plain,
-        run={**plain.run, "store": store},
-        metrics=pl.concat([plain.metrics, *(method_metrics(plain.metrics, name) for name in METHODS), diagnostics()]),
-        reliability=with_methods(plain.reliability),
-        confusion=with_methods(plain.confusion),
-        differences=differences(),
-        groups=group_metrics(),
-        missing=pl.DataFrame({"dataset": ["abc"], "method": ["knn_centroid"], "label": ["w"]}),
-        absent=absent_labels(),
+def staicc_data(plain: MadeRun) -> MadeRun:
+    """`plain`, a run of vanilla on the part normal, with two more methods and all diagnostics."""
+    store: dict[str, Any] = plain.record["store"] | {"prompt_definition": "paper"}
+    metrics = plain.table("metrics")
+    return plain.but(
+        record={**plain.record, "store": store},
+        metrics=pl.concat([metrics, *(method_metrics(metrics, name) for name in METHODS), diagnostics()]),
+        reliability=with_methods(plain.table("reliability")),
+        confusion=with_methods(plain.table("confusion")),
+        method_differences=differences(),
+        group_metrics=group_metrics(),
+        missing_classes=pl.DataFrame({"dataset": ["abc"], "method": ["knn_centroid"], "label": ["w"]}),
+        absent_labels=absent_labels(),
     )
 
 

@@ -1,7 +1,6 @@
 """The page in a real browser: what it shows, and what it must never do."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -10,11 +9,12 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from evaluator.report.page import ReportData, write_report
+from evaluator.run.report import write_run_page
 from evaluator.schemas import METRICS
+from tests.report.made_run import MadeRun
 from tests.report.reading import addresses_asked_by, as_shown, guessing_as_shown, guessing_shown, metrics_shown
 
-Opened = Callable[[ReportData], webdriver.Chrome]
+Opened = Callable[[MadeRun], webdriver.Chrome]
 
 EVIL = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">"'&{{ 7 * 7 }}"""
 
@@ -32,15 +32,15 @@ def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothi
 
 
 def test_the_tables_hold_every_number_of_the_metrics_frame_and_no_other(
-    page: webdriver.Chrome, report_data: ReportData
+    page: webdriver.Chrome, report_data: MadeRun
 ) -> None:
-    assert metrics_shown(page) == as_shown(report_data.metrics)
+    assert metrics_shown(page) == as_shown(report_data.table("metrics"))
 
 
 def test_what_guessing_gets_stands_beside_each_accuracy_as_in_the_metrics_frame(
-    page: webdriver.Chrome, report_data: ReportData
+    page: webdriver.Chrome, report_data: MadeRun
 ) -> None:
-    assert guessing_shown(page) == guessing_as_shown(report_data.metrics)
+    assert guessing_shown(page) == guessing_as_shown(report_data.table("metrics"))
     rows = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper] tr:has(td)")
     columns = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper] thead th")
     titles = [column.find_element(By.TAG_NAME, "button").text for column in columns]
@@ -76,11 +76,11 @@ def test_the_verdicts_are_summed_up_with_what_it_would_take_to_tell(page: webdri
     )
 
 
-def test_accuracies_that_were_compared_with_no_guesses_have_no_verdict(opened: Opened, report_data: ReportData) -> None:
+def test_accuracies_that_were_compared_with_no_guesses_have_no_verdict(opened: Opened, report_data: MadeRun) -> None:
     unknown = {
         name: pl.lit(None, METRICS[name]) for name in ("max_random", "tries", "log10_tail", "verdict", "n_needed")
     }
-    browser = opened(replace(report_data, metrics=report_data.metrics.with_columns(**unknown)))
+    browser = opened(report_data.but(metrics=report_data.table("metrics").with_columns(**unknown)))
     assert browser.get_log("browser") == []
     assert browser.find_elements(By.CSS_SELECTOR, ".judged, td.verdict, [data-baseline=max_random]") == []
     assert len(browser.find_elements(By.CSS_SELECTOR, "td[data-baseline=chance]")) == 12
@@ -109,12 +109,10 @@ def test_a_column_sorts_down_then_up_and_the_mean_stays_last(page: webdriver.Chr
     assert page.find_element(By.CSS_SELECTOR, "tfoot th").text == "Mean over datasets"
 
 
-def test_an_undefined_value_is_called_undefined_and_sorts_last_both_ways(
-    opened: Opened, report_data: ReportData
-) -> None:
+def test_an_undefined_value_is_called_undefined_and_sorts_last_both_ways(opened: Opened, report_data: MadeRun) -> None:
     of_mid = (pl.col("dataset") == "mid") & (pl.col("metric") == "accuracy")
-    metrics = report_data.metrics.with_columns(value=pl.when(of_mid).then(float("nan")).otherwise("value"))
-    browser = opened(replace(report_data, metrics=metrics))
+    metrics = report_data.table("metrics").with_columns(value=pl.when(of_mid).then(float("nan")).otherwise("value"))
+    browser = opened(report_data.but(metrics=metrics))
     assert browser.find_element(By.CSS_SELECTOR, "tr[data-dataset=mid] td.metric b").text == "undefined"
     button = browser.find_element(By.XPATH, "//table[@data-definition='paper']//button[text()='Accuracy']")
     for expected in (["abc", "zoo", "mid"], ["zoo", "abc", "mid"]):
@@ -160,33 +158,25 @@ def test_print_holds_every_definition_and_every_dataset(page: webdriver.Chrome) 
 
 
 @pytest.mark.usefixtures("narrow")
-def test_on_a_phone_the_page_does_not_scroll_sideways(opened: Opened, report_data: ReportData) -> None:
+def test_on_a_phone_the_page_does_not_scroll_sideways(opened: Opened, report_data: MadeRun) -> None:
     long_name = "organisation/" + "a-model-with-a-very-long-name-" * 4
-    run = report_data.run | {
-        "model": report_data.run["model"] | {"name": long_name},
-        "command": "evaluator " + "x" * 300,
+    run = report_data.record | {
+        "model": report_data.record["model"] | {"name": long_name},
+        "commands": {"run": "evaluator " + "x" * 300},
     }
-    browser = opened(replace(report_data, run=run))
+    browser = opened(report_data.but(record=run))
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
 
 
-def test_names_from_data_and_models_are_text_and_never_markup(opened: Opened, report_data: ReportData) -> None:
+def test_names_from_data_and_models_are_text_and_never_markup(opened: Opened, report_data: MadeRun) -> None:
     def rename(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.with_columns(pl.col("dataset").replace("mid", EVIL))
 
-    predictions = rename(report_data.predictions.collect()).with_columns(
-        pl.col("label_names").list.eval(pl.element().replace("cat", EVIL))
-    )
-    run = report_data.run | {"model": {"name": EVIL, "revision": EVIL}, "command": EVIL}
-    browser = opened(
-        ReportData(
-            run=run,
-            metrics=rename(report_data.metrics),
-            predictions=predictions.lazy(),
-            reliability=rename(report_data.reliability),
-            confusion=rename(report_data.confusion),
-        )
-    )
+    renamed = {name: rename(report_data.table(name)) for name in ("metrics", "reliability", "confusion")}
+    labels = pl.col("label_names").list.eval(pl.element().replace("cat", EVIL))
+    spaces = rename(report_data.table("label_spaces")).with_columns(labels)
+    record = report_data.record | {"model": {"name": EVIL, "revision": EVIL}, "commands": {"run": EVIL}}
+    browser = opened(report_data.but(record=record, label_spaces=spaces, **renamed))
     assert browser.execute_script("return window.broken") is None
     assert browser.get_log("browser") == []
     assert browser.find_elements(By.TAG_NAME, "img") == []
@@ -202,16 +192,15 @@ def test_names_from_data_and_models_are_text_and_never_markup(opened: Opened, re
 
 
 def test_equal_data_give_equal_bytes_whatever_the_order_of_rows(
-    report_data: ReportData, report_path: Path, tmp_path: Path
+    report_data: MadeRun, report_path: Path, tmp_path: Path
 ) -> None:
-    shuffled = replace(
-        report_data,
-        metrics=report_data.metrics.sample(fraction=1, shuffle=True, seed=1),
-        predictions=report_data.predictions.reverse(),
-        reliability=report_data.reliability.reverse(),
-        confusion=report_data.confusion.reverse(),
+    shuffled = report_data.but(
+        metrics=report_data.table("metrics").sample(fraction=1, shuffle=True, seed=1),
+        label_spaces=report_data.table("label_spaces").reverse(),
+        reliability=report_data.table("reliability").reverse(),
+        confusion=report_data.table("confusion").reverse(),
     )
-    assert write_report(shuffled, tmp_path / "report.html").read_bytes() == report_path.read_bytes()
+    assert write_run_page(shuffled, tmp_path / "report.html").read_bytes() == report_path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -223,11 +212,11 @@ def test_equal_data_give_equal_bytes_whatever_the_order_of_rows(
     ],
 )
 def test_numbers_of_a_model_that_nobody_chose_say_so_first(
-    report_data: ReportData, tmp_path: Path, kind: str, words: str
+    report_data: MadeRun, tmp_path: Path, kind: str, words: str
 ) -> None:
-    run = report_data.run | {"model": report_data.run["model"] | {"kind": kind}}
-    unmeasured = report_data.metrics.clear()
-    page = write_report(replace(report_data, run=run, metrics=unmeasured), tmp_path / "report.html")
+    run = report_data.record | {"model": report_data.record["model"] | {"kind": kind}}
+    unmeasured = report_data.table("metrics").clear()
+    page = write_run_page(report_data.but(record=run, metrics=unmeasured), tmp_path / "report.html")
     assert words in unescape(page.read_text("utf-8"))
 
 
@@ -235,8 +224,8 @@ def test_a_trained_model_has_no_warning(page: webdriver.Chrome) -> None:
     assert page.find_elements(By.CLASS_NAME, "warning") == []
 
 
-def test_a_record_that_holds_nothing_says_so_everywhere(opened: Opened, report_data: ReportData) -> None:
-    browser = opened(replace(report_data, run={}))
+def test_a_record_that_holds_nothing_says_so_everywhere(opened: Opened, report_data: MadeRun) -> None:
+    browser = opened(report_data.but(record={}))
     assert browser.get_log("browser") == []
     assert "not recorded" in browser.find_element(By.TAG_NAME, "h1").text
     facts = browser.find_elements(By.CSS_SELECTOR, "dl.facts dd")

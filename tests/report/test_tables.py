@@ -4,55 +4,53 @@ import polars as pl
 import pytest
 
 from evaluator.report import tables
-from evaluator.report.page import ReportData
+from evaluator.report.metric_texts import MetricText, MetricTexts
+from tests.report.made_run import MadeRun
 
 GROUP = tables.Group("staicc-normal", "normal", "vanilla")
 
 
-def test_a_label_space_counts_once_however_many_methods_and_definitions_used_it(report_data: ReportData) -> None:
-    spaces = tables.label_spaces(report_data.predictions)
-    assert spaces["dataset"].to_list() == ["abc", "mid", "zoo"]
-    assert tables.label_counts(spaces, GROUP) == {"abc": 4, "mid": 2, "zoo": 2}
-
-
-def test_a_mean_that_lies_between_says_what_it_would_take_as_its_datasets_do(report_data: ReportData) -> None:
+def test_a_mean_that_lies_between_says_what_it_would_take_as_its_datasets_do(report_data: MadeRun) -> None:
     needed = pl.when(dataset="mean", metric="accuracy").then(77).otherwise("n_needed")
-    (*_, published) = tables.result_tables(report_data.metrics.with_columns(n_needed=needed), {}, ["zoo", "mid"])
+    (*_, published) = tables.result_tables(
+        report_data.table("metrics").with_columns(n_needed=needed), {}, ["zoo", "mid"]
+    )
     assert published.needed() == [("mid", 3906), ("all of them", 77)]
 
 
-def test_datasets_the_benchmark_does_not_name_follow_by_name(report_data: ReportData) -> None:
-    assert tables.dataset_order(report_data.metrics, ["mid", "absent"]) == ["mid", "abc", "zoo"]
+def test_datasets_the_benchmark_does_not_name_follow_by_name(report_data: MadeRun) -> None:
+    assert tables.dataset_order(report_data.table("metrics"), ["mid", "absent"]) == ["mid", "abc", "zoo"]
 
 
-def test_a_definition_without_metrics_has_no_table(report_data: ReportData) -> None:
-    metrics = report_data.metrics.filter(pl.col("definition") != "released")
+def test_a_definition_without_metrics_has_no_table(report_data: MadeRun) -> None:
+    metrics = report_data.table("metrics").filter(pl.col("definition") != "released")
     found = tables.result_tables(metrics, {}, ["zoo", "mid", "abc"])
     assert [table.definition for table in found] == ["paper", "published"]
 
 
-def test_a_metric_that_was_not_measured_on_a_dataset_leaves_its_cell_empty(report_data: ReportData) -> None:
-    metrics = report_data.metrics.filter(~((pl.col("dataset") == "abc") & (pl.col("metric") == "macro_f1")))
+def test_a_metric_that_was_not_measured_on_a_dataset_leaves_its_cell_empty(report_data: MadeRun) -> None:
+    metrics = report_data.table("metrics").filter(~((pl.col("dataset") == "abc") & (pl.col("metric") == "macro_f1")))
     (table, *_) = tables.result_tables(metrics, {}, ["zoo", "abc"])
     empty = {row.dataset for row, cell in table.column("macro_f1") if cell is None}
     assert empty == {"abc"}
 
 
-def test_metrics_without_a_title_follow_under_their_own_name(report_data: ReportData) -> None:
-    metrics = report_data.metrics.with_columns(pl.col("metric").replace("accuracy", "nll_loss"))
+def test_metrics_without_a_title_follow_under_their_own_name(report_data: MadeRun) -> None:
+    metrics = report_data.table("metrics").with_columns(pl.col("metric").replace("accuracy", "nll_loss"))
     (table, *_) = tables.result_tables(metrics, {}, ["zoo"])
-    assert [tables.metric_title(name) for name in table.metrics][-1] == "Nll loss"
+    assert [table.texts.title(name) for name in table.metrics][-1] == "Nll loss"
 
 
-def test_a_pair_of_labels_that_never_occurred_counts_zero(report_data: ReportData) -> None:
-    spaces = tables.label_spaces(report_data.predictions)
-    (zoo,) = tables.confusion_tables(report_data.confusion, spaces, GROUP, ["zoo"])
+def test_a_pair_of_labels_that_never_occurred_counts_zero(report_data: MadeRun) -> None:
+    spaces = report_data.table("label_spaces")
+    (zoo,) = tables.confusion_tables(report_data.table("confusion"), spaces, GROUP, ["zoo"])
     assert zoo == tables.ConfusionTable("zoo", ("cat", "dog"), ((6, 0), (2, 0)))
 
 
 @pytest.mark.parametrize(
     ("metric", "lower"),
-    [("expected_calibration_error", True), ("nll_loss", True), ("accuracy", False), ("empirical_bias", True)],
+    [("expected_calibration_error", True), ("nll_loss", True), ("accuracy", False), ("some_bias", True)],
 )
-def test_errors_losses_and_the_empirical_bias_are_better_low(metric: str, lower: bool) -> None:
-    assert tables.lower_is_better(metric) is lower
+def test_errors_and_losses_are_better_low_and_so_is_what_says_so(metric: str, lower: bool) -> None:
+    texts = MetricTexts({"some_bias": MetricText("Some bias", lower_is_better=True)})
+    assert texts.lower_is_better(metric) is lower

@@ -1,12 +1,13 @@
-"""The page about the published in-context PVI: tables go in; one HTML file that needs no network comes out."""
+"""The page about the published in-context PVI: the paper's tables cell by cell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.report.html_page import write_html_page
+from evaluator.report.page import Header, write_page
+from evaluator.report.section import PackageFile, Section
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER
 from evaluator.reproductions.lu_2023.paper import GPT3, TABLES, PrintedTable
 from evaluator.reproductions.lu_2023.recompute import Published
@@ -24,23 +25,52 @@ class TableView(NamedTuple):
     notes: list[tuple[str, list[str]]]  # note, the cells it is on
 
 
-def write_page(published: Published, path: Path) -> Path:
+def write_published_page(published: Published, path: Path) -> Path:
     """Write the page and return its path. Equal data give equal bytes."""
-    return write_html_page(path, "pvi_published.html", _shown(published))
+    every = _sums(published)
+    header = Header(
+        kicker="Lu et al. 2023, Measuring Pointwise V-Usable Information In-Context-ly, recomputed from the released "
+        "results",
+        heading="In-context PVI, as published",
+        subject=f"{every['equal']} of {every['n_printed']} printed cells come out equal, to the printed decimals",
+    )
+    return write_page(path, "In-context PVI, recomputed", header, list(published_sections(published)))
 
 
-def _shown(published: Published) -> dict[str, Any]:
+def published_sections(published: Published) -> Iterator[Section]:
+    """The counts of all tables, then each of the paper's tables, then remarks."""
     tables = published.tables
-    gpt3 = published.results.runs.filter(model=GPT3)
-    return {
-        "totals": tables.totals.to_dicts(),
-        "all": tables.totals.select(pl.exclude("table").sum()).row(0, named=True),
-        "views": [_view(table, tables.cells.filter(table=table.number)) for table in TABLES],
+    totals = {"totals": tables.totals.to_dicts(), "all": _sums(published)}
+    yield _section("totals", "Cell by cell", "totals", totals)
+    shared = {
         "strengths": tables.strengths.to_dicts(),
         "not_in_paper": list(NOT_IN_PAPER.values()),
         "anova": _anova_facts(tables.anova),
-        "gpt3_sizes": gpt3.select("dataset", "demonstration_set", "n_queries").to_dicts(),
     }
+    for number, table in enumerate(TABLES, 1):
+        view = _view(table, tables.cells.filter(table=table.number))
+        subtitle = f"table {table.number}"
+        yield _section(f"table-{number}", view.title, "table", {"view": view, **shared}, subtitle)
+    gpt3 = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries")
+    yield _section("known", "What else is to be known of these results", "known", {"gpt3_sizes": gpt3.to_dicts()})
+
+
+def _section(anchor: str, title: str, template: str, context: Mapping[str, object], subtitle: str = "") -> Section:
+    package = "evaluator.reproductions.lu_2023"
+    return Section(
+        anchor=anchor,
+        title=title,
+        subtitle=subtitle,
+        navigation=subtitle.capitalize() or title,
+        template=PackageFile(package, f"templates/{template}.html"),
+        context=context,
+        style=PackageFile(package, "assets/page.css"),
+    )
+
+
+def _sums(published: Published) -> dict[str, Any]:
+    """The counts of all tables together."""
+    return published.tables.totals.select(pl.exclude("table").sum()).row(0, named=True)
 
 
 def _view(table: PrintedTable, cells: pl.DataFrame) -> TableView:

@@ -1,5 +1,6 @@
-"""The page about the published experiments: tables go in; one HTML file that needs no network comes out."""
+"""The page about the published experiments: the paper's tables and figures, recomputed."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,9 +9,10 @@ from markupsafe import Markup
 
 from evaluator.random_baselines.max_random import max_random_accuracy
 from evaluator.report.figures import BLUE, GREY, VERMILION
-from evaluator.report.html_page import write_html_page
+from evaluator.report.page import Header, write_page
+from evaluator.report.section import PackageFile, Section
 from evaluator.report.tables import VERDICT_MARKS
-from evaluator.reproductions.yauney_mimno_2024 import figures as figures
+from evaluator.reproductions.yauney_mimno_2024 import figures
 from evaluator.reproductions.yauney_mimno_2024.curves import accuracy_histogram
 from evaluator.reproductions.yauney_mimno_2024.recompute import Published, PublishedTables
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
@@ -50,35 +52,67 @@ class Panel(NamedTuple):
     drawn: list[Markup]  # one below the other
 
 
-def write_page(published: Published, path: Path) -> Path:
+def write_published_page(published: Published, path: Path) -> Path:
     """Write the page and return its path. Equal data give equal bytes."""
-    return write_html_page(path, "published.html", _shown(published))
+    header = Header(
+        kicker="Yauney & Mimno 2024, recomputed from the released per-example results",
+        heading="Is it better than guessing?",
+        subject=f"{published.tables.totals['n_experiments'][0]} experiments: the best of 200 prompts, against one "
+        "random classifier and against the best of as many",
+    )
+    return write_page(path, "Stronger random baselines, recomputed", header, list(published_sections(published)))
 
 
-def _shown(published: Published) -> dict[str, Any]:
+def published_sections(published: Published) -> Iterator[Section]:
+    """The paper's tables and figures, and what changes under sound rules."""
     tables = published.tables
-    return {
-        "totals": tables.totals.to_dicts(),
-        "moon_rows": moon_rows(tables),
-        "families": list(FAMILIES),
-        "changed": tables.experiments.filter(pl.col("reason").is_not_null()).to_dicts(),
+    changed = tables.experiments.filter(pl.col("reason").is_not_null()).to_dicts()
+    yield _section("totals", "Verdicts", "", {"totals": tables.totals.to_dicts()})
+    shown = {"moon_rows": moon_rows(tables), "families": list(FAMILIES)}
+    yield _section("table-1", "Every experiment", "table 1", shown)
+    yield _section("changed", "Verdicts that change", f"{len(changed)}", {"changed": changed})
+    shown = {
         "identical": tables.identical_models.to_dicts(),
         "without_query": _without_query(tables.experiments),
         "from_authors": [name for name, task in TASKS.items() if task.source == "authors"],
-        "histogram": _histogram_panels(published),
-        "figure_3": _search_panels(
-            tables, [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]], tails=True
-        ),
-        "figure_4": _search_panels(
-            tables, [(FIGURE_4[0], base, (base, tuned), FIGURE_4[1]) for base, tuned in FAMILIES.values()], tails=True
-        ),
-        "figure_5": _figure_5(published),
-        "figure_8": _figure_8(published),
+    }
+    yield _section("known", "What else is to be known of these results", "", shown, "Remarks")
+    histogram = _histogram_panels(published)
+    if histogram:
+        about = "figure 1: emoji_movie, OLMo-7B, 4-shot"
+        yield _section("figure-1", "One experiment", about, {"histogram": histogram})
+    searches = [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]]
+    families = [(FIGURE_4[0], base, (base, tuned), FIGURE_4[1]) for base, tuned in FAMILIES.values()]
+    shown = {
+        "figure_3": _search_panels(tables, searches, tails=True),
+        "figure_4": _search_panels(tables, families, tails=True),
+    }
+    yield _section("figure-3", "Searching for a prompt", "figures 3 and 4", shown)
+    shown = {
         "held_out": _held_out_rows(tables, "all"),
         "table_3": _held_out_rows(tables, "model"),
         "table_4": _held_out_rows(tables, "dataset"),
-        "full_results": _full_results(tables),
+        "figure_5": _figure_5(published),
+        "figure_8": _figure_8(published),
     }
+    about = "figures 5 and 8, tables 3 and 4"
+    yield _section("held-out", "Does a baseline foretell held-out accuracy?", about, shown, "Held-out accuracy")
+    yield _section("full", "Full results", "figures 9 to 11", {"full_results": _full_results(tables)})
+
+
+def _section(
+    anchor: str, title: str, subtitle: str, context: Mapping[str, object], navigation: str | None = None
+) -> Section:
+    package = "evaluator.reproductions.yauney_mimno_2024"
+    return Section(
+        anchor=anchor,
+        title=title,
+        subtitle=subtitle,
+        navigation=navigation or title,
+        template=PackageFile(package, f"templates/{anchor.replace('-', '_')}.html"),
+        context=context,
+        style=PackageFile(package, "assets/page.css"),
+    )
 
 
 def moon_rows(tables: PublishedTables) -> list[MoonRow]:
@@ -143,11 +177,14 @@ def _histogram_panels(published: Published) -> list[Panel]:
 
 
 def _search_panels(
-    tables: PublishedTables, asked: list[tuple[str, str, tuple[str, ...], tuple[int, ...]]], *, tails: bool = False
+    tables: PublishedTables,
+    searches: Sequence[tuple[str, str, tuple[str, ...], tuple[int, ...]]],
+    *,
+    tails: bool = False,
 ) -> list[Panel]:
     """A panel for each (task, base model, models, shots) that there are results of."""
     panels = []
-    for dataset, base, models, shots in asked:
+    for dataset, base, models, shots in searches:
         curves = tables.curves.filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)
         if curves.is_empty():
             continue

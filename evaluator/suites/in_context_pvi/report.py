@@ -1,17 +1,16 @@
-"""The report of in-context PVI: what was measured goes in; one HTML file that needs no network comes out."""
+"""The report of in-context PVI: its sections, made of its tables. Nothing is computed here."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 from markupsafe import Markup
 
 from evaluator.report import facts, tables
-from evaluator.report.html_page import write_html_page
-from evaluator.suites.in_context_pvi.report_demonstrations import demonstrations_view
-from evaluator.suites.in_context_pvi.report_figures import SOURCE_COLOURS, decile_figure, density_figure, threshold_text
+from evaluator.report.section import MeasuredRun, PackageFile, Section
+from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
+from evaluator.suites.in_context_pvi.report_demonstrations import DemonstrationsView, demonstrations_view
+from evaluator.suites.in_context_pvi.report_figures import decile_figure, density_figure, threshold_text
 from evaluator.suites.in_context_pvi.report_queries import MOST_CHARACTERS, query_data
 from evaluator.suites.in_context_pvi.report_sources import BY_SOURCE, has_several, run_name, set_name
 from evaluator.suites.in_context_pvi.schema import PVI_DEFINITIONS, PVI_ORDERS, PviDefinition
@@ -33,14 +32,24 @@ N_LISTED = 5
 """Queries of each gold label, and likely mislabelled ones of each dataset, that are listed on the page."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PviReport:
-    """All that the page shows; whatever is measured was measured before."""
+TABLES = (
+    "pvi",
+    "pvi_summary",
+    "pvi_deciles",
+    "pvi_densities",
+    "pvi_pairs",
+    "pvi_consistency",
+    "pvi_one_way",
+    "pvi_repeated_measures",
+    "pvi_annotators",
+    "pvi_hardest",
+    "pvi_mislabelled",
+    "pvi_demonstrations",
+    "pvi_chosen",
+)
+"""Tables of the measure stage that the sections are made of."""
 
-    run: Mapping[str, Any]  # run.json
-    tables: Mapping[str, pl.DataFrame]  # of pvi.measures.pvi_measures; and `pvi_models`, where several were compared
-    queries: pl.DataFrame  # schemas.pvi_queries.PVI_QUERIES
-    label_names: Mapping[str, Sequence[str]]  # dataset -> its label space
+Tables = Mapping[str, pl.DataFrame]
 
 
 class DensityPanel(NamedTuple):
@@ -50,8 +59,7 @@ class DensityPanel(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """Pearson correlations between all runs of a dataset behind demonstrations of one source, or between models in one
-    of its runs."""
+    """Pearson correlations between all runs of a dataset behind demonstrations of one source."""
 
     title: str
     dataset: str
@@ -59,13 +67,21 @@ class HeatMap(NamedTuple):
     rows: list[list[dict[str, Any] | None]]  # PVI_CORRELATIONS; None on the diagonal and where nothing is shared
 
 
-class DatasetView(NamedTuple):
-    """What is drawn and listed of one dataset."""
+class DensitiesView(NamedTuple):
+    name: str  # of the dataset
+    densities: list[DensityPanel]
+
+
+class DecilePanel(NamedTuple):
+    dataset: str
+    svg: Markup
+
+
+class HardestView(NamedTuple):
+    """What is listed of one dataset."""
 
     name: str
     labels: Sequence[str]
-    densities: list[DensityPanel]
-    deciles: Markup | None
     hardest: dict[str, list[dict[str, Any]]]  # name of the gold label -> rows of PVI_HARDEST
     mislabelled: list[dict[str, Any]]  # rows of PVI_MISLABELLED
     n_mislabelled: int
@@ -83,45 +99,147 @@ class DefinitionView(NamedTuple):
     annotators: list[dict[str, Any]]  # PVI_ANNOTATORS, with `set_name`
 
 
-def write_pvi_report(report: PviReport, path: Path) -> Path:
-    """Write the page to `path` and return it. Equal data give equal bytes."""
-    return write_html_page(path, "pvi_page.html", _shown(report), script=("page.js", "pvi_queries.js"))
+class ViewsContext(NamedTuple):
+    """The tables under each definition."""
+
+    views: Sequence[DefinitionView]
 
 
-def _shown(report: PviReport) -> dict[str, Any]:
-    run, drawn = report.run, {name: table.filter(definition=DRAWN) for name, table in report.tables.items()}
-    datasets = tables.dataset_order(report.tables["pvi_summary"], facts.look_up(run, "store", "datasets") or ())
-    present, sources = ({*report.tables["pvi_summary"][name]} for name in ("definition", "demonstrations"))
-    chosen = demonstrations_view(drawn["pvi_demonstrations"], drawn["pvi_chosen"], report.label_names, datasets)
-    return {
-        "model": facts.look_up(run, "model", "name") or "model not recorded",
-        "warning": facts.warning(run),
-        "headline": facts.headline_facts(run),
-        "notes": [
-            f"{name}: {'; '.join(noted)}." for name, noted in (facts.look_up(run, "store", "notes") or {}).items()
-        ],
-        "record": facts.record(run),
-        "command": facts.look_up(run, "command"),
-        "datasets": datasets,
-        "definitions": {name: meaning for name, meaning in MEANINGS.items() if name in present},
-        "drawn": DRAWN,
-        "views": [_definition_view(report, name, datasets) for name in PVI_DEFINITIONS if name in present],
-        "dataset_views": [_dataset_view(name, drawn, report.label_names[name]) for name in datasets],
-        "heat_maps": [*_run_maps(drawn["pvi_pairs"], datasets), *_model_maps(drawn.get("pvi_models"), datasets)],
-        "chosen": chosen,
-        "several": len(sources) > 1,
-        "source_colours": {name: SOURCE_COLOURS[name] for name in PVI_ORDERS if name in sources},
-        "n_listed": N_LISTED,
-        "most_characters": MOST_CHARACTERS,
-        "query_data": query_data(drawn["pvi"], report.queries, report.label_names, datasets),
-    }
+class DensitiesContext(NamedTuple):
+    drawn: str
+    views: Sequence[DensitiesView]
 
 
-def _definition_view(report: PviReport, definition: str, datasets: Sequence[str]) -> DefinitionView:
-    several = has_several(report.tables["pvi"])
+class DecilesContext(NamedTuple):
+    drawn: str
+    panels: Sequence[DecilePanel]
+    own_source: str  # of the suite's own demonstrations
+    sources: Sequence[str]  # other ones, each with a colour of its own
+
+
+class StabilityContext(NamedTuple):
+    drawn: str
+    heat_maps: Sequence[HeatMap]
+    views: Sequence[DefinitionView]
+    several: bool  # demonstrations of several sources
+
+
+class DemonstrationsContext(NamedTuple):
+    drawn: str
+    view: DemonstrationsView
+
+
+class HardestContext(NamedTuple):
+    drawn: str
+    n_listed: int
+    own_source: str  # "" where nothing was chosen by PVI
+    views: Sequence[HardestView]
+
+
+class QueriesContext(NamedTuple):
+    drawn: str
+    most_characters: int
+    query_data: Markup
+
+
+def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
+    """The sections of a run of the suite.
+
+    Args:
+        run: with TABLES and label_spaces; its side table pvi_queries has the texts of queries.
+    """
+    all_tables = {name: run.table(name) for name in TABLES}
+    drawn = {name: table.filter(definition=DRAWN) for name, table in all_tables.items()}
+    summary = all_tables["pvi_summary"]
+    datasets = tables.dataset_order(summary, facts.datasets(run.record))
+    label_names = dict(run.table("label_spaces").select("dataset", "label_names").iter_rows())
+    present, sources = {*summary["definition"]}, {*summary["demonstrations"]}
+    views = [_definition_view(all_tables, name, datasets) for name in PVI_DEFINITIONS if name in present]
+    chosen = demonstrations_view(drawn["pvi_demonstrations"], drawn["pvi_chosen"], label_names, datasets)
+    own_source = chosen.own if chosen else ""
+    yield Section(
+        anchor="v-information",
+        title="V-information and accuracy",
+        kind="pvi",
+        navigation="V-information",
+        template=_template("v_information"),
+        context=ViewsContext(views),
+        definitions={name: meaning for name, meaning in MEANINGS.items() if name in present},
+        datasets=tuple(datasets),
+        style=PackageFile("evaluator.suites.in_context_pvi", "assets/pvi.css"),
+    )
+    if chosen:
+        yield Section(
+            anchor="chosen",
+            title="Demonstrations chosen by PVI",
+            subtitle="Lu et al. 2023, section 5.6",
+            kind="pvi",
+            navigation="Demonstrations",
+            template=_template("demonstrations"),
+            context=DemonstrationsContext(DRAWN, chosen),
+        )
+    yield Section(
+        anchor="densities",
+        title="Right and wrong predictions by PVI",
+        navigation="Right and wrong",
+        template=_template("densities"),
+        context=DensitiesContext(DRAWN, [_densities_view(name, drawn) for name in datasets]),
+    )
+    others = [name for name in PVI_ORDERS if name in sources]
+    yield Section(
+        anchor="deciles",
+        title="Accuracy by PVI deciles",
+        navigation="Deciles",
+        template=_template("deciles"),
+        context=DecilesContext(DRAWN, list(_decile_panels(drawn, datasets)), own_source, others),
+    )
+    yield Section(
+        anchor="stability",
+        title="Does a query keep its PVI?",
+        kind="pvi",
+        navigation="Stability",
+        template=_template("stability"),
+        context=StabilityContext(DRAWN, list(_run_maps(drawn["pvi_pairs"], datasets)), views, len(sources) > 1),
+    )
+    if any(view.annotators for view in views):
+        yield Section(
+            anchor="annotators",
+            title="PVI and annotators",
+            kind="pvi",
+            navigation="Annotators",
+            template=_template("annotators"),
+            context=ViewsContext(views),
+        )
+    yield Section(
+        anchor="listed",
+        title="The hardest queries, and labels that look wrong",
+        navigation="Hardest queries",
+        template=_template("hardest"),
+        context=HardestContext(
+            DRAWN, N_LISTED, own_source, [_hardest_view(name, drawn, label_names[name]) for name in datasets]
+        ),
+    )
+    queries = run.side_table("pvi_queries", PVI_QUERIES)
+    yield Section(
+        anchor="queries",
+        title="Query by query",
+        kind="query-table",
+        navigation="Query by query",
+        template=_template("queries"),
+        context=QueriesContext(DRAWN, MOST_CHARACTERS, query_data(drawn["pvi"], queries, label_names, datasets)),
+        script=PackageFile("evaluator.suites.in_context_pvi", "assets/queries.js"),
+    )
+
+
+def _template(name: str) -> PackageFile:
+    return PackageFile("evaluator.suites.in_context_pvi", f"templates/{name}.html")
+
+
+def _definition_view(all_tables: Tables, definition: str, datasets: Sequence[str]) -> DefinitionView:
+    several = has_several(all_tables["pvi"])
 
     def rows(name: str) -> list[dict[str, Any]]:
-        own = report.tables[name].filter(definition=definition).sort(BY_SOURCE, maintain_order=True).to_dicts()
+        own = all_tables[name].filter(definition=definition).sort(BY_SOURCE, maintain_order=True).to_dicts()
         return sorted(own, key=lambda row: datasets.index(row["dataset"])) if own and "dataset" in own[0] else own
 
     def named(row: dict[str, Any]) -> dict[str, Any]:
@@ -140,19 +258,28 @@ def _definition_view(report: PviReport, definition: str, datasets: Sequence[str]
     )
 
 
-def _dataset_view(name: str, drawn: Mapping[str, pl.DataFrame], labels: Sequence[str]) -> DatasetView:
-    own = {table: frame.filter(dataset=name) for table, frame in drawn.items() if "dataset" in frame.columns}
+def _densities_view(name: str, drawn: Tables) -> DensitiesView:
+    densities, summary = (drawn[table].filter(dataset=name) for table in ("pvi_densities", "pvi_summary"))
+    return DensitiesView(name, list(_density_panels(densities, summary, several=has_several(drawn["pvi"]))))
+
+
+def _decile_panels(drawn: Tables, datasets: Sequence[str]) -> Iterator[DecilePanel]:
     several = has_several(drawn["pvi"])
-    hardest = own["pvi_hardest"].filter(pl.col("rank") <= N_LISTED)
-    by_gold = hardest.partition_by("gold", as_dict=True, maintain_order=True)
-    return DatasetView(
+    for name in datasets:
+        deciles = drawn["pvi_deciles"].filter(dataset=name)
+        if not deciles.is_empty():
+            yield DecilePanel(name, Markup(decile_figure(deciles, several=several)))
+
+
+def _hardest_view(name: str, drawn: Tables, labels: Sequence[str]) -> HardestView:
+    hardest, mislabelled = (drawn[table].filter(dataset=name) for table in ("pvi_hardest", "pvi_mislabelled"))
+    listed = hardest.filter(pl.col("rank") <= N_LISTED).partition_by("gold", as_dict=True, maintain_order=True)
+    return HardestView(
         name,
         labels,
-        densities=list(_density_panels(own["pvi_densities"], own["pvi_summary"], several=several)),
-        deciles=None if own["pvi_deciles"].is_empty() else Markup(decile_figure(own["pvi_deciles"], several=several)),
-        hardest={labels[int(gold)]: rows.to_dicts() for (gold,), rows in by_gold.items()},
-        mislabelled=own["pvi_mislabelled"].filter(pl.col("rank") <= N_LISTED).to_dicts(),
-        n_mislabelled=own["pvi_mislabelled"].height,
+        hardest={labels[int(gold)]: rows.to_dicts() for (gold,), rows in listed.items()},
+        mislabelled=mislabelled.filter(pl.col("rank") <= N_LISTED).to_dicts(),
+        n_mislabelled=mislabelled.height,
     )
 
 
@@ -176,19 +303,6 @@ def _run_maps(pairs: pl.DataFrame, datasets: Sequence[str]) -> Iterator[HeatMap]
         own = pairs.filter(dataset=dataset).sort(BY_SOURCE, maintain_order=True).with_columns(ends)
         for (source,), rows in own.partition_by("demonstrations", as_dict=True, maintain_order=True).items():
             yield _heat_map(f"{dataset}, {source}" if several else dataset, dataset, rows)
-
-
-def _model_maps(models: pl.DataFrame | None, datasets: Sequence[str]) -> Iterator[HeatMap]:
-    """Of each dataset's run with the most shots and the first of the suite's own sets, as in figure 3."""
-    for dataset in datasets if models is not None else ():
-        assert models is not None, "or there is no dataset to draw"
-        is_own = ~pl.col("demonstrations").is_in(PVI_ORDERS)
-        own = models.filter(is_own, dataset=dataset).sort("demonstration_set", "n_shots")
-        if not own.is_empty():
-            last = own.filter(demonstration_set=own["demonstration_set"][0]).row(-1, named=True)
-            chosen = own.filter(n_shots=last["n_shots"], demonstration_set=last["demonstration_set"])
-            title = f"{dataset}, models, {last['n_shots']}-shot, set {last['demonstration_set']}"
-            yield _heat_map(title, dataset, chosen)
 
 
 def _heat_map(title: str, dataset: str, pairs: pl.DataFrame) -> HeatMap:

@@ -1,11 +1,15 @@
-"""How far models agree about PVI to the triangles and rows a reader sees. Nothing is computed here."""
+"""The section of a comparison about how far models agree on PVI. Nothing is computed here."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.report.comparison_correlations import Triangle, pair_cells
+from evaluator.compare.report_correlations import Triangle, pair_cells
+from evaluator.compare.runs import ComparedRun
+from evaluator.report import facts
+from evaluator.report.section import PackageFile, Section
+from evaluator.report.tables import dataset_order
 from evaluator.suites.in_context_pvi.compare import PviAgreement
 from evaluator.suites.in_context_pvi.report import MEANINGS
 from evaluator.suites.in_context_pvi.schema import PVI_DEFINITIONS, PviDefinition
@@ -24,17 +28,28 @@ class PviView(NamedTuple):
     over_all: Strengths
 
 
-def pvi_views(agreement: PviAgreement | None, models: Sequence[str], datasets: Sequence[str]) -> list[PviView]:
-    """A view a definition; none where nothing was compared.
+class PviComparisonContext(NamedTuple):
+    views: Sequence[PviView]
+    model_titles: Mapping[str, str]
 
-    Args:
-        models: in the order of rows and columns.
-        datasets: in the order of rows.
-    """
+
+def pvi_comparison_sections(agreement: PviAgreement | None, runs: Sequence[ComparedRun]) -> Iterator[Section]:
+    """A section about the agreement between models; none where nothing was compared."""
     if agreement is None:
-        return []
+        return
+    models = [run.model for run in runs]
+    datasets = dataset_order(agreement.models, facts.datasets(runs[0].record))
     present = set(agreement.models["definition"])
-    return [_view(agreement, name, models, datasets) for name in PVI_DEFINITIONS if name in present]
+    views = [_view(agreement, name, models, datasets) for name in PVI_DEFINITIONS if name in present]
+    yield Section(
+        anchor="pvi-models",
+        title="Does PVI agree between models?",
+        subtitle="Lu et al. 2023, section 5.1",
+        navigation="PVI",
+        template=PackageFile("evaluator.suites.in_context_pvi", "templates/comparison.html"),
+        context=PviComparisonContext(views, {run.model: f"{run.number} {run.model}" for run in runs}),
+        datasets=tuple(datasets),
+    )
 
 
 def _view(

@@ -4,7 +4,7 @@ The published datasets have digits for labels, one token each. Labels of several
 every method that does not say otherwise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from evaluator.config import DataOptions, PviConfig, StoreConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.sources import load_datasets
+from evaluator.report.section import MeasuredRun, Section
 from evaluator.suites.base import Suite
 from evaluator.suites.in_context_pvi.chosen_demonstrations import (
     CHOSEN,
@@ -47,6 +48,12 @@ def _pvi(config: StoreConfig) -> PviConfig:
     return config.pvi
 
 
+def sections(run: MeasuredRun) -> Iterator[Section]:
+    from evaluator.suites.in_context_pvi.report import pvi_sections  # here, because only a report needs figures
+
+    return pvi_sections(run)
+
+
 IN_CONTEXT_PVI = Suite(
     summary="How hard each query is for a model: the bits that its input gives about its label.",
     requests=requests,
@@ -60,5 +67,6 @@ IN_CONTEXT_PVI = Suite(
         "middle_demonstrations": MIDDLE_DEMONSTRATIONS,
     },
     definitions=("paper", "released"),
+    sections=sections,
     label_boundary="merged",
 )

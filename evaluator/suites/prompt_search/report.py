@@ -1,12 +1,14 @@
-"""Tables of a prompt search to what a reader sees of it. Numbers are laid out here, never computed."""
+"""The report of a prompt search: its sections, made of its tables. Nothing is computed here."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.report import facts
+from evaluator.report.section import MeasuredRun, PackageFile, Section
+from evaluator.report.tables import dataset_order
 from evaluator.suites.prompt_search.report_figures import curve_figure
 from evaluator.suites.prompt_search.schema import SEARCH_GROUP
 
@@ -18,14 +20,12 @@ VARIED = {
 """Part of a search -> what it varies."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchTables:
-    """What a prompt search measured; see schemas for the columns."""
+class SearchTables(NamedTuple):
+    """What a prompt search measured; schema.py has the columns."""
 
     prompts: pl.DataFrame  # SEARCH_PROMPTS
     results: pl.DataFrame  # SEARCH_RESULTS
     curves: pl.DataFrame  # SEARCH_CURVES
-    held_out: pl.DataFrame  # HELD_OUT_PREDICTION
 
 
 class BestPrompt(NamedTuple):
@@ -54,32 +54,54 @@ class SearchView(NamedTuple):
     best: list[BestPrompt]
 
 
-class SearchReport(NamedTuple):
-    views: list[SearchView]
-    held_out: list[dict[str, Any]]  # rows of HELD_OUT_PREDICTION
-    notes: list[tuple[str, str]]  # dataset and what a rule changed in it
+class SearchContext(NamedTuple):
+    """What the template of one view shows."""
+
+    view: SearchView
     is_halved: bool
 
 
-def search_report(tables: SearchTables, run: Mapping[str, Any]) -> SearchReport:
-    """Everything the page shows of a search.
+class HeldOutContext(NamedTuple):
+    held_out: list[dict[str, Any]]  # rows of HELD_OUT_PREDICTION
+
+
+def search_sections(run: MeasuredRun) -> Iterator[Section]:
+    """The sections of a prompt search: one for what was varied under each method, and held-out prediction.
 
     Args:
-        tables: of the search.
-        run: run.json; names the datasets in their order, and what was changed in their data.
+        run: with the tables search_prompts, search_results, search_curves and search_held_out_prediction.
     """
-    store = run.get("store") or {}
-    order = list(store.get("datasets") or tables.results["dataset"].unique(maintain_order=True))
-    groups = tables.results.select("part", "method").unique(maintain_order=True).rows()
-    return SearchReport(
-        views=[_view(tables, part, method, order) for part, method in groups],
-        held_out=tables.held_out.to_dicts(),
-        notes=[(name, note) for name, notes in (store.get("notes") or {}).items() for note in notes],
-        is_halved=bool((store.get("search") or {}).get("halving")),
-    )
+    tables = SearchTables(*(run.table(f"search_{name}") for name in ("prompts", "results", "curves")))
+    results = tables.results
+    order = dataset_order(results, facts.datasets(run.record))
+    is_halved = bool(facts.look_up(run.record, "store", "search", "halving"))
+    groups = results.select("part", "method").unique(maintain_order=True).rows()
+    for number, (part, method) in enumerate(groups, 1):
+        view = search_view(tables, part, method, order)
+        yield Section(
+            anchor=f"search-{number}",
+            title="Prompt search",
+            subtitle=f"{part}, {method}",
+            kind="search",
+            navigation=f"{part.capitalize()}, {method}",
+            template=PackageFile("evaluator.suites.prompt_search", "templates/search.html"),
+            context=SearchContext(view, is_halved),
+            datasets=tuple(order),
+        )
+    held_out = run.table("search_held_out_prediction").to_dicts()
+    if held_out:
+        yield Section(
+            anchor="held-out",
+            title="Does it hold on other queries?",
+            kind="held-out",
+            navigation="Held-out queries",
+            template=PackageFile("evaluator.suites.prompt_search", "templates/held_out.html"),
+            context=HeldOutContext(held_out),
+        )
 
 
-def _view(tables: SearchTables, part: str, method: str, order: Sequence[str]) -> SearchView:
+def search_view(tables: SearchTables, part: str, method: str, order: Sequence[str]) -> SearchView:
+    """What was found by varying `part` under a method; rows by dataset, in this order, and number of shots."""
     results, curves = (frame.filter(part=part, method=method) for frame in (tables.results, tables.curves))
     rows = sorted(results.to_dicts(), key=lambda row: (order.index(row["dataset"]), row["n_shots"]))
     return SearchView(

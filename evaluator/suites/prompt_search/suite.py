@@ -1,6 +1,6 @@
 """Prompt search: the best of many prompts on one set of queries, as Yauney & Mimno 2024 (section 5.1) search for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 import polars as pl
@@ -9,6 +9,7 @@ from evaluator.config import DataOptions, SearchConfig, SearchPart, StoreConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.datasets.sources import load_datasets
+from evaluator.report.section import MeasuredRun, Section
 from evaluator.suites.base import Suite
 from evaluator.suites.prompt_search.prompts import search_requests, search_tables
 
@@ -32,6 +33,12 @@ def _search(config: StoreConfig) -> SearchConfig:
     return config.search
 
 
+def sections(run: MeasuredRun) -> Iterator[Section]:
+    from evaluator.suites.prompt_search.report import search_sections  # here, because only a report needs figures
+
+    return search_sections(run)
+
+
 PROMPT_SEARCH = Suite(
     summary="The best of 200 demonstration sets, instructions or templates: is it better than guessing?",
     requests=requests,
@@ -40,5 +47,6 @@ PROMPT_SEARCH = Suite(
     methods=("per_token",),
     all_methods=("per_token", "vanilla", "per_byte", "unconditional"),
     definitions=("paper",),
+    sections=sections,
     label_boundary="merged",
 )

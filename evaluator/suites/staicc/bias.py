@@ -7,7 +7,9 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
 from evaluator.prompts.rows import benchmark_plan, normal_requests, requests
 from evaluator.suites.base import Suite
+from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS
 from evaluator.suites.staicc.normal import INFERENCE_METHODS
+from evaluator.suites.staicc.sections import sections
 
 N_WORDS = 128
 """Words of a domain query: the toolkit's number. The paper does not say."""
@@ -52,4 +54,6 @@ STAICC_BIAS = Suite(
     parts=("normal", "contextual", "domain"),
     all_methods=INFERENCE_METHODS,
     prompts_differ=("domain",),
+    sections=sections,
+    metric_texts=METRIC_TEXTS,
 )

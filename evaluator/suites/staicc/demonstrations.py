@@ -10,6 +10,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, requests
 from evaluator.suites.base import Suite
+from evaluator.suites.staicc.sections import sections
 
 PARTS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
@@ -30,4 +31,5 @@ STAICC_DEMONSTRATIONS = Suite(
     requests=demonstration_requests,
     parts=PARTS,
     prompts_differ=PARTS,
+    sections=sections,
 )

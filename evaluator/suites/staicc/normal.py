@@ -6,6 +6,8 @@ from evaluator.config import StoreConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites.base import Suite
+from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS
+from evaluator.suites.staicc.sections import sections
 
 INFERENCE_METHODS = (
     "vanilla",
@@ -33,4 +35,6 @@ STAICC_NORMAL = Suite(
     requests=requests,
     parts=("normal",),
     all_methods=INFERENCE_METHODS,
+    sections=sections,
+    metric_texts=METRIC_TEXTS,
 )

@@ -1,20 +1,43 @@
-"""What disturbed prompts show: metrics and the metrics of noise rates, templates and demonstration sets go in; tables
-and figures come out. Numbers are laid out here, never computed.
-"""
+"""The report of StaICC: the sections of a classification run, and those of its diagnostics."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 from markupsafe import Markup
 
 from evaluator.metrics.per_request import DIAGNOSTIC_PARTS
-from evaluator.report import figures
-from evaluator.report.group_views import Figure, row_title, value_text
-from evaluator.report.methods import method_order
+from evaluator.report import figures, tables
+from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
+from evaluator.report.metric_texts import MetricTexts
+from evaluator.report.section import MeasuredRun, PackageFile, Section
+from evaluator.report.sections.classification import classification_sections, datasets_of, with_head
+from evaluator.report.sections.methods import method_order
+from evaluator.report.sections.notes import (
+    in_words,
+    labels_in_words,
+    missing_class_notes,
+    prompt_definition_notes,
+    pronoun,
+)
+from evaluator.report.sections.results import Figure, row_title, value_text
 from evaluator.report.tables import Cell, ResultTable, result_tables
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.suites.staicc.diagnostics.readings import TITLES
+from evaluator.suites.staicc.bias import STAICC_BIAS
+from evaluator.suites.staicc.demonstrations import STAICC_DEMONSTRATIONS
+from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS, SIX, Reading, reading
+from evaluator.suites.staicc.robustness import STAICC_ROBUSTNESS
+
+PROMPTS_DIFFER = {
+    "staicc-bias": STAICC_BIAS.prompts_differ,
+    "staicc-robustness": STAICC_ROBUSTNESS.prompts_differ,
+    "staicc-demonstrations": STAICC_DEMONSTRATIONS.prompts_differ,
+}
+
+TEXTS = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
+
+UNDEFINED = {"paper": "infinite", "released": "undefined"}
+"""What becomes of the empirical bias where a label that no query has is given probability."""
 
 
 class Strip(NamedTuple):
@@ -38,40 +61,108 @@ class NoisePanel(NamedTuple):
     svg: Markup
 
 
-class DiagnosticsView(NamedTuple):
+class DiagnosticsContext(NamedTuple):
     """All diagnostics of one method."""
 
     method: str
-    six: list[ResultTable]  # the diagnostics of the paper, one table a definition
-    others: list[ResultTable]  # what else is measured of these parts
-    noise: dict[str, list[NoisePanel]]  # by definition
-    strips: dict[str, list[Figure]]  # by definition
+    six: Sequence[ResultTable]  # the diagnostics of the paper, one table a definition
+    others: Sequence[ResultTable]  # what else is measured of these parts
+    noise: Mapping[str, Sequence[NoisePanel]]  # by definition
+    strips: Mapping[str, Sequence[Figure]]  # by definition
+    undiagnosed: Sequence[str]  # definitions that no diagnostic was measured under
+    has_absent_labels: bool
+    reading: Callable[[str, str], Reading]  # of a metric under a definition
+    mean_over_datasets: str
 
 
-def diagnostics_views(metrics: pl.DataFrame, groups: pl.DataFrame, datasets: Sequence[str]) -> list[DiagnosticsView]:
-    """One a method that was measured on disturbed prompts, vanilla first.
+def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
+    """The sections of a run of StaICC's suites.
 
     Args:
-        metrics: schemas.METRICS.
-        groups: schemas.GROUP_METRICS.
-        datasets: the order of rows and panels.
+        run: with the tables of a classification run, group_metrics, missing_classes and absent_labels.
     """
-    disturbed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    return [
-        _view(method, metrics.filter(method=method), groups.filter(method=method), datasets)
-        for method in sorted(set(disturbed["method"]), key=method_order)
+    metrics = run.table("metrics")
+    notes = [
+        *prompt_definition_notes(run.record, metrics, PROMPTS_DIFFER),
+        *missing_class_notes(run.table("missing_classes")),
+        *absent_label_notes(run.table("absent_labels")),
     ]
+    classified = classification_sections(run, texts=TEXTS, without_parts=DIAGNOSTIC_PARTS)
+    sections = [*classified, *diagnostics_sections(run)]
+    yield from with_head(sections, run, metrics, notes) if sections else ()
 
 
-def _view(method: str, metrics: pl.DataFrame, groups: pl.DataFrame, datasets: Sequence[str]) -> DiagnosticsView:
-    is_one_of_six = pl.col("metric").is_in(list(TITLES))
+def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
+    """A section for the first method that was measured on disturbed prompts; other methods are folded after it."""
+    metrics, groups, datasets = run.table("metrics"), run.table("group_metrics"), datasets_of(run)
     disturbed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    six = result_tables(metrics.filter(is_one_of_six), {}, datasets)
-    others = result_tables(disturbed.filter(~is_one_of_six), {}, datasets)
+    methods = sorted(set(disturbed["method"]), key=method_order)
+    views = [_view(method, metrics.filter(method=method), groups.filter(method=method), datasets) for method in methods]
+    known = {table.definition for view in views for table in view.six}
+    undiagnosed = [name for name in tables.DEFINITIONS if name in {*metrics["definition"]} - known]
+    has_absent_labels = not run.table("absent_labels").is_empty()
+    if not views:
+        return
+    first, *others = (view._replace(undiagnosed=undiagnosed, has_absent_labels=has_absent_labels) for view in views)
+    yield _section(first, 1, subtitle=f"{first.method}, after Cho & Inoue 2025, section 3.3", navigation="Diagnostics")
+    if others:
+        yield Section(
+            anchor="other-diagnostics",
+            title="Diagnostics of other methods",
+            kind="other-methods",
+            sections=tuple(
+                _section(view, number, title=view.method, is_folded=True) for number, view in enumerate(others, 2)
+            ),
+        )
+
+
+def _section(
+    view: DiagnosticsContext,
+    number: int,
+    *,
+    title: str = "Diagnostics",
+    subtitle: str = "",
+    navigation: str = "",
+    is_folded: bool = False,
+) -> Section:
+    return Section(
+        anchor=f"diagnostics-{number}",
+        title=title,
+        subtitle=subtitle,
+        kind="diagnosed method" if is_folded else "diagnosed",
+        navigation=navigation,
+        is_folded=is_folded,
+        template=PackageFile("evaluator.suites.staicc", "templates/diagnostics.html"),
+        context=view,
+    )
+
+
+def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
+    """Name the labels that no query has, and what becomes of the empirical bias.
+
+    Args:
+        absent: schemas.ABSENT_LABELS.
+    """
+    if absent.is_empty():
+        return
+    found = absent.group_by("dataset").agg(pl.col("label_name", "definition").unique().sort()).sort("dataset")
+    for dataset, labels, definitions in found.select("dataset", "label_name", "definition").iter_rows():
+        becomes = in_words([f"{UNDEFINED[definition]} under {definition}" for definition in definitions])
+        yield (
+            f"{dataset}: no query has {labels_in_words(labels)}. The empirical bias of a method that gives "
+            f"{pronoun(labels)} probability is {becomes}, and so is the mean over datasets."
+        )
+
+
+def _view(method: str, metrics: pl.DataFrame, groups: pl.DataFrame, datasets: Sequence[str]) -> DiagnosticsContext:
+    is_one_of_six = pl.col("metric").is_in(SIX)
+    disturbed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
+    six = result_tables(metrics.filter(is_one_of_six), {}, datasets, TEXTS)
+    others = result_tables(disturbed.filter(~is_one_of_six), {}, datasets, TEXTS)
     chances = dict(metrics.filter(metric="accuracy").select("dataset", "chance").unique().iter_rows())
     accuracies = groups.filter(metric="accuracy")
     order = (*datasets, MEAN_OVER_DATASETS)
-    return DiagnosticsView(
+    return DiagnosticsContext(
         method,
         six,
         others,
@@ -83,6 +174,10 @@ def _view(method: str, metrics: pl.DataFrame, groups: pl.DataFrame, datasets: Se
             table.definition: list(_strip_figures(accuracies.filter(definition=table.definition), table))
             for table in others
         },
+        undiagnosed=(),
+        has_absent_labels=False,
+        reading=reading,
+        mean_over_datasets=MEAN_OVER_DATASETS,
     )
 
 

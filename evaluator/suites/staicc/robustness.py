@@ -10,7 +10,9 @@ from evaluator.errors import TemplateError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites.base import Suite
+from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS
 from evaluator.suites.staicc.label_noise import label_noise_requests
+from evaluator.suites.staicc.sections import sections
 
 N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
 RELEASED_TEMPLATE_QUERIES = 100
@@ -74,4 +76,6 @@ STAICC_ROBUSTNESS = Suite(
     requests=robustness_requests,
     parts=("gler", "template", "sampling"),
     prompts_differ=("gler", "template", "sampling"),
+    sections=sections,
+    metric_texts=METRIC_TEXTS,
 )

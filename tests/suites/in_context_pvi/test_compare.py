@@ -39,8 +39,8 @@ Correlations = dict[tuple[str, int, int, str, str], float]
 """dataset, shots, set and the names of two models -> their correlation."""
 
 MODELS = ("org/two", "org/one", "org/three")  # not in the order of the alphabet
-SECTION = "section[aria-labelledby=pvi-models]"
-CELLS = """return [...document.querySelectorAll("section[aria-labelledby=pvi-models] td.correlation")].map((cell) => {
+SECTION = "section#pvi-models"
+CELLS = """return [...document.querySelectorAll("section#pvi-models td.correlation")].map((cell) => {
   const { a, b, value } = cell.dataset;
   return [cell.closest("table").dataset.definition, a, b, Number(value), cell.textContent];
 });"""
@@ -209,7 +209,7 @@ def test_demonstrations_chosen_by_pvi_are_counted_apart_and_left_off_the_page(
         assert_frame_equal(found.filter(demonstrations="random"), alone)
         assert found.filter(demonstrations="hardest").height == alone.height
     pages = [(out / "compare.html").read_text() for out in (compared, tmp_path / "out")]
-    sections = [page[page.index('aria-labelledby="pvi-models"') :].split("</section>")[0] for page in pages]
+    sections = [page[page.index('id="pvi-models"') :].split("</section>")[0] for page in pages]
     assert sections[0] == sections[1]
 
 

@@ -12,12 +12,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
+from evaluator.run.report import write_run_page
+from evaluator.schemas import LABEL_SPACES, METRICS
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.report import PviReport, write_pvi_report
 from evaluator.suites.in_context_pvi.report_queries import MOST_CHARACTERS, query_data
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_RUN, PVI_SUMMARY
-from evaluator.suites.in_context_pvi.stability import models_table
+from tests.report.made_run import MadeRun
 from tests.report.reading import addresses_asked_by, open_fresh
 from tests.report.report_frames import run_record
 from tests.suites.in_context_pvi.pvi_answers import Run, answers, random_answers
@@ -61,8 +62,22 @@ def large_answers() -> Any:
     return answers(runs | small)
 
 
+def pvi_run(
+    tables: dict[str, pl.DataFrame],
+    labels: dict[str, list[str]],
+    record: dict[str, Any] | None = None,
+    queries: pl.DataFrame | None = None,
+) -> MadeRun:
+    spaces = [{"suite": "pvi", "part": "input", "dataset": name, "label_names": labels[name]} for name in labels]
+    return MadeRun(
+        record=record or {"store": {"suites": ["pvi"]}},
+        tables={**tables, "label_spaces": pl.DataFrame(spaces, schema=LABEL_SPACES), "metrics": METRICS.to_frame()},
+        side_tables={"pvi_queries": PVI_QUERIES.to_frame() if queries is None else queries},
+    )
+
+
 @pytest.fixture(scope="session")
-def report(tmp_path_factory: pytest.TempPathFactory) -> PviReport:
+def report(tmp_path_factory: pytest.TempPathFactory) -> MadeRun:
     text = pl.format("premise {}\nhypothesis {}", "query_id", "query_id")
     words = pl.when(pl.col("query_id") % 1000 == 7).then(pl.format("{}\nwith a needle", text)).otherwise(text)
     large = pl.select(query_id=pl.int_range(N_LARGE)).select(dataset=pl.lit("large"), query_id="query_id", text=words)
@@ -73,15 +88,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> PviReport:
     )
     given = [annotations(tmp_path_factory.mktemp("annotations") / "a.parquet")]
     tables = pvi_measures(large_answers(), queries, given)
-    models = {"one": tables["pvi"], "two": tables["pvi"].with_columns(-pl.col("pvi_bits"))}
     run = run_record()
     run["store"] |= {"suites": ["pvi"], "datasets": ["large", "small"], "n_shots": "3, 6"}
-    return PviReport(run=run, tables=tables | {"pvi_models": models_table(models)}, queries=queries, label_names=LABELS)
+    return pvi_run(tables, LABELS, run, queries)
 
 
 @pytest.fixture(scope="session")
-def pvi_path(report: PviReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pvi_report(report, tmp_path_factory.mktemp("pvi") / "report.html")
+def pvi_path(report: MadeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run_page(report, tmp_path_factory.mktemp("pvi") / "report.html")
 
 
 @pytest.fixture
@@ -90,14 +104,14 @@ def page(browser: webdriver.Chrome, pvi_path: Path) -> webdriver.Chrome:
 
 
 def field(page: webdriver.Chrome, name: str) -> Any:
-    return page.find_element(By.CSS_SELECTOR, f".search [name={name}]")
+    return page.find_element(By.CSS_SELECTOR, f".query-search [name={name}]")
 
 
 def count(page: webdriver.Chrome) -> str:
     return str(field(page, "count").text)
 
 
-def chosen_run(report: PviReport, dataset: str = "large", n_shots: int = 3, number: int = 0) -> pl.DataFrame:
+def chosen_run(report: MadeRun, dataset: str = "large", n_shots: int = 3, number: int = 0) -> pl.DataFrame:
     run = {"dataset": dataset, "n_shots": n_shots, "demonstration_set": number, "definition": "paper"}
     return report.tables["pvi"].filter(**run).sort("query_id")
 
@@ -120,7 +134,7 @@ def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothi
     assert page.execute_script("return window.broken") is None
 
 
-def test_the_summary_holds_every_number_of_its_table(page: webdriver.Chrome, report: PviReport) -> None:
+def test_the_summary_holds_every_number_of_its_table(page: webdriver.Chrome, report: MadeRun) -> None:
     named = set(PVI_SUMMARY) - {*PVI_RUN, "n_queries", "n_unpredicted", "ci_low", "ci_high", "threshold_accuracy"}
     named = {name for name in named if not name.endswith("_tied")}
     expected = {
@@ -137,7 +151,7 @@ def test_the_summary_holds_every_number_of_its_table(page: webdriver.Chrome, rep
     assert {definition for definition, *_ in found} == {"paper", "label_space"}
 
 
-def test_what_the_tables_show_is_rounded_from_them(page: webdriver.Chrome, report: PviReport) -> None:
+def test_what_the_tables_show_is_rounded_from_them(page: webdriver.Chrome, report: MadeRun) -> None:
     selector = "table[data-table=summary][data-definition=paper] tr[data-run='6 1'] td"
     cells = [cell.text for cell in page.find_elements(By.CSS_SELECTOR, selector)]
     row = (
@@ -155,23 +169,21 @@ def test_what_the_tables_show_is_rounded_from_them(page: webdriver.Chrome, repor
     assert [cell.text for cell in missing] == ["1", "1"]
 
 
-def test_heat_maps_hold_the_correlations_of_their_tables(page: webdriver.Chrome, report: PviReport) -> None:
+def test_heat_maps_hold_the_correlations_of_their_tables(page: webdriver.Chrome, report: MadeRun) -> None:
     maps = page.find_elements(By.CSS_SELECTOR, "table[data-table=heat-map]")
     titles = [each.find_element(By.TAG_NAME, "caption").text for each in maps]
-    assert titles == ["large", "small", "large, models, 6-shot, set 0", "small, models, 2-shot, set 0"]
+    assert titles == ["large", "small"]
     cells = maps[0].find_elements(By.CSS_SELECTOR, "td[data-value]")
     assert len(cells) == 12
     shown = sorted(float(cell.get_attribute("data-value")) for cell in cells)
     own = report.tables["pvi_pairs"].filter(dataset="large", definition="paper")["pearson"].to_list()
     assert shown == sorted(own * 2)
-    opposite = maps[2].find_elements(By.CSS_SELECTOR, "td.negative")
-    assert [cell.text for cell in opposite] == ["-1.00"] * 2
 
 
 def test_densities_and_deciles_are_drawn_for_every_run_with_their_thresholds(
-    page: webdriver.Chrome, report: PviReport
+    page: webdriver.Chrome, report: MadeRun
 ) -> None:
-    panels = page.find_elements(By.CSS_SELECTOR, "[aria-labelledby=densities] figure")
+    panels = page.find_elements(By.CSS_SELECTOR, "#densities figure")
     assert len(panels) == 6
     threshold = report.tables["pvi_summary"].filter(
         dataset="large", n_shots=3, demonstration_set=0, definition="paper"
@@ -183,11 +195,11 @@ def test_densities_and_deciles_are_drawn_for_every_run_with_their_thresholds(
     own = chosen_run(report)
     described = panels[0].get_attribute("innerHTML")
     assert f"{own['correct'].sum():,} right and {N_LARGE - own['correct'].sum():,} wrong predictions" in described
-    lines = page.find_elements(By.CSS_SELECTOR, "[aria-labelledby=deciles] figure [aria-label*='lowest decile']")
+    lines = page.find_elements(By.CSS_SELECTOR, "#deciles figure [aria-label*='lowest decile']")
     assert len(lines) == 6
 
 
-def test_the_rows_in_view_are_those_of_the_table_from_the_hardest_up(page: webdriver.Chrome, report: PviReport) -> None:
+def test_the_rows_in_view_are_those_of_the_table_from_the_hardest_up(page: webdriver.Chrome, report: MadeRun) -> None:
     rows = chosen_run(report).with_columns(rank=pl.col("pvi_bits").rank("min")).sort("pvi_bits", "query_id")
     shown = page.execute_script(IN_VIEW)
     assert 8 <= len(shown) <= 20
@@ -197,7 +209,7 @@ def test_the_rows_in_view_are_those_of_the_table_from_the_hardest_up(page: webdr
     assert count(page) == "10,000 of 10,000 queries"
 
 
-def test_scrolling_to_any_place_shows_the_rows_of_that_place(page: webdriver.Chrome, report: PviReport) -> None:
+def test_scrolling_to_any_place_shows_the_rows_of_that_place(page: webdriver.Chrome, report: MadeRun) -> None:
     rows = chosen_run(report).with_columns(rank=pl.col("pvi_bits").rank("min")).sort("pvi_bits", "query_id")
     for place in (5000, 9990):
         page.execute_script("document.querySelector('.window').scrollTop = arguments[0] * 48", place)
@@ -210,8 +222,9 @@ def test_scrolling_to_any_place_shows_the_rows_of_that_place(page: webdriver.Chr
 
 
 @pytest.mark.parametrize("column", ["bits", "gold", "pred", "text"])
-def test_every_column_sorts_up_then_down(page: webdriver.Chrome, report: PviReport, column: str) -> None:
-    frame = chosen_run(report).join(report.queries.filter(dataset="large"), on="query_id").with_columns(
+def test_every_column_sorts_up_then_down(page: webdriver.Chrome, report: MadeRun, column: str) -> None:
+    texts = report.side_tables["pvi_queries"].filter(dataset="large")
+    frame = chosen_run(report).join(texts, on="query_id").with_columns(
         bits=pl.col("pvi_bits").round(6), text=pl.col("text").str.to_lowercase()
     )  # fmt: skip
     button = page.find_element(By.CSS_SELECTOR, f".queries th[data-column={column}] button")
@@ -224,7 +237,7 @@ def test_every_column_sorts_up_then_down(page: webdriver.Chrome, report: PviRepo
         assert shown == expected.head(len(shown)).to_list()
 
 
-def test_filters_leave_the_queries_that_pass_all_of_them(page: webdriver.Chrome, report: PviReport) -> None:
+def test_filters_leave_the_queries_that_pass_all_of_them(page: webdriver.Chrome, report: MadeRun) -> None:
     own = chosen_run(report)
     Select(field(page, "correct")).select_by_visible_text("wrong")
     assert count(page) == f"{(~own['correct']).sum():,} of 10,000 queries"
@@ -242,7 +255,7 @@ def test_filters_leave_the_queries_that_pass_all_of_them(page: webdriver.Chrome,
     assert page.execute_script(IN_VIEW) == []
 
 
-def test_another_run_and_another_dataset_have_their_own_numbers(page: webdriver.Chrome, report: PviReport) -> None:
+def test_another_run_and_another_dataset_have_their_own_numbers(page: webdriver.Chrome, report: MadeRun) -> None:
     Select(field(page, "run")).select_by_visible_text("6-shot, set 1")
     rows = chosen_run(report, n_shots=6, number=1).with_columns(rank=pl.col("pvi_bits").rank("min"))
     shown = page.execute_script(IN_VIEW)
@@ -280,10 +293,10 @@ def test_a_chosen_query_is_read_in_full_by_pointer_and_by_keyboard(page: webdriv
         ("sorting by text", "document.querySelector('.queries th[data-column=text] button').click();"),
         (
             "filtering by text",
-            "const field = document.querySelector('.search [name=text]'); field.value = 'hypothesis 7';"
+            "const field = document.querySelector('.query-search [name=text]'); field.value = 'hypothesis 7';"
             "field.dispatchEvent(new Event('input', {bubbles: true}));",
         ),
-        ("changing the run", "const run = document.querySelector('.search [name=run]'); run.selectedIndex = 3;"
+        ("changing the run", "const run = document.querySelector('.query-search [name=run]'); run.selectedIndex = 3;"
          "run.dispatchEvent(new Event('change', {bubbles: true}));"),
     ],
 )  # fmt: skip
@@ -309,15 +322,15 @@ def test_another_definition_shows_its_own_tables(page: webdriver.Chrome) -> None
         assert shown == [f"{name} {definition}" for name in rest]
 
 
-def test_equal_data_give_equal_bytes(report: PviReport, pvi_path: Path, tmp_path: Path) -> None:
-    assert write_pvi_report(report, tmp_path / "again.html").read_bytes() == pvi_path.read_bytes()
+def test_equal_data_give_equal_bytes(report: MadeRun, pvi_path: Path, tmp_path: Path) -> None:
+    assert write_run_page(report, tmp_path / "again.html").read_bytes() == pvi_path.read_bytes()
 
 
 def test_a_run_without_annotations_models_or_other_sets_says_so(browser: webdriver.Chrome, tmp_path: Path) -> None:
     given = answers({("small", 2, 0): Run([0, 1], [[-1.0, -2.0], [-1.0, -2.0]], [-1.5, -1.5])})
     queries = pl.DataFrame(schema=PVI_QUERIES)
-    own = PviReport(run={}, tables=pvi_measures(given, queries), queries=queries, label_names=LABELS)
-    page = open_fresh(browser, write_pvi_report(own, tmp_path / "report.html"))
+    own = pvi_run(pvi_measures(given, queries), {"small": LABELS["small"]})
+    page = open_fresh(browser, write_run_page(own, tmp_path / "report.html"))
     assert page.get_log("browser") == []
     body = page.find_element(By.TAG_NAME, "body").text
     assert "One run of each dataset has nothing to be compared with." in body
@@ -328,8 +341,10 @@ def test_a_run_without_annotations_models_or_other_sets_says_so(browser: webdriv
     assert count(page) == "2 of 2 queries"
 
 
-def test_the_data_of_the_table_are_json_that_cannot_end_its_element(report: PviReport) -> None:
-    text = query_data(report.tables["pvi"].filter(definition="paper"), report.queries, LABELS, ["small"])
+def test_the_data_of_the_table_are_json_that_cannot_end_its_element(report: MadeRun) -> None:
+    text = query_data(
+        report.tables["pvi"].filter(definition="paper"), report.side_tables["pvi_queries"], LABELS, ["small"]
+    )
     assert "<" not in text
     (small,) = json.loads(text)
     assert small["text"][0] == EVIL
@@ -338,7 +353,7 @@ def test_the_data_of_the_table_are_json_that_cannot_end_its_element(report: PviR
     assert small["runs"][0]["rank"] == [2, 1, 3, None]
 
 
-def chosen_report() -> PviReport:
+def chosen_report() -> MadeRun:
     """One random set of two shots and two hardest ones, of which the table and the choices are made up."""
     random = np.random.default_rng(5)
 
@@ -367,12 +382,12 @@ def chosen_report() -> PviReport:
     tables["pvi_demonstrations"] = tables["pvi_demonstrations"].with_columns(
         n_candidates=pl.when(counted).then(480), n_training=pl.when(counted).then(8551)
     )
-    return PviReport(run={}, tables=tables, queries=pl.DataFrame(schema=PVI_QUERIES), label_names=LABELS)
+    return pvi_run(tables, LABELS)
 
 
 def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriver.Chrome, tmp_path: Path) -> None:
     report = chosen_report()
-    page = open_fresh(browser, write_pvi_report(report, tmp_path / "report.html"))
+    page = open_fresh(browser, write_run_page(report, tmp_path / "report.html"))
     assert page.get_log("browser") == []
     assert page.execute_script("return window.broken") is None
     table = report.tables["pvi_demonstrations"].row(by_predicate=pl.col("demonstrations") == "hardest", named=True)
@@ -394,7 +409,7 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
     ]
     own = page.find_element(By.CSS_SELECTOR, "table[data-table=demonstrations] tr[data-run='2 random']")
     assert [cell.text for cell in own.find_elements(By.CSS_SELECTOR, ".absent")] == ["–"] * 3
-    listed = page.find_element(By.CSS_SELECTOR, "section[aria-labelledby=chosen] details")
+    listed = page.find_element(By.CSS_SELECTOR, "section#chosen details")
     listed.find_element(By.TAG_NAME, "summary").click()
     assert [title.text for title in listed.find_elements(By.TAG_NAME, "h3")] == [
         "2-shot, hardest 0",
@@ -406,10 +421,10 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
 
 
 def test_runs_are_named_by_their_source_where_there_are_several(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    page = open_fresh(browser, write_pvi_report(chosen_report(), tmp_path / "report.html"))
+    page = open_fresh(browser, write_run_page(chosen_report(), tmp_path / "report.html"))
     expected = ["2-shot, random 0", "2-shot, random 1", "2-shot, hardest 0", "2-shot, hardest 1"]
     assert [option.text for option in Select(field(page, "run")).options] == expected
-    panels = page.find_elements(By.CSS_SELECTOR, "[aria-labelledby=densities] figcaption")
+    panels = page.find_elements(By.CSS_SELECTOR, "#densities figcaption")
     assert [panel.text.split("\n")[0] for panel in panels] == expected
     summary = "table[data-table=summary][data-definition=paper] tbody tr"
     sets = [row.get_attribute("data-run") for row in page.find_elements(By.CSS_SELECTOR, summary)]
@@ -418,7 +433,7 @@ def test_runs_are_named_by_their_source_where_there_are_several(browser: webdriv
     assert [caption.text for caption in maps] == ["small, random", "small, hardest"]
     tested = page.find_elements(By.CSS_SELECTOR, "table[data-table=repeated-measures][data-definition=paper] tbody tr")
     assert [row.text.split()[:3] for row in tested] == [["small", "random", "2"], ["small", "hardest", "2"]]
-    legend = page.find_element(By.CSS_SELECTOR, "[aria-labelledby=deciles] .legend")
+    legend = page.find_element(By.CSS_SELECTOR, "#deciles .legend")
     assert legend.text.split("\n") == ["random demonstrations", "hardest"]
     assert page.execute_script("return document.documentElement.scrollWidth") <= 1280
 
@@ -426,6 +441,6 @@ def test_runs_are_named_by_their_source_where_there_are_several(browser: webdriv
 def test_a_page_of_random_answers_has_every_dataset(browser: webdriver.Chrome, tmp_path: Path) -> None:
     tables = pvi_measures(random_answers(), pl.DataFrame(schema=PVI_QUERIES))
     labels = {name: list("012") for name in ("a", "b")}
-    own = PviReport(run={}, tables=tables, queries=pl.DataFrame(schema=PVI_QUERIES), label_names=labels)
-    page = open_fresh(browser, write_pvi_report(own, tmp_path / "report.html"))
+    own = pvi_run(tables, labels)
+    page = open_fresh(browser, write_run_page(own, tmp_path / "report.html"))
     assert [option.text for option in Select(field(page, "dataset")).options] == ["a", "b"]

@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from evaluator.random_baselines.held_out_schema import HELD_OUT_PREDICTION
-from evaluator.suites.prompt_search.report import SearchTables, search_report
+from evaluator.suites.prompt_search.report import SearchTables, search_view
 from evaluator.suites.prompt_search.report_figures import curve_figure
 from evaluator.suites.prompt_search.schema import SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
 
@@ -35,13 +34,11 @@ def tables() -> SearchTables:
         prompts=pl.DataFrame(prompts, schema=SEARCH_PROMPTS),
         results=pl.DataFrame(results, schema=SEARCH_RESULTS),
         curves=curves(1, 4),
-        held_out=pl.DataFrame(schema=HELD_OUT_PREDICTION),
     )
 
 
 def test_rows_follow_the_order_of_the_datasets_and_then_the_shots():
-    report = search_report(tables(), {"store": {"datasets": ["zoo", "abc"], "search": {"halving": False}}})
-    (view,) = report.views
+    view = search_view(tables(), "demonstrations", "per_token", ["zoo", "abc"])
     assert [(row["dataset"], row["n_shots"]) for row in view.results] == [
         ("zoo", 1),
         ("zoo", 4),
@@ -52,14 +49,8 @@ def test_rows_follow_the_order_of_the_datasets_and_then_the_shots():
 
 
 def test_the_first_of_the_best_prompts_is_shown_with_how_many_others_reach_as_much():
-    report = search_report(tables(), {})
-    best = report.views[0].best[0]
+    best = search_view(tables(), "demonstrations", "per_token", ["abc", "zoo"]).best[0]
     assert (best.text, best.prompt_number, best.n_others, best.demonstrations) == ("abc 1", 2, 1, ["x"])
-
-
-def test_what_was_changed_in_the_data_is_said():
-    report = search_report(tables(), {"store": {"datasets": ["abc", "zoo"], "notes": {"zoo": ["3 rows"], "abc": []}}})
-    assert report.notes == [("zoo", "3 rows")]
 
 
 def test_a_curve_names_each_number_of_shots_and_says_its_end_to_a_screen_reader():

@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -12,11 +10,13 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from evaluator.compare.schema import DIFFERENCES
-from evaluator.report.page import ReportData, write_report
+from evaluator.run.report import write_run_page
+from evaluator.suites.staicc.report import absent_label_notes
+from tests.report.made_run import MadeRun
 from tests.report.reading import diagnostics_shown, mean_differences_shown, methods_shown, open_fresh
 from tests.report.staicc_frames import GROUP_SIZES, METHODS, staicc_data
 
-Opened = Callable[[ReportData], webdriver.Chrome]
+Opened = Callable[[MadeRun], webdriver.Chrome]
 
 EVIL = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">"'&{{ 7 * 7 }}"""
 
@@ -34,13 +34,13 @@ N_VISIBLE = """return [...document.querySelectorAll(arguments[0])]
 
 
 @pytest.fixture(scope="module")
-def data(report_data: ReportData) -> ReportData:
+def data(report_data: MadeRun) -> MadeRun:
     return staicc_data(report_data)
 
 
 @pytest.fixture(scope="module")
-def path(data: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(data, tmp_path_factory.mktemp("staicc") / "report.html")
+def path(data: MadeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run_page(data, tmp_path_factory.mktemp("staicc") / "report.html")
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ def shown(page: webdriver.Chrome, selector: str) -> list[str]:
 
 
 def test_the_methods_table_holds_the_accuracies_and_true_label_probabilities_of_every_method(
-    page: webdriver.Chrome, data: ReportData
+    page: webdriver.Chrome, data: MadeRun
 ) -> None:
     assert page.get_log("browser") == []
     sides = ("definition", "metric", "method_a", "dataset", "difference")
-    less_vanilla = {tuple(key): value for *key, value in data.differences.select(sides).iter_rows()}
-    compared = data.metrics.filter(pl.col("metric").is_in(["accuracy", "true_label_probability"]))
+    less_vanilla = {tuple(key): value for *key, value in data.table("method_differences").select(sides).iter_rows()}
+    compared = data.table("metrics").filter(pl.col("metric").is_in(["accuracy", "true_label_probability"]))
     assert methods_shown(page) == {
         (*key, dataset): [value, low, high, None if dataset == "mean" else less_vanilla.get((*key, dataset))]
         for *key, dataset, value, low, high in compared.select(
@@ -68,8 +68,8 @@ def test_the_methods_table_holds_the_accuracies_and_true_label_probabilities_of_
     }
 
 
-def test_the_mean_difference_to_vanilla_stands_with_its_interval(page: webdriver.Chrome, data: ReportData) -> None:
-    means = data.differences.filter(dataset="mean")
+def test_the_mean_difference_to_vanilla_stands_with_its_interval(page: webdriver.Chrome, data: MadeRun) -> None:
+    means = data.table("method_differences").filter(dataset="mean")
     found = mean_differences_shown(page)
     assert {key: numbers[:3] for key, numbers in found.items()} == {
         (definition, metric, method): (value, low, high)
@@ -113,12 +113,12 @@ def test_a_method_without_rows_under_a_definition_has_dashes_there(page: webdriv
 
 def test_vanilla_is_open_and_other_methods_are_folded_until_they_are_asked_for(page: webdriver.Chrome) -> None:
     assert shown(page, ".results h2 small") == ["staicc-normal / normal, vanilla"]
-    assert shown(page, "details.method > summary b") == list(METHODS)
+    assert shown(page, "details.folded > summary b") == list(METHODS)
     page.find_element(By.LINK_TEXT, "knn_centroid").click()
     opened_too = ["staicc-normal / normal, vanilla", "staicc-normal / normal, knn_centroid"]
     assert shown(page, ".results h2 small") == opened_too
-    assert len(page.find_elements(By.CSS_SELECTOR, "details.method .reliability svg")) == 2 * 3
-    assert len(page.find_elements(By.CSS_SELECTOR, "details.method .matrix")) == 2 * 3
+    assert len(page.find_elements(By.CSS_SELECTOR, "details.folded .reliability svg")) == 2 * 3
+    assert len(page.find_elements(By.CSS_SELECTOR, "details.folded .matrix")) == 2 * 3
 
 
 def test_a_dataset_that_is_unticked_leaves_the_columns_of_the_methods_table_and_the_panels(
@@ -143,11 +143,9 @@ def test_methods_sort_by_a_dataset_and_back_into_their_own_order(page: webdriver
     assert names() == ["vanilla", "topk", "knn_centroid"]
 
 
-def test_the_diagnostics_tables_hold_every_number_of_disturbed_prompts(
-    page: webdriver.Chrome, data: ReportData
-) -> None:
+def test_the_diagnostics_tables_hold_every_number_of_disturbed_prompts(page: webdriver.Chrome, data: MadeRun) -> None:
     parts = ["contextual", "domain", "gler", "template", "sampling"]
-    measured = data.metrics.filter(pl.col("part").is_in(parts) | (pl.col("metric") == "empirical_bias"))
+    measured = data.table("metrics").filter(pl.col("part").is_in(parts) | (pl.col("metric") == "empirical_bias"))
     expected = {
         tuple(key): (value, str(low), str(high))
         for *key, value, low, high in measured.select(
@@ -211,8 +209,8 @@ def test_the_strips_tell_each_template_and_demonstration_set_beside_the_mean(pag
 
 
 def test_disturbed_parts_have_no_results_reliability_or_confusion_of_their_own(page: webdriver.Chrome) -> None:
-    about = page.execute_script("return [...document.querySelectorAll('.results')].map((one) => one.ariaLabel)")
-    assert about == [f"Results, staicc-normal / normal, {method}" for method in ("vanilla", *METHODS)]
+    about = page.execute_script("return [...document.querySelectorAll('.results small')].map((one) => one.textContent)")
+    assert about == [f"staicc-normal / normal, {method}" for method in ("vanilla", *METHODS)]
 
 
 def test_the_page_says_first_what_the_reader_must_know(page: webdriver.Chrome) -> None:
@@ -241,7 +239,7 @@ def test_print_unfolds_numbers_but_only_the_methods_that_were_opened(page: webdr
     try:
         assert page.execute_script(N_VISIBLE, "table.methods") == 3 * 2
         assert page.execute_script(N_VISIBLE, ".diagnosed .more table") == 1
-        assert shown(page, "details.method > summary b") == ["topk"]
+        assert shown(page, "details.folded > summary b") == ["topk"]
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
@@ -255,17 +253,12 @@ def test_on_a_phone_the_page_does_not_scroll_sideways(browser: webdriver.Chrome,
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_names_are_text_and_never_markup(opened: Opened, data: ReportData) -> None:
+def test_names_are_text_and_never_markup(opened: Opened, data: MadeRun) -> None:
     def rename(frame: pl.DataFrame) -> pl.DataFrame:
         names = [name for name in ("dataset", "method", "method_a", "label", "label_name") if name in frame.columns]
         return frame.with_columns(pl.col(names).replace({"mid": EVIL, "topk": EVIL, "w": EVIL}))
 
-    frames: dict[str, Any] = {
-        name: rename(getattr(data, name))
-        for name in ("metrics", "reliability", "confusion", "differences", "groups", "missing", "absent")
-    }
-    predictions = rename(data.predictions.collect()).lazy()
-    browser = opened(replace(data, **frames, predictions=predictions))
+    browser = opened(data.but(**{name: rename(table) for name, table in data.tables.items()}))
     assert browser.execute_script("return window.broken") is None
     assert browser.get_log("browser") == []
     assert browser.find_elements(By.TAG_NAME, "img") == []
@@ -274,7 +267,7 @@ def test_names_are_text_and_never_markup(opened: Opened, data: ReportData) -> No
         "table.methods tbody tr:last-child th",
         ".diagnostics tbody tr:nth-child(3) th",
         ".noise figure:nth-child(3) figcaption",
-        "details.method:last-of-type summary",
+        "details.folded:last-of-type summary",
         ".notes li:last-child",
     ):
         assert EVIL in browser.execute_script("return document.querySelector(arguments[0]).textContent", place), place
@@ -282,13 +275,20 @@ def test_names_are_text_and_never_markup(opened: Opened, data: ReportData) -> No
 
 def test_a_run_of_one_method_has_none_of_this(browser: webdriver.Chrome, report_path: Path) -> None:
     open_fresh(browser, report_path)
-    assert (
-        browser.find_elements(By.CSS_SELECTOR, ".compared-methods, .diagnosed, .contents, .notes, details.method") == []
-    )
+    assert browser.find_elements(By.CSS_SELECTOR, ".compared-methods, .diagnosed, .notes, details.folded") == []
 
 
-def test_methods_that_were_not_compared_still_have_their_table(opened: Opened, data: ReportData) -> None:
-    browser = opened(replace(data, differences=pl.DataFrame(schema=DIFFERENCES)))
+def test_methods_that_were_not_compared_still_have_their_table(opened: Opened, data: MadeRun) -> None:
+    browser = opened(data.but(method_differences=DIFFERENCES.to_frame()))
     assert mean_differences_shown(browser) == {}
     assert browser.execute_script(BOLD) == []
     assert len(methods_shown(browser)) == 2 * 4 * (2 * 3 + 1)
+
+
+def test_an_absent_label_is_named_once_however_many_methods_miss_it() -> None:
+    rows = [("a", method, "paper", "x") for method in ("vanilla", "topk")]
+    absent = pl.DataFrame(rows, schema=["dataset", "method", "definition", "label_name"], orient="row")
+    assert [*absent_label_notes(absent)] == [
+        "a: no query has the label “x”. The empirical bias of a method that gives it probability is infinite under "
+        "paper, and so is the mean over datasets."
+    ]

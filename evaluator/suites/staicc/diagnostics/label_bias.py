@@ -15,6 +15,7 @@ from evaluator.metrics.base import N_REQUESTS, Limits, Metric, sum_in_order
 from evaluator.metrics.checks import require_gold
 from evaluator.metrics.per_request import PredictionGroup, label_matrix
 from evaluator.metrics.values import Measured, metric_values
+from evaluator.schemas import ABSENT_LABELS_KEY
 from evaluator.suites.staicc.toolkit_formulas import passes_released_check
 
 
@@ -57,20 +58,20 @@ def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     """Why an empirical bias is infinite, or NaN under `released`: labels that no query has, but that are given
     probability.
 
-    Takes PREDICTIONS. Returns one row a label: suite, part, dataset, method, definition, label_name and
-    mean_probability, sorted; of the part `normal`.
+    Takes PREDICTIONS. Returns ABSENT_LABELS, sorted by its key; of the part `normal`.
     """
-    key = ["suite", "part", "dataset", "method", "definition"]
+    *key, label_name = ABSENT_LABELS_KEY
+    # Groups keep the order of rows, or the last digit of a mean would vary from run to run.
     return (
         predictions.lazy()
         .filter(part="normal")
         .with_columns(label=pl.int_ranges(pl.col("label_probs").list.len()))
         .explode("label", "label_names", "label_probs")
-        .group_by(*key, label_name="label_names")
+        .group_by(*key, label_name="label_names", maintain_order=True)
         .agg(mean_probability=pl.col("label_probs").mean(), n_gold=(pl.col("gold") == pl.col("label")).sum())
         .filter(pl.col("n_gold") == 0, pl.col("mean_probability") > 0)
         .drop("n_gold")
-        .sort(*key, "label_name")
+        .sort(*key, label_name)
         .collect()
     )
 

@@ -5,6 +5,8 @@ Definitions differ in signs and units: diagnostics/__init__.py says in which.
 
 from typing import NamedTuple
 
+from evaluator.report.metric_texts import MetricText
+
 
 class Reading(NamedTuple):
     """What a reader needs beside a diagnostic's number."""
@@ -13,15 +15,27 @@ class Reading(NamedTuple):
     meaning: str  # what more of it, or its sign, says
 
 
-TITLES = {
-    "contextual_bias": "Contextual bias",
-    "domain_bias": "Domain bias",
-    "empirical_bias": "Empirical bias",
-    "template_consistency": "Template consistency",
-    "sampling_consistency": "Sampling consistency",
-    "gler": "GLER",
+METRIC_TEXTS = {
+    "contextual_bias": MetricText("Contextual bias"),
+    "domain_bias": MetricText("Domain bias"),
+    "empirical_bias": MetricText("Empirical bias", lower_is_better=True),
+    "template_consistency": MetricText("Template consistency"),
+    "sampling_consistency": MetricText("Sampling consistency"),
+    "gler": MetricText("GLER"),
+    "gler_macro_f1": MetricText("GLER of macro-F1"),
+    "gler_true_label_probability": MetricText("GLER of true-label probability"),
 }
-"""The six, by their names in the tables."""
+"""How the metrics of disturbed prompts are called on a page."""
+
+SIX = (
+    "contextual_bias",
+    "domain_bias",
+    "empirical_bias",
+    "template_consistency",
+    "sampling_consistency",
+    "gler",
+)
+"""The diagnostics of the paper, by their names in the tables."""
 
 _BIAS, _CONSISTENCY = Reading("nats", "more is more bias"), Reading("share", "more is steadier")
 _READINGS = {
@@ -40,5 +54,5 @@ _RELEASED = _READINGS | {
 
 
 def reading(metric: str, definition: str) -> Reading:
-    """Of one of TITLES."""
+    """Return the unit and direction of a diagnostic, one of SIX, under a definition."""
     return (_RELEASED if definition == "released" else _READINGS)[metric]

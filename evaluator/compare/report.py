@@ -1,0 +1,305 @@
+"""The sections of a comparison of several runs, made of its tables. Nothing is computed here."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import polars as pl
+
+from evaluator.compare.measures import with_measure
+from evaluator.compare.report_correlations import Triangle, triangles
+from evaluator.compare.report_scaling import ScalingPanel, improvement_panels, value_panels
+from evaluator.compare.runs import ComparedRun
+from evaluator.methods import REFERENCE_METHOD
+from evaluator.report import facts, tables
+from evaluator.report.differences import (
+    DATASET_METRICS,
+    JUDGED_BY,
+    MOST_PAIRS,
+    Difference,
+    Differences,
+    DifferenceTable,
+    Pair,
+    against_vanilla,
+    pairs_of_models,
+)
+from evaluator.report.metric_texts import MetricTexts
+from evaluator.report.page import Header
+from evaluator.report.section import PackageFile, Section
+from evaluator.schemas import MEAN_OVER_DATASETS
+
+SCALED = ("true_label_probability", JUDGED_BY)
+"""Metrics drawn larger than others, the first as in figure 4; a guess at random scores 1 / n_labels in both."""
+
+RUN_FACTS = ("Parameters", "dtype", "Engine", "Revision", "Weights fingerprint", "Finished")
+"""Lines of the record that tell runs apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonData:
+    """All that the sections show."""
+
+    runs: Sequence[ComparedRun]
+    comparison: pl.DataFrame  # schema.COMPARISON
+    differences: pl.DataFrame  # schema.DIFFERENCES
+    rank_correlations: pl.DataFrame  # schema.RANK_CORRELATIONS
+    points: pl.DataFrame  # compare.scaling.scaling_points
+    lines: pl.DataFrame  # schema.SCALING
+    texts: MetricTexts  # titles of metrics
+
+
+class ModelCell(NamedTuple):
+    cell: tables.Cell
+    is_best: bool
+
+
+class ModelTable(NamedTuple):
+    """Means over datasets, a row a model."""
+
+    columns: list[str]  # methods, or measures
+    rows: list[tuple[ComparedRun, list[ModelCell | None]]]  # None where a model was not measured
+
+
+class AccuracyView(NamedTuple):
+    """The accuracies of one suite's part."""
+
+    measure: str
+    models: ModelTable  # a column a method
+    against_vanilla: DifferenceTable
+    improvements: list[ScalingPanel]
+    pairs: list[Pair]
+
+    @property
+    def means(self) -> dict[tuple[str, str], Difference]:
+        """The mean difference of each pair."""
+        return {(pair.a, pair.b): pair.mean for pair in self.pairs}
+
+
+class Names(NamedTuple):
+    """How models, measures and metrics are called."""
+
+    numbers: Mapping[str, int]  # model -> its number on the page
+    model_titles: Mapping[str, str]
+    titles: Mapping[str, str]  # of measures, in their order
+    metric_titles: Mapping[str, str]
+    lower_is_better: frozenset[str]  # measures
+
+
+class RunsContext(NamedTuple):
+    names: Names
+    runs: Sequence[tuple[ComparedRun, list[str | None]]]  # with RUN_FACTS
+    fact_names: Sequence[str]
+
+
+class MeansContext(NamedTuple):
+    names: Names
+    definition: str
+    title: str
+    table: ModelTable  # a column a method
+
+
+class ScalingContext(NamedTuple):
+    drawn: Sequence[ScalingPanel]
+
+
+class OverVanillaContext(NamedTuple):
+    names: Names
+    definition: str
+    table: DifferenceTable
+    improvements: Sequence[ScalingPanel]
+
+
+class MeasuresContext(NamedTuple):
+    names: Names
+    definition: str
+    measures: ModelTable  # a column a measure
+    drawn: Sequence[ScalingPanel]
+
+
+class RankCorrelationsContext(NamedTuple):
+    names: Names
+    definition: str
+    measure_triangles: Sequence[Triangle]
+    model_triangles: Sequence[Triangle]
+
+
+class PairsContext(NamedTuple):
+    names: Names
+    definition: str
+    models: Sequence[str]
+    pairs: Sequence[Pair]
+    means: Mapping[tuple[str, str], Difference]
+    most_pairs: int
+    mean_over_datasets: str
+
+
+def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
+    """What the page begins with: the models that are compared, and what a reader must know before any number."""
+    first = data.runs[0].record
+    measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort()
+    n_datasets, n_shots = len(_datasets(data)), facts.look_up(first, "store", "n_shots")
+    shots = "" if n_shots is None else f" · {n_shots} shot{'s' * (n_shots != 1)}"
+    warnings = [(run.model, facts.warning(run.record)) for run in data.runs]
+    return Header(
+        kicker="In-context classification",
+        heading=f"{len(data.runs)} models compared",
+        subject=f"{'; '.join(measured)} · {n_datasets} dataset{'s' * (n_datasets != 1)}{shots}",
+        warnings=tuple((model, warning) for model, warning in warnings if warning),
+        about=Section(
+            anchor="runs",
+            title="What is compared",
+            template=_template("runs"),
+            context=RunsContext(_names(data), [(run, _run_facts(run)) for run in data.runs], RUN_FACTS),
+            notes=tuple(notes),
+            style=PackageFile("evaluator.compare", "assets/compare.css"),
+        ),
+    )
+
+
+def comparison_sections(data: ComparisonData) -> Iterator[Section]:
+    """Sections a definition: means, scaling, methods against vanilla, every measure, rank correlations, pairs."""
+    names, datasets, present = _names(data), _datasets(data), set(data.comparison["definition"])
+    definitions = {name: meaning for name, meaning in tables.DEFINITIONS.items() if name in present}
+    for number, definition in enumerate(definitions):
+        sections = _definition_sections(data, names, definition, datasets)
+        first = next(sections)
+        yield first if number else replace(first, definitions=definitions, datasets=tuple(datasets))
+        yield from sections
+
+
+def _definition_sections(
+    data: ComparisonData, names: Names, definition: str, datasets: Sequence[str]
+) -> Iterator[Section]:
+    means = with_measure(data.comparison).filter(definition=definition, dataset=MEAN_OVER_DATASETS)
+    vanilla = means.filter(method=REFERENCE_METHOD)
+    points, lines, correlations = (
+        frame.filter(definition=definition) for frame in (data.points, data.lines, data.rank_correlations)
+    )
+    titles, models = names.titles, [run.model for run in data.runs]
+    scaled = {name: titles[name] for metric in SCALED for name in titles if name in _measures(vanilla, metric)}
+    others = {name: title for name, title in titles.items() if name not in scaled}
+    judged = [name for name in titles if name in _measures(means, JUDGED_BY)]
+    views = [_accuracy_view(data, means.filter(measure=name), points, lines, datasets) for name in judged]
+
+    def section(
+        anchor: str, title: str, subtitle: str, template: str, context: object, navigation: str = ""
+    ) -> Section:
+        return Section(
+            anchor=f"{definition}-{anchor}",
+            title=title,
+            subtitle=subtitle,
+            template=_template(template),
+            context=context,
+            navigation=navigation,
+            definition=definition,
+        )
+
+    for number, view in enumerate(views, 1):
+        title = titles[view.measure]
+        context = MeansContext(names, definition, title, view.models)
+        yield section(f"means-{number}", title, "mean over datasets", "means", context, title)
+    drawn = value_panels(points, lines, scaled, _chances(vanilla), are_large=True)
+    if drawn:
+        title = f"{' and '.join(panel.title for panel in drawn)} by size".capitalize()
+        yield section(
+            "scaling", title, "after figure 4 of Cho & Inoue 2025", "scaling", ScalingContext(drawn), "By size"
+        )
+    for number, view in enumerate(views, 1):
+        if view.against_vanilla.columns:
+            subtitle = f"{titles[view.measure]}, after figure 5"
+            against = OverVanillaContext(names, definition, view.against_vanilla, view.improvements)
+            title = "Methods against vanilla"
+            yield section(f"over-vanilla-{number}", title, subtitle, "over_vanilla", against, "Methods")
+    drawn = value_panels(points, lines, others, _chances(vanilla))
+    if drawn:
+        measures = MeasuresContext(names, definition, _model_table(data.runs, vanilla, "measure", list(titles)), drawn)
+        yield section("measures", "Every measure", "and by size, after figure 7", "measures", measures, "Every measure")
+    ranks = RankCorrelationsContext(
+        names,
+        definition,
+        triangles(correlations, "measures", list(titles)),
+        triangles(correlations, "models", models),
+    )
+    yield section("ranks", "Rank correlations", "after figure 8", "rank_correlations", ranks, "Rank correlations")
+    for number, view in enumerate(views, 1):
+        pairs = PairsContext(names, definition, models, view.pairs, view.means, MOST_PAIRS, MEAN_OVER_DATASETS)
+        title, subtitle = "Model against model", titles[view.measure]
+        yield section(f"pairs-{number}", title, subtitle, "pairs", pairs, "Model against model")
+
+
+def _template(name: str) -> PackageFile:
+    return PackageFile("evaluator.compare", f"templates/{name}.html")
+
+
+def _datasets(data: ComparisonData) -> list[str]:
+    return tables.dataset_order(data.comparison, facts.datasets(data.runs[0].record))
+
+
+def _names(data: ComparisonData) -> Names:
+    measures = with_measure(data.comparison).select("measure", "metric").unique().sort("measure")
+    metrics: dict[str, str] = dict(measures.iter_rows())
+    order = data.texts.in_order(metrics.values())
+    return Names(
+        numbers={run.model: run.number for run in data.runs},
+        model_titles={run.model: f"{run.number} {run.model}" for run in data.runs},
+        titles={
+            name: data.texts.title(metrics[name]) + name.removeprefix(metrics[name])
+            for name in sorted(metrics, key=lambda name: (order.index(metrics[name]), name))
+        },
+        metric_titles={metric: data.texts.title(metric) for metric in {*metrics.values(), *DATASET_METRICS}},
+        lower_is_better=frozenset(name for name, metric in metrics.items() if data.texts.lower_is_better(metric)),
+    )
+
+
+def _run_facts(run: ComparedRun) -> list[str | None]:
+    known = {fact.name: fact.value for fact in facts.headline_facts(run.record)}
+    return [known[name] for name in RUN_FACTS]
+
+
+def _accuracy_view(
+    data: ComparisonData, means: pl.DataFrame, points: pl.DataFrame, lines: pl.DataFrame, datasets: Sequence[str]
+) -> AccuracyView:
+    suite, part, measure, definition = means.select("suite", "part", "measure", "definition").row(0)
+    found = Differences(data.differences.filter(suite=suite, part=part, definition=definition))
+    models = [run.model for run in data.runs]
+    others = sorted(set(means["method"]) - {REFERENCE_METHOD})
+    return AccuracyView(
+        measure,
+        _model_table(data.runs, means, "method", [REFERENCE_METHOD, *others], found),
+        against_vanilla(found, models, others),
+        improvement_panels(points, lines, measure, others),
+        pairs_of_models(found, models, datasets),
+    )
+
+
+def _model_table(
+    runs: Sequence[ComparedRun],
+    means: pl.DataFrame,
+    column: str,
+    order: Sequence[str],
+    differences: Differences | None = None,
+) -> ModelTable:
+    """Columns that nothing was measured of are left out; without differences no model is the best."""
+    numbers = ("value", "ci_low", "ci_high", "n_queries", "n_requests")
+    cells = {
+        (number, name): tables.Cell(*rest) for number, name, *rest in means.select("number", column, *numbers).rows()
+    }
+    models = [run.model for run in runs]
+    columns = [name for name in order if any((run.number, name) in cells for run in runs)]
+
+    def cell(run: ComparedRun, name: str) -> ModelCell | None:
+        found = cells.get((run.number, name))
+        return found and ModelCell(found, differences is not None and differences.is_best(run.model, name, models))
+
+    return ModelTable(columns, [(run, [cell(run, name) for name in columns]) for run in runs])
+
+
+def _measures(rows: pl.DataFrame, metric: str) -> set[str]:
+    return set(rows.filter(metric=metric)["measure"])
+
+
+def _chances(vanilla: pl.DataFrame) -> dict[str, float]:
+    """Measures of SCALED -> what a guess at random scores; it is the same for all models."""
+    known = vanilla.filter(metric=JUDGED_BY).select("suite", "part", "chance").unique()
+    guessed = vanilla.filter(pl.col("metric").is_in(SCALED)).select("suite", "part", "measure").unique()
+    return dict(guessed.join(known, on=["suite", "part"]).select("measure", "chance").iter_rows())

@@ -1,0 +1,63 @@
+"""A section of a page, and the measured run that sections are built from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import polars as pl
+
+
+class MeasuredRun(Protocol):
+    """A run after the measure stage, as the builders of sections see it."""
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The run's record, run.json; read it through report/facts.py."""
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table of the measure stage. Raises StoreError where it was not measured, or from other scores."""
+
+    def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
+        """A table that a suite wrote next to its prompts."""
+
+
+class PackageFile(NamedTuple):
+    """A template, script or style that lies in a package of its own."""
+
+    package: str
+    file: str  # path below the package's folder
+
+    @property
+    def name(self) -> str:
+        """What the template loader finds it by."""
+        return f"{self.package}:{self.file}"
+
+
+def core_template(file: str) -> PackageFile:
+    """A template of evaluator/report/templates."""
+    return PackageFile("evaluator.report", f"templates/{file}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading and what is below it: the output of a template, then other sections.
+
+    A page puts its sections below one another in the order given. It collects `notes`, `definitions`, `datasets`,
+    `style` and `script` of all of them: notes go to the head of the page, definitions and datasets into its controls.
+    """
+
+    anchor: str  # id of the element, unique on the page
+    title: str
+    subtitle: str = ""
+    kind: str = ""  # CSS class
+    navigation: str = ""  # entry in the page's contents; without one it is not listed there
+    template: PackageFile | None = None
+    context: object = None  # what the template shows: a NamedTuple or a mapping
+    sections: tuple["Section", ...] = ()
+    is_folded: bool = False  # closed until the reader opens it; `subtitle` is then part of what opens it
+    definition: str = ""  # the one definition it is about; hidden while the reader has chosen another
+    definitions: Mapping[str, str] = field(default_factory=dict)  # its content distinguishes -> meaning, one line each
+    datasets: tuple[str, ...] = ()  # its content distinguishes, in order
+    notes: tuple[str, ...] = ()  # what a reader must know before any number
+    style: PackageFile | None = None
+    script: PackageFile | None = None

@@ -1,0 +1,1 @@
+"""Sections that any run has: results, methods, reliability, confusion, tokens and record."""

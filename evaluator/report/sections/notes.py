@@ -1,0 +1,72 @@
+"""Sentences that a reader must know before the numbers, from the record and from what training prompts lack."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from evaluator.methods import METHODS
+from evaluator.report.facts import look_up
+from evaluator.report.sections.methods import method_order
+
+
+def prompt_definition_notes(
+    run: Mapping[str, Any], metrics: pl.DataFrame, parts_that_differ: Mapping[str, Collection[str]]
+) -> Iterator[str]:
+    """Name the parts and methods whose prompts follow one definition, so that they lack rows under the other.
+
+    Args:
+        run: the run's record.
+        metrics: schemas.METRICS.
+        parts_that_differ: suite -> those of its parts whose prompts differ between definitions.
+    """
+    followed = look_up(run, "store", "prompt_definition")
+    measured = metrics.select("suite", "part").unique().sort(pl.all()).rows()
+    parts = [part for suite, part in measured if part in parts_that_differ.get(suite, ())]
+    ordered = sorted(set(metrics["method"]), key=method_order)
+    methods = [name for name in ordered if name in METHODS and METHODS[name].prompts_differ]
+    named = in_words([*_named("the part", parts), *_named("the method", methods)])
+    if followed and named:
+        other = "released" if followed == "paper" else "paper"
+        yield (
+            f"Paper and released code build different prompts for {named}. Here they are those of {followed}, so that "
+            f"these have no rows under the other; a run with --definition {other} has them."
+        )
+
+
+def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
+    """Name the labels that no training prompt of a method shows.
+
+    Args:
+        missing: methods.training_states.missing_classes.
+    """
+    if missing.is_empty():
+        return
+    labels = missing.group_by("dataset", "method").agg(pl.col("label").sort())
+    for dataset, names, methods in (
+        labels.group_by("dataset", "label").agg(pl.col("method").sort()).sort("dataset", "label").iter_rows()
+    ):
+        yield (
+            f"{dataset}: none of the training prompts of {in_words(methods)} has {labels_in_words(names)}. Under paper "
+            f"they give {pronoun(names)} no probability; under released the queries of this dataset have "
+            "vanilla's probabilities."
+        )
+
+
+def _named(kind: str, names: Sequence[str]) -> list[str]:
+    return [f"{kind}{'s' * (len(names) > 1)} {in_words(names)}"] if names else []
+
+
+def labels_in_words(names: Sequence[str]) -> str:
+    """The label “x”, the labels “x” and “y”."""
+    return f"the label{'s' * (len(names) > 1)} {in_words([f'“{name}”' for name in names])}"
+
+
+def pronoun(names: Sequence[str]) -> str:
+    """It, or them."""
+    return "it" if len(names) == 1 else "them"
+
+
+def in_words(names: Sequence[str]) -> str:
+    """A, b and c."""
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

@@ -1,0 +1,146 @@
+// The table of queries: of many rows only those in view are in the page, so that sorting and scrolling cost the same
+// for ten queries and for ten thousand. It runs after page.js, in the same scope.
+
+const queryData = JSON.parse(document.querySelector("#query-data").textContent);
+const search = document.querySelector(".query-search");
+const windowed = document.querySelector(".window");
+const queryRows = windowed.querySelector("tbody");
+const detail = document.querySelector(".detail");
+const ROW_HEIGHT = 48; // of .queries .row
+const BEYOND = 8; // rows drawn above and below what is seen
+
+let shown = []; // places of the queries that pass the filters, in order
+let sorting = { column: "rank", descending: false };
+let chosen = -1; // place of the query in the detail
+
+const named = (name) => search.elements[name];
+const dataset = () => queryData[named("dataset").value];
+const run = () => dataset().runs[named("run").value];
+const columnOf = (name) => run()[name] ?? dataset()[name];
+
+function options(select, names, first = []) {
+  select.replaceChildren(...[...first, ...names.entries()].map(([value, name]) => new Option(name, value)));
+}
+
+function chooseDataset() {
+  options(named("run"), dataset().runs.map((each) => each.name));
+  for (const name of ["gold", "pred"]) options(named(name), dataset().labels, [["", "all"]]);
+  dataset().found ??= dataset().text.map((text) => text.toLowerCase());
+  pick();
+}
+
+// Filter and sort, then begin at the top.
+function pick() {
+  const { found } = dataset();
+  const [gold, pred, correct] = [columnOf("gold"), columnOf("pred"), named("correct").value];
+  const [wantedGold, wantedPred, text] = [named("gold").value, named("pred").value, named("text").value.trim().toLowerCase()];
+  shown = [];
+  for (let place = 0; place < gold.length; place++) {
+    if (wantedGold !== "" && gold[place] !== Number(wantedGold)) continue;
+    if (wantedPred !== "" && pred[place] !== Number(wantedPred)) continue;
+    if (correct && (pred[place] === null || (pred[place] === gold[place]) !== (correct === "right"))) continue;
+    if (text && !found[place].includes(text)) continue;
+    shown.push(place);
+  }
+  order();
+}
+
+function order() {
+  const values = sorting.column === "text" ? dataset().found : columnOf(sorting.column);
+  const sign = sorting.descending ? -1 : 1;
+  shown.sort((a, b) => {
+    const [x, y] = [values[a], values[b]];
+    // What is missing stands last in either direction.
+    if (x === null || y === null) return (x === null) - (y === null) || a - b;
+    return x < y ? -sign : x > y ? sign : a - b;
+  });
+  for (const header of all(".queries th")) {
+    header.removeAttribute("aria-sort");
+    if (header.dataset.column === sorting.column) header.ariaSort = sorting.descending ? "descending" : "ascending";
+  }
+  const total = columnOf("gold").length;
+  named("count").value = `${shown.length.toLocaleString("en")} of ${total.toLocaleString("en")} queries`;
+  windowed.querySelector("table").ariaRowCount = shown.length + 1;
+  windowed.scrollTop = 0;
+  draw();
+}
+
+function draw() {
+  const seen = Math.ceil(windowed.clientHeight / ROW_HEIGHT);
+  const from = Math.max(0, Math.floor(windowed.scrollTop / ROW_HEIGHT) - BEYOND);
+  const to = Math.min(shown.length, from + seen + 2 * BEYOND);
+  const rows = [spacer(from)];
+  for (let index = from; index < to; index++) rows.push(queryRow(shown[index], index));
+  queryRows.replaceChildren(...rows, spacer(shown.length - to));
+}
+
+function spacer(rows) {
+  const row = document.createElement("tr");
+  row.className = "spacer";
+  row.ariaHidden = "true";
+  row.insertCell().colSpan = 5;
+  row.style.height = `${rows * ROW_HEIGHT}px`;
+  return row;
+}
+
+const label = (place) => (place === null ? "–" : dataset().labels[place]);
+
+function queryRow(place, index) {
+  const row = document.createElement("tr");
+  const [rank, bits, gold, pred] = ["rank", "bits", "gold", "pred"].map((name) => columnOf(name)[place]);
+  row.className = pred !== null && pred !== gold ? "row wrong" : "row";
+  row.tabIndex = 0;
+  row.dataset.place = place;
+  row.ariaRowIndex = index + 2;
+  row.ariaSelected = String(place === chosen);
+  for (const [value, type] of [[rank?.toLocaleString("en") ?? "–", "number"], [bits?.toFixed(3) ?? "–", "number"], [label(gold)], [label(pred)]]) {
+    const cell = row.insertCell();
+    cell.textContent = value;
+    if (type) cell.className = type;
+  }
+  const text = document.createElement("div");
+  text.className = "text";
+  text.textContent = dataset().text[place];
+  row.insertCell().append(text);
+  return row;
+}
+
+function read(event) {
+  if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
+  const row = event.target.closest(".row");
+  if (!row) return;
+  event.preventDefault();
+  chosen = Number(row.dataset.place);
+  for (const other of queryRows.querySelectorAll(".row")) other.ariaSelected = String(other === row);
+  detail.textContent = `Query ${dataset().id[chosen]}\n${dataset().text[chosen]}`;
+}
+
+function sortQueries(event) {
+  const column = event.target.closest("th")?.dataset.column;
+  if (!column) return;
+  sorting = { column, descending: sorting.column === column && !sorting.descending };
+  order();
+}
+
+let drawing = false;
+windowed.addEventListener("scroll", () => {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => { drawing = false; draw(); });
+}, { passive: true });
+windowed.querySelector("thead").addEventListener("click", sortQueries);
+queryRows.addEventListener("click", read);
+queryRows.addEventListener("keydown", read);
+search.addEventListener("change", (event) => {
+  if (event.target === named("dataset")) {
+    chosen = -1;
+    detail.textContent = "";
+    chooseDataset();
+  } else pick();
+});
+named("text").addEventListener("input", pick);
+search.addEventListener("submit", (event) => event.preventDefault());
+for (const element of [search, windowed, detail]) element.hidden = false;
+options(named("dataset"), queryData.map((each) => each.name));
+if (queryData.length) chooseDataset();
+addEventListener("resize", draw);

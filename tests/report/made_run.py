@@ -1,0 +1,27 @@
+"""A measured run that lies in memory: hand-made tables in place of an output folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeRun:
+    """A MeasuredRun of these tables."""
+
+    record: Mapping[str, Any]
+    tables: Mapping[str, pl.DataFrame]
+    side_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+
+    def table(self, name: str) -> pl.DataFrame:
+        return self.tables[name]
+
+    def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
+        assert self.side_tables[name].schema == schema
+        return self.side_tables[name]
+
+    def but(self, *, record: Mapping[str, Any] | None = None, **tables: pl.DataFrame) -> "MadeRun":
+        """The same run with another record, or other tables."""
+        return replace(self, record=self.record if record is None else record, tables={**self.tables, **tables})
