@@ -142,7 +142,6 @@ def test_each_request_is_answered_once_with_a_number_for_every_token(engine: Eng
 
 def test_no_requests_have_no_answers(engine: Engine) -> None:
     assert answers(engine, []) == []
-    assert engine.hidden_states([]).shape[0] == 0
 
 
 def test_a_call_repeated_gives_the_same_bits(engine: Engine) -> None:
@@ -198,15 +197,6 @@ def test_prompts_that_part_anywhere_agree_with_log_softmax(model_engine: Engine,
     assert_agrees(model_engine, oracle, requests)
 
 
-def test_hidden_states_of_prompts_that_part_anywhere_are_those_of_prompts_alone(
-    model_engine: Engine, oracle: Any
-) -> None:
-    prompts = grown_prompts(5, 40)
-    with torch.inference_mode():
-        expected = [oracle.model.model(torch.tensor([text])).last_hidden_state[0, -1].numpy() for text in prompts]
-    np.testing.assert_allclose(model_engine.hidden_states(prompts), np.stack(expected), rtol=0, atol=2e-5)
-
-
 def test_what_prompts_share_within_a_block_is_computed_once(loaded_engine: Callable[[str], Engine]) -> None:
     engine = loaded_engine("vllm")
     demonstrations = tokens(12, 2 * BLOCK + 20)
@@ -246,6 +236,19 @@ def test_facts_say_what_made_the_numbers(model_engine: Engine) -> None:
     assert facts.tokens_per_step >= 256
 
 
+# From here on hidden states. An engine may load another kind of model for them, which takes seconds: so they come last.
+
+
+def test_log_likelihoods_are_the_same_after_hidden_states(engine: Engine) -> None:
+    before = answers(engine, mixed_requests())
+    engine.hidden_states([tokens(1, 20)])
+    assert answers(engine, mixed_requests()) == before
+
+
+def test_no_texts_have_no_hidden_states(engine: Engine) -> None:
+    assert engine.hidden_states([]).shape[0] == 0
+
+
 def test_hidden_states_are_the_final_norm_of_the_last_token(model_engine: Engine, oracle: Any) -> None:
     texts = [tokens(seed, n) for seed, n in enumerate([1, 2, 31, 32, 33, 64, 150])]
     with torch.inference_mode():
@@ -253,7 +256,10 @@ def test_hidden_states_are_the_final_norm_of_the_last_token(model_engine: Engine
     np.testing.assert_allclose(model_engine.hidden_states(texts), np.stack(expected), rtol=0, atol=2e-5)
 
 
-def test_log_likelihoods_are_the_same_after_hidden_states(engine: Engine) -> None:
-    before = answers(engine, mixed_requests())
-    engine.hidden_states([tokens(1, 20)])
-    assert answers(engine, mixed_requests()) == before
+def test_hidden_states_of_prompts_that_part_anywhere_are_those_of_prompts_alone(
+    model_engine: Engine, oracle: Any
+) -> None:
+    prompts = grown_prompts(5, 40)
+    with torch.inference_mode():
+        expected = [oracle.model.model(torch.tensor([text])).last_hidden_state[0, -1].numpy() for text in prompts]
+    np.testing.assert_allclose(model_engine.hidden_states(prompts), np.stack(expected), rtol=0, atol=2e-5)

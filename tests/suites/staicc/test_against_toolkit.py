@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
-from StaICC.util import stable_random
 from StaICC.util.experimentor import (
     GLER_experimentor,
     demonstration_sensitivity_experimentor,
@@ -101,11 +99,7 @@ def test_the_nine_templates_are_those_of_the_toolkit(name: str):
     [(name, 4, 4 if name == "hate_speech_18" else 64) for name in SOURCES]
     + [("financial_phrasebank", 1, 512), ("financial_phrasebank", 4, 512), ("sst5", 16, 32)],
 )
-def test_demonstrations_of_a_domain_are_those_of_the_toolkit(
-    name: str, n_shots: int, n_test: int, mode: str, monkeypatch: pytest.MonkeyPatch
-):
-    # It copies a list of all numbers for each draw; of numbers a shallow copy is as good.
-    monkeypatch.setattr(stable_random, "copy", SimpleNamespace(deepcopy=list.copy))
+def test_demonstrations_of_a_domain_are_those_of_the_toolkit(name: str, n_shots: int, n_test: int, mode: str):
     experiment = copy(toolkit_experiment(name))
     experiment.triplet_dataset = copy(experiment.triplet_dataset)
     experiment.triplet_dataset.test = deepcopy(experiment.triplet_dataset.test).cut_by_index(n_test)

@@ -76,8 +76,8 @@ def test_a_training_taken_up_from_its_checkpoint_ends_with_the_same_weights(lear
 
 
 def test_training_lowers_the_loss(learned, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(training, "REPORT_STEPS", 20)
-    recipe = replace(SMALL, n_steps=60, cooldown_steps=20, warm_up_steps=5)
+    monkeypatch.setattr(training, "REPORT_STEPS", 10)
+    recipe = replace(SMALL, n_steps=30, cooldown_steps=10, warm_up_steps=3)
     with caplog.at_level(logging.INFO, logger=training.__name__):
         trained(learned, tmp_path, recipe)
     first, *_, last = (record.args[2] for record in caplog.records)
@@ -85,7 +85,7 @@ def test_training_lowers_the_loss(learned, tmp_path, monkeypatch, caplog):
 
 
 def test_token_embeddings_tell_classes_apart_by_their_mean(learned, monkeypatch):
-    monkeypatch.setattr(token_embeddings, "EPOCH_ROWS", 20_000)
+    monkeypatch.setattr(token_embeddings, "EPOCH_ROWS", 10_000)
     (rows,), _ = learned
     seen = replace(rows, token_ids=rows.token_ids[:500], gold=rows.gold[:500])
     embeddings = train_token_embeddings([seen], vocabulary=VOCABULARY, width=32, seed=0)
