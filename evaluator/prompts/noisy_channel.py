@@ -5,6 +5,7 @@ import dataclasses
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.prompts.render import render_prompts
 from evaluator.prompts.rows import ASKS_TEXT
 from evaluator.schemas import Definition
 
@@ -54,16 +55,16 @@ def noisy_channel_requests(
 
 
 def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int) -> pl.DataFrame:
-    """`before`: the text in front of the query's label; `query`: the text behind it."""
+    """Add `before`, the text in front of the query's label, and `query`, the text after it."""
     template = dataset.template
     template.require_fields(dataset.text_fields)
     label_first = dataclasses.replace(template, input_affixes=(*template.input_affixes[:-1], LAST_INPUT_AFFIX))
     inputs = label_first.inputs(pl.col("texts"))
     shown = dataset.demonstration.select(text=pl.concat_str(_label(dataset, pl.col("gold")), inputs))["text"]
     queries = dataset.test.select(text=inputs)["text"]
-    demonstrations = (shown.gather(rows["demonstration_ids"].list.get(place)) for place in range(n_shots))
+    demonstration_ids = rows["demonstration_ids"].list.to_array(n_shots).to_numpy().reshape(rows.height, n_shots)
     return rows.with_columns(
-        before=pl.concat_str(pl.lit(template.instruction), *map(pl.lit, demonstrations)),
+        before=render_prompts(template.instruction, shown, demonstration_ids),
         query=queries.gather(rows["query_id"]),
     )
 

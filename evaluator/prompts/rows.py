@@ -9,7 +9,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Ints
 from evaluator.errors import ConfigError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, sample_demonstrations
-from evaluator.templates.template import MetaTemplate, Verbalizer
+from evaluator.prompts.render import classification_prompts
 
 NOT_VARIED: dict[str, pl.Expr] = {
     "demonstration_set": pl.lit(0, pl.Int64),
@@ -102,7 +102,7 @@ def requests(
     kept = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
     demonstration_set, query_id = plan.demonstration_set[kept], plan.query_id[kept]
     demonstration_ids = plan.demonstration_ids[kept]
-    text = prompt_texts(
+    text = classification_prompts(
         dataset.template,
         dataset.verbalizer,
         queries=dataset.test["texts"].gather(query_id) if queries is None else queries.gather(kept),
@@ -128,32 +128,3 @@ def requests(
         ask=pl.lit("labels"),
         continuations=label_names,
     )
-
-
-def prompt_texts(
-    template: MetaTemplate,
-    verbalizer: Verbalizer,
-    *,
-    queries: pl.Series,
-    demonstrations: pl.DataFrame,
-    demonstration_ids: Ints,
-    shown_labels: Ints | None = None,
-) -> pl.Series:
-    """The text of each prompt, String [n]: instruction, demonstrations in the given order, query.
-
-    Args:
-        queries: List[String] [n], what is asked in each prompt, one text a field of the template.
-        demonstrations: any split, of the schema datasets.base.EXAMPLES.
-        demonstration_ids: its rows shown in each prompt, [n, n_shots].
-        shown_labels: label indices they are shown with, [n, n_shots]; their own where left out.
-    """
-    if shown_labels is None:
-        shown_labels = demonstrations["gold"].to_numpy()[demonstration_ids]
-    # Each example is rendered once a label, however many prompts show it: place = row * number of labels + label.
-    n_labels = len(verbalizer.label_names)
-    each_label = demonstrations.select("texts", label=pl.lit(list(range(n_labels)))).explode("label")
-    rendered = each_label.select(text=template.demonstration(pl.col("texts"), verbalizer.text(pl.col("label"))))
-    places = demonstration_ids * n_labels + shown_labels
-    asked = pl.select(text=template.query(pl.lit(queries)))["text"]
-    parts = [*(rendered["text"].gather(column) for column in places.T), asked]
-    return pl.select(prompt=pl.concat_str(pl.lit(template.instruction), *(pl.lit(part) for part in parts)))["prompt"]

@@ -11,7 +11,8 @@ import polars as pl
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Ints, Lcg
 from evaluator.errors import DatasetError
-from evaluator.prompts.rows import NOT_VARIED, prompt_texts
+from evaluator.prompts.render import classification_prompts
+from evaluator.prompts.rows import NOT_VARIED
 
 N_SAMPLES = 128  # "128 additional samples for the additional inference" (Cho & Inoue 2025, appendix B.2)
 
@@ -65,7 +66,7 @@ def training_requests(
     split.
     """
     label_names = pl.lit(list(dataset.verbalizer.label_names))
-    text = prompt_texts(
+    text = classification_prompts(
         dataset.template,
         dataset.verbalizer,
         queries=queries,

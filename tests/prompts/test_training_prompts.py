@@ -10,7 +10,7 @@ from StaICC.prefabricate_inference.standard_calibration import contextual_calibr
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError
 from evaluator.prompts.pseudo_queries import empty_queries
-from evaluator.prompts.rows import prompt_texts
+from evaluator.prompts.render import classification_prompts
 from evaluator.prompts.training_prompts import training_demonstrations, training_requests, training_sample
 from evaluator.schemas import PROMPTS, REQUESTS
 from tests.toolkit import our_dataset, toolkit_experiment
@@ -53,7 +53,7 @@ def test_labelled_samples_are_those_of_the_toolkit_byte_for_byte(name: str, n_sh
             experiment.get_prompt_writter_from_dataline(), feedforward, experiment.calibration_set(), k=n_shots
         )
     sample = training_sample(dataset, n_shots=n_shots)
-    ours = prompt_texts(
+    ours = classification_prompts(
         dataset.template,
         dataset.verbalizer,
         queries=dataset.calibration["texts"].gather(sample.query_ids),

@@ -17,6 +17,7 @@ from evaluator.config import PviConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
 from evaluator.errors import ConfigError, DatasetError, TemplateError
+from evaluator.prompts.render import render_prompts
 
 FEWEST_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
 """Where it is not the number of labels: "since CoLA contains only 2 labels and the input sentences are short, we tried
@@ -142,11 +143,12 @@ def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Rand
 
 
 def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
-    """The set of these rows of the demonstration split, in prompt order."""
+    """Return the set of these rows of the demonstration split, in prompt order."""
     template, label_text = dataset.template, dataset.verbalizer.text(pl.col("gold"))
     texts = dataset.demonstration[rows].select(
         whole=template.demonstration(pl.col("texts"), label_text),
         null=pl.concat_str(pl.lit(template.label_prefix), label_text, pl.lit(template.label_affix)),
     )
-    whole, null = (template.instruction + "".join(texts[name]) for name in ("whole", "null"))
+    in_order = np.arange(len(rows))[None, :]
+    whole, null = (render_prompts(template.instruction, texts[name], in_order).item() for name in ("whole", "null"))
     return DemonstrationSet(len(rows), number, rows, whole, null)

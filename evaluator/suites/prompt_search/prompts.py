@@ -15,6 +15,7 @@ from evaluator.config import SearchConfig, SearchPart
 from evaluator.datasets.lcg import Ints, places_before_removals
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.prompts.render import render_prompts
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.suites.prompt_search.candidates import read_candidates
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
@@ -156,7 +157,7 @@ def _ranks(numbers: list[int], n_pool: int, n_shots: int) -> Ints:
 
 
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:
-    """Every query behind each of these prompts, prompt by prompt."""
+    """Ask every query behind each of these demonstration sets, set by set."""
     n_tries = len(tries.demonstrations)
     number, place = (index.ravel() for index in np.indices((n_tries, len(queries))))
     texts = dataset.examples[queries].select(
@@ -165,8 +166,9 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
         label_names="choices",
         gold=pl.col("correct").list.first(),
     )
-    before = _before_query(dataset, tries).gather(number)
-    return texts.select(pl.all().gather(place)).select(
+    asked = texts.select(pl.all().gather(place))
+    prompts = render_prompts(*_demonstrations(dataset, tries, number), asked["inputs"])
+    return asked.select(
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
         **NOT_VARIED
@@ -177,34 +179,36 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
         ),
         gold="gold",
         label_names="label_names",
-        prompt=pl.concat_str(pl.lit(before), "inputs"),
+        prompt=pl.lit(prompts),
         ask=pl.lit("labels"),
         continuations="continuations",
     )
 
 
-def _before_query(dataset: MultipleChoiceDataset, tries: Tries) -> pl.Series:
-    """The text in front of the query, one a prompt."""
+def _demonstrations(dataset: MultipleChoiceDataset, tries: Tries, number: Ints) -> tuple[str, pl.Series, Ints]:
+    """Return what render_prompts begins prompts with: those of the demonstration sets `number` [n]."""
     first_correct = pl.col("choices").list.get(pl.col("correct").list.first())
-    texts = dataset.shown[tries.demonstrations.ravel()].select(
-        tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct)
+    # Examples are rendered as often as sets show them, which is seldom more than once.
+    rendered = dataset.shown[tries.demonstrations.ravel()].select(
+        text=tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct)
     )
-    columns = [texts.to_series().gather_every(tries.n_shots, place) for place in range(tries.n_shots)]
-    opening = pl.Series([tries.template.opening]).new_from_index(0, len(tries.demonstrations))
-    return pl.select(pl.concat_str(opening, *columns)).to_series()
+    rows = np.arange(tries.demonstrations.size).reshape(tries.demonstrations.shape)
+    return tries.template.opening, rendered["text"], rows[number]
 
 
 def _tried(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
-    """What the prompts are, with a placeholder where a query's input and choices would stand."""
-    query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).item()
+    """Return the prompts that are tried, with a placeholder where a query's input and choices would stand."""
+    n_tries = len(tries.demonstrations)
+    query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).to_series()
+    queries = query.new_from_index(0, n_tries)
     rows = tries.demonstrations
     ids = dataset.shown["example_id"].gather(rows.ravel()).to_numpy().reshape(rows.shape)
     return pl.DataFrame(
         {
             "part": tries.part,
             "n_shots": tries.n_shots,
-            "prompt_number": np.arange(len(tries.demonstrations)) + tries.template_number,
+            "prompt_number": np.arange(n_tries) + tries.template_number,
             "demonstrations": pl.Series(ids.tolist(), dtype=pl.List(pl.String)),
-            "text": _before_query(dataset, tries) + query,
+            "text": render_prompts(*_demonstrations(dataset, tries, np.arange(n_tries)), queries),
         }
     )
