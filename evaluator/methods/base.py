@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 
     @property
     def classification(self) -> ClassificationDataset:
-        """The dataset, of a suite other than prompt-search."""
+        """Return the dataset, of a suite other than prompt-search."""
         assert isinstance(self.dataset, ClassificationDataset), "prompt-search alone asks of multiple choice"
         return self.dataset
 
@@ -54,19 +54,19 @@ class Answers:
 
     @property
     def asked(self) -> pl.LazyFrame:
-        """Scored requests of suites."""
+        """Return scored requests of suites."""
         return self.scored.filter(pl.col("part").is_in(list(self.asked_parts)))
 
     def part(self, name: str) -> pl.LazyFrame:
-        """Scored requests of one part, a suite's or a method's own."""
+        """Return scored requests of one part, of a suite or a method."""
         return self.scored.filter(part=name)
 
     def of_dataset(self, name: str) -> "Answers":
-        """What was answered about one dataset."""
+        """Return what was answered about one dataset."""
         return replace(self, scored=self.scored.filter(dataset=name), states=self.states.filter(dataset=name))
 
     def states_of(self, part: str) -> pl.LazyFrame:
-        """Requests of one part with their hidden states."""
+        """Return requests of one part with their hidden states."""
         return self.states.filter(part=part)
 
 

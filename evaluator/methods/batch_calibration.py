@@ -13,7 +13,7 @@ _BATCH = ["suite", "dataset", "batch"]
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """The part normal, each batch calibrated by its own mean.
+    """Return the part normal with each batch calibrated by its mean.
 
     `paper` (Zhou et al. 2024, "Batch Calibration"): log-probabilities less the log of the batch's mean probabilities,
     which is p / mean(p), normalised. `released` (`standard_calibration.py`): the softmax of p - mean(p); no two labels

@@ -16,7 +16,7 @@ _TASK = ["suite", "dataset"]
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """The part normal, calibrated by the mean label probabilities after empty queries.
+    """Return the part normal, calibrated by the mean label probabilities after empty queries.
 
     Source: Zhao et al. 2021, "Calibrate Before Use": W = diag(p_cf)^-1. There p_cf comes from the demonstrations of the
     very prompt that is calibrated and three content-free inputs; here, as in Cho & Inoue 2025 (appendix B.2), from 128
@@ -26,7 +26,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFrame:
-    """The part normal with label probabilities over A, their means in `part`.
+    """Return the part normal with label probabilities over A, their means in `part`.
 
     `paper`: p / A, normalised. `released` (`standard_calibration.py`): the softmax of p / A, where A is (1e-5 + sum) /
     128; labels keep their order, but how far apart they end up has little to do with the ratio.
@@ -41,7 +41,7 @@ def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFr
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Empty queries behind demonstrations of the calibration split. Raises DatasetError where it has none."""
+    """Ask empty queries behind demonstrations of the calibration split. Raises DatasetError where it has none."""
     dataset = asked.classification
     shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
     queries = empty_queries(N_SAMPLES, len(dataset.text_fields))

@@ -13,7 +13,7 @@ N_WORDS = 64  # "we fix the sample length to 64" (Cho & Inoue 2025, appendix B.2
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """The part normal, calibrated by the mean label probabilities after queries of random words.
+    """Return the part normal, calibrated by the mean label probabilities after queries of random words.
 
     Source: Fei et al. 2023, "Mitigating Label Biases for In-context Learning" (domain-context calibration). Formulas
     are those of contextual calibration; number and length of the queries are those of Cho & Inoue 2025, appendix B.2.
@@ -22,7 +22,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Queries of words of the calibration split, behind its demonstrations. Raises DatasetError where it has none."""
+    """Ask queries of the calibration split's words behind its demonstrations. Raises DatasetError where it has none."""
     dataset = asked.classification
     shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
     queries = domain_queries(

@@ -17,7 +17,7 @@ from evaluator.schemas import Definition
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Softmax over the label space of minus the Euclidean distance to each class's centroid, in the last hidden state.
+    """Return the softmax over labels of minus the Euclidean distance to each class's centroid in the last hidden state.
 
     Source: Cho et al. 2024 (arXiv 2406.16535, abstract), "the nearest centroid classifier on the LM's last hidden
     states". It predicts and makes no probabilities; the softmax is the toolkit's (standard_calibration.py), so that the
@@ -31,7 +31,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def centroid_distances(states: DatasetStates) -> pl.Series:
-    """Euclidean distance of each query to each class's centroid, List[f64]; null where a class has none."""
+    """Return the Euclidean distance of each query to each class's centroid, List[f64]; null where a class has none."""
     from scipy.spatial.distance import cdist  # here, because whoever only lists methods should not wait for SciPy
 
     centroids = class_weights(states) @ states.anchors

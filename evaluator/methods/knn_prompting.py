@@ -35,7 +35,7 @@ _VOCABULARY_ROWS = 16_384  # of the head, that are held in float64 at a time
 
 
 def centroid_label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Softmax over the label space of minus the distance to each class's mean distribution.
+    """Return the softmax over the label space of minus the distance to each class's mean distribution.
 
     Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824), whose own
     form is neighbour_label_probs; the softmax is the toolkit's. The distance is KL(centroid || query) in nats under
@@ -45,7 +45,7 @@ def centroid_label_probs(answers: Answers, definition: Definition) -> pl.LazyFra
 
 
 def neighbour_label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """What share of the three nearest training prompts has each label; the lower position first of equal distances.
+    """Return the share of each label among the three nearest training prompts; the lower position first of equals.
 
     Source: Xu et al. 2023, KL(anchor || query) in nats over the whole vocabulary, three neighbours in the released
     script (github.com/BenfengXu/KNNPrompting). Labels with as many votes tie, and the first of the label space is
@@ -62,7 +62,7 @@ def neighbour_label_probs(answers: Answers, definition: Definition) -> pl.LazyFr
 
 
 def centroid_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
-    """schemas.LABEL_DISTANCES to each class's mean distribution (`paper`) or mean logits (`released`).
+    """Return schemas.LABEL_DISTANCES to each class's mean distribution (`paper`) or mean logits (`released`).
 
     Null for a class that no training prompt shows.
 
@@ -85,7 +85,7 @@ def centroid_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
 
 
 def neighbour_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
-    """schemas.LABEL_DISTANCES to each training prompt, in the order of positions; as centroid_distances otherwise."""
+    """Return schemas.LABEL_DISTANCES to each training prompt, in order of position; as centroid_distances otherwise."""
     to_logits = logit_map(head)
     frames = []
     for states in dataset_states(answers):
@@ -101,7 +101,7 @@ def neighbour_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
 
 
 def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") -> Floats:
-    """KL(c || q) in nats, [queries, rows of weights]: c is a weighted mean of the training prompts' distributions."""
+    """Return KL(c || q) in nats [queries, rows of weights]; c is a weighted mean of training prompts' distributions."""
     import torch
 
     from evaluator_kernels import label_head
@@ -114,7 +114,7 @@ def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") ->
 
 
 def logit_map(head: "torch.Tensor") -> Floats:
-    """A matrix [hidden size, hidden size] that puts hidden states as far apart as their logits are.
+    """Return a matrix [hidden size, hidden size] that puts hidden states as far apart as their logits are.
 
     Logits are linear in the hidden state: |W h - W c|^2 = (h - c)^T G (h - c) with G = W^T W = B B^T, so h B and c B
     have that Euclidean distance, and no row as long as the vocabulary is ever held. In float64.
@@ -130,7 +130,7 @@ def logit_map(head: "torch.Tensor") -> Floats:
 
 
 def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats:
-    """Euclidean distances of raw logits, [states, others]."""
+    """Return Euclidean distances of raw logits, [states, others]."""
     from scipy.spatial.distance import cdist  # here, because whoever only lists methods should not wait for SciPy
 
     distances: Floats = cdist(states @ to_logits, others @ to_logits)
@@ -138,7 +138,7 @@ def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats
 
 
 def _frame(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
-    """One row a prompt: without demonstrations, both prompts of a query are the same."""
+    """Build one row a prompt: without demonstrations, both prompts of a query are the same."""
     rows = states.queries.select(
         method=pl.lit(method), definition=pl.lit(definition), prompt_id="prompt_id", distances=distances
     )
@@ -152,13 +152,13 @@ def _one_a_prompt(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _distances_of(answers: Answers, method: str, definition: Definition) -> pl.LazyFrame:
-    """ROW and `distances` of every query."""
+    """Return ROW and `distances` of every query."""
     own = answers.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
     return answers.states_of(QUERY_STATES).select(*ROW, "prompt_id").join(own, on="prompt_id").drop("prompt_id")
 
 
 def _votes(rows: pl.DataFrame) -> pl.Series:
-    """How many of the nearest have each label, List[f64] in label-space order; rows of one dataset."""
+    """Count the labels of the nearest, List[f64] in label-space order; rows of one dataset."""
     labels = rows["gold"][0].to_numpy()
     distances = rows["distances"].list.to_array(len(labels)).to_numpy()
     nearest = labels[distances.argsort(axis=1, kind="stable")[:, :N_NEIGHBOURS]]

@@ -1,4 +1,4 @@
-"""What a model says on average: scored requests go in, the mean label probabilities of each group come out.
+"""Average the label probabilities of groups of scored requests.
 
 Several calibrations take that mean for the bias that a prompt brings along.
 """
@@ -12,7 +12,7 @@ from evaluator.schemas import Definition
 
 
 def log_mean_label_probs(scored: pl.LazyFrame, by: Sequence[str], definition: Definition) -> pl.LazyFrame:
-    """The columns `by` and `log_mean`: List[f64] in label-space order, the log of the mean vanilla probability, nats.
+    """Return the columns `by` and `log_mean`: List[f64] by label, the log of the mean vanilla probability, nats.
 
     A mean that float64 would round to zero stays finite. The requests of a group share one label space.
     """

@@ -7,7 +7,7 @@ from evaluator.schemas import Definition
 
 
 def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
-    """Softmax over the label space of each label's log-likelihood divided by the bytes of its name in UTF-8.
+    """Return the softmax over labels of each label's log-likelihood divided by the bytes of its name in UTF-8.
 
     Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "byte-length normalized". A
     space in front of a label is scored with it but not counted here; there every byte of its tokens counts.

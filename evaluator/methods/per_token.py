@@ -7,7 +7,7 @@ from evaluator.schemas import Definition
 
 
 def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
-    """Softmax over the label space of each label's log-likelihood divided by its number of tokens.
+    """Return the softmax over labels of each label's log-likelihood divided by its number of tokens.
 
     Source: Yauney & Mimno 2024, appendix B ("the highest average log-likelihood per token"). Its neighbours divide by
     bytes (per_byte), take off the label's own log-likelihood (unconditional), or do neither (vanilla); all four stand

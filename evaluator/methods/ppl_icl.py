@@ -47,7 +47,7 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
 
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
-    """Normal's prompts with the instruction of lowest perplexity, in place of the template's own."""
+    """Ask Normal's prompts with the instruction of lowest perplexity in place of the template's own."""
     dataset = asked.classification
     own, chosen = dataset.template.instruction, chosen_instruction(dataset, answers)
     instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(own))

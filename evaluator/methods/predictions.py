@@ -11,12 +11,12 @@ from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
 
 
 def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
-    """Those that decide which tokens are scored: `published` differs from `released` in its metrics alone."""
+    """Return the definitions that score different tokens: `published` differs from `released` in its metrics alone."""
     return list(dict.fromkeys("released" if name == "published" else name for name in definitions))
 
 
 def predict(answers: Answers, methods: Mapping[str, Method], definitions: Sequence[Definition]) -> pl.LazyFrame:
-    """Label probabilities and predictions of each method under each definition, sorted by key.
+    """Return label probabilities and predictions of each method under each definition, sorted by key.
 
     Args:
         answers: what the model said of all requests of a run.
@@ -35,7 +35,7 @@ def predict(answers: Answers, methods: Mapping[str, Method], definitions: Sequen
 
 
 def measured_definitions(method: Method, definitions: Sequence[Definition]) -> list[Definition]:
-    """Those of the asked ones that a run has this method's probabilities under."""
+    """Return the requested definitions that a run has this method's probabilities under."""
     own = {prompt_definition(definitions)} if method.prompts_differ else {*method.definitions}
     return [name for name in scored_definitions(definitions) if name in own and name in method.definitions]
 
@@ -68,7 +68,7 @@ def check_labels(
 
 
 def _label_tokens(tokens: pl.DataFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
-    """One row a distinct label of a distinct label space: `space`, `label`, and its `tokens`."""
+    """Return one row a distinct label of a distinct label space: `space`, `label`, and its `tokens`."""
     return (
         tokens.lazy()
         .select("prompt_id", "ask", tokens="continuations")

@@ -42,7 +42,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def entropy_nats(probs: pl.Expr) -> pl.Expr:
-    """Shannon entropy of each list of probabilities; 0 log 0 is 0."""
+    """Return the Shannon entropy of each list of probabilities; 0 log 0 is 0."""
     p = pl.element()
     return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
 
@@ -64,7 +64,7 @@ def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
 
 
 def orderings(n_shots: int, definition: Definition) -> Ints:
-    """Which of the n_shots + 1 nearest stand where, 0 for the nearest: shape [10 or all there are, n_shots].
+    """Return orderings of the n_shots + 1 nearest, 0 for the nearest: shape [10 or all there are, n_shots].
 
     `paper`: drawn at random without repetition, by the seed; the same for every query. `released`: the first in
     lexicographic order, because the toolkit shuffles a copy and drops it (prompt_template_edit.py), so that with four

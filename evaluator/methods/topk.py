@@ -16,13 +16,13 @@ PART = "topk"
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """The part normal, one row a query: vanilla's label probabilities behind the nearest demonstrations."""
+    """Return the part normal, one row a query, with vanilla's label probabilities behind the nearest demonstrations."""
     probs = softmax(pl.col(LABEL_SCORE[definition]))
     return answers.part(PART).with_columns(part=pl.lit("normal"), label_probs=probs)
 
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
-    """Each query once, where StaICC-Normal asks twice, behind its nearest demonstrations, nearest first.
+    """Ask each query once, where StaICC-Normal asks twice, behind its nearest demonstrations, nearest first.
 
     Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
     sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` all of the demonstration

@@ -38,12 +38,12 @@ class DatasetStates(NamedTuple):
 
     @property
     def counts(self) -> Ints:
-        """Training prompts of each class, [n_labels]."""
+        """Count the training prompts of each class, [n_labels]."""
         return np.bincount(self.labels, minlength=self.n_labels)
 
 
 def state_requests(asked: Asked) -> list[pl.DataFrame]:
-    """The queries' own prompts at their own positions, and the training prompts with their queries' labels as `gold`.
+    """Ask the states of the queries' prompts, and of the training prompts with their queries' labels as `gold`.
 
     A training prompt is demonstrations and a query of the calibration split (prompts.training_prompts); its query_id is
     null, because that is no row of the test split.
@@ -59,12 +59,12 @@ def state_requests(asked: Asked) -> list[pl.DataFrame]:
 
 
 def labelled_examples(n_shots: int) -> int:
-    """Labels that the training prompts show or are queried for: the toolkit's "128 samples" are 128 x (k + 1)."""
+    """Count the labels that training prompts show or are queried for: the toolkit's "128 samples" are 128 x (k + 1)."""
     return N_SAMPLES * (n_shots + 1)
 
 
 def dataset_states(answers: Answers) -> Iterator[DatasetStates]:
-    """The answers of state_requests, dataset by dataset."""
+    """Yield the answers of state_requests, dataset by dataset."""
     training = _by_dataset(answers, TRAINING_STATES)
     for key, queries in _by_dataset(answers, QUERY_STATES).items():
         yield DatasetStates(
@@ -77,21 +77,21 @@ def dataset_states(answers: Answers) -> Iterator[DatasetStates]:
 
 
 def state_array(rows: pl.DataFrame) -> Floats:
-    """Hidden states as an array, shape [rows, hidden size]."""
+    """Return hidden states as an array, shape [rows, hidden size]."""
     states = rows["hidden_state"]
     array: Floats = states.list.to_array(states.list.len()[0]).to_numpy().astype(np.float64)
     return array
 
 
 def class_weights(states: DatasetStates) -> Floats:
-    """What each training prompt weighs in its class's mean, shape [classes that are there, training prompts]."""
+    """Return the weight of each training prompt in its class's mean, shape [classes present, training prompts]."""
     present = np.flatnonzero(states.counts)
     weights: Floats = (states.labels == present[:, None]) / states.counts[present, None]
     return weights
 
 
 def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
-    """Distances [queries, classes that are there] as List[f64] over the whole label space, null for a missing class."""
+    """Turn distances [queries, classes present] into List[f64] over the whole label space, null for a missing class."""
     distances = np.full((len(present), states.n_labels), np.nan)
     distances[:, np.flatnonzero(states.counts)] = present
     return (
@@ -102,7 +102,7 @@ def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
 
 
 def centroid_probs(answers: Answers, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
-    """Queries with `label_probs` = softmax(-distance), the toolkit's softmax(d_0 - d_i) in another form.
+    """Return queries with `label_probs` = softmax(-distance), the toolkit's softmax(d_0 - d_i) in another form.
 
     A class of the label space that no training prompt shows has no centroid. Under `paper` it cannot be the nearest,
     and its probability is zero. Under `released` no query of that dataset is classified by centroids; vanilla's
@@ -117,7 +117,7 @@ def centroid_probs(answers: Answers, distances: pl.LazyFrame, definition: Defini
 
 
 def answered(answers: Answers, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
-    """The queries' scored requests with these probabilities; under `released` vanilla's, where a class is missing.
+    """Return the queries with these probabilities; under `released` vanilla's, where a class is missing.
 
     Args:
         probs: ROW with `label_probs`.
@@ -135,7 +135,7 @@ def answered(answers: Answers, probs: pl.LazyFrame, definition: Definition) -> p
 
 
 def missing_classes(answers: Answers, methods: Sequence[str]) -> pl.DataFrame:
-    """Classes of the label space that none of a method's training prompts shows: `dataset`, `method`, `label`.
+    """Return the classes that none of a method's training prompts shows: `dataset`, `method`, `label`.
 
     One row each for those of `methods` that train on them, sorted; a reader should see it beside their results.
     """

@@ -13,7 +13,7 @@ _SPACE = ["suite", "dataset", "label_names"]
 
 
 def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
-    """Softmax over the label space of log P(label | prompt) - log P(label | "Answer:").
+    """Return the softmax over the label space of log P(label | prompt) - log P(label | "Answer:").
 
     Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "unconditional likelihood
     normalized", after Brown et al. 2020. One context for all labels, so the end of a prompt, which differs from
@@ -26,7 +26,7 @@ def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """One row a distinct label space; it answers no query, so query_id and gold are null."""
+    """Ask once a distinct label space; the row answers no query, so query_id and gold are null."""
     spaces = asked.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True)
     spaced = pl.col("continuations").list.first().str.starts_with(" ")
     own = spaces.with_columns(

@@ -10,7 +10,7 @@ LABEL_SCORE: dict[Definition, str] = {"paper": "label_log_likelihoods", "release
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Label probabilities, normalised over the label space (Cho & Inoue 2025, equation 1).
+    """Return label probabilities, normalised over the label space (Cho & Inoue 2025, equation 1).
 
     `paper` scores all tokens of a label. `released` scores the last token alone, right after the prompt, as the toolkit
     does (`model_kernel.py`); the two differ only where a label has several tokens.

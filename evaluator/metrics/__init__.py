@@ -1,4 +1,4 @@
-"""Metrics of in-context classification: predictions enter, values with 95% intervals leave."""
+"""Metrics of in-context classification, with 95% intervals."""
 
 from evaluator.metrics.classification import classification_metrics
 from evaluator.metrics.registry import METRICS

@@ -38,7 +38,7 @@ class Metric:
 
 
 def sum_in_order(terms: Iterable[pl.Expr]) -> pl.Expr:
-    """The terms of a row added from the first to the last.
+    """Add the terms of a row from the first to the last.
 
     Polars' own `sum_horizontal` lets threads add in any order, so that its last digit changes from call to call.
     """

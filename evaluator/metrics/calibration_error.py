@@ -9,7 +9,7 @@ BIN_EDGES = [b / N_BINS for b in range(N_BINS + 1)]
 
 
 def confidence_bin(confidence: pl.Expr, *, last_bin_closed: bool) -> pl.Expr:
-    """Index of the bin [edge, next edge) that holds a confidence, in 0..9.
+    """Return the index of the bin [edge, next edge) that holds a confidence, in 0..9.
 
     A confidence of 1 belongs to the last bin where that is closed (the paper's mean over all N requests needs it);
     where it is open (the toolkit's code) 1 lies in no bin, which is null. Guo et al. 2017 have (edge, next edge]

@@ -13,7 +13,7 @@ from evaluator.schemas import Definition
 
 
 def classification_metrics(label_probs: Any, gold: Any, definition: Definition = "paper") -> dict[str, float]:
-    """Accuracy, true-label probability, macro-F1 and expected calibration error of one dataset.
+    """Measure accuracy, true-label probability, macro-F1 and expected calibration error of one dataset.
 
     Args:
         label_probs: array-like [n, n_labels] (NumPy, nested lists, a Polars series of lists): a distribution over the

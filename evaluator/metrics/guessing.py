@@ -1,4 +1,4 @@
-"""What guessing would have got, beside every accuracy: rows of accuracies enter, and leave with their baselines.
+"""Compare every accuracy with what guessing would have got.
 
 Three rules say which random classifiers an accuracy is compared with (Yauney & Mimno 2024, section 3: "an experiment
 evaluates t different classifiers (or prompts, or hyperparameter settings)" on n examples, each guessed uniformly).
@@ -41,7 +41,7 @@ GUESSES = pl.Schema(
 
 
 def tries_by_dataset(predictions: pl.DataFrame) -> dict[tuple[str, ...], int]:
-    """Distinct prompts a query was asked with, summed over methods, for each suite, part and dataset.
+    """Count the prompts a query was asked with, summed over methods, for each suite, part and dataset.
 
     Takes PREDICTIONS; of queries with different numbers of prompts the largest counts. Raises MetricError where a row
     does not say which prompt it answers.
@@ -60,7 +60,7 @@ def tries_by_dataset(predictions: pl.DataFrame) -> dict[tuple[str, ...], int]:
 
 
 def guesses(group: MeasuredGroup, tries: int) -> dict[str, object]:
-    """GUESSES of one dataset, method and definition.
+    """Return GUESSES of one dataset, method and definition.
 
     Chance is one over the size of the label space, whichever labels are frequent (Yauney & Mimno 2024, appendix A). The
     majority share is what answering with the most frequent gold label gets, on the same requests.
@@ -78,7 +78,7 @@ def guesses(group: MeasuredGroup, tries: int) -> dict[str, object]:
 
 
 def mean_guesses() -> dict[str, pl.Expr]:
-    """GUESSES of the plain mean over datasets, from the rows of the datasets.
+    """Return GUESSES of the plain mean over datasets, from the rows of the datasets.
 
     Chance and majority are plain means. The mean accuracy is a share of right answers only where all datasets have as
     many queries and requests; elsewhere no count of right answers belongs to it, n_correct is null, and so are its
@@ -96,7 +96,7 @@ def mean_guesses() -> dict[str, pl.Expr]:
 
 
 def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
-    """GUESSES, value, n_queries and n_requests in; max_random, log10_tail, verdict and n_needed added.
+    """Add max_random, log10_tail, verdict and n_needed to rows with GUESSES, value, n_queries and n_requests.
 
     They are null on rows without n_correct, and where there is only one label, which guessing cannot miss. A mean over
     datasets of different label spaces is compared with guesses of different chances, a Poisson binomial (Yauney & Mimno
@@ -119,7 +119,7 @@ def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _choices(label_counts: list[int], n_queries: int) -> dict[int, int]:
-    """How many queries have how many labels; the datasets of a mean have equally many queries."""
+    """Count the queries of each number of labels; the datasets of a mean have equally many queries."""
     of_each = n_queries // len(label_counts)
     return {n_labels: of_each * datasets for n_labels, datasets in Counter(label_counts).items()}
 

@@ -22,7 +22,7 @@ NO_VARIATION = 1e-12
 
 
 def jackknife_standard_errors(per_query: pl.DataFrame, values: Mapping[str, pl.Expr]) -> dict[str, float | None]:
-    """Standard error of each value when whole queries are left out in turn; None where there is but one query.
+    """Return the standard error of each value when queries are left out in turn; None where there is but one query.
 
     Args:
         per_query: one row a query, columns of statistics that add up.
@@ -39,7 +39,7 @@ def jackknife_standard_errors(per_query: pl.DataFrame, values: Mapping[str, pl.E
 
 
 def jackknife_standard_error(without_one: Floats) -> float | None:
-    """From the values [Q] without each query in turn; None where there is but one.
+    """Return the standard error from the values [Q] without each query in turn; None where there is but one.
 
     Infinite where a value is not finite without some query: then it hangs on that query alone.
     """
@@ -51,7 +51,7 @@ def jackknife_standard_error(without_one: Floats) -> float | None:
 
 
 def two_way_standard_error(cells: Floats) -> tuple[float | None, float]:
-    """Standard error of the mean of all cells, where rows and columns are samples both, and its degrees of freedom.
+    """Return the standard error of the mean of all cells, rows and columns both samples, and its degrees of freedom.
 
     Args:
         cells: [Q, T], one number a query and template, each query answered with each template.
@@ -82,7 +82,7 @@ def two_way_standard_error(cells: Floats) -> tuple[float | None, float]:
 
 
 def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
-    """Columns of values.Measured and n_queries in; ci_low and ci_high added.
+    """Add ci_low and ci_high to rows with the columns of values.Measured and n_queries.
 
     Both forms take t at degrees_of_freedom, lie between `lowest` and `highest` and hold the value.
     "symmetric" is value -+ t x SE, cut at these limits. "score" is Wilson's interval for the effective sample size
@@ -123,7 +123,7 @@ def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def mean_of_intervals() -> dict[str, pl.Expr]:
-    """value, ci_low and ci_high of the plain mean over the rows of a group; the rows are independent of each other.
+    """Return value, ci_low and ci_high of the plain mean over the rows of a group, which are independent.
 
     The mean's distances to its limits are the root sums of squares of the rows' own distances: with symmetric
     intervals this is SE = sqrt(sum SE^2)/D, and one-sided ones stay one-sided. Null where any row has no interval.

@@ -47,7 +47,7 @@ class PredictionGroup(NamedTuple):
 
     @property
     def where(self) -> str:
-        """What the rows are, for messages."""
+        """Return what the rows are, for messages."""
         return ", ".join(self.key.values())
 
 
@@ -66,7 +66,7 @@ def require_definition(definition: str) -> DefinitionRules:
 
 
 def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[PredictionGroup]:
-    """Each part, dataset and method of a PREDICTIONS frame that `definition` measures, in the order of the table's key.
+    """Yield each part, dataset and method of PREDICTIONS that `definition` measures, in the order of the table's key.
 
     Raises MetricError where a dataset has several label spaces.
     """
@@ -81,7 +81,7 @@ def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[Pr
 
 
 def measured_groups(predictions: pl.DataFrame, definition: str) -> Iterator[MeasuredGroup]:
-    """Those of prediction_groups whose part is measured request by request: all but DIAGNOSTIC_PARTS."""
+    """Yield the groups of prediction_groups whose part is measured request by request: all but DIAGNOSTIC_PARTS."""
     classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
     for group in prediction_groups(classified, definition):
         requests = per_request_columns(group.rows, group.n_labels, definition, group.where)
@@ -89,7 +89,7 @@ def measured_groups(predictions: pl.DataFrame, definition: str) -> Iterator[Meas
 
 
 def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
-    """The column label_probs as p0, p1, ...: one Float64 column a label, as the definition is given it.
+    """Return the column label_probs as p0, p1, ...: one Float64 column a label, as the definition is given it.
 
     Raises MetricError for rows that `definition` cannot take.
     """
@@ -103,7 +103,7 @@ def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, wher
 
 
 def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
-    """One row a request: query_id, gold, pred, correct, true_label_prob, confidence and bin (null: in none).
+    """Return one row a request: query_id, gold, pred, correct, true_label_prob, confidence and bin (null: in none).
 
     Args:
         predictions: columns query_id, gold and label_probs (List[f64] of n_labels), of one dataset and method.

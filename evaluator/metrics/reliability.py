@@ -10,7 +10,7 @@ from evaluator.schemas import CONFUSION, LABEL_SPACES, LABEL_SPACES_KEY, RELIABI
 
 
 def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Accuracy against mean confidence in each of the bins that expected calibration error is made of.
+    """Measure accuracy against mean confidence in each of the bins that expected calibration error is made of.
 
     Takes PREDICTIONS, returns RELIABILITY sorted by its first five columns: all ten bins of each dataset and method.
     """
@@ -32,7 +32,7 @@ def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 
 def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """How many requests of each true label were given each label.
+    """Count the requests of each true label that were given each label.
 
     Takes PREDICTIONS, returns CONFUSION sorted by its first six columns: all pairs of each dataset and method.
     """

@@ -1,4 +1,4 @@
-"""The metrics table of a run: predictions enter, one row a dataset, method, metric and definition leaves."""
+"""Measure a run: predictions become one row a dataset, method, metric and definition."""
 
 from collections.abc import Iterator, Mapping
 
@@ -23,7 +23,7 @@ MEASURED = {name: pl.Float64() for name in ("value", "standard_error", "degrees_
 
 
 def metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Every metric of every dataset and method, and the plain mean over datasets, with 95% intervals.
+    """Measure every metric of every dataset and method, and the plain mean over datasets, with 95% intervals.
 
     METRICS are measured on every part but DIAGNOSTIC_PARTS; beside each accuracy stands what guessing would have got
     (metrics/baselines.py). What else a part shows is in diagnostics/registry.py, by part.
@@ -74,7 +74,7 @@ def _diagnostic_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
 def _rows(
     key: Mapping[str, str], queries: pl.Series, measured: Mapping[str, Measured], guessed: Mapping[str, object] | None
 ) -> Iterator[dict[str, object]]:
-    """What is known of each metric before its interval; `queries`: the query of each request."""
+    """Yield a row for each metric, before its interval; `queries`: the query of each request."""
     sizes = {"n_queries": queries.n_unique(), "n_requests": len(queries)}
     for name, values in measured.items():
         beside = guessed if guessed and name == "accuracy" else dict.fromkeys(GUESSES)

@@ -21,7 +21,7 @@ class Measured(NamedTuple):
 
 
 def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], by: list[str]) -> pl.DataFrame:
-    """The columns `by`, and the sum of each statistic of the metrics over the requests that share them."""
+    """Return the columns `by`, and the sum of each statistic of the metrics over the requests that share them."""
     statistics = {
         name: statistic.cast(pl.Float64)
         for metric in metrics.values()
@@ -31,7 +31,7 @@ def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, 
 
 
 def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric]) -> dict[str, Measured]:
-    """Each metric by name, with the standard error of leaving out whole queries.
+    """Return each metric by name, with the standard error of leaving out whole queries.
 
     Args:
         requests: query_id and the columns that the metrics' statistics read, such as those of

@@ -1,1 +1,1 @@
-"""Examples, demonstrations and a template become the prompts that a model is asked about."""
+"""Build prompts from examples, demonstrations and a template."""

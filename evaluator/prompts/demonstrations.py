@@ -1,4 +1,4 @@
-"""Which demonstrations stand before which query."""
+"""Draw the demonstrations of each query."""
 
 from typing import Literal
 
@@ -107,7 +107,7 @@ def _require_fitting(dataset: ClassificationDataset, label_domain: LabelDomain, 
 def _rejection_samples(
     dataset: ClassificationDataset, label_domain: LabelDomain, random: Lcg, gold: Ints, n_shots: int
 ) -> Ints:
-    """For each label of `gold` [n] in turn the next sample that fits it, [n, n_shots]; none is used twice."""
+    """Draw for each label of `gold` [n] in turn the next sample that fits it, [n, n_shots]; none is used twice."""
     labels = dataset.demonstration["gold"].to_numpy()
     found: list[Ints] = []
     n_drawn = 0
@@ -126,7 +126,7 @@ def _rejection_samples(
 
 
 def _first_fitting(shown: Ints, gold: Ints, label_domain: LabelDomain) -> list[int]:
-    """Which rows of `shown` [n_samples, n_shots] the first of `gold` take, each the next one that fits its label."""
+    """Return the rows of `shown` [n_samples, n_shots] that `gold` takes, each the next one that fits its label."""
     fitting: dict[int, npt.NDArray[np.int64]] = {}
     for label in np.unique(gold):
         shows_label = (shown == label).any(axis=1)

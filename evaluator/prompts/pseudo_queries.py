@@ -10,7 +10,7 @@ from evaluator.schemas import Definition
 
 
 def empty_queries(n_queries: int, n_fields: int) -> pl.Series:
-    """Queries of empty texts, List[String] [n_queries]."""
+    """Return queries of empty texts, List[String] [n_queries]."""
     return pl.Series([[""] * n_fields], dtype=pl.List(pl.String)).new_from_index(0, n_queries)
 
 
@@ -23,7 +23,7 @@ def domain_queries(
     seed: int = 0,
     source_name: str = "The split",
 ) -> pl.Series:
-    """Queries of `n_words` words a text field, drawn from `source` and joined by spaces; List[String] [n_queries].
+    """Draw queries of `n_words` words a text field from `source`, joined by spaces; List[String] [n_queries].
 
     Words are what stands between spaces, so that prompts do not depend on a model: they take the place of the tokens
     that Cho & Inoue 2025 (section 3.3, after Fei et al. 2023) draw by their frequency. Under `paper` every occurrence
@@ -56,7 +56,7 @@ def domain_queries(
 
 
 def _words_by_field(source: pl.DataFrame) -> list[pl.Series]:
-    """The words of each row, List[String] a text field."""
+    """Return the words of each row, List[String] a text field."""
     n_fields = len(source["texts"][0]) if source.height else 0
     return [source["texts"].list.get(field).str.split(" ") for field in range(n_fields)]
 
@@ -68,7 +68,7 @@ def _any_word(words: pl.Series, draws: npt.NDArray[np.float64]) -> pl.Series:
 
 
 def _row_then_word(words: pl.Series, draws: npt.NDArray[np.float64]) -> pl.Series:
-    """As the toolkit draws: cut towards zero from one less than there are, so that the last is never reached."""
+    """Draw as the toolkit does: cut towards zero from one less than there are, so that the last is never reached."""
     of_row, of_word = draws.reshape(-1, 2).T
     n_words = words.list.len().to_numpy().astype(np.int64)
     row = (of_row * (len(words) - 1)).astype(np.int64)

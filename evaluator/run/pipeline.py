@@ -23,7 +23,7 @@ from evaluator.run.measure import run_tables
 from evaluator.run.record import command_line, data_folder, now, read_run, record_stage, stage_fingerprint
 from evaluator.run.score import ScoredRun, score_store
 from evaluator.suites import default_label_boundary
-from evaluator.suites.prompt_search.prompts import MOST_QUERIES
+from evaluator.suites.prompt_search.prompts import MAX_QUERIES
 from evaluator.tokens.table import tokenise_store
 
 
@@ -114,7 +114,7 @@ def _build(prompts: StoreConfig, out: Path, runs: Sequence[Path]) -> Stage[Promp
     seeds = {"splits and demonstrations": SEED}
     if search := asked["search"]:
         asked["n_shots"] = ", ".join(map(str, search["shots"]))
-        asked["n_queries"] = asked["n_queries"] or f"at most {MOST_QUERIES}"
+        asked["n_queries"] = asked["n_queries"] or f"at most {MAX_QUERIES}"
         seeds = {"queries, demonstrations and ties": search["seed"]}
     if pvi := asked["pvi"]:
         asked["n_shots"] = ", ".join(map(str, pvi["shots"] or ["number of labels, and twice as many"]))

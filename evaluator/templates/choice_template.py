@@ -32,7 +32,7 @@ class ChoiceTemplate:
         return self.instruction + self.separator if self.instruction else ""
 
     def inputs(self, text: pl.Expr, shown_choices: pl.Expr) -> pl.Expr:
-        """Each example as it is asked, up to where the space before its label would stand.
+        """Render each example as it is asked, up to where the space before its label would stand.
 
         Args:
             text: String, the input.
@@ -43,12 +43,12 @@ class ChoiceTemplate:
         return whole.str.strip_chars()
 
     def demonstration(self, text: pl.Expr, shown_choices: pl.Expr, choice: pl.Expr) -> pl.Expr:
-        """Each example as it is shown with its label."""
+        """Render each example as it is shown with its label."""
         return pl.concat_str(self.inputs(text, shown_choices), pl.lit(LABEL_SPACE), choice, pl.lit(self.separator))
 
 
 def continuations(choices: pl.Expr) -> pl.Expr:
-    """The texts scored after a prompt: a space and each choice."""
+    """Return the texts scored after a prompt: a space and each choice."""
     return choices.list.eval(pl.lit(LABEL_SPACE) + pl.element())
 
 

@@ -26,7 +26,7 @@ def orthogonal_templates(
     label_prefixes: tuple[str, str],
     label_affixes: tuple[str, str],
 ) -> tuple[MetaTemplate, ...]:
-    """The templates of ORTHOGONAL_ARRAY, the first of which is `default`: each attribute's level 0 is the default's.
+    """Return the templates of ORTHOGONAL_ARRAY, `default` first: each attribute's level 0 is the default's.
 
     Each pair of texts holds levels 1 and 2; of input prefixes a level is one text a field. Source: Cho & Inoue 2025,
     appendix B.1 ("Candidate template").

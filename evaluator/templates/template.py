@@ -23,7 +23,7 @@ class Verbalizer:
             raise TemplateError(f"Label names must differ, got {list(self.label_names)}.")
 
     def text(self, label: pl.Expr) -> pl.Expr:
-        """Label names of label indices; an index outside the label space raises Polars' InvalidOperationError."""
+        """Return the names of label indices; an index outside the label space raises Polars' InvalidOperationError."""
         return label.replace_strict(range(len(self.label_names)), self.label_names, return_dtype=pl.String)
 
 
@@ -61,16 +61,16 @@ class MetaTemplate:
             )
 
     def inputs(self, texts: pl.Expr) -> pl.Expr:
-        """The input part of each example; `texts` is List[String], one a field."""
+        """Render the input part of each example; `texts` is List[String], one a field."""
         fields = enumerate(zip(self.input_prefixes, self.input_affixes, strict=True))
         return pl.concat_str(
             part for field, (prefix, affix) in fields for part in (pl.lit(prefix), texts.list.get(field), pl.lit(affix))
         )
 
     def demonstration(self, texts: pl.Expr, label_text: pl.Expr) -> pl.Expr:
-        """Each example as it is shown with its label."""
+        """Render each example as it is shown with its label."""
         return pl.concat_str(self.inputs(texts), pl.lit(self.label_prefix), label_text, pl.lit(self.label_affix))
 
     def query(self, texts: pl.Expr) -> pl.Expr:
-        """Each example as it is asked, up to where its label would stand."""
+        """Render each example as it is asked, up to where its label would stand."""
         return pl.concat_str(pl.lit(self.query_prefix), self.inputs(texts), pl.lit(self.label_prefix))

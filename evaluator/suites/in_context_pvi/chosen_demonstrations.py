@@ -35,7 +35,7 @@ _WORDS: dict[PviOrder, str] = {
 
 
 def null_part(method: str) -> str:
-    """The part of a method's prompts without any input."""
+    """Return the part of a method's prompts without any input."""
     return f"{method}_null"
 
 

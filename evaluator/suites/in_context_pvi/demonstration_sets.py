@@ -1,8 +1,8 @@
-"""Which demonstrations stand before all queries of a dataset: drawn at random, or as published.
+"""Choose the demonstrations of all queries of a dataset: drawn at random, or as published.
 
 Drawn sets come in blocks that show each label once, in an order drawn by the seed; so labels are equally frequent where
 the number of shots is a multiple of theirs. The published sets begin with such a block as well. Those that are chosen
-by PVI come out of pvi_ranked.py.
+by PVI are in ranked_sets.py.
 """
 
 import random
@@ -19,16 +19,16 @@ from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.prompts.render import render_prompts
 
-FEWEST_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
+MIN_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
 """Where it is not the number of labels: "since CoLA contains only 2 labels and the input sentences are short, we tried
 4- and 8-shot for it" (Lu et al. 2023, section 4, footnote 2)."""
 
 _PROMPT_COLUMNS = ("prompt_set", "dataset", "kind", "shots", "text")
-_MOST_DRAWS = 1_000  # before a pool is said to have too few different sets
+_MAX_DRAWS = 1_000  # before a pool is said to have too few different sets
 
 
 class DemonstrationSet(NamedTuple):
-    """What stands before every query."""
+    """The text in front of every query."""
 
     n_shots: int
     number: int  # within the number of shots, from 0
@@ -38,7 +38,7 @@ class DemonstrationSet(NamedTuple):
 
 
 def demonstration_sets(dataset: ClassificationDataset, pvi: PviConfig) -> list[DemonstrationSet]:
-    """All sets, by number of shots and then by number.
+    """Return all sets, by number of shots and then by number.
 
     Raises TemplateError for too few demonstrations, DatasetError and ConfigError for published texts that are not there
     or do not fit the dataset.
@@ -53,20 +53,20 @@ def demonstration_sets(dataset: ClassificationDataset, pvi: PviConfig) -> list[D
 
 
 def numbers_of_shots(dataset: ClassificationDataset, pvi: PviConfig) -> tuple[int, ...]:
-    """As many as labels and twice as many, where no numbers are asked for (Lu et al. 2023, section 4)."""
-    fewest = FEWEST_SHOTS.get(dataset.name, len(dataset.verbalizer.label_names))
+    """Return the numbers of shots: as many as labels and twice as many unless stated (Lu et al. 2023, section 4)."""
+    fewest = MIN_SHOTS.get(dataset.name, len(dataset.verbalizer.label_names))
     return pvi.shots or (fewest, 2 * fewest)
 
 
 def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, seed: int) -> list[list[int]]:
-    """Different sequences of rows of the demonstration split, none with a row twice.
+    """Draw different sequences of rows of the demonstration split, none with a row twice.
 
     Fewer sets are the first of more, and fewer shots the first of more, unless a repetition had to be left out. Raises
     TemplateError where there are too few demonstrations of a label, or too few different sets.
     """
     by_label = _rows_by_label(dataset, -(-n_shots // len(dataset.verbalizer.label_names)))
     found: dict[tuple[int, ...], None] = {}
-    for number in range(_MOST_DRAWS):
+    for number in range(_MAX_DRAWS):
         draw = random.Random(f"demonstrations of PVI, set {number}, seed {seed}")
         shuffled = [draw.sample(rows, len(rows)) for rows in by_label]
         found[tuple(in_blocks(shuffled, n_shots, draw))] = None
@@ -79,7 +79,7 @@ def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, se
 
 
 def published_sets(name: str, pvi: PviConfig) -> Iterator[DemonstrationSet]:
-    """The published texts of a dataset, byte for byte, with and without inputs.
+    """Yield the published texts of a dataset, byte for byte, with and without inputs.
 
     Raises ConfigError where it has none, or fewer sets or other numbers of shots than asked for; DatasetError for a
     file that is not there or lacks columns.
@@ -104,7 +104,7 @@ def published_sets(name: str, pvi: PviConfig) -> Iterator[DemonstrationSet]:
 
 
 def prompts_file(pvi: PviConfig) -> Path:
-    """Where the published demonstrations lie. Raises DatasetError where they do not."""
+    """Return the path of the published demonstrations. Raises DatasetError where there are none."""
     searched = [pvi.prompts] if pvi.prompts else [path / PROMPTS_FILE for path in pvi.data if path.is_dir()]
     if (found := next((path for path in searched if path.is_file()), None)) is None:
         raise DatasetError(
@@ -136,7 +136,7 @@ def _rows_by_label(dataset: ClassificationDataset, fewest: int) -> list[list[int
 
 
 def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Random) -> list[int]:
-    """The first rows of each label, then their second ones, ...; within a block the labels' order is drawn."""
+    """Take the first rows of each label, then their second ones, ...; within a block the labels' order is drawn."""
     labels = range(len(by_label))
     n_blocks = -(-n_shots // len(by_label))
     return [by_label[label][block] for block in range(n_blocks) for label in draw.sample(labels, len(labels))][:n_shots]

@@ -95,8 +95,8 @@ def pvi_queries(dataset: ClassificationDataset, pvi: PviConfig, n_queries: int |
 
 
 def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a split from its first on: dataset, query_id, row and text of PVI_QUERIES, and gold; `query`, as each
-    is asked, and `inputs`, as each is shown before its label."""
+    """Render the rows of a split: dataset, query_id, row and text of PVI_QUERIES, gold, `query`, as each is asked, and
+    `inputs`, as each is shown before its label."""
     template = dataset.template
     assert template.label_prefix.endswith(LABEL_SPACE), "templates of these datasets have a space before labels"
     template.require_fields(dataset.text_fields)
@@ -112,12 +112,12 @@ def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFr
 
 
 def shown_by(sets: Sequence[DemonstrationSet]) -> pl.Expr:
-    """Whether the `inputs` of a query stand among the demonstrations of any of the sets."""
+    """Return whether the `inputs` of a query stand among the demonstrations of any of the sets."""
     return pl.any_horizontal(pl.lit(each.text).str.contains(pl.col("inputs"), literal=True) for each in sets)
 
 
 def _queries(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], n_queries: int | None) -> pl.DataFrame:
-    """The first queries: as_queries, and `asked`."""
+    """Return the first queries: as_queries, and `asked`."""
     n_rows = dataset.test.height
     if n_queries is not None and n_queries > n_rows:
         raise ConfigError(f"--queries {n_queries}: {dataset.name} has {n_rows} rows to ask. Ask for no more.")

@@ -25,12 +25,12 @@ from evaluator.suites.in_context_pvi.schema import PviOrder
 
 
 def first_sets(dataset: ClassificationDataset, pvi: PviConfig) -> list[DemonstrationSet]:
-    """Set 0 of each number of shots: what training rows are measured behind. Raises as demonstration_sets does."""
+    """Return set 0 of each number of shots, behind which training rows are asked. Raises as demonstration_sets does."""
     return [each for each in demonstration_sets(dataset, pvi) if each.number == 0]
 
 
 def candidates(dataset: ClassificationDataset, pvi: PviConfig) -> pl.DataFrame:
-    """The training rows that demonstrations are chosen among, as as_queries gives them.
+    """Return the training rows that demonstrations are chosen among, as as_queries gives them.
 
     The first `training_queries` of the demonstration split, without those whose inputs are a query's: a query must not
     stand before itself. Raises DatasetError where the dataset has no training rows.
@@ -47,14 +47,14 @@ def candidates(dataset: ClassificationDataset, pvi: PviConfig) -> pl.DataFrame:
 
 
 def pvi_candidates(dataset: ClassificationDataset, pvi: PviConfig) -> pl.DataFrame:
-    """schemas.pvi_queries.PVI_CANDIDATES of a dataset. Raises as candidates does."""
+    """Return query_schema.PVI_CANDIDATES of a dataset. Raises as candidates does."""
     rows = candidates(dataset, pvi).rename({"query_id": "training_row"})
     whole = rows.with_columns(n_training=pl.lit(dataset.demonstration.height))
     return whole.select(pl.col(name).cast(dtype) for name, dtype in PVI_CANDIDATES.items())
 
 
 def candidates_behind(dataset: ClassificationDataset, pvi: PviConfig, first: DemonstrationSet) -> pl.DataFrame:
-    """Of the candidates those that do not stand among the set's own demonstrations.
+    """Return the candidates that are not among the set's demonstrations.
 
     Raises TemplateError, naming the label, where they are too few for all sets of this many shots; DatasetError as
     candidates does.
@@ -67,7 +67,7 @@ def candidates_behind(dataset: ClassificationDataset, pvi: PviConfig, first: Dem
 def ranked_sets(
     dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: PviConfig
 ) -> list[DemonstrationSet]:
-    """Set 0 of the first by PVI of each label, set 1 of the next, and so on; the paper has set 0 of the hardest alone.
+    """Build set 0 of the first by PVI of each label, set 1 of the next, and so on; the paper has set 0 of the hardest.
 
     Args:
         measured: as for demonstrations_by_pvi, under one set of `n_shots`.
@@ -85,7 +85,7 @@ def ranked_sets(
 
 
 def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) -> list[list[int]]:
-    """The rows of each label by their PVI, the first to take first.
+    """Return the rows of each label by their PVI, the first to take first.
 
     Hardest is the lowest PVI; `middle` begins at the median of the label and goes outwards, the harder of two first.
     Equal PVIs come by row. Rows without a finite PVI cannot be ranked and are left out.
@@ -110,7 +110,7 @@ def _by_label(rows: pl.DataFrame, dataset: ClassificationDataset) -> list[list[i
 def _require_enough(
     dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: PviConfig, n_shots: int
 ) -> int:
-    """How many rows of each label a set takes."""
+    """Return how many rows of each label a set takes."""
     names = dataset.verbalizer.label_names
     per_label = -(-n_shots // len(names))
     for name, rows in zip(names, by_label, strict=True):

@@ -21,7 +21,7 @@ from evaluator.suites.prompt_search.candidates import read_candidates
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.choice_template import ChoiceTemplate, continuations
 
-MOST_QUERIES = 200
+MAX_QUERIES = 200
 """Queries of a dataset where no number is asked for (Yauney & Mimno 2024, section 5.1)."""
 
 DEMONSTRATION_SHARE = 0.25
@@ -90,16 +90,16 @@ def search_tables(
 
 
 def split_examples(dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None) -> Split:
-    """Queries and the pool of demonstrations, by the seed; fewer queries are the first of more.
+    """Draw queries and the pool of demonstrations by the seed; fewer queries are the first of more.
 
-    Where no number is asked for, there are MOST_QUERIES or as many as leave DEMONSTRATION_SHARE to demonstrations, and
+    Where no number is asked for, there are MAX_QUERIES or as many as leave DEMONSTRATION_SHARE to demonstrations, and
     asking for fewer leaves the pool as it is.
     """
     n_examples, most_shots = dataset.examples.height, max(search.shots)
     order = np.array(random.Random(f"queries, seed {search.seed}").sample(range(n_examples), n_examples))
     own_pool = dataset.demonstrations is not None or most_shots == 0
     kept = 0 if own_pool else max(most_shots, math.ceil(DEMONSTRATION_SHARE * n_examples))
-    by_default = min(MOST_QUERIES, n_examples - kept)
+    by_default = min(MAX_QUERIES, n_examples - kept)
     possible = n_examples if own_pool else n_examples - most_shots
     asked = by_default if n_queries is None else n_queries
     n_shown = dataset.shown.height
@@ -115,7 +115,7 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchConfig, n_queri
 
 
 def planned_tries(dataset: MultipleChoiceDataset, search: SearchConfig, split: Split) -> Iterator[Tries]:
-    """All that is tried, shots by shots. Instructions and templates share one demonstration set."""
+    """Yield all that is tried, shots by shots. Instructions and templates share one demonstration set."""
     candidates = read_candidates(search.candidates) if search.candidates else None
     for n_shots in search.shots:
         n_tries = 1 if candidates else search.tries
@@ -131,7 +131,7 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchConfig, split: S
 
 
 def demonstration_sets(*, n_pool: int, n_shots: int, n_tries: int, seed: int) -> Ints:
-    """Different sequences of demonstrations at random, shape [n, n_shots], places in the pool.
+    """Draw different sequences of demonstrations, shape [n, n_shots], places in the pool.
 
     n is `n_tries`, or all sequences there are where these are fewer. Fewer tries are the first of more.
     """
@@ -148,7 +148,7 @@ def demonstration_sets(*, n_pool: int, n_shots: int, n_tries: int, seed: int) ->
 
 
 def _ranks(numbers: list[int], n_pool: int, n_shots: int) -> Ints:
-    """Each number as digits of base n_pool, n_pool - 1, ...: which of the examples still left is taken in turn."""
+    """Write each number as digits of base n_pool, n_pool - 1, ...: which of the examples left is taken in turn."""
     ranks = np.empty((len(numbers), n_shots), np.int64)
     for row, number in enumerate(numbers):
         for place in range(n_shots):

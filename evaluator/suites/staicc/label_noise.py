@@ -64,13 +64,13 @@ def label_noise_requests(
 
 
 def wrong_counts(n_shots: int, definition: Definition) -> tuple[int, ...]:
-    """How many of a prompt's labels are wrong at each of NOISE_RATES, which are exact in binary."""
+    """Count the wrong labels of a prompt at each of NOISE_RATES, which are exact in binary."""
     rounding = 0.0 if definition == "released" else 0.5
     return tuple(int(rate * n_shots + rounding) for rate in NOISE_RATES)
 
 
 def falsified_labels(labels: Ints, *, n_labels: int, n_wrong: int, seed: int) -> Ints:
-    """Label indices [..., n_shots], `n_wrong` of each row replaced by a wrong label, drawn evenly among the wrong ones.
+    """Replace `n_wrong` of each row of `labels` [..., n_shots] by a wrong one, drawn evenly among the wrong ones.
 
     The draws depend on the shape and the seed, not on `n_wrong`: with more of them, the same ones stay wrong, so that
     accuracies at two rates differ by the noise alone.
@@ -82,7 +82,7 @@ def falsified_labels(labels: Ints, *, n_labels: int, n_wrong: int, seed: int) ->
 
 
 def next_labels(labels: Ints, *, n_labels: int, n_wrong: tuple[int, ...]) -> list[Ints]:
-    """Label indices [n, n_shots] once a rate, `n_wrong` of each row replaced by the next label, the last by the first.
+    """Replace labels of each row of `labels` [n, n_shots] by the next one, the last by the first, once a rate.
 
     Which ones is drawn anew for each rate, by one generator of the toolkit that runs on over prompts and rates.
     """

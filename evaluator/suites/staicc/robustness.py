@@ -60,7 +60,7 @@ def _sampling_requests(dataset: ClassificationDataset, config: StoreConfig) -> p
 
 
 def _first_queries(dataset: ClassificationDataset, n_queries: int) -> ClassificationDataset:
-    """The dataset with the first test queries alone, which the generator then counts in place of all."""
+    """Return the dataset with the first test queries alone, which the generator then counts in place of all."""
     return replace(dataset, test=dataset.test.head(n_queries))
 
 

@@ -11,7 +11,7 @@ from evaluator.metrics.base import sum_in_order
 
 
 def released_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
-    """Softmax over every row unless all entries lie in [0, 1] and each row sums to exactly 1.
+    """Take the softmax of every row unless all entries lie in [0, 1] and each row sums to exactly 1.
 
     The sum is taken from left to right in double precision, as Python's `sum` does up to 3.11. Since 3.12 `sum`
     compensates for rounding, so there the toolkit's own numbers can differ from those of an older Python.
@@ -22,13 +22,13 @@ def released_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
 
 
 def passes_released_check(matrix: pl.DataFrame) -> bool:
-    """Whether version 0.1.1 keeps a matrix as it is."""
+    """Return whether version 0.1.1 keeps a matrix as it is."""
     sums_to_one = matrix.select((sum_in_order(map(pl.col, matrix.columns)) == 1).all()).item()
     return bool(sums_to_one) and _within_unit_interval(matrix)
 
 
 def published_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
-    """Softmax over every row unless all entries lie in [0, 1]; sums are not looked at.
+    """Take the softmax of every row unless all entries lie in [0, 1]; sums are not looked at.
 
     Source: StaICC 0.1.1, util/functional.py, the check that stands in comments beside each metric.
     """

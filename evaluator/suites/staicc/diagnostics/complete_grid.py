@@ -1,4 +1,4 @@
-"""What repeated answers must be before they are compared."""
+"""Check repeated answers before they are compared."""
 
 from evaluator.errors import MetricError
 from evaluator.metrics.per_request import PredictionGroup

@@ -1,4 +1,4 @@
-"""How much of a query's answers agree, whether they are right or not: predictions enter, shares leave."""
+"""Measure how much of a query's answers agree, whether they are right or not."""
 
 import polars as pl
 
@@ -17,8 +17,8 @@ CONSISTENCY = Metric(
 
 
 def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
-    """template_consistency: the mean, over queries and their demonstration sets, of the share of templates that give
-    the most frequent label.
+    """Measure template_consistency: the share of templates that give the most frequent label, averaged over queries and
+    their demonstration sets.
 
     `paper` and `released` are one formula; they read probabilities differently, which can break ties. The interval is
     over queries, for these templates: with more of them, shares would be smaller everywhere, so that no interval for
@@ -34,8 +34,8 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
-    """sampling_consistency: the mean over queries of the share of demonstration sets that give the most frequent label;
-    accuracy_mean_over_demonstration_sets: the accuracy over all of them.
+    """Measure sampling_consistency, the share of demonstration sets that give the most frequent label, averaged over
+    queries, and accuracy_mean_over_demonstration_sets, the accuracy over all of them.
 
     A query's demonstration sets are its own, drawn for it alone. So the intervals, which are over queries, cover other
     demonstration sets as well.
@@ -50,7 +50,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def _agreement(requests: pl.DataFrame, prompt: list[str]) -> pl.DataFrame:
-    """`prompt` and `agreeing`, one row a prompt that is answered several times."""
+    """Return `prompt` and `agreeing`, one row a prompt that is answered several times."""
     counts = requests.group_by(*prompt, "pred").len()
     share = pl.col("len").max() / pl.col("len").sum()
     return counts.group_by(prompt).agg(agreeing=share).sort(prompt)

@@ -1,4 +1,4 @@
-"""Which labels a model prefers, whatever is asked: label probabilities enter, entropies and a divergence leave.
+"""Measure which labels a model prefers, whatever is asked.
 
 Near no bias at all these measures are at the end of their range, where sampling noise moves them one way only: as with
 the calibration error, an interval is one around what so many requests give on average, not around endless data.
@@ -20,7 +20,7 @@ from evaluator.suites.staicc.toolkit_formulas import passes_released_check
 
 
 def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
-    """contextual_bias or domain_bias, by the part: how sure a model is of an answer where nothing is asked. In nats.
+    """Measure contextual_bias or domain_bias, by the part: how sure a model is where nothing is asked, in nats.
 
     paper: minus the mean entropy of label_probs, from -log(number of labels), no bias, to 0.
     released: the entropy of the mean of label_probs, positive, so that more is *less* bias; the mean first goes through
@@ -37,7 +37,7 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
-    """empirical_bias: KL divergence of the mean of label_probs from the shares of the gold labels, in nats.
+    """Measure empirical_bias: KL divergence of the mean of label_probs from the shares of the gold labels, in nats.
 
     paper: a label of no probability adds 0; a label that no query has, but that is given probability, makes it
     infinite (absent_labels names it), and so is the mean over datasets.
@@ -55,7 +55,7 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Why an empirical bias is infinite, or NaN under `released`: labels that no query has, but that are given
+    """Return why an empirical bias is infinite, or NaN under `released`: labels that no query has, but that are given
     probability.
 
     Takes PREDICTIONS. Returns ABSENT_LABELS, sorted by its key; of the part `normal`.

@@ -1,4 +1,4 @@
-"""How answers react to wrong labels in the demonstrations: answers at several noise rates enter, slopes leave."""
+"""Measure how answers change with wrong labels in the demonstrations."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class NoiseSlope(NamedTuple):
 
 
 def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
-    """The least-squares line of accuracy over the noise rate, and how sure it is: minus `gler` of the paper.
+    """Fit the least-squares line of accuracy over the noise rate; its slope is minus `gler` of the paper.
 
     The slope of accuracies is the mean of the queries' own slopes, so its standard error is that of a mean over
     queries: a query's answers at all rates and behind all demonstration sets count as one observation.
@@ -47,7 +47,7 @@ def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
 
 
 def gler(group: PredictionGroup) -> dict[str, Measured]:
-    """gler, and gler_METRIC of the other classification metrics: how much wrong demonstration labels change them.
+    """Measure gler, and gler_METRIC of the other classification metrics: how much wrong labels change them.
 
     paper: minus the slope of the least-squares line of accuracy over the noise rate: the accuracy lost from no wrong
     label to only wrong ones, along the line. The sign is that of the published table,
@@ -80,7 +80,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def slope_weights(axis: Sequence[float]) -> list[float]:
-    """One weight a place on the axis: the weighted sum of the values there is the slope of their least-squares line."""
+    """Return one weight a place on the axis: the weighted sum of the values there is the slope of their line."""
     centre = sum(axis) / len(axis)
     scatter = sum((x - centre) ** 2 for x in axis)
     return [(x - centre) / scatter for x in axis]

@@ -1,4 +1,4 @@
-"""How the six diagnostics of StaICC read: what they are called, in which unit, and what more of one means.
+"""Titles, units and directions of the six diagnostics of StaICC.
 
 Definitions differ in signs and units: diagnostics/__init__.py says in which.
 """

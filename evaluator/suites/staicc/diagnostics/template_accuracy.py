@@ -15,7 +15,7 @@ LARGEST_SD = math.sqrt(0.5)
 
 
 def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
-    """accuracy_mean_over_templates and accuracy_sd_over_templates.
+    """Measure accuracy_mean_over_templates and accuracy_sd_over_templates.
 
     The mean is what a user gets who has no reason to prefer a template. Its interval says what other queries *and*
     other templates of the same kind would have given: both vary (uncertainty.two_way_standard_error). The standard
@@ -46,7 +46,7 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def _cells(group: PredictionGroup) -> Floats:
-    """Share of right answers [query, template], over demonstration sets."""
+    """Return the share of right answers [query, template], over demonstration sets."""
     answers = repeated_requests(group).group_by("query_id", "template")
     cells = answers.agg(pl.col("correct").mean()).sort("query_id", "template")
     return np.asarray(cells["correct"].to_numpy()).reshape(-1, cells["template"].n_unique())
