@@ -20,7 +20,7 @@ SETTINGS, LARGEST = 100_000, 200
 
 
 def main() -> None:
-    require_green_tests("tests/baselines/test_max_random.py")
+    require_green_tests("tests/random_baselines/test_max_random.py")
     one, different, many = one_setting(), different_chances(), many_settings()
     print_targets(
         Target(what="10,000 examples, ms", value=one["evaluator"].median_s * 1_000, at_most=10),

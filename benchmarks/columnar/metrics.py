@@ -41,8 +41,8 @@ Values = dict[tuple[str, str, str], float]
 
 
 def main() -> None:
-    require_green_tests("tests/metrics/test_released.py")
-    require_green_tests("tests/diagnostics")
+    require_green_tests("tests/suites/staicc/test_toolkit_formulas.py")
+    require_green_tests("tests/suites/staicc/diagnostics")
     predictions = pl.concat(
         [_predictions(index, n_labels, part) for index, n_labels in enumerate(N_LABELS) for part in PARTS]
     )

@@ -38,7 +38,7 @@ class Dataset(NamedTuple):
 
 
 def main() -> None:
-    require_green_tests("tests/pvi/test_measures.py")
+    require_green_tests("tests/suites/in_context_pvi/test_measures.py")
     datasets = [_dataset(seed, n_labels) for seed, n_labels in enumerate(N_LABELS)]
     answers, queries = _answers(datasets), _queries()
     work = Work(
@@ -91,6 +91,7 @@ def _requests(name: str, run: int, part: str, gold: npt.NDArray[np.int64] | None
         "position": run * n_queries + places,
         "query_id": None if gold is None else places,
         "demonstration_set": run % N_SETS,
+        "training_row": None,
         "n_shots": n_labels * (1 + run // N_SETS),
         "gold": gold,
         "label_names": [[str(label) for label in range(n_labels)]] * n_queries,

@@ -14,8 +14,8 @@ from evaluator.methods.nearest_demonstrations import (
     text_requests,
 )
 from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.demonstration_sequences import demonstration_sequences
 from evaluator.schemas import Definition
-from evaluator.suites.prompt_search.prompts import demonstration_sets
 
 PART = "sa_icl"
 N_ORDERINGS = 10
@@ -71,7 +71,7 @@ def orderings(n_shots: int, definition: Definition) -> Ints:
     shots the nearest always comes first.
     """
     if definition == "paper":
-        return demonstration_sets(n_pool=n_shots + 1, n_shots=n_shots, n_tries=N_ORDERINGS, seed=SEED)
+        return demonstration_sequences(n_pool=n_shots + 1, n_shots=n_shots, n_sequences=N_ORDERINGS, seed=SEED)
     first = list(islice(permutations(range(n_shots + 1), n_shots), N_ORDERINGS))
     return np.array(first, np.int64).reshape(len(first), n_shots)
 

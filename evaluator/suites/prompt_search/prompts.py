@@ -12,9 +12,10 @@ import numpy as np
 import polars as pl
 
 from evaluator.config import SearchConfig, SearchPart
-from evaluator.datasets.lcg import Ints, places_before_removals
+from evaluator.datasets.lcg import Ints
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.prompts.demonstration_sequences import demonstration_sequences
 from evaluator.prompts.render import render_prompts
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.suites.prompt_search.candidates import read_candidates
@@ -27,8 +28,6 @@ MAX_QUERIES = 200
 DEMONSTRATION_SHARE = 0.25
 """Of the examples, kept for demonstrations where no number of queries is asked for. The paper takes them from among the
 queries of a small dataset, so that each prompt has queries of its own; here all prompts answer the same ones."""
-
-_LISTED_SETS = 2**16  # so many demonstration sets are shuffled whole, more are drawn until enough differ
 
 
 class Split(NamedTuple):
@@ -120,7 +119,7 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchConfig, split: S
     for n_shots in search.shots:
         n_tries = 1 if candidates else search.tries
         sets = split.pool[
-            demonstration_sets(n_pool=len(split.pool), n_shots=n_shots, n_tries=n_tries, seed=search.seed)
+            demonstration_sequences(n_pool=len(split.pool), n_shots=n_shots, n_sequences=n_tries, seed=search.seed)
         ]
         if candidates is None:
             yield Tries("demonstrations", n_shots, 0, dataset.template, sets)
@@ -128,32 +127,6 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchConfig, split: S
         for part, templates in candidates.variations(dataset.template).items():
             for number, template in enumerate(templates[: search.tries]):
                 yield Tries(part, n_shots, number, template, sets)
-
-
-def demonstration_sets(*, n_pool: int, n_shots: int, n_tries: int, seed: int) -> Ints:
-    """Draw different sequences of demonstrations, shape [n, n_shots], places in the pool.
-
-    n is `n_tries`, or all sequences there are where these are fewer. Fewer tries are the first of more.
-    """
-    n_sequences = math.perm(n_pool, n_shots)
-    draw = random.Random(f"demonstrations, {n_shots} shots, seed {seed}")
-    if n_sequences <= _LISTED_SETS:
-        numbers = draw.sample(range(n_sequences), n_sequences)[:n_tries]
-    else:
-        drawn: dict[int, None] = {}
-        while len(drawn) < n_tries:
-            drawn[draw.randrange(n_sequences)] = None
-        numbers = list(drawn)
-    return places_before_removals(_ranks(numbers, n_pool, n_shots))
-
-
-def _ranks(numbers: list[int], n_pool: int, n_shots: int) -> Ints:
-    """Write each number as digits of base n_pool, n_pool - 1, ...: which of the examples left is taken in turn."""
-    ranks = np.empty((len(numbers), n_shots), np.int64)
-    for row, number in enumerate(numbers):
-        for place in range(n_shots):
-            number, ranks[row, place] = divmod(number, n_pool - place)
-    return ranks
 
 
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:

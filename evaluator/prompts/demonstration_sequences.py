@@ -1,0 +1,36 @@
+"""Draw different ordered demonstration sets from a pool."""
+
+import math
+import random
+
+import numpy as np
+
+from evaluator.datasets.lcg import Ints, places_before_removals
+
+MAX_LISTED = 2**16  # so many sequences are shuffled whole; of more, numbers are drawn until enough differ
+
+
+def demonstration_sequences(*, n_pool: int, n_shots: int, n_sequences: int, seed: int) -> Ints:
+    """Draw different sequences of demonstrations, shape [n, n_shots], places in the pool.
+
+    n is `n_sequences`, or all there are where these are fewer. Fewer sequences are the first of more.
+    """
+    n_possible = math.perm(n_pool, n_shots)
+    draw = random.Random(f"demonstrations, {n_shots} shots, seed {seed}")
+    if n_possible <= MAX_LISTED:
+        numbers = draw.sample(range(n_possible), n_possible)[:n_sequences]
+    else:
+        drawn: dict[int, None] = {}
+        while len(drawn) < n_sequences:
+            drawn[draw.randrange(n_possible)] = None
+        numbers = list(drawn)
+    return places_before_removals(_ranks(numbers, n_pool, n_shots))
+
+
+def _ranks(numbers: list[int], n_pool: int, n_shots: int) -> Ints:
+    """Write each number as digits of base n_pool, n_pool - 1, ...: which of the examples left is taken in turn."""
+    ranks = np.empty((len(numbers), n_shots), np.int64)
+    for row, number in enumerate(numbers):
+        for place in range(n_shots):
+            number, ranks[row, place] = divmod(number, n_pool - place)
+    return ranks
