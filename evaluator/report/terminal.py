@@ -45,9 +45,9 @@ def _other_methods(means: pl.DataFrame) -> Iterator[str]:
     if vanilla is None or not accuracies:
         return
     width = max(len(name) for name in ("method", *accuracies))
-    yield f"  {'method':{width}}  mean accuracy  less vanilla"
+    yield f"  {'method':{width}}  mean accuracy  minus vanilla"
     for method, value in accuracies.items():
-        yield f"  {method:{width}}  {value:13.3f}  {value - vanilla:+12.3f}"
+        yield f"  {method:{width}}  {value:13.3f}  {value - vanilla:+13.3f}"
 
 
 def _diagnostic_lines(metrics: pl.DataFrame) -> Iterator[str]:

@@ -50,9 +50,9 @@ def test_other_methods_stand_in_a_table_with_what_they_are_above_vanilla() -> No
     (about_vanilla, *table) = verdict_lines(pl.DataFrame([*DATASETS, *rows], schema=METRICS))
     assert about_vanilla.startswith("s / p, vanilla: mean accuracy 0.500, ")
     assert table == [
-        "  method              mean accuracy  less vanilla",
-        "  topk                        0.625        +0.125",
-        "  hidden_calibration          0.375        -0.125",
+        "  method              mean accuracy  minus vanilla",
+        "  topk                        0.625         +0.125",
+        "  hidden_calibration          0.375         -0.125",
     ]
 
 

@@ -1,28 +1,36 @@
-"""Figures of the published experiments, after those of Yauney & Mimno 2024: frames go in, SVG elements come out."""
+"""Figures of the published experiments, after those of Yauney & Mimno 2024, as SVG elements."""
 
-from typing import Literal, TypeVar
+from typing import Literal
 
-import altair as alt
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from evaluator.report.figures import BLUE, GREY, GRID, VERMILION, as_svg
+from evaluator.report.plot import (
+    BLUE,
+    GREEN,
+    GREY,
+    VERMILION,
+    Axis,
+    Plot,
+    Room,
+    log_axis,
+    share_axis,
+    value_axis,
+)
 from evaluator.statistics.ranking import ranking_curves
 
-GREEN = "#009e73"
-"""Of the same palette as the other colours: instruction-tuned models, beside blue for base models."""
-
-WIDTH, HEIGHT, ROOM = 205, 130, {"left": 40, "right": 8, "top": 6, "bottom": 34}
+WIDTH, HEIGHT, ROOM = 205, 130, Room(left=40, right=8, top=6, bottom=36)
 TAIL_HEIGHT = 62
-SQUARE, SQUARE_ROOM = 150, {"left": 40, "right": 10, "top": 6, "bottom": 36}
+SQUARE, SQUARE_ROOM = 150, Room(left=44, right=10, top=6, bottom=38)
 BAR_WIDTH, BAR_HEIGHT = 330, 74
 
-PATTERNS = {"solid": [1, 0], "dashed": [5, 3], "dotted": [2, 2]}
-DASHES = {1: "solid", 2: "dashed", 4: "dotted"}
+DASHED = "5,3"
+DASHES = {1: "", 2: DASHED, 4: "2,2"}
 """Shots -> dashes of a line; colour alone would not tell six lines apart."""
 
-Channel = TypeVar("Channel", alt.X, alt.Y)
+TICKS = (1, 2, 5, 10, 20, 50, 100, 200)
+
 Kind = Literal["ROC", "precision-recall"]
 CURVE_POINTS = 300
 """Of a curve over thousands of thresholds as many are drawn: more would not be seen."""
@@ -32,70 +40,54 @@ def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
     """Expected maximum accuracy by number of prompts, with both baselines: one panel of figures 3, 4 and 9 to 11.
 
     Args:
-        curves: schemas.PUBLISHED_CURVES of one task; base_model in blue, others in green, dashes by shots.
-        baselines: schemas.PUBLISHED_BASELINES of that task: the authors' dashed, sound ones solid.
+        curves: schema.PUBLISHED_CURVES of one task; base_model in blue, others in green, dashes by shots.
+        baselines: schema.PUBLISHED_BASELINES of that task: the authors' dashed, sound ones solid.
     """
-    dash = pl.when(pl.col("rules") == "released").then(pl.lit("dashed")).otherwise(pl.lit("solid"))
-    guesses = [
-        baselines.select(
-            "tries",
-            value=column,
-            colour=pl.lit(colour),
-            dash=dash,
-            description=pl.format(
-                about + " {} of guessing, {} rules", pl.col(column).last().over("rules").round(3), "rules"
-            ),
-        )
-        for column, colour, about in (("chance", GREY, "Chance"), ("max_random", VERMILION, "Best of 200"))
-    ]
-    lines = pl.concat([*guesses, _model_lines(curves, "expected_maximum", base_model)])
-    values = lines["value"].to_numpy()
+    values = pl.concat([curves["expected_maximum"], baselines["chance"], baselines["max_random"]]).to_numpy()
     margin = 0.06 * float(np.ptp(values))
-    limits = [max(0.0, float(values.min()) - margin), min(1.0, float(values.max()) + margin)]
-    axis = alt.Axis(format=".2f", gridColor=GRID, tickCount=4, minExtent=24, maxExtent=24)
-    y = alt.Y("value:Q", title=None, axis=axis).scale(domain=limits, zero=False, nice=False)
-    return _lines_figure(lines, y, HEIGHT)
+    limits = (max(0.0, float(values.min()) - margin), min(1.0, float(values.max()) + margin))
+    plot = _tries_plot(value_axis(limits, count=4, decimals=2), HEIGHT)
+    for column, colour, about in (("chance", GREY, "Chance"), ("max_random", VERMILION, "Best of 200")):
+        for (rules,), rows in baselines.partition_by("rules", as_dict=True, maintain_order=True).items():
+            last = round(rows[column][-1], 3)
+            plot.line(
+                rows.select("tries", column).iter_rows(),
+                colour=colour,
+                width=1.6,
+                dash=DASHED if rules == "released" else "",
+                description=f"{about} {last} of guessing, {rules} rules",
+            )
+    _draw_models(plot, curves, "expected_maximum", base_model)
+    return plot.svg()
 
 
 def tail_panel(curves: pl.DataFrame, column: str, base_model: str) -> str:
     """Probability that guessing reaches the expected maximum: the lower panels of figures 3 and 4.
 
     Args:
-        curves: schemas.PUBLISHED_CURVES of one task.
+        curves: schema.PUBLISHED_CURVES of one task.
         column: "standard_tail" or "max_tail".
     """
-    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID, minExtent=24, maxExtent=24)
-    y = alt.Y("value:Q", title=None, axis=axis).scale(domain=[0, 1])
-    return _lines_figure(_model_lines(curves, column, base_model), y, TAIL_HEIGHT)
+    plot = _tries_plot(share_axis(), TAIL_HEIGHT)
+    _draw_models(plot, curves, column, base_model)
+    return plot.svg()
 
 
-def _model_lines(curves: pl.DataFrame, column: str, base_model: str) -> pl.DataFrame:
-    last = pl.col(column).last().over("model", "shots").round(3)
-    return curves.select(
-        "tries",
-        value=column,
-        colour=pl.when(pl.col("model") == base_model).then(pl.lit(BLUE)).otherwise(pl.lit(GREEN)),
-        dash=pl.col("shots").replace_strict(DASHES),
-        description=pl.format(
-            "{}, {}-shot: {} at {} prompts", "model", "shots", last, pl.col("tries").max().over("model", "shots")
-        ),
-    )
-
-
-def _lines_figure(lines: pl.DataFrame, y: alt.Y, height: int) -> str:
-    """One line a description. All lines are one mark: ten layers a panel would take ten times as long to draw.
-
-    Args:
-        lines: tries, value, colour, dash, description.
-    """
+def _tries_plot(y: Axis, height: int) -> Plot:
     # A linear axis would give the first tries, which gain most, a pixel's width.
-    axis = alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200], gridColor=GRID, format="~s")
-    x = alt.X("tries:Q", title="prompts tried", axis=axis).scale(type="log", domain=[1, 200], nice=False)
-    dash = alt.StrokeDash("dash:N", legend=None).scale(domain=list(PATTERNS), range=list(PATTERNS.values()))
-    colour = alt.Color("colour:N", scale=None)
-    drawn = alt.Chart(lines).mark_line(strokeWidth=1.6)
-    drawn = drawn.encode(x=x, y=y, color=colour, strokeDash=dash, description="description:N")
-    return as_svg(alt.layer(drawn).properties(width=WIDTH, height=height), ROOM)
+    return Plot(log_axis((1, 200), "prompts tried", TICKS), y, width=WIDTH, height=height, room=ROOM)
+
+
+def _draw_models(plot: Plot, curves: pl.DataFrame, column: str, base_model: str) -> None:
+    for rows in curves.partition_by("model", "shots", maintain_order=True):
+        model, shots, most, last = rows.select("model", "shots", "tries", pl.col(column).round(3)).row(-1)
+        plot.line(
+            rows.select("tries", column).iter_rows(),
+            colour=BLUE if model == base_model else GREEN,
+            width=1.6,
+            dash=DASHES[shots],
+            description=f"{model}, {shots}-shot: {last} at {most} prompts",
+        )
 
 
 def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: float) -> str:
@@ -107,29 +99,24 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
     """
     likely = histogram.filter(pl.max_horizontal(pl.exclude("accuracy")) > 1e-4)["accuracy"].to_numpy()
     step = float(histogram["accuracy"][1] - histogram["accuracy"][0])
-    domain = [float(likely[0]) - step, float(likely[-1]) + step]
-    x_axis = alt.Axis(format=".2f", gridColor=GRID, tickCount=8)
-    x_scale = alt.Scale(domain=domain, nice=False)
-    y = alt.Y(f"{column}:Q", title=None, axis=alt.Axis(format=".2f", gridColor=GRID, tickCount=3, minExtent=24))
+    domain = (float(likely[0]) - step, float(likely[-1]) + step)
+    shown = histogram.filter(pl.col("accuracy").is_between(*domain))
+    highest = float(shown[column].to_numpy().max())
+    x, y = value_axis(domain, "accuracy", count=8, decimals=2), value_axis((0, 1.05 * highest), count=3, decimals=2)
+    plot = Plot(x, y, width=BAR_WIDTH, height=BAR_HEIGHT, room=ROOM)
     # Bars from edge to edge, because one a count of right answers is all there can be.
-    bars = histogram.with_columns(low=pl.col("accuracy") - step / 2, high=pl.col("accuracy") + step / 2)
-    shown = bars.filter(pl.col("accuracy").is_between(domain[0], domain[1]))
-    x = alt.X("low:Q", title="accuracy", axis=x_axis, scale=x_scale)
-    layers = [
-        alt.Chart(shown)
-        .mark_rect(color=colour, opacity=0.55, aria=False)
-        .encode(x=x, x2="high:Q", y=y, y2=alt.datum(0)),
-        alt.Chart(pl.DataFrame({"low": [mark_at]})).mark_rule(color=colour, strokeWidth=2, aria=False).encode(x=x),
-    ]
-    return as_svg(alt.layer(*layers).properties(width=BAR_WIDTH, height=BAR_HEIGHT), ROOM)
+    for accuracy, share in shown.select("accuracy", column).iter_rows():
+        plot.bar((accuracy - step / 2, accuracy + step / 2), (0, share), colour=colour, opacity=0.55)
+    plot.rule((mark_at, 0), (mark_at, y.domain[1]), colour=colour, width=2)
+    return plot.svg()
 
 
 def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
     """ROC or precision-recall curves of the three predictors: figures 5 and 8.
 
     Args:
-        trials: columns published_held_out.TRIALS; verdicts are drawn in blue (standard) and vermilion (max), the
-            distribution function in grey.
+        trials: columns held_out.TRIALS; verdicts are drawn in blue (standard) and vermilion (max), the distribution
+            function in grey.
         kind: of curve; precision-recall curves are steps, as average precision sums them.
     """
     outcome = trials["above_standard_on_test"].to_numpy()
@@ -138,17 +125,16 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
         (trials["above_standard_on_train"].to_numpy().astype(np.float64), BLUE),
         (trials["above_max_on_train"].to_numpy().astype(np.float64), VERMILION),
     )
-    curves = pl.concat([_curve(score, outcome, kind).with_columns(colour=pl.lit(own)) for score, own in predictors])
     is_roc = kind == "ROC"
-    x = _share(alt.X, "x", "false positive rate" if is_roc else "recall")
-    y = _share(alt.Y, "y", "true positive rate" if is_roc else "precision")
-    shape: Literal["linear", "step-before"] = "linear" if is_roc else "step-before"
-    drawn = alt.Chart(curves).mark_line(strokeWidth=1.8, interpolate=shape, aria=False)
-    lines = [drawn.encode(x=x, y=y, order="order:Q", color=alt.Color("colour:N", scale=None))]
+    x = share_axis("false positive rate" if is_roc else "recall")
+    y = share_axis("true positive rate" if is_roc else "precision")
+    plot = Plot(x, y, width=SQUARE, height=SQUARE, room=SQUARE_ROOM)
     if is_roc:
-        chance = alt.Chart(pl.DataFrame({"x": [0.0, 1.0], "y": [0.0, 1.0]}))
-        lines.insert(0, chance.mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(x=x, y=y))
-    return as_svg(alt.layer(*lines).properties(width=SQUARE, height=SQUARE), SQUARE_ROOM)
+        plot.line([(0, 0), (1, 1)], colour=GREY, width=1, dash="3,3")
+    for score, colour in predictors:
+        points = _curve(score, outcome, kind).select("x", "y").iter_rows()
+        plot.line(points, colour=colour, width=1.8, shape="linear" if is_roc else "step-before")
+    return plot.svg()
 
 
 def _curve(score: npt.NDArray[np.float64], outcome: npt.NDArray[np.bool_], kind: Kind) -> pl.DataFrame:
@@ -160,9 +146,3 @@ def _curve(score: npt.NDArray[np.float64], outcome: npt.NDArray[np.bool_], kind:
     )
     kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), CURVE_POINTS)).round().astype(np.int64))
     return pl.DataFrame({"x": x[kept], "y": y[kept], "order": kept})
-
-
-def _share(channel: type[Channel], column: str, title: str) -> Channel:
-    extent = 18 if channel is alt.X else 24
-    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID, minExtent=extent, maxExtent=extent)
-    return channel(f"{column}:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 1]))

@@ -1,52 +1,44 @@
-"""Figures of in-context PVI, after those of Lu et al. 2023: frames go in, SVG elements come out."""
+"""Figures of in-context PVI, after those of Lu et al. 2023, as SVG elements."""
 
 import math
 
-import altair as alt
 import polars as pl
 
-from evaluator.report.figures import BLUE, GREY, GRID, INK, VERMILION, as_svg
+from evaluator.report.plot import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Plot, Room, share_axis, value_axis
 from evaluator.suites.in_context_pvi.report_sources import BY_SOURCE, run_name
 
-DENSITY_WIDTH, DENSITY_HEIGHT, DENSITY_ROOM = 175, 92, {"left": 32, "right": 8, "top": 6, "bottom": 34}
-DECILE_WIDTH, DECILE_HEIGHT, DECILE_ROOM = 250, 150, {"left": 40, "right": 12, "top": 8, "bottom": 36}
-DASHES = ([1, 0], [5, 3], [2, 2], [8, 3, 2, 3])
+DENSITY_WIDTH, DENSITY_HEIGHT, DENSITY_ROOM = 175, 92, Room(left=32, right=8, top=6, bottom=36)
+DECILE_WIDTH, DECILE_HEIGHT, DECILE_ROOM = 250, 150, Room(left=44, right=12, top=8, bottom=38)
+DASHES = ("", "5,3", "2,2", "8,3,2,3")
 """Of the lines of several numbers of shots."""
 
-GREEN, PURPLE = "#009e73", "#cc79a7"  # of Okabe and Ito's palette as well
 SOURCE_COLOURS = {"hardest": VERMILION, "easiest": GREEN, "middle": PURPLE}
-"""Of the lines behind demonstrations that were chosen by PVI; others are blue."""
+"""Of the lines of demonstrations that were chosen by PVI, as in assets/pvi.css; others are blue."""
 
 
 def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) -> str:
     """How PVIs of right (blue) and wrong (vermilion) predictions spread, with a line at the threshold; figure 4.
 
     Args:
-        densities: schemas.pvi.PVI_DENSITIES of one run; the two outer bins are drawn no wider than the others.
-        threshold: of schemas.pvi.PVI_SUMMARY; not drawn where there is none, or beyond what is drawn.
+        densities: PVI_DENSITIES of one run; the two outer bins are drawn no wider than the others.
+        threshold: of PVI_SUMMARY; not drawn where there is none, or beyond what is drawn.
         unit: of PVI.
     """
     inner = densities.filter(pl.col("bin") == 1).row(0, named=True)
     step = inner["bin_high"] - inner["bin_low"]
-    low, high = inner["bin_low"] - step, densities["bin_low"].to_numpy().max() + step
-    drawn = densities.filter(pl.col("n") > 0).select(
-        low=pl.col("bin_low").clip(low, high),
-        high=pl.col("bin_high").clip(low, high),
-        density="density",
-        colour=pl.when("correct").then(pl.lit(BLUE)).otherwise(pl.lit(VERMILION)),
-    )
-    x_axis = alt.Axis(gridColor=GRID, tickCount=5, format="~r")
-    x = alt.X("low:Q", title=f"PVI, {unit}", axis=x_axis).scale(domain=[low, high], nice=False)
-    y = alt.Y("density:Q", title=None, axis=alt.Axis(gridColor=GRID, tickCount=3, format="~r", minExtent=18))
-    bars = alt.Chart(drawn).mark_rect(opacity=0.45, aria=False)
-    at = [threshold] if threshold is not None and low < threshold < high else []
-    rule = alt.Chart(pl.DataFrame({"low": at}, schema={"low": pl.Float64}))
-    layers = [
-        bars.encode(x=x, x2="high:Q", y=y, y2=alt.datum(0), color=alt.Color("colour:N", scale=None)),
-        rule.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[4, 3], aria=False).encode(x=x),
-        _described(density_description(densities, threshold, unit)),
-    ]
-    return as_svg(alt.layer(*layers).properties(width=DENSITY_WIDTH, height=DENSITY_HEIGHT), DENSITY_ROOM)
+    low, high = inner["bin_low"] - step, float(densities["bin_low"].to_numpy().max() + step)
+    filled = densities.filter(pl.col("n") > 0)
+    highest = float(filled["density"].to_numpy().max()) if filled.height else 1.0
+    x, y = value_axis((low, high), f"PVI, {unit}"), value_axis((0, 1.05 * highest), count=3)
+    plot = Plot(x, y, width=DENSITY_WIDTH, height=DENSITY_HEIGHT, room=DENSITY_ROOM)
+    for row in filled.iter_rows(named=True):
+        # Ends of the outer bins lie beyond the axis, which draws them at its ends.
+        edges, colour = (row["bin_low"], row["bin_high"]), BLUE if row["correct"] else VERMILION
+        plot.bar(edges, (0, row["density"]), colour=colour, opacity=0.45)
+    if threshold is not None and low < threshold < high:
+        plot.rule((threshold, 0), (threshold, y.domain[1]), colour=INK, dash="4,3")
+    plot.band((low, high), y.domain, density_description(densities, threshold, unit))
+    return plot.svg()
 
 
 def density_description(densities: pl.DataFrame, threshold: float | None, unit: str) -> str:
@@ -56,7 +48,7 @@ def density_description(densities: pl.DataFrame, threshold: float | None, unit: 
 
 
 def threshold_text(threshold: float | None, unit: str) -> str:
-    """The threshold of schemas.pvi.PVI_SUMMARY in words."""
+    """The threshold of PVI_SUMMARY in words."""
     if threshold is None:
         return "threshold not known"
     if math.isinf(threshold):
@@ -68,40 +60,25 @@ def decile_figure(deciles: pl.DataFrame, *, several: bool) -> str:
     """Accuracy against PVI deciles, one line a run; dashes by number of shots, colours by source of demonstrations.
 
     Args:
-        deciles: schemas.pvi.PVI_DECILES of one dataset and definition.
+        deciles: PVI_DECILES of one dataset and definition.
         several: name the sources.
     """
     shots = deciles["n_shots"].unique().sort().to_list()
-    y_axis = alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2f", gridColor=GRID, minExtent=26, maxExtent=26)
-    x_axis = alt.Axis(values=list(range(1, 11)), format="d", gridColor=GRID)
-    x = alt.X("decile:Q", title="PVI decile, lowest first", axis=x_axis).scale(domain=[1, 10], nice=False)
-    y = alt.Y("accuracy:Q", title="accuracy", axis=y_axis).scale(domain=[0, 1])
-    half = alt.Chart(pl.DataFrame({"accuracy": [0.5]})).mark_rule(color=GREY, strokeDash=[3, 3], aria=False)
-    layers: list[alt.Chart] = [half.encode(y=y)]
+    x = value_axis((1, 10), "PVI decile, lowest first", at=range(1, 11), decimals=0)
+    plot = Plot(x, share_axis("accuracy"), width=DECILE_WIDTH, height=DECILE_HEIGHT, room=DECILE_ROOM)
+    plot.rule((1, 0.5), (10, 0.5), colour=GREY, width=1, dash="3,3")
     runs = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile").partition_by(
         ["demonstrations", "n_shots", "demonstration_set"], as_dict=True, maintain_order=True
     )
-    for (source, n_shots, number), own in runs.items():
+    for (source, n_shots, number), run in runs.items():
         name = run_name(n_shots, str(source), number, several=several)
-        dash = DASHES[shots.index(n_shots) % len(DASHES)]
-        ends = f"{own['accuracy'][0]:.3f} in the lowest decile, {own['accuracy'][-1]:.3f} in the highest"
-        named = own.with_columns(description=pl.lit(f"{name}: accuracy {ends}"))
-        colour = SOURCE_COLOURS.get(str(source), BLUE)
-        line = alt.Chart(named).mark_line(color=colour, strokeWidth=1.6, opacity=0.8, strokeDash=dash)
-        layers.append(line.encode(x=x, y=y, description="description:N"))
-    return as_svg(alt.layer(*layers).properties(width=DECILE_WIDTH, height=DECILE_HEIGHT), DECILE_ROOM)
-
-
-def _described(text: str) -> alt.Chart:
-    """An unseen mark over the whole figure that the reader's pointer, or a screen reader, finds the words on."""
-    return (
-        alt.Chart(pl.DataFrame({"description": [text]}))
-        .mark_rect(color="#ffffff", fillOpacity=0)
-        .encode(
-            x=alt.value(0),
-            x2=alt.value("width"),
-            y=alt.value(0),
-            y2=alt.value("height"),
-            description="description:N",
+        ends = f"{run['accuracy'][0]:.3f} in the lowest decile, {run['accuracy'][-1]:.3f} in the highest"
+        plot.line(
+            run.select("decile", "accuracy").iter_rows(),
+            colour=SOURCE_COLOURS.get(str(source), BLUE),
+            width=1.6,
+            opacity=0.8,
+            dash=DASHES[shots.index(n_shots) % len(DASHES)],
+            description=f"{name}: accuracy {ends}",
         )
-    )
+    return plot.svg()
