@@ -1,4 +1,4 @@
-"""Where data sets lie that tests use and the repository does not hold."""
+"""The folder of published data that the repository does not hold."""
 
 import os
 from pathlib import Path
@@ -9,8 +9,8 @@ FOLDER = Path(os.environ.get("EVALUATOR_SHARED_DATA", Path(__file__).parents[2] 
 
 
 def shared_data(name: str) -> Path:
-    """The folder of one data set; the test is skipped, and says why, where it is absent."""
+    """Return the folder of one data set; where it is absent, skip the test and say why."""
     folder = FOLDER / name
     if not folder.is_dir():
-        pytest.skip(f"{folder} is absent; EVALUATOR_SHARED_DATA names the folder that holds it")
+        pytest.skip(f"published data are absent: no {folder}; EVALUATOR_SHARED_DATA names the folder that holds it")
     return folder

@@ -108,7 +108,7 @@ def test_many_may_convert_at_once(folder: Path):
     together = Barrier(8)
 
     def convert_together() -> pa.Table:
-        together.wait(timeout=30)
+        together.wait()
         return TABLE
 
     with ThreadPoolExecutor(8) as pool:
