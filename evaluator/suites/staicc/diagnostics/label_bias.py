@@ -61,14 +61,15 @@ def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     Takes PREDICTIONS. Returns ABSENT_LABELS, sorted by its key; of the part `normal`.
     """
     *key, label_name = ABSENT_LABELS_KEY
-    # Groups keep the order of rows, or the last digit of a mean would vary from run to run.
+    # A mean of lists adds row after row; that of groups is added up by several threads, and its last digit varies.
     return (
         predictions.lazy()
         .filter(part="normal")
         .with_columns(label=pl.int_ranges(pl.col("label_probs").list.len()))
         .explode("label", "label_names", "label_probs")
         .group_by(*key, label_name="label_names", maintain_order=True)
-        .agg(mean_probability=pl.col("label_probs").mean(), n_gold=(pl.col("gold") == pl.col("label")).sum())
+        .agg("label_probs", n_gold=(pl.col("gold") == pl.col("label")).sum())
+        .select(*key, label_name, "n_gold", mean_probability=pl.col("label_probs").list.mean())
         .filter(pl.col("n_gold") == 0, pl.col("mean_probability") > 0)
         .drop("n_gold")
         .sort(*key, label_name)
