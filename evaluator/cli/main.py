@@ -94,9 +94,8 @@ def run(models: tuple[str, ...], **given: Any) -> None:
 
     `staicc` stands for staicc-normal, staicc-bias and staicc-robustness.
     """
-    from evaluator.report.terminal import verdict_lines
     from evaluator.run import pipeline
-    from evaluator.run.folder import read_table
+    from evaluator.run.report import FolderRun, summary_lines
 
     out: Path = given["out"]
     configs = [model_config(given | {"model": model}) for model in models]
@@ -104,7 +103,7 @@ def run(models: tuple[str, ...], **given: Any) -> None:
         page = watch(pipeline.run_models(store_config(given), configs, out))
     else:
         page = watch(pipeline.run(store_config(given), configs[0], out))
-        for line in verdict_lines(read_table(out, "metrics")):
+        for line in summary_lines(FolderRun(out)):
             click.echo(line)
     click.echo(f"Report: {page}")
 

@@ -6,26 +6,25 @@ from typing import get_args
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.metrics.per_request import DIAGNOSTIC_PARTS
 from evaluator.random_baselines.verdicts import Verdict
 from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
-from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS, SIX, reading
 
 
 def verdict_lines(metrics: pl.DataFrame) -> list[str]:
-    """A line a suite and part about vanilla, a table of its other methods, and a line a diagnostic of vanilla's.
+    """A line a suite and part about vanilla, and a table of its other methods.
 
     The line has the mean accuracy, what guessing gets, and on how many datasets the verdict was which; the table each
     method's mean accuracy and what it is above vanilla's. Where vanilla was not run, each method has such a line.
     Takes schemas.METRICS; of several definitions the first of schemas.DEFINITIONS that was measured. Where nothing was
-    compared with guesses and nothing diagnosed there is no line.
+    compared with guesses there is no line.
     """
-    judged = _first_definition(metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null()))
+    judged = first_definition(metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null()))
     parts = judged.group_by("suite", "part", maintain_order=True)
-    return [*(line for key, rows in parts for line in _part_lines(key, rows)), *_diagnostic_lines(metrics)]
+    return [line for key, rows in parts for line in _part_lines(key, rows)]
 
 
-def _first_definition(rows: pl.DataFrame) -> pl.DataFrame:
+def first_definition(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows under the first of schemas.DEFINITIONS that was measured."""
     measured = next((name for name in DEFINITIONS if name in set(rows["definition"])), None)
     return rows.filter(definition=measured) if measured else rows
 
@@ -48,20 +47,6 @@ def _other_methods(means: pl.DataFrame) -> Iterator[str]:
     yield f"  {'method':{width}}  mean accuracy  minus vanilla"
     for method, value in accuracies.items():
         yield f"  {method:{width}}  {value:13.3f}  {value - vanilla:+13.3f}"
-
-
-def _diagnostic_lines(metrics: pl.DataFrame) -> Iterator[str]:
-    means = metrics.filter(method=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS)
-    if means.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS)).is_empty():
-        return
-    own = _first_definition(means.filter(pl.col("metric").is_in(SIX)))
-    values = {metric: found for metric, *found in own.select("metric", "value", "definition").iter_rows()}
-    width = max(len(METRIC_TEXTS[metric].title) for metric in SIX)
-    for metric in SIX:
-        if metric in values:
-            value, definition = values[metric]
-            reads = reading(metric, definition)
-            yield f"{METRIC_TEXTS[metric].title:{width}}  {value:6.3f}  {reads.unit}, {reads.meaning}"
 
 
 def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:

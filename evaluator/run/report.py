@@ -10,6 +10,7 @@ from evaluator.report import facts
 from evaluator.report.page import Header, write_page
 from evaluator.report.section import MeasuredRun, Section, core_template
 from evaluator.report.sections.run_record import about_section, record_section, tokens_section
+from evaluator.report.terminal import verdict_lines
 from evaluator.run.folder import current_table, run_store
 from evaluator.run.record import read_run
 from evaluator.suites import SUITES
@@ -54,6 +55,13 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     ]
     everything = [*measured, tokens_section(record), record_section(record)]
     return write_page(path, f"{model}: in-context classification", header, everything)
+
+
+def summary_lines(run: MeasuredRun) -> list[str]:
+    """What a terminal shows at the end of a run: its metrics, then what its suites say."""
+    names = facts.look_up(run.record, "store", "suites") or ()
+    builders = dict.fromkeys(SUITES[name].summary_lines for name in names)
+    return [*verdict_lines(run.table("metrics")), *(line for build in builders for line in build(run))]
 
 
 def _subject(record: Mapping[str, Any], metrics: pl.DataFrame) -> str:

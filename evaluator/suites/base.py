@@ -34,5 +34,6 @@ class Suite(Generic[DatasetT]):
     prompts_differ: tuple[str, ...] = ()  # of these, whose prompts follow one definition: they are measured under that
     definitions: tuple[Definition, ...] = DEFINITIONS  # that it can be measured under
     sections: Callable[[MeasuredRun], Iterator[Section]]  # of the page about a run
+    summary_lines: Callable[[MeasuredRun], Iterator[str]]  # for a terminal, at the end of a run
     metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that it alone has
     label_boundary: LabelBoundary = "separate"  # where a run names none

@@ -1,7 +1,5 @@
 """The last lines of a run."""
 
-import math
-
 import polars as pl
 
 from evaluator.report.terminal import verdict_lines
@@ -13,10 +11,6 @@ ABOUT: dict[str, object] = {"suite": "s", "part": "p", "method": "vanilla", "met
 def row(dataset: str, verdict: str | None, definition: str = "paper", value: float = 0.5) -> dict[str, object]:
     guesses: dict[str, object] = {"chance": 0.25, "max_random": 0.3, "majority": 0.75} if verdict else {}
     return ABOUT | {"dataset": dataset, "definition": definition, "value": value, "verdict": verdict} | guesses
-
-
-def diagnostic(part: str, metric: str, value: float, definition: str = "paper") -> dict[str, object]:
-    return row("mean", None, definition, value) | {"part": part, "metric": metric}
 
 
 DATASETS = [row("a", "above both"), row("b", "above both"), row("c", "between"), row("d", "below both")]
@@ -54,31 +48,6 @@ def test_other_methods_stand_in_a_table_with_what_they_are_above_vanilla() -> No
         "  topk                        0.625         +0.125",
         "  hidden_calibration          0.375         -0.125",
     ]
-
-
-def test_diagnostics_have_a_line_each_with_unit_and_direction_in_the_order_of_the_paper() -> None:
-    rows = [
-        diagnostic("gler", "gler", 0.0625),
-        diagnostic("normal", "empirical_bias", math.inf),
-        diagnostic("contextual", "contextual_bias", -0.75),
-        diagnostic("contextual", "contextual_bias", 0.9, "released"),
-    ]
-    assert verdict_lines(pl.DataFrame(rows, schema=METRICS)) == [
-        "Contextual bias       -0.750  nats, more is more bias",
-        "Empirical bias           inf  nats, more is more bias",
-        "GLER                   0.062  accuracy per unit of noise, above 0 where labels are read",
-    ]
-
-
-def test_the_toolkits_contextual_bias_is_read_the_other_way_round() -> None:
-    rows = [diagnostic("contextual", "contextual_bias", 0.9, "released")]
-    (line,) = verdict_lines(pl.DataFrame(rows, schema=METRICS))
-    assert line.endswith("nats, less is more bias")
-
-
-def test_a_run_without_disturbed_prompts_has_no_line_of_diagnostics() -> None:
-    rows = [*DATASETS, row("mean", "above both"), diagnostic("normal", "empirical_bias", 0.5)]
-    assert len(verdict_lines(pl.DataFrame(rows, schema=METRICS))) == 1
 
 
 def test_where_no_accuracy_was_compared_with_guesses_there_is_no_line() -> None:

@@ -23,6 +23,7 @@ from evaluator.suites.in_context_pvi.chosen_demonstrations import (
 from evaluator.suites.in_context_pvi.prompts import INPUT, pvi_queries, pvi_requests
 from evaluator.suites.in_context_pvi.ranked_sets import pvi_candidates
 from evaluator.suites.in_context_pvi.released_scores import PVI_RELEASED
+from evaluator.suites.in_context_pvi.terminal import v_information_lines
 
 
 def pvi_datasets(names: Sequence[str], pvi: PviConfig) -> dict[str, ClassificationDataset]:
@@ -68,5 +69,6 @@ IN_CONTEXT_PVI = Suite(
     },
     definitions=("paper", "released"),
     sections=sections,
+    summary_lines=v_information_lines,
     label_boundary="merged",
 )

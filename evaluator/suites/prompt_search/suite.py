@@ -12,6 +12,7 @@ from evaluator.datasets.sources import load_datasets
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.suites.base import Suite
 from evaluator.suites.prompt_search.prompts import search_requests, search_tables
+from evaluator.suites.prompt_search.terminal import best_prompt_lines
 
 
 def search_datasets(names: Sequence[str], search: SearchConfig) -> dict[str, MultipleChoiceDataset]:
@@ -48,5 +49,6 @@ PROMPT_SEARCH = Suite(
     all_methods=("per_token", "vanilla", "per_byte", "unconditional"),
     definitions=("paper",),
     sections=sections,
+    summary_lines=best_prompt_lines,
     label_boundary="merged",
 )

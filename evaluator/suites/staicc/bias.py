@@ -9,7 +9,7 @@ from evaluator.prompts.rows import benchmark_plan, normal_requests, requests
 from evaluator.suites.base import Suite
 from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS
 from evaluator.suites.staicc.normal import INFERENCE_METHODS
-from evaluator.suites.staicc.sections import sections
+from evaluator.suites.staicc.sections import sections, summary_lines
 
 N_WORDS = 128
 """Words of a domain query: the toolkit's number. The paper does not say."""
@@ -55,5 +55,6 @@ STAICC_BIAS = Suite(
     all_methods=INFERENCE_METHODS,
     prompts_differ=("domain",),
     sections=sections,
+    summary_lines=summary_lines,
     metric_texts=METRIC_TEXTS,
 )

@@ -10,7 +10,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, requests
 from evaluator.suites.base import Suite
-from evaluator.suites.staicc.sections import sections
+from evaluator.suites.staicc.sections import sections, summary_lines
 
 PARTS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
@@ -32,4 +32,5 @@ STAICC_DEMONSTRATIONS = Suite(
     parts=PARTS,
     prompts_differ=PARTS,
     sections=sections,
+    summary_lines=summary_lines,
 )

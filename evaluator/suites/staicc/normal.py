@@ -7,7 +7,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites.base import Suite
 from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS
-from evaluator.suites.staicc.sections import sections
+from evaluator.suites.staicc.sections import sections, summary_lines
 
 INFERENCE_METHODS = (
     "vanilla",
@@ -36,5 +36,6 @@ STAICC_NORMAL = Suite(
     parts=("normal",),
     all_methods=INFERENCE_METHODS,
     sections=sections,
+    summary_lines=summary_lines,
     metric_texts=METRIC_TEXTS,
 )

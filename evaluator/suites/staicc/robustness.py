@@ -12,7 +12,7 @@ from evaluator.prompts.rows import normal_requests
 from evaluator.suites.base import Suite
 from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS
 from evaluator.suites.staicc.label_noise import label_noise_requests
-from evaluator.suites.staicc.sections import sections
+from evaluator.suites.staicc.sections import sections, summary_lines
 
 N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
 RELEASED_TEMPLATE_QUERIES = 100
@@ -77,5 +77,6 @@ STAICC_ROBUSTNESS = Suite(
     parts=("gler", "template", "sampling"),
     prompts_differ=("gler", "template", "sampling"),
     sections=sections,
+    summary_lines=summary_lines,
     metric_texts=METRIC_TEXTS,
 )
