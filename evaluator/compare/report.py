@@ -54,9 +54,9 @@ class ModelCell(NamedTuple):
 
 
 class ModelTable(NamedTuple):
-    """Means over datasets, a row a model."""
+    """One number a cell, a row a model."""
 
-    columns: list[str]  # methods, or measures
+    columns: list[str]  # methods, measures or datasets
     rows: list[tuple[ComparedRun, list[ModelCell | None]]]  # None where a model was not measured
 
 
@@ -95,7 +95,7 @@ class MeansContext(NamedTuple):
     names: Names
     definition: str
     title: str
-    table: ModelTable  # a column a method
+    table: ModelTable  # a column a method, or a dataset
 
 
 class ScalingContext(NamedTuple):
@@ -170,7 +170,9 @@ def comparison_sections(data: ComparisonData) -> Iterator[Section]:
 def _definition_sections(
     data: ComparisonData, names: Names, definition: str, datasets: Sequence[str]
 ) -> Iterator[Section]:
-    means = with_measure(data.comparison).filter(definition=definition, dataset=MEAN_OVER_DATASETS)
+    rows_of_definition = with_measure(data.comparison).filter(definition=definition)
+    means = rows_of_definition.filter(dataset=MEAN_OVER_DATASETS)
+    by_dataset = rows_of_definition.filter(pl.col("dataset") != MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
     vanilla = means.filter(method=REFERENCE_METHOD)
     points, lines, correlations = (
         frame.filter(definition=definition) for frame in (data.points, data.lines, data.rank_correlations)
@@ -198,6 +200,9 @@ def _definition_sections(
         title = titles[view.measure]
         context = MeansContext(names, definition, title, view.models)
         yield section(f"means-{number}", title, "mean over datasets", "means", context, title)
+        rows = by_dataset.filter(measure=view.measure)
+        by_model = MeansContext(names, definition, title, _model_table(data.runs, rows, "dataset", datasets))
+        yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "by_dataset", by_model, "By dataset")
     drawn = value_panels(points, lines, scaled, _chances(vanilla), are_large=True)
     if drawn:
         title = f"{' and '.join(panel.title for panel in drawn)} by size".capitalize()

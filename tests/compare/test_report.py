@@ -75,7 +75,11 @@ def test_the_model_tables_hold_every_mean_of_the_comparison(page: webdriver.Chro
     means = table(compared, "comparison").filter(dataset="mean")
     methods = means.filter(metric="accuracy").with_columns(column="method")
     measures = means.filter(method="vanilla").with_columns(column="metric")
-    expected = pl.concat([methods, measures]).select("definition", "model", "column", "value", "ci_low", "ci_high")
+    by_dataset = table(compared, "comparison").filter(pl.col("dataset") != "mean", metric="accuracy", method="vanilla")
+    datasets = by_dataset.with_columns(column="dataset")
+    expected = pl.concat([methods, measures, datasets]).select(
+        "definition", "model", "column", "value", "ci_low", "ci_high"
+    )
     assert shown == {(definition, model, column): tuple(rest) for definition, model, column, *rest in expected.rows()}
 
 

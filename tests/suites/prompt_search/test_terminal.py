@@ -12,5 +12,6 @@ def test_the_best_prompt_stands_with_what_guessing_gets() -> None:
     numbers = {"best_accuracy": 0.75, "chance": 0.25, "max_random": 0.5, "verdict": "above both"}
     results = pl.DataFrame([row | numbers], schema=SEARCH_RESULTS)
     assert list(best_prompt_lines(MadeRun(record={}, tables={"search_results": results}))) == [
-        "demonstrations, per_token, zoo, 4-shot: best of 1,200 prompts 0.750, chance 0.250, max random 0.500: above both"
+        "demonstrations, per_token, zoo, 4-shot: best of 1,200 prompts 0.750, chance 0.250, max random 0.500: "
+        "above both"
     ]
