@@ -15,6 +15,7 @@ function showDatasets() {
   const boxes = all("input[name=dataset]");
   const shown = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
   filter.querySelector("output").value = shown.size === boxes.length ? "all" : `${shown.size} of ${boxes.length}`;
+  document.body.classList.toggle("some-datasets", shown.size < boxes.length); // a mean stays one over all of them
   for (const element of all("[data-dataset]")) element.classList.toggle("filtered", !shown.has(element.dataset.dataset));
   // A row of a drawn figure cannot be taken out; it is faded, and is known by how its label begins.
   const left = boxes.filter((box) => !box.checked).map((box) => `${box.value}: `);

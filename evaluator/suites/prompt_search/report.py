@@ -86,6 +86,7 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
             navigation=f"{part.capitalize()}, {method}",
             template=PackageFile("evaluator.suites.prompt_search", "templates/search.html"),
             context=SearchContext(view, is_halved),
+            style=PackageFile("evaluator.suites.prompt_search", "assets/search.css"),
             datasets=tuple(order),
         )
     held_out = run.table("search_held_out_prediction").to_dicts()

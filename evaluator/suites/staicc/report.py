@@ -134,6 +134,7 @@ def _section(
         is_folded=is_folded,
         template=PackageFile("evaluator.suites.staicc", "templates/diagnostics.html"),
         context=view,
+        style=PackageFile("evaluator.suites.staicc", "assets/diagnostics.css"),
     )
 
 
