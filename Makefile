@@ -8,23 +8,27 @@ QUERIES =
 DTYPE =
 METHODS =
 DATA =
+PARTS =
+STORE =
+OUT = runs/$@
 ARGS =
 
 BIN = .venv/bin
 option = $(if $($(1)),--$(2) '$($(1))')
 EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT)' \
   $(call option,ENGINE,engine) $(call option,DTYPE,dtype) $(call option,METHODS,methods) \
-  $(call option,DATASETS,datasets) $(call option,SHOTS,shots) $(call option,QUERIES,queries) $(call option,DATA,data) $(ARGS))
+  $(call option,PARTS,parts) $(call option,STORE,store) $(call option,DATASETS,datasets) $(call option,SHOTS,shots) $(call option,QUERIES,queries) $(call option,DATA,data) $(ARGS))
 BENCHMARKS = $(shell grep -l "^if __name__" benchmarks/*/*.py)
 
-.PHONY: help setup run normal bias robustness staicc pvi search report bench test test-gpu check golden
+.PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations methods \
+  staicc prompt-search pvi report bench test test-gpu check golden
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  Variables, as in make normal MODEL=/path/to/model OUT=runs/mine QUERIES=64:"
-	@echo "  MODEL (a folder, a hub name, embedded or random), OUT, ENGINE, DATASETS, DATA, SHOTS, QUERIES, DTYPE, METHODS; PYTHON for"
-	@echo "  the set-up; ARGS (anything more that the command behind a target takes)"
+	@echo "  MODEL (a folder, a hub name, embedded or random), OUT, STORE, ENGINE, DATASETS, DATA, PARTS, SHOTS, QUERIES, DTYPE,"
+	@echo "  METHODS; PYTHON for the set-up; ARGS (anything more that the command behind a target takes)"
 
 setup: ## make .venv: done by every other target, and nothing the second time
 	@$(PYTHON) setup_venv.py
@@ -35,30 +39,57 @@ run: OUT = runs/first
 
 normal: setup ## StaICC-Normal: ten datasets, no perturbation
 normal: SUITE = staicc-normal
-normal: OUT = runs/normal
 
-bias: setup ## StaICC-Diag: contextual, domain and empirical bias
+contextual: setup ## StaICC-Diag: contextual bias, empty queries
+contextual: SUITE = staicc-bias
+contextual: PARTS = contextual
+
+domain: setup ## StaICC-Diag: domain bias, queries of random words
+domain: SUITE = staicc-bias
+domain: PARTS = domain
+
+empirical: setup ## StaICC-Diag: empirical bias, predictions against gold labels
+empirical: SUITE = staicc-bias
+empirical: PARTS = normal
+
+bias: setup ## StaICC-Diag: the three label biases
 bias: SUITE = staicc-bias
-bias: OUT = runs/bias
 
-robustness: setup ## StaICC-Diag: templates, demonstration sets, label noise
+template: setup ## StaICC-Diag: consistency over nine templates
+template: SUITE = staicc-robustness
+template: PARTS = template
+
+sampling: setup ## StaICC-Diag: consistency over eight demonstration sets
+sampling: SUITE = staicc-robustness
+sampling: PARTS = sampling
+
+gler: setup ## StaICC-Diag: accuracy over five rates of wrong demonstration labels
+gler: SUITE = staicc-robustness
+gler: PARTS = gler
+
+robustness: setup ## StaICC-Diag: templates, demonstration sets and label noise
 robustness: SUITE = staicc-robustness
-robustness: OUT = runs/robustness
+
+demonstrations: setup ## demonstrations with the query's label, and without it
+demonstrations: SUITE = staicc-demonstrations
+
+methods: setup ## all inference methods of StaICC on StaICC-Normal
+methods: SUITE = staicc-normal
+methods: METHODS = all
 
 staicc: setup ## all of StaICC with all inference methods (METHODS=a,b for some): one store, one report
 staicc: SUITE = staicc
-staicc: OUT = runs/staicc
 staicc: METHODS = all
 
-pvi: setup ## in-context PVI of the datasets in DATA, or of DATASETS: how many bits does each input give?
+prompt-search: setup ## the best of many prompts on DATA (a BIG-bench task, a table, a folder) or DATASETS
+prompt-search: SUITE = prompt-search
+prompt-search: DATASETS = $(if $(DATA),,trec)
+
+pvi: setup ## in-context PVI of DATA or DATASETS: how many bits does each input give about its label?
 pvi: SUITE = pvi
-pvi: OUT = runs/pvi
+pvi: DATASETS = $(if $(DATA),,trec)
 
-search: setup ## the best of many prompts on DATA (a BIG-bench task, a table, a folder) or DATASETS: better than guessing?
-search: SUITE = prompt-search
-search: OUT = runs/search
-
-run normal bias robustness staicc pvi search:
+run normal contextual domain empirical bias template sampling gler robustness demonstrations methods staicc prompt-search pvi:
 	$(EVALUATE)
 
 report: setup ## write the report of OUT again, from its metrics

@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import filelock
+import msgspec
 import polars as pl
 
 from evaluator.errors import ConfigError, OutputInUseError, StoreError
+
+T = TypeVar("T")
+
+MANIFEST = "manifest.json"
+"""What a folder of shards holds, written last."""
 
 
 @contextmanager
@@ -81,6 +87,47 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         raise StoreError(f"{path} is damaged (an object was expected). Remove its folder and run again.")
     return content
+
+
+def write_record(path: Path, record: object) -> None:
+    """Write a dataclass as indented JSON, replacing the file at once. Paths in it are written as texts."""
+    write_json(path, to_builtins(record))
+
+
+def to_builtins(record: object) -> Any:
+    """Return what JSON holds of a dataclass; paths become texts."""
+    return msgspec.to_builtins(record, enc_hook=_path_to_text)
+
+
+def read_record(path: Path, kind: type[T]) -> T | None:
+    """Return the dataclass in a JSON file, or None where there is no file.
+
+    Raises StoreError, naming the field, when the file is damaged or was written by another version.
+    """
+    content = read_json(path)
+    return None if content is None else from_builtins(content, kind, where=str(path))
+
+
+def from_builtins(content: object, kind: type[T], *, where: str) -> T:
+    """Return a dataclass from what JSON holds of it. Raises StoreError, naming `where` and the field."""
+    try:
+        return msgspec.convert(content, kind, dec_hook=_text_to_path)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise StoreError(
+            f"{where} is damaged or of another version ({error}). Remove its folder and run the command again."
+        ) from error
+
+
+def _path_to_text(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _text_to_path(kind: type, value: object) -> Path:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError(f"{kind.__name__} cannot be read from JSON")
 
 
 def file_digest(path: Path) -> str:

@@ -12,17 +12,22 @@ Definition = Literal["paper", "released", "published"]
 """Which formula a number follows: the paper's, the released code's, or the one the published tables were made with."""
 DEFINITIONS: tuple[Definition, ...] = get_args(Definition)
 
+PartKind = Literal["classification", "choice", "diagnostic", "null"]
+"""What a part of a suite is: queries with one label space, which every inference method can answer; queries with
+choices that differ; prompts disturbed on purpose; prompts without a query."""
+
 Ask = Literal["labels", "text", "state"]
 """What a prompt asks of a model: the log-likelihoods of continuations after it ("labels"), the log-likelihood of the
 prompt itself, all its tokens but the first ("text"), or the hidden state at its end ("state")."""
 
-REQUESTS_KEY = ["suite", "part", "dataset", "position"]
+REQUESTS_KEY = ["suite", "part", "dataset", "position", "for_part"]
 REQUESTS = pl.Schema(
     {
         "suite": pl.String(),  # what asked: "staicc-normal"
-        "part": pl.String(),  # which test of the suite: "normal"
+        "part": pl.String(),  # which test of the suite: "normal"; of rows that a method adds, the method's own name
+        "for_part": pl.String(),  # of rows that a method adds, the part that it answers with them; else null
         "dataset": pl.String(),
-        "position": pl.Int64(),  # unique within (suite, part, dataset), from 0; rows are sorted by it
+        "position": pl.Int64(),  # unique within (suite, part, for_part, dataset), from 0; rows are sorted by it
         "query_id": pl.Int64(),  # row of the test split; null where a method asks about no query
         "demonstration_set": pl.Int64(),  # which demonstration set of this query, from 0
         "n_shots": pl.Int64(),  # demonstrations in the prompt
@@ -51,11 +56,29 @@ PROMPTS = pl.Schema(
 
 TOKENS = pl.Schema(
     {
-        "prompt_id": pl.String(),  # key of PROMPTS; rows stand in prefix order of their contexts
-        "ask": pl.String(),  # Ask
+        "prompt_id": pl.String(),  # key of PROMPTS; rows are in prefix order of their contexts
+        "token_id": pl.String(),  # digest of ask, context and continuations: equal tokens have the same in every store
+        # Ask; or "last_tokens", a further row of a prompt whose labels have several tokens: the last of each, right
+        # after the prompt.
+        "ask": pl.String(),
         "context": pl.List(pl.Int32()),  # token ids, BOS included where the tokenizer adds one; of a text the first
         # Token ids of each continuation, none of them empty; of a text one, which is the rest of it.
         "continuations": pl.List(pl.List(pl.Int32())),
+    }
+)
+
+TOKEN_SCORES = pl.Schema(
+    {
+        "token_id": pl.String(),  # key of TOKENS
+        "log_likelihoods": pl.List(pl.Float64()),  # nats, over the whole vocabulary, summed over each continuation
+        "token_counts": pl.List(pl.Int32()),  # tokens of each continuation
+    }
+)
+
+TOKEN_STATES = pl.Schema(
+    {
+        "token_id": pl.String(),  # key of TOKENS, of those that ask "state"
+        "hidden_state": pl.List(pl.Float32()),  # after the final norm, at the last token
     }
 )
 
@@ -64,7 +87,8 @@ SCORES = pl.Schema(
         "prompt_id": pl.String(),  # key of PROMPTS
         # One number a continuation, nats, over the whole vocabulary:
         "label_log_likelihoods": pl.List(pl.Float64()),  # summed over all tokens of the continuation
-        "last_token_log_probs": pl.List(pl.Float64()),  # of its last token alone, right after the prompt
+        # Of its last token alone, right after the prompt; null where no part is measured under `released`:
+        "last_token_log_probs": pl.List(pl.Float64()),
         "label_token_counts": pl.List(pl.Int32()),  # tokens of each continuation
     }
 )

@@ -16,6 +16,7 @@ from benchmarks.harness import Target, Timing, Work, print_targets, race, requir
 from evaluator.metrics import group_metrics_table, metrics_table
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
 from evaluator.suites.staicc.diagnostics.label_noise import RELEASED_RATES
+from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
 N_LABELS = [2, 2, 3, 3, 6, 5, 4, 2, 3, 2]  # ten label spaces of the sizes that classification datasets have
 N_QUERIES = 512
@@ -77,8 +78,9 @@ def _race(
 
 
 def _everything(predictions: pl.DataFrame) -> pl.DataFrame:
-    group_metrics_table(predictions)
-    return metrics_table(predictions)
+    group_metrics_table(predictions, DIAGNOSTICS)
+    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
+    return metrics_table(classified, predictions, DIAGNOSTICS)
 
 
 def _predictions(index: int, n_labels: int, part: str) -> pl.DataFrame:

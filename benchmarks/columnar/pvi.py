@@ -17,7 +17,7 @@ from scipy import stats
 from scipy.special import log_softmax
 
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
-from evaluator.methods.base import Answers
+from evaluator.methods.base import Answers, MeasuredPart
 from evaluator.schemas import REQUESTS
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 
@@ -79,7 +79,9 @@ def _answers(datasets: list[Dataset]) -> Answers:
             ("null", None, dataset.nulls[run : run + 1]),
         )
     ]
-    return Answers(scored=pl.concat(frames).lazy(), asked_parts={"input": ("paper", "released")})
+    return Answers(
+        scored=pl.concat(frames).lazy(), parts={"input": MeasuredPart("classification", ("paper", "released"))}
+    )
 
 
 def _requests(name: str, run: int, part: str, gold: npt.NDArray[np.int64] | None, scores: Floats) -> pl.DataFrame:

@@ -7,7 +7,6 @@ and its record says how many tokens were computed.
     python -m benchmarks.end_to_end.pvi [queries] [runs]
 """
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -21,11 +20,15 @@ import polars as pl
 
 from benchmarks.end_to_end.contestants import LLAMA_28M, Choices, Probs, contestant
 from benchmarks.harness import ROOT, SHARED_DATA, Target, Work, print_targets, race
-from evaluator.config import ModelConfig, PviConfig, StoreConfig
+from evaluator.config import DataOptions, ModelConfig, RunConfig
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.source import find_model
 from evaluator.progress import finish
-from evaluator.run.build import PromptStore, build_store
+from evaluator.record import RunRecord
+from evaluator.run.build import build_prompts
+from evaluator.run.record import read_run
+from evaluator.store.prompt_store import PromptStore
+from evaluator.suites.in_context_pvi.options import PviOptions
 from evaluator.tokens.table import tokenise_store
 
 DATA = SHARED_DATA / "pvi"
@@ -38,28 +41,33 @@ def main(n_queries: int = 1000, runs: int = 3) -> None:
         raise SystemExit(f"{DATA} is absent; EVALUATOR_SHARED_DATA names the folder that holds it.")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = StoreConfig(
+        config = RunConfig(
             suites=("pvi",),
             datasets=("snli",),
             n_queries=n_queries,
             definitions=("paper",),
-            pvi=PviConfig(data=(DATA,), shots=(N_SHOTS,), sets=1),
+            data=DataOptions(paths=(DATA,)),
+            suite_options={"pvi": PviOptions(shots=(N_SHOTS,), sets=1)},
         )
-        store = finish(build_store(config, folder / "built"))
+        store = finish(build_prompts(config, folder / "built")).store
         texts = store.prompts().collect()["prompt"]
         model = make_random_llama(folder / "llama-28m", texts=texts, size=LLAMA_28M)
         times = raced(store, model, n_queries, runs)
         record = command(folder / "run", model, n_queries)
+    tokens, scores = record.tokens, record.scores
+    assert tokens is not None, "the run was tokenised"
+    assert scores is not None, "the run was scored"
+    assert tokens.block_floor_tokens is not None, "vLLM shares whole blocks"
     print_targets(
         Target(what="queries per second, times transformers one at a time", value=times, at_least=9),
         Target(
             what="computed tokens over the floor",
-            value=record["scores"]["computed_tokens"] / record["store"]["floor_tokens"],
+            value=scores.computed_tokens / tokens.floor_tokens,
             at_most=1.15,
         ),
         Target(
-            what=f"computed tokens over the floor of whole blocks of {record['store']['block_tokens']}",
-            value=record["scores"]["computed_tokens"] / record["store"]["block_floor_tokens"],
+            what=f"computed tokens over the floor of whole blocks of {tokens.block_tokens}",
+            value=scores.computed_tokens / tokens.block_floor_tokens,
             at_most=1.15,
         ),
     )
@@ -98,18 +106,18 @@ def raced(store: PromptStore, model: Path, n_queries: int, runs: int) -> float:
 
 def asked(store: PromptStore, model: Path) -> pl.DataFrame:
     """Requests with their tokens, in the order in which a run scores them."""
-    table = finish(tokenise_store(store, find_model(ModelConfig(model=str(model))), "merged"))
+    source = find_model(ModelConfig(model=str(model)))
+    table = finish(tokenise_store(store, source.tokenizer, source.tokenizer_fingerprint, "merged", ["paper"]))
     requests = store.requests().select("prompt_id", "part", "position")
     return table.tokens().join(requests, on="prompt_id", maintain_order="left").collect()
 
 
-def command(out: Path, model: Path, n_queries: int) -> dict[str, dict[str, float]]:
+def command(out: Path, model: Path, n_queries: int) -> RunRecord:
     """What the command records of the same queries."""
     what = ["--data", DATA, "--datasets", "snli", "--shots", N_SHOTS, "--sets", 1, "--queries", n_queries]
     words = ["run", "pvi", *what, "--model", model, "--dtype", "float32", "--definition", "paper", "--out", out]
     subprocess.run([sys.executable, "-m", "evaluator", *map(str, words)], cwd=ROOT, check=True)
-    record: dict[str, dict[str, float]] = json.loads((out / "run.json").read_text())
-    return record
+    return read_run(out)
 
 
 if __name__ == "__main__":

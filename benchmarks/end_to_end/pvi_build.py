@@ -16,10 +16,11 @@ import polars as pl
 
 from benchmarks.end_to_end.build import command
 from benchmarks.harness import SHARED_DATA, Target, Work, print_targets, race
-from evaluator.config import PviConfig
+from evaluator.config import DataOptions
+from evaluator.datasets.conversions import as_classification
+from evaluator.datasets.sources import load_datasets
 from evaluator.models.embedded.random_llama import make_random_llama
-from evaluator.run.folder import run_store
-from evaluator.suites.in_context_pvi.suite import pvi_datasets
+from evaluator.run.folder import open_built
 
 DATA = SHARED_DATA / "pvi"
 N_QUERIES, N_SETS, N_SHOT_COUNTS = 9_815, 3, 2
@@ -47,7 +48,8 @@ def main(runs: int = 3) -> None:
 
 
 def tokenizer(folder: Path) -> Path:
-    (multinli,) = pvi_datasets(["multinli"], PviConfig(data=(DATA,), source="published")).values()
+    (loaded,) = load_datasets(["multinli"], DataOptions(paths=(DATA,)), query_every_row=True)
+    multinli = as_classification(loaded)
     label_text = multinli.verbalizer.text(pl.col("gold"))
     texts = multinli.test.select(multinli.template.demonstration(pl.col("texts"), label_text)).to_series()
     return make_random_llama(folder, texts=texts)
@@ -58,7 +60,9 @@ def cold(folder: Path, model: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     words = ("--data", DATA, "--datasets", "multinli", "--demonstrations", "published", "--sets", N_SETS)
     command(folder, "build", "pvi", *words, "--out", out, "--model", model)
-    assert run_store(out).manifest["n_requests"] == N_INPUTS + N_NULLS, "every query behind every set is asked"
+    assert open_built(out).built.store.manifest.n_requests == N_INPUTS + N_NULLS, (
+        "every query behind every set is asked"
+    )
 
 
 if __name__ == "__main__":

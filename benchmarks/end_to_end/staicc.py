@@ -8,7 +8,6 @@ so it is held against our log-likelihoods alone.
     python -m benchmarks.end_to_end.staicc [queries of each dataset] [requests sampled] [runs of the samples]
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -26,8 +25,10 @@ from evaluator.config import Dtype
 from evaluator.datasets.staicc import load_staicc
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
-from evaluator.run.folder import answered_stores
-from evaluator.tokens.table import open_tokens
+from evaluator.run.answers import ScoredStore
+from evaluator.run.folder import open_built, open_scored
+from evaluator.run.record import read_run
+from evaluator.scores.prompts import prompt_scores
 
 SUITE = ("staicc", "--methods", "all", "--definition", "released", "--datasets", "sst5,trec")
 SMALL_CACHE_GIB = 20_000 * 2 * 8 * 512 * 4 / 2**30
@@ -80,16 +81,25 @@ def run(out: Path, model: Path, n_queries: int, dtype: Dtype, *more: str) -> Run
     """The command in a process of its own, and what its record says."""
     words = (*SUITE, "--model", model, "--out", out, "--queries", n_queries, "--dtype", dtype, *more)
     subprocess.run([sys.executable, "-m", "evaluator", "run", *map(str, words)], env=os.environ, check=True)
-    record = json.loads((out / "run.json").read_text())
-    shards = [shard for _, table in answered_stores(out) for shard in table.manifest["shards"].items()]
+    record, parts = read_run(out), answered(out)
+    tokens, scores = record.tokens, record.scores
+    assert tokens is not None, "the run was tokenised"
+    assert scores is not None, "the run was scored"
+    assert tokens.block_floor_tokens is not None, "vLLM shares whole blocks"
+    shards = [shard for part in parts for shard in part.scores.manifest.shards.items()]
     return Run(
-        phases_s={phase: record["elapsed_s"][phase] for phase in ("build", "tokenise", "score", "measure")},
-        log_likelihoods_s=sum(shard["elapsed_s"] for name, shard in shards if name.startswith("scores")),
-        n_requests=sum(store.manifest["n_requests"] for store, _ in answered_stores(out)),
-        computed_tokens=record["scores"]["computed_tokens"],
-        block_floor_tokens=record["store"]["block_floor_tokens"],
-        floor_tokens=record["store"]["floor_tokens"],
+        phases_s={phase: record.elapsed_s[phase] for phase in ("build", "tokenise", "score", "measure")},
+        log_likelihoods_s=sum(shard.elapsed_s for name, shard in shards if name.startswith("scores")),
+        n_requests=sum(part.store.manifest.n_requests for part in parts),
+        computed_tokens=scores.computed_tokens,
+        block_floor_tokens=tokens.block_floor_tokens,
+        floor_tokens=tokens.floor_tokens,
     )
+
+
+def answered(out: Path) -> list[ScoredStore]:
+    """The stores of a run with their tokens and scores."""
+    return open_scored(open_built(out), out)
 
 
 def over_block_floor(run: Run) -> float:
@@ -121,15 +131,16 @@ def lm_eval_seconds(out: Path, model: Path, n_sampled: int, runs: int, dtype: Dt
 def sample(out: Path, n_sampled: int, of: pl.Expr) -> tuple[pl.DataFrame, int]:
     """Every n-th request of a run, in the order of suite, part, dataset and position, and how many there are."""
     frames = []
-    for store, table in answered_stores(out):
-        (tokens,) = map(open_tokens, store.folder.glob("tokens-*"))
-        assert tokens, "the run was tokenised"
-        token_rows = tokens.tokens().drop("ask").rename({"continuations": "continuation_tokens"})
+    for part in answered(out):
+        tokens = part.tokens.tokens()
+        token_rows = tokens.filter(pl.col("ask") != "last_tokens").select(
+            "prompt_id", "context", continuation_tokens="continuations"
+        )
         frames.append(
-            store.requests()
-            .join(store.prompts(), on="prompt_id", maintain_order="left")
+            part.store.requests()
+            .join(part.store.prompts(), on="prompt_id", maintain_order="left")
             .join(token_rows, on="prompt_id", maintain_order="left")
-            .join(table.scores(), on="prompt_id", how="left", maintain_order="left")
+            .join(prompt_scores(tokens, part.scores), on="prompt_id", how="left", maintain_order="left")
             .filter(of)
             .collect()
         )

@@ -18,9 +18,9 @@ def compare(runs: tuple[Path, ...], out: Path) -> None:
     shots, queries, label boundary and definitions.
     """
     from evaluator.cli.terminal import draw
-    from evaluator.compare import pipeline as compare_pipeline
+    from evaluator.run.compare import compare as compare_runs
 
-    compared = draw(compare_pipeline.compare(runs, out))
+    compared = draw(compare_runs(runs, out))
     for note in compared.notes:
         click.echo(f"Note: {note}")
     click.echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")

@@ -1,4 +1,4 @@
-"""Answers of several runs go in; differences of accuracy and true-label probability on the same queries come out."""
+"""Paired differences of accuracy and true-label probability, between runs and between methods, on the same queries."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -8,7 +8,6 @@ import polars as pl
 from scipy.special import stdtrit
 
 from evaluator.compare.request_results import QUERY_KEY, query_means
-from evaluator.compare.runs import ComparedRun
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
 from evaluator.compare.table import DATASET
 from evaluator.methods import REFERENCE_METHOD
@@ -20,7 +19,7 @@ DIFFERED = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
 
 
 def paired_differences(
-    runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame], comparison: pl.DataFrame
+    models: Sequence[str], results: Sequence[pl.DataFrame], comparison: pl.DataFrame
 ) -> pl.DataFrame:
     """Every two models under each method that both have, and every method against vanilla within each model.
 
@@ -28,16 +27,16 @@ def paired_differences(
     ask them, its difference is that of the two values in the runs' metrics.
 
     Args:
-        answers: of each run, as request_answers gives them.
+        models: a name for each run.
+        results: of each run, as request_results gives them.
         comparison: schemas.COMPARISON; names the datasets that are common.
 
     Returns schemas.DIFFERENCES, sorted by its key, with the plain mean over datasets.
     """
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
     asked = [
-        query_means(own.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left")) for own in answers
+        query_means(own.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left")) for own in results
     ]
-    models = [run.model for run in runs]
     groups = [
         *_between_models(list(zip(models, asked, strict=True))),
         *(_between_methods(model, own) for model, own in zip(models, asked, strict=True)),

@@ -48,14 +48,14 @@ def _not_measured(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iter
 
 def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:
     for first, second in combinations(runs, 2):
-        if first.weights_fingerprint is not None and first.weights_fingerprint == second.weights_fingerprint:
+        if first.record.model.weights_fingerprint == second.record.model.weights_fingerprint:
             yield (
-                f"{first.model} and {second.model} have the same weights, computed in {first.dtype} and "
-                f"{second.dtype}. They count as two models in every correlation and on every line."
+                f"{first.model} and {second.model} have the same weights, computed in {first.record.engine.dtype} "
+                f"and {second.record.engine.dtype}. They count as two models in every correlation and on every line."
             )
 
 
 def _without_parameters(runs: Sequence[ComparedRun]) -> Iterator[str]:
-    unknown = [run.model for run in runs if run.n_parameters is None]
+    unknown = [run.model for run in runs if run.record.model.n_parameters is None]
     if unknown:
         yield f"Not drawn against parameters, because their number was not recorded: {', '.join(unknown)}."

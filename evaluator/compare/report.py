@@ -137,7 +137,7 @@ def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
     """What the page begins with: the models that are compared, and what a reader must know before any number."""
     first = data.runs[0].record
     measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort()
-    n_datasets, n_shots = len(_datasets(data)), facts.look_up(first, "store", "n_shots")
+    n_datasets, n_shots = len(_datasets(data)), first.prompts.n_shots
     shots = "" if n_shots is None else f" · {n_shots} shot{'s' * (n_shots != 1)}"
     warnings = [(run.model, facts.warning(run.record)) for run in data.runs]
     return Header(
@@ -237,7 +237,7 @@ def _template(name: str) -> PackageFile:
 
 
 def _datasets(data: ComparisonData) -> list[str]:
-    return tables.dataset_order(data.comparison, facts.datasets(data.runs[0].record))
+    return tables.dataset_order(data.comparison, data.runs[0].record.prompts.datasets)
 
 
 def _names(data: ComparisonData) -> Names:

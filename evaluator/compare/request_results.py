@@ -1,4 +1,4 @@
-"""Predictions of one run go in; whether each request was answered right, and how surely, come out."""
+"""Whether each request of a run was answered right, and how surely."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,6 @@ from evaluator.compare.table import DATASET
 from evaluator.errors import ConfigError
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.per_request import measured_groups, require_definition
-from evaluator.run.folder import read_table
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY
 
 ANSWER_KEY = ["suite", "part", "dataset", "method", "definition"]
@@ -17,19 +16,23 @@ QUERY_KEY = [*ANSWER_KEY, "query_id"]
 MEASURED = pl.Schema({"query_id": pl.Int64(), "correct": pl.Boolean(), "true_label_prob": pl.Float64()})
 
 
-def request_answers(run: ComparedRun) -> pl.DataFrame:
-    """One row a request and definition of the parts in which accuracy was measured.
+def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a request and definition of the parts in which accuracy was measured.
+
+    Args:
+        predictions: schemas.PREDICTIONS of a run.
+        metrics: schemas.METRICS of the run.
 
     Returns ANSWER_KEY, position, query_id, gold, prompt_id, correct (0 or 1) and true_label_prob, as the metrics of
     that definition take them.
     """
-    judged = run.metrics.filter(metric="accuracy").select("suite", "part").unique()
-    predictions = read_table(run.folder, "predictions").select(PREDICTIONS.names())
-    predictions = predictions.join(judged, on=["suite", "part"], how="semi", maintain_order="left")
-    return pl.concat([_answers(predictions, definition) for definition in run.definitions])
+    judged = metrics.filter(metric="accuracy").select("suite", "part").unique()
+    rows = predictions.select(PREDICTIONS.names())
+    rows = rows.join(judged, on=["suite", "part"], how="semi", maintain_order="left")
+    return pl.concat([_results(rows, definition) for definition in sorted(set(metrics["definition"]))])
 
 
-def _answers(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
+def _results(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
     chosen = predictions.filter(definition=require_definition(definition).predictions).sort(PREDICTIONS_KEY)
     # Groups come in the order of the key, requests in the order of positions: row by row the same as `chosen`.
     groups = [group.requests.select(MEASURED.names()) for group in measured_groups(predictions, definition)]
@@ -50,7 +53,7 @@ def query_means(answers: pl.DataFrame) -> pl.DataFrame:
     Some methods answer a query once, others once a demonstration set.
 
     Args:
-        answers: as request_answers gives them.
+        answers: as request_results gives them.
     """
     return answers.group_by(QUERY_KEY, maintain_order=True).agg(pl.col("correct", "true_label_prob").mean())
 

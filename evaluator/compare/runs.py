@@ -1,24 +1,25 @@
-"""Output folders of runs go in; what a comparison needs of each comes out, or the reason why they do not compare."""
+"""Runs that are compared: what each was, its metrics, and the reasons why runs do not compare."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from evaluator.errors import ConfigError, StoreError
-from evaluator.run.folder import current_table
-from evaluator.run.record import read_run
+from evaluator.record import MeasuredRecord
 
-SETTINGS = {
-    "shots": ("store", "n_shots", "--shots"),
-    "queries of each dataset": ("store", "n_queries", "--queries"),
-    "label boundary": ("scores", "label_boundary", "--label-boundary"),
-}
-"""What must be the same in all runs -> its section and key in run.json, and the option that decides it."""
+
+def settings(record: MeasuredRecord) -> Mapping[str, tuple[str, str]]:
+    """What must be the same in all runs -> its value, and the option that decides it."""
+    prompts = record.prompts
+    return {
+        "shots": (prompts.shots, "--shots"),
+        "queries of each dataset": ("all" if prompts.n_queries is None else str(prompts.n_queries), "--queries"),
+        "label boundary": (record.scores.label_boundary, "--label-boundary"),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,54 +27,46 @@ class ComparedRun:
     """One of the runs that are compared."""
 
     number: int  # place among them, from 1
-    folder: Path
+    folder: Path  # for messages
     name: str  # the folder's name, or its path where two folders have the same name
     model: str  # its name, with the run's behind it where two runs have a model of that name
-    record: Mapping[str, Any]  # run.json
+    record: MeasuredRecord
     metrics: pl.DataFrame  # schemas.METRICS
-
-    @property
-    def weights_fingerprint(self) -> str | None:
-        fingerprint: str | None = recorded(self.record, "model", "weights_fingerprint")
-        return fingerprint
-
-    @property
-    def n_parameters(self) -> int | None:
-        count: int | None = recorded(self.record, "model", "n_parameters")
-        return count
-
-    @property
-    def dtype(self) -> str | None:
-        dtype: str | None = recorded(self.record, "engine", "dtype")
-        return dtype
+    table: Callable[[str], pl.DataFrame]
+    """Read a table of the measure stage. Raises StoreError where it is missing."""
 
     @property
     def definitions(self) -> list[str]:
         return sorted(set(self.metrics["definition"]))
 
 
-def recorded(record: Mapping[str, Any], section: str, key: str) -> Any:
-    """One entry of run.json, None where it was not recorded."""
-    return record.get(section, {}).get(key)
-
-
-def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
+def compared_runs(
+    folders: Sequence[Path],
+    records: Sequence[MeasuredRecord],
+    tables: Sequence[Callable[[str], pl.DataFrame]],
+) -> list[ComparedRun]:
     """The runs in the order given.
 
     Raises ConfigError for fewer than two runs, for one model twice, and for runs of different settings, whose numbers
-    differ for more reasons than the model; StoreError for a folder that holds no run or no metrics of its scores.
+    differ for more reasons than the model; StoreError for a run without metrics.
     """
     if len(folders) < 2:
         raise ConfigError(f"A comparison takes two runs or more, got {len(folders)}. Name their output folders.")
-    records = [read_run(folder) for folder in folders]
-    metrics = [_metrics(folder, record) for folder, record in zip(folders, records, strict=True)]
     names = _distinct([folder.resolve().name for folder in folders], [str(folder) for folder in folders])
-    models = [str(recorded(record, "model", "name") or name) for record, name in zip(records, names, strict=True)]
+    models = [record.model.name for record in records]
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
     runs = [
-        ComparedRun(number=number, folder=folder, name=name, model=model, record=record, metrics=own)
-        for number, (folder, name, model, record, own) in enumerate(
-            zip(folders, names, models, records, metrics, strict=True), start=1
+        ComparedRun(
+            number=number,
+            folder=folder,
+            name=name,
+            model=model,
+            record=record,
+            metrics=_metrics(folder, record, table),
+            table=table,
+        )
+        for number, (folder, name, model, record, table) in enumerate(
+            zip(folders, names, models, records, tables, strict=True), start=1
         )
     ]
     _require_different_models(runs)
@@ -81,11 +74,12 @@ def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
     return runs
 
 
-def _metrics(folder: Path, record: Mapping[str, Any]) -> pl.DataFrame:
-    metrics = current_table(folder, "metrics")
+def _metrics(folder: Path, record: MeasuredRecord, table: Callable[[str], pl.DataFrame]) -> pl.DataFrame:
+    metrics = table("metrics")
     if metrics.is_empty():
-        suites = ", ".join(recorded(record, "store", "suites") or ["its suite"])
-        raise StoreError(f"{folder} holds no metrics to compare: {suites} measures none. Leave it out.")
+        raise StoreError(
+            f"{folder} holds no metrics to compare: {', '.join(record.prompts.suites)} measures none. Leave it out."
+        )
     return metrics
 
 
@@ -97,20 +91,19 @@ def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
 
 def _require_different_models(runs: Sequence[ComparedRun]) -> None:
     for first, second in combinations(runs, 2):
-        weights = first.weights_fingerprint
-        if weights is not None and (weights, first.dtype) == (second.weights_fingerprint, second.dtype):
+        weights, dtype = first.record.model.weights_fingerprint, first.record.engine.dtype
+        if (weights, dtype) == (second.record.model.weights_fingerprint, second.record.engine.dtype):
             raise ConfigError(
-                f"{first.folder} and {second.folder} are the same model: weights {weights}, {first.dtype}. Counted "
-                "twice it would draw every correlation and every line towards itself. Leave one of them out."
+                f"{first.folder} and {second.folder} are the same model: weights {weights}, {dtype}. Counted twice it "
+                "would draw every correlation and every line towards itself. Leave one of them out."
             )
 
 
 def _require_equal_settings(runs: Sequence[ComparedRun]) -> None:
     first = runs[0]
     for run in runs[1:]:
-        for name, (section, key, option) in SETTINGS.items():
-            values = [_shown(recorded(one.record, section, key)) for one in (first, run)]
-            _require_equal(name, option, (first, run), values)
+        for name, (value, option) in settings(run.record).items():
+            _require_equal(name, option, (first, run), [settings(first.record)[name][0], value])
         values = [", ".join(one.definitions) for one in (first, run)]
         _require_equal("definitions", "--definition", (first, run), values)
 
@@ -121,7 +114,3 @@ def _require_equal(name: str, option: str, runs: tuple[ComparedRun, ComparedRun]
             f"The runs differ in their {name}: {values[0]} in {runs[0].folder}, {values[1]} in {runs[1].folder}. Their "
             f"numbers would differ for more reasons than the model. Run one of them again with the other's {option}."
         )
-
-
-def _shown(value: Any) -> str:
-    return "all" if value is None else str(value)

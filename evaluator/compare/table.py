@@ -50,9 +50,9 @@ def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
             number=pl.lit(run.number, pl.Int64),
             model=pl.lit(run.model),
             run=pl.lit(run.name),
-            weights_fingerprint=pl.lit(run.weights_fingerprint, pl.String),
-            n_parameters=pl.lit(run.n_parameters, pl.Int64),
-            dtype=pl.lit(run.dtype, pl.String),
+            weights_fingerprint=pl.lit(run.record.model.weights_fingerprint, pl.String),
+            n_parameters=pl.lit(run.record.model.n_parameters, pl.Int64),
+            dtype=pl.lit(run.record.engine.dtype, pl.String),
         )
         for run in runs
     ]

@@ -1,12 +1,29 @@
 """Engines by name. Loading one happens in its factory, so that listing names imports neither torch nor vllm."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import Engine
 from evaluator.errors import ConfigError
-from evaluator.models.source import ModelSource
+from evaluator.models.fake_source import fake_model_source
+from evaluator.models.source import ModelSource, find_model, scoring_dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineKind:
+    """An engine, as far as it is known before a model is loaded."""
+
+    summary: str
+    find: Callable[[ModelConfig], ModelSource] = find_model
+    """Return what is known of the model from its files. Raises ModelError where it is missing or does not fit."""
+
+    load: Callable[[ModelSource, ModelConfig], Engine]
+    versions: Callable[[], dict[str, str]]  # package -> version, of what decides the numbers
+    has_hidden_states: bool = True
+    runs_a_model: bool = True  # False: no weights are read and `--model` is ignored
 
 
 def _vllm(source: ModelSource, config: ModelConfig) -> Engine:
@@ -15,10 +32,20 @@ def _vllm(source: ModelSource, config: ModelConfig) -> Engine:
     return VllmEngine(source, config)
 
 
+def _vllm_versions() -> dict[str, str]:
+    from evaluator.engine.vllm_loading import vllm_version
+
+    return {"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")}
+
+
 def _transformers(source: ModelSource, config: ModelConfig) -> Engine:
     from evaluator.engine.transformers_engine import TransformersEngine
 
     return TransformersEngine(source, config)
+
+
+def _transformers_versions() -> dict[str, str]:
+    return {package: version(package) for package in ("transformers", "torch")}
 
 
 def _fake(_source: ModelSource, _config: ModelConfig) -> Engine:
@@ -27,10 +54,20 @@ def _fake(_source: ModelSource, _config: ModelConfig) -> Engine:
     return FakeEngine()
 
 
-ENGINES: dict[str, Callable[[ModelSource, ModelConfig], Engine]] = {
-    "vllm": _vllm,
-    "transformers": _transformers,
-    "fake": _fake,
+ENGINES: dict[str, EngineKind] = {
+    "vllm": EngineKind(summary="vLLM with its prefix cache; the fast one.", load=_vllm, versions=_vllm_versions),
+    "transformers": EngineKind(
+        summary="transformers, nothing cached; the plain reference.",
+        load=_transformers,
+        versions=_transformers_versions,
+    ),
+    "fake": EngineKind(
+        summary="No model: numbers made up from a hash of the tokens, for tests.",
+        find=lambda _config: fake_model_source(),
+        load=_fake,
+        versions=dict,
+        runs_a_model=False,
+    ),
 }
 
 
@@ -47,6 +84,30 @@ def engine_name(config: ModelConfig) -> str:
     return name
 
 
+def find_source(config: ModelConfig) -> ModelSource:
+    """Find the model that a run names, for its engine. Raises ConfigError for an unknown engine, ModelError as it."""
+    return ENGINES[engine_name(config)].find(config)
+
+
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
     """Load the engine that a run names. Raises ConfigError for an unknown one, ModelError if the model does not fit."""
-    return ENGINES[engine_name(config)](source, config)
+    return ENGINES[engine_name(config)].load(source, config)
+
+
+def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
+    """What decides the numbers besides model and tokens, known before the model is loaded.
+
+    Not in it is what decides only how fast they come: cache and step sizes.
+    """
+    name = engine_name(config)
+    kind = ENGINES[name]
+    if not kind.runs_a_model:
+        return {"name": name, "versions": kind.versions()}
+    from evaluator.engine.device import device_name  # here, because torch takes its time
+
+    return {
+        "name": name,
+        "versions": kind.versions(),
+        "device": device_name(),
+        "dtype": scoring_dtype(source, config),
+    }

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.prompts.rows import NOT_VARIED
-from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition
+from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition, PartKind
 
 if TYPE_CHECKING:
     import torch
@@ -20,13 +20,13 @@ class Asked(NamedTuple):
     """What a method writes its own requests from: one dataset of one suite."""
 
     dataset: AnyDataset
-    rows: pl.DataFrame  # of the parts that the method answers, as Suite.requests returns them
-    config: StoreConfig
+    rows: pl.DataFrame  # of one part that the method answers, as the suite wrote them
+    config: RunConfig
 
     @property
     def classification(self) -> ClassificationDataset:
-        """Return the dataset, of a suite other than prompt-search."""
-        assert isinstance(self.dataset, ClassificationDataset), "prompt-search alone asks of multiple choice"
+        """The dataset, of a suite of classification."""
+        assert isinstance(self.dataset, ClassificationDataset), "parts of classification have such datasets"
         return self.dataset
 
 
@@ -40,6 +40,13 @@ NO_QUERY: dict[str, pl.Expr] = {
 """Columns of a row that answers no query and shows no demonstrations."""
 
 
+class MeasuredPart(NamedTuple):
+    """A part that a suite wrote, as this run measures it."""
+
+    kind: PartKind
+    definitions: Sequence[Definition]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answers:
     """What a model answered, over all suites and datasets of a run."""
@@ -50,16 +57,25 @@ class Answers:
     )
     distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
     tokens: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=TOKENS))  # only where distances are taken
-    asked_parts: Mapping[str, Sequence[Definition]]  # those that suites wrote, and what each can be measured under
+    parts: Mapping[str, "MeasuredPart"]  # those that suites wrote
+    answered_part: str = ""  # the one that a method is to answer
 
     @property
-    def asked(self) -> pl.LazyFrame:
-        """Return scored requests of suites."""
-        return self.scored.filter(pl.col("part").is_in(list(self.asked_parts)))
+    def queries(self) -> pl.LazyFrame:
+        """Scored requests of the part that a method is to answer."""
+        return self.scored.filter(part=self.answered_part)
 
     def part(self, name: str) -> pl.LazyFrame:
         """Return scored requests of one part, of a suite or a method."""
         return self.scored.filter(part=name)
+
+    def answering(self, part: str) -> "Answers":
+        """Return what answers one part: all but the rows that methods added for other parts."""
+        others = [name for name, about in self.parts.items() if name != part and about.kind != "null"]
+        is_needed = pl.col("for_part").is_null() | ~pl.col("for_part").is_in(others)
+        return replace(
+            self, scored=self.scored.filter(is_needed), states=self.states.filter(is_needed), answered_part=part
+        )
 
     def of_dataset(self, name: str) -> "Answers":
         """Return what was answered about one dataset."""
@@ -80,7 +96,7 @@ class Method:
 
     summary: str
     label_probs: Callable[[Answers, Definition], pl.LazyFrame]
-    """Answered requests with the column `label_probs`: List[f64] in label-space order, summing to one."""
+    """Requests of the answered part with the column `label_probs`: List[f64] in label-space order, summing to one."""
 
     requests: Callable[[Asked], list[pl.DataFrame]] | None = None
     """What it asks before anything is answered."""
@@ -91,7 +107,8 @@ class Method:
     distances: "Callable[[Answers, torch.Tensor], pl.DataFrame] | None" = None
     """schemas.LABEL_DISTANCES from hidden states and the LM head [vocabulary, hidden size]."""
 
-    parts: tuple[str, ...] | None = None  # the parts of a suite that it answers; None: all
+    part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # that it answers
+    needs_states: bool = False  # hidden states among what it asks
     definitions: tuple[Definition, ...] = ("paper", "released")  # that it has probabilities for
     prompts_differ: bool = False  # between definitions, so that a run has only the definition its prompts follow
     max_label_tokens: int | None = None  # the longest label it can score; None: any

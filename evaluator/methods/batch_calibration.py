@@ -13,7 +13,7 @@ _BATCH = ["suite", "dataset", "batch"]
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the part normal with each batch calibrated by its mean.
+    """Return the queries with each batch calibrated by its mean.
 
     `paper` (Zhou et al. 2024, "Batch Calibration"): log-probabilities less the log of the batch's mean probabilities,
     which is p / mean(p), normalised. `released` (`standard_calibration.py`): the softmax of p - mean(p); no two labels
@@ -25,7 +25,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     that one of a single request gets equal probabilities, whatever the model says.
     """
     place = pl.col("position").rank("ordinal").over("suite", "dataset").cast(pl.Int64) - 1
-    asked = answers.part("normal").with_columns(batch=place // BATCH_SIZE)
+    asked = answers.queries.with_columns(batch=place // BATCH_SIZE)
     means = log_mean_label_probs(asked, _BATCH, definition)
     score = pl.col(LABEL_SCORE[definition])
     shifted = score - pl.col("log_mean")
@@ -38,5 +38,5 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 BATCH_CALIBRATION = Method(
     summary="The label that the query makes likelier than the queries of its batch do on average.",
     label_probs=label_probs,
-    parts=("normal",),
+    part_kinds=("classification",),
 )

@@ -16,7 +16,7 @@ _TASK = ["suite", "dataset"]
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the part normal, calibrated by the mean label probabilities after empty queries.
+    """Return the queries, calibrated by the mean label probabilities after empty queries.
 
     Source: Zhao et al. 2021, "Calibrate Before Use": W = diag(p_cf)^-1. There p_cf comes from the demonstrations of the
     very prompt that is calibrated and three content-free inputs; here, as in Cho & Inoue 2025 (appendix B.2), from 128
@@ -26,13 +26,13 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFrame:
-    """Return the part normal with label probabilities over A, their means in `part`.
+    """Return the queries with label probabilities over A, their means in `part`.
 
     `paper`: p / A, normalised. `released` (`standard_calibration.py`): the softmax of p / A, where A is (1e-5 + sum) /
     128; labels keep their order, but how far apart they end up has little to do with the ratio.
     """
     means = log_mean_label_probs(answers.part(part), _TASK, definition)
-    asked = answers.part("normal").join(means, on=_TASK, how="left", maintain_order="left")
+    asked = answers.queries.join(means, on=_TASK, how="left", maintain_order="left")
     score = pl.col(LABEL_SCORE[definition])
     scaled = score - pl.col("log_mean")
     if definition == "released":
@@ -52,6 +52,6 @@ CONTEXTUAL_CALIBRATION = Method(
     summary="The label that the query makes likelier than no query does, by the largest factor.",
     label_probs=label_probs,
     requests=requests,
-    parts=("normal",),
+    part_kinds=("classification",),
     labelled_examples=lambda n_shots: N_SAMPLES * n_shots,
 )

@@ -13,7 +13,7 @@ N_WORDS = 64  # "we fix the sample length to 64" (Cho & Inoue 2025, appendix B.2
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the part normal, calibrated by the mean label probabilities after queries of random words.
+    """Return the queries, calibrated by the mean label probabilities after queries of random words.
 
     Source: Fei et al. 2023, "Mitigating Label Biases for In-context Learning" (domain-context calibration). Formulas
     are those of contextual calibration; number and length of the queries are those of Cho & Inoue 2025, appendix B.2.
@@ -39,7 +39,7 @@ DOMAIN_CALIBRATION = Method(
     summary="The label that the query makes likelier than random words of its kind do, by the largest factor.",
     label_probs=label_probs,
     requests=requests,
-    parts=("normal",),
+    part_kinds=("classification",),
     prompts_differ=True,
     labelled_examples=lambda n_shots: N_SAMPLES * n_shots,
 )

@@ -42,6 +42,7 @@ HIDDEN_CALIBRATION = Method(
     summary="The label whose training prompts have, on average, the hidden state nearest to the query's.",
     label_probs=label_probs,
     requests=state_requests,
-    parts=("normal",),
+    part_kinds=("classification",),
+    needs_states=True,
     labelled_examples=labelled_examples,
 )

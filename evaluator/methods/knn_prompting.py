@@ -171,7 +171,8 @@ KNN_CENTROID = Method(
     label_probs=centroid_label_probs,
     requests=state_requests,
     distances=centroid_distances,
-    parts=("normal",),
+    part_kinds=("classification",),
+    needs_states=True,
     labelled_examples=labelled_examples,
 )
 
@@ -180,6 +181,7 @@ KNN_NEIGHBOURS = Method(
     label_probs=neighbour_label_probs,
     requests=state_requests,
     distances=neighbour_distances,
-    parts=("normal",),
+    part_kinds=("classification",),
+    needs_states=True,
     labelled_examples=labelled_examples,
 )

@@ -31,7 +31,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
         .agg(pl.col("prompt_id").first(), score)
         .select(*_PROMPT, "prompt_id", label_probs=softmax(pl.col("label_log_likelihoods")))
     )
-    return answers.part("normal").drop("prompt_id").join(of_labels, on=_PROMPT, maintain_order="left")
+    return answers.queries.drop("prompt_id").join(of_labels, on=_PROMPT, maintain_order="left")
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
@@ -45,6 +45,6 @@ NOISY_CHANNEL = Method(
     summary="The label that makes the query likeliest.",
     label_probs=label_probs,
     requests=requests,
-    parts=("normal",),
+    part_kinds=("classification",),
     prompts_differ=True,
 )

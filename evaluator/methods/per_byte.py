@@ -13,7 +13,7 @@ def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
     space in front of a label is scored with it but not counted here; there every byte of its tokens counts.
     """
     n_bytes = pl.col("label_names").list.eval(pl.element().str.len_bytes().cast(pl.Float64))
-    return answers.asked.with_columns(label_probs=softmax(pl.col("label_log_likelihoods") / n_bytes))
+    return answers.queries.with_columns(label_probs=softmax(pl.col("label_log_likelihoods") / n_bytes))
 
 
 PER_BYTE = Method(

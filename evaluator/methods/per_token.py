@@ -14,7 +14,7 @@ def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
     in Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai).
     """
     mean = pl.col("label_log_likelihoods") / pl.col("label_token_counts").cast(pl.List(pl.Float64))
-    return answers.asked.with_columns(label_probs=softmax(mean))
+    return answers.queries.with_columns(label_probs=softmax(mean))
 
 
 PER_TOKEN = Method(

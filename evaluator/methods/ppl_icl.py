@@ -21,7 +21,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     and apart from any query. The two definitions differ in the score of labels alone.
     """
     probs = softmax(pl.col(LABEL_SCORE[definition]))
-    return answers.part(PART).with_columns(part=pl.lit("normal"), label_probs=probs)
+    return answers.part(PART).with_columns(label_probs=probs)
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
@@ -68,5 +68,5 @@ PPL_ICL = Method(
     label_probs=label_probs,
     requests=requests,
     follow_up=follow_up,
-    parts=("normal",),
+    part_kinds=("classification",),
 )

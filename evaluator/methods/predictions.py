@@ -24,13 +24,17 @@ def predict(answers: Answers, methods: Mapping[str, Method], definitions: Sequen
         definitions: as asked; predictions hold the ones that score different tokens, `paper` and `released`.
     """
     tables = [
-        method.label_probs(answers, definition)
-        .filter(pl.col("part").is_in(_answered_parts(method, answers, definition)))
-        .with_columns(method=pl.lit(name), definition=pl.lit(definition))
+        method.label_probs(answers.answering(part), definition).with_columns(
+            part=pl.lit(part), method=pl.lit(name), definition=pl.lit(definition)
+        )
         for name, method in methods.items()
         for definition in measured_definitions(method, definitions)
+        for part, about in answers.parts.items()
+        if about.kind in method.part_kinds and about.kind != "null" and definition in about.definitions
     ]
-    predictions = pl.concat(tables, how="diagonal").with_columns(pred=pl.col("label_probs").list.arg_max())
+    none = pl.LazyFrame(schema=PREDICTIONS).drop("pred")
+    rows = pl.concat([none, *tables], how="diagonal_relaxed")
+    predictions = rows.with_columns(pred=pl.col("label_probs").list.arg_max())
     return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items()).sort(PREDICTIONS_KEY)
 
 
@@ -38,11 +42,6 @@ def measured_definitions(method: Method, definitions: Sequence[Definition]) -> l
     """Return the requested definitions that a run has this method's probabilities under."""
     own = {prompt_definition(definitions)} if method.prompts_differ else {*method.definitions}
     return [name for name in scored_definitions(definitions) if name in own and name in method.definitions]
-
-
-def _answered_parts(method: Method, answers: Answers, definition: Definition) -> list[str]:
-    asked = {part for part, definitions in answers.asked_parts.items() if definition in definitions}
-    return sorted(asked if method.parts is None else asked & {*method.parts})
 
 
 def check_labels(

@@ -36,9 +36,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     probs = softmax(pl.col(LABEL_SCORE[definition]))
     rows = answers.part(PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
     surest = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
-    return rows.filter(pl.int_range(pl.len()).over(_QUERY) == surest).with_columns(
-        part=pl.lit("normal"), position="query_id"
-    )
+    return rows.filter(pl.int_range(pl.len()).over(_QUERY) == surest).with_columns(position="query_id")
 
 
 def entropy_nats(probs: pl.Expr) -> pl.Expr:
@@ -81,7 +79,8 @@ SA_ICL = Method(
     label_probs=label_probs,
     requests=text_requests,
     follow_up=follow_up,
-    parts=("normal",),
+    part_kinds=("classification",),
+    needs_states=True,
     prompts_differ=True,
     labelled_examples=labelled_examples,
 )

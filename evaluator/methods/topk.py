@@ -16,9 +16,9 @@ PART = "topk"
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the part normal, one row a query, with vanilla's label probabilities behind the nearest demonstrations."""
+    """Return the queries, one row a query, with vanilla's label probabilities behind the nearest demonstrations."""
     probs = softmax(pl.col(LABEL_SCORE[definition]))
-    return answers.part(PART).with_columns(part=pl.lit("normal"), label_probs=probs)
+    return answers.part(PART).with_columns(label_probs=probs)
 
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
@@ -39,7 +39,8 @@ TOPK = Method(
     label_probs=label_probs,
     requests=text_requests,
     follow_up=follow_up,
-    parts=("normal",),
+    part_kinds=("classification",),
+    needs_states=True,
     prompts_differ=True,
     labelled_examples=labelled_examples,
 )

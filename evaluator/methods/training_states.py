@@ -122,7 +122,7 @@ def answered(answers: Answers, probs: pl.LazyFrame, definition: Definition) -> p
     Args:
         probs: ROW with `label_probs`.
     """
-    asked = answers.part("normal").join(probs, on=ROW, how="left", maintain_order="left")
+    asked = answers.queries.join(probs, on=ROW, how="left", maintain_order="left")
     if definition == "paper":
         return asked
     incomplete = _missing(answers).select("suite", "dataset", fallback=True).unique()

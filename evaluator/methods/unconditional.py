@@ -20,7 +20,7 @@ def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
     template to template, is not what stands before them.
     """
     own = answers.part(PART).select(*_SPACE, unconditional="label_log_likelihoods")
-    asked = answers.asked.join(own, on=_SPACE, how="left", maintain_order="left")
+    asked = answers.queries.join(own, on=_SPACE, how="left", maintain_order="left")
     gain = pl.col("label_log_likelihoods") - pl.col("unconditional")
     return asked.with_columns(label_probs=softmax(gain)).drop("unconditional")
 

@@ -15,7 +15,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     `paper` scores all tokens of a label. `released` scores the last token alone, right after the prompt, as the toolkit
     does (`model_kernel.py`); the two differ only where a label has several tokens.
     """
-    return answers.asked.with_columns(label_probs=softmax(pl.col(LABEL_SCORE[definition])))
+    return answers.queries.with_columns(label_probs=softmax(pl.col(LABEL_SCORE[definition])))
 
 
 VANILLA = Method(summary="The label the model finds most likely after the prompt.", label_probs=label_probs)

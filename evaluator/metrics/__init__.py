@@ -1,10 +1,10 @@
 """Metrics of in-context classification, with 95% intervals."""
 
 from evaluator.metrics.classification import classification_metrics
+from evaluator.metrics.group_table import group_metrics_table
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.reliability import confusion_table, label_spaces_table, reliability_table
 from evaluator.metrics.table import metrics_table
-from evaluator.suites.staicc.group_table import group_metrics_table
 
 __all__ = [
     "METRICS",

@@ -9,13 +9,10 @@ import polars as pl
 from evaluator.errors import MetricError
 from evaluator.metrics.calibration_error import confidence_bin
 from evaluator.metrics.checks import require_distributions, require_finite, require_gold, require_label_space
-from evaluator.suites.staicc.toolkit_formulas import published_probabilities, released_probabilities
+from evaluator.metrics.toolkit_formulas import published_probabilities, released_probabilities
 
 GROUP = ["suite", "part", "dataset", "method"]
 """What one value of a metric is about."""
-
-DIAGNOSTIC_PARTS = ("contextual", "domain", "gler", "template", "sampling")
-"""Parts whose requests are disturbed on purpose: diagnostics/registry.py says what is measured of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +78,8 @@ def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[Pr
 
 
 def measured_groups(predictions: pl.DataFrame, definition: str) -> Iterator[MeasuredGroup]:
-    """Yield the groups of prediction_groups whose part is measured request by request: all but DIAGNOSTIC_PARTS."""
-    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    for group in prediction_groups(classified, definition):
+    """Yield prediction_groups with per_request_columns; predictions are of parts of classification."""
+    for group in prediction_groups(predictions, definition):
         requests = per_request_columns(group.rows, group.n_labels, definition, group.where)
         yield MeasuredGroup(group.key, group.n_labels, requests)
 

@@ -1,15 +1,15 @@
 """Measure a run: predictions become one row a dataset, method, metric and definition."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
 from evaluator.errors import MetricError
+from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.metrics.guessing import GUESSES, guesses, mean_guesses, tries_by_dataset, with_baselines
 from evaluator.metrics.intervals import mean_of_intervals, with_intervals
 from evaluator.metrics.per_request import (
     DEFINITIONS,
-    DIAGNOSTIC_PARTS,
     GROUP,
     measured_groups,
     prediction_groups,
@@ -22,15 +22,21 @@ from evaluator.schemas import METRICS as METRICS_SCHEMA
 MEASURED = {name: pl.Float64() for name in ("value", "standard_error", "degrees_of_freedom", "lowest", "highest")}
 
 
-def metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+def metrics_table(
+    classified: pl.LazyFrame | pl.DataFrame,
+    predictions: pl.LazyFrame | pl.DataFrame | None = None,
+    diagnostics: Iterable[Diagnostic] = (),
+) -> pl.DataFrame:
     """Measure every metric of every dataset and method, and the plain mean over datasets, with 95% intervals.
 
-    METRICS are measured on every part but DIAGNOSTIC_PARTS; beside each accuracy stands what guessing would have got
-    (metrics/baselines.py). What else a part shows is in diagnostics/registry.py, by part.
+    An accuracy has the baselines of guessing next to it (guessing.py).
 
     Args:
-        predictions: schema PREDICTIONS. Rows of definition "paper" give the metrics of that definition, those of
-            "released" give "released" and, of METRICS, "published"; a definition without predictions has no rows.
+        classified: schema PREDICTIONS, of parts of classification. Rows of definition "paper" give the metrics of that
+            definition, those of "released" give "released" and, of METRICS, "published"; a definition without
+            predictions has no rows.
+        predictions: schema PREDICTIONS, of all parts that diagnostics are measured of.
+        diagnostics: what is measured of them.
 
     Returns:
         schema METRICS, sorted by METRICS_KEY. A dataset that is absent is left out of the mean, never counted as 0;
@@ -39,11 +45,13 @@ def metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     Raises:
         MetricError: no predictions at all, rows that the definition cannot take, or that do not name their prompt.
     """
-    frame = predictions.lazy().select(PREDICTIONS.names()).collect()
-    rows = [*_classification_rows(frame), *_diagnostic_rows(frame)]
+    frame = classified.lazy().select(PREDICTIONS.names()).collect()
+    rows = [*_classification_rows(frame)]
+    if predictions is not None:
+        rows += _diagnostic_rows(predictions.lazy().select(PREDICTIONS.names()).collect(), list(diagnostics))
     if not rows:
-        found = frame["definition"].unique().sort().to_list()
-        raise MetricError(f"There is nothing to measure: of definitions 'paper' and 'released', found {found}.")
+        present = frame["definition"].unique().sort().to_list()
+        raise MetricError(f"There is nothing to measure: of definitions 'paper' and 'released', found {present}.")
     datasets = with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides={**MEASURED, **GUESSES}))
     parts = [with_baselines(part) for part in (datasets, _mean_over_datasets(datasets))]
     table = pl.concat([part.select(METRICS_SCHEMA.names()).cast(METRICS_SCHEMA) for part in parts])
@@ -51,7 +59,7 @@ def metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 
 def _classification_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
-    tries = tries_by_dataset(frame.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS)))
+    tries = tries_by_dataset(frame)
     for definition in DEFINITIONS:
         for group in measured_groups(frame, definition):
             of_group = tries[group.key["suite"], group.key["part"], group.key["dataset"]]
@@ -59,16 +67,14 @@ def _classification_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
             yield from _rows(group.key, group.requests["query_id"], measured, guesses(group, of_group))
 
 
-def _diagnostic_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
-    from evaluator.suites.staicc.diagnostics.registry import (
-        DIAGNOSTICS,  # here, because diagnostics are made of metrics themselves
-    )
-
-    diagnosed = frame.filter(pl.col("part").is_in(list(DIAGNOSTICS)))
+def _diagnostic_rows(frame: pl.DataFrame, diagnostics: Sequence[Diagnostic]) -> Iterator[dict[str, object]]:
     for definition in ("paper", "released"):
-        for group in prediction_groups(diagnosed, definition):
-            for diagnose in DIAGNOSTICS[group.key["part"]]:
-                yield from _rows(group.key, group.rows["query_id"], diagnose(group), None)
+        for group in prediction_groups(
+            frame.filter(pl.col("part").is_in([each.part for each in diagnostics])), definition
+        ):
+            for diagnostic in diagnostics:
+                if diagnostic.part == group.key["part"]:
+                    yield from _rows(group.key, group.rows["query_id"], diagnostic.measure(group), None)
 
 
 def _rows(

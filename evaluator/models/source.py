@@ -79,13 +79,8 @@ class ModelSource:
 def find_model(config: ModelConfig) -> ModelSource:
     """Find the model that a run names, in a local folder, the local hub cache or the hub, and check its kind.
 
-    Raises ModelError when it is not found, is not a causal language model or has no tokenizer. The fake engine needs no
-    model and brings its own source.
+    Raises ModelError when it is not found, is not a causal language model or has no tokenizer.
     """
-    if config.engine == "fake":
-        from evaluator.models.fake_source import fake_model_source
-
-        return fake_model_source()
     if Path(config.model).expanduser().is_dir():
         folder, revision = Path(config.model).expanduser().resolve(), None
     else:

@@ -1,7 +1,9 @@
-"""run.json to lines a reader sees. What a run did not record is said to be not recorded, never left out or guessed."""
+"""The record of a run as lines a reader sees. What is not known is said to be not recorded, never left out."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from evaluator.record import MeasuredRecord, ModelRecord
 
 MADE_HERE = {
     "embedded": "This is the small model that ships here: it shows how a run goes, not what models can do.",
@@ -30,165 +32,118 @@ class TokenCount(NamedTuple):
     share: float  # of the largest count
 
 
-def look_up(run: Mapping[str, Any], *path: str) -> Any:
-    """The value at this path of the record, or None where any step of it is absent."""
-    value: Any = run
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-def datasets(run: Mapping[str, Any]) -> list[str]:
-    """The names of the datasets in the benchmark's order; none where they were not recorded."""
-    return list(look_up(run, "store", "datasets") or ())
-
-
-def commands(run: Mapping[str, Any]) -> str | None:
-    """The commands that made the run, a line each, without repetitions."""
-    return "\n".join(dict.fromkeys((look_up(run, "commands") or {}).values())) or None
-
-
-def warning(run: Mapping[str, Any]) -> str | None:
+def warning(run: MeasuredRecord) -> str | None:
     """What the reader must know before any number."""
-    return MADE_HERE.get(look_up(run, "model", "kind"))
+    return MADE_HERE.get(run.model.kind)
 
 
-def headline_facts(run: Mapping[str, Any]) -> list[Fact]:
+def headline_facts(run: MeasuredRecord) -> list[Fact]:
     """What was run, in the few lines that name it."""
-    versions = look_up(run, "engine", "versions") or {}
-    engine = look_up(run, "engine", "name")
-    version = versions.get(engine) or versions.get(f"{engine}-cpu")
+    engine = run.engine
+    version = engine.versions.get(engine.name)
     return [
-        Fact("Model", _text(look_up(run, "model", "name"))),
-        Fact("Revision", _revision(run)),
-        Fact("Weights fingerprint", _text(look_up(run, "model", "weights_fingerprint"))),
-        Fact("Parameters", _text(look_up(run, "model", "n_parameters"))),
-        Fact("Engine", f"{engine} {version}" if engine and version else _text(engine)),
-        Fact("Device", _text(look_up(run, "engine", "device"))),
-        Fact("dtype", _text(look_up(run, "engine", "dtype"))),
-        Fact("Shots", _text(look_up(run, "store", "n_shots"))),
-        Fact("Label boundary", _text(look_up(run, "scores", "label_boundary"))),
-        Fact("Seeds", _pairs(look_up(run, "seeds"))),
-        Fact("Started", _time(look_up(run, "started"))),
-        Fact("Finished", _time(look_up(run, "finished"))),
+        Fact("Model", run.model.name),
+        Fact("Revision", _revision(run.model)),
+        Fact("Weights fingerprint", run.model.weights_fingerprint),
+        Fact("Parameters", _text(run.model.n_parameters)),
+        Fact("Engine", f"{engine.name} {version}" if version else engine.name),
+        Fact("Device", engine.device),
+        Fact("dtype", engine.dtype),
+        Fact("Shots", run.prompts.shots),
+        Fact("Label boundary", run.scores.label_boundary),
+        Fact("Seeds", _pairs(run.prompts.seeds)),
+        Fact("Started", _time(run.started)),
+        Fact("Finished", _time(run.finished)),
     ]
 
 
-def record(run: Mapping[str, Any]) -> list[tuple[str, list[Fact]]]:
+def record_facts(run: MeasuredRecord) -> list[tuple[str, list[Fact]]]:
     """The rest of what is needed to repeat the run, under headings."""
-    store, scores, engine = (look_up(run, name) or {} for name in ("store", "scores", "engine"))
-    datasets = store.get("datasets")
+    prompts, scores, engine = run.prompts, run.scores, run.engine
     return [
         (
             "Prompts",
             [
-                Fact("Store fingerprint", _text(store.get("fingerprint"))),
-                Fact("Suites", _names(store.get("suites"))),
-                Fact("Datasets", _names(datasets)),
-                Fact("Definition of the prompts", _text(store.get("prompt_definition"))),
-                Fact("Queries of each dataset", _queries(store)),
-                Fact("Requests", _text(store.get("requests"))),
-                Fact("Distinct prompts", _text(store.get("distinct_prompts"))),
+                Fact("Store fingerprint", prompts.fingerprint),
+                Fact("Suites", ", ".join(prompts.suites)),
+                Fact("Datasets", ", ".join(prompts.datasets)),
+                Fact("Definition of the prompts", prompts.prompt_definition),
+                Fact("Queries of each dataset", prompts.queries),
+                Fact("Requests", _text(prompts.requests)),
+                Fact("Distinct prompts", _text(prompts.distinct_prompts)),
             ],
         ),
         (
             "Model and engine",
             [
-                Fact("Kind of model", _text(look_up(run, "model", "kind"))),
-                Fact("Context", _with_unit(look_up(run, "model", "context_tokens"), "tokens")),
-                Fact("Prefix-cache block", _block(engine)),
-                Fact("Prompts scored", _text(scores.get("prompts"))),
-                Fact("Throughput", _with_unit(scores.get("tokens_per_s"), "tokens/s")),
+                Fact("Kind of model", run.model.kind),
+                Fact("Context", f"{run.model.context_tokens:,} tokens"),
+                Fact("Prefix-cache block", _block(engine.prefix_block_tokens)),
+                Fact("Prompts scored", _text(scores.prompts)),
+                *([Fact("Scored by earlier runs", _text(scores.reused_prompts))] if scores.reused_prompts else []),
+                Fact("Throughput", f"{scores.tokens_per_s:,.1f} tokens/s" if scores.tokens_per_s else None),
+                *(Fact(f"Kernel {name}", implementation) for name, implementation in sorted(scores.kernels.items())),
             ],
         ),
-        ("Time", _stage_times(run)),
-        (
-            "Versions",
-            [
-                Fact("evaluator", _text(run.get("evaluator"))),
-                *(Fact(name, _text(version)) for name, version in sorted((engine.get("versions") or {}).items())),
-            ],
-        ),
+        ("Time", [Fact(title, _seconds(run.elapsed_s.get(stage))) for stage, title in STAGES.items()]),
+        ("Versions", [Fact("evaluator", run.evaluator), *(Fact(*pair) for pair in sorted(engine.versions.items()))]),
     ]
 
 
-def token_counts(run: Mapping[str, Any]) -> list[TokenCount]:
-    """From all tokens of the prompts down to the fewest that must be computed; counts not recorded are left out."""
-    floor = look_up(run, "store", "floor_tokens")
-    block = look_up(run, "store", "block_tokens")
+def token_counts(run: MeasuredRecord) -> list[TokenCount]:
+    """From all tokens of the prompts down to the fewest that must be computed."""
+    tokens, scores = run.tokens, run.scores
+    block = tokens.block_tokens
     counts = [
-        ("All requests", "every request's tokens, repeated prompts included", look_up(run, "store", "request_tokens")),
-        ("Distinct prompts", "each prompt once, nothing shared", look_up(run, "store", "tokens")),
+        ("All requests", "every request's tokens, repeated prompts included", tokens.request_tokens),
+        ("Distinct prompts", "each prompt once, nothing shared", tokens.tokens),
         ("Sent to the engine", "contexts, with whatever a label of several tokens asked for besides",
-         look_up(run, "scores", "prompt_tokens")),
-        ("Computed", "sent, less what the prefix cache served", look_up(run, "scores", "computed_tokens")),
+         scores.prompt_tokens),
+        ("Computed", "sent, less what the prefix cache served", scores.computed_tokens),
         (f"Floor in blocks of {block}" if block else "Floor in whole blocks",
-         "the fewest when a cache shares whole blocks only", look_up(run, "store", "block_floor_tokens")),
-        ("Floor", "the fewest when no token is computed twice after the same prefix", floor),
+         "the fewest when a cache shares whole blocks only", tokens.block_floor_tokens),
+        ("Floor", "the fewest when no token is computed twice after the same prefix", tokens.floor_tokens),
     ]  # fmt: skip
-    known = [(name, meaning, tokens) for name, meaning, tokens in counts if tokens is not None]
-    largest = max((tokens for *_, tokens in known), default=0)
+    known = [(name, meaning, count) for name, meaning, count in counts if count is not None]
+    floor, largest = tokens.floor_tokens, max(count for *_, count in known)
     return [
-        TokenCount(name, meaning, tokens, tokens / floor if floor else None, tokens / largest if largest else 0.0)
-        for name, meaning, tokens in known
+        TokenCount(name, meaning, count, count / floor if floor else None, count / largest if largest else 0.0)
+        for name, meaning, count in known
     ]
 
 
-def token_summary(run: Mapping[str, Any]) -> str:
-    """What the token counts come to, in as many sentences as were recorded."""
-    requests, prompts = (look_up(run, "store", name) for name in ("requests", "distinct_prompts"))
-    sent, cached, speed = (look_up(run, "scores", name) for name in ("prompt_tokens", "cached_tokens", "tokens_per_s"))
-    sentences = []
-    if requests is not None and prompts is not None:
-        sentences.append(f"{requests:,} requests are {prompts:,} distinct prompts.")
-    if sent and cached is not None:
-        sentences.append(f"{cached / sent:.1%} of the tokens sent came from the prefix cache.")
-    if speed:
-        sentences.append(f"Scoring went through {speed:,.0f} tokens a second.")
+def token_summary(run: MeasuredRecord) -> str:
+    """What the token counts come to, in sentences."""
+    sentences = [f"{run.prompts.requests:,} requests are {run.prompts.distinct_prompts:,} distinct prompts."]
+    if run.scores.reused_prompts:
+        sentences.append(f"Earlier runs had answered {run.scores.reused_prompts:,} of them.")
+    if run.scores.prompt_tokens:
+        share = run.scores.cached_tokens / run.scores.prompt_tokens
+        sentences.append(f"{share:.1%} of the tokens sent came from the prefix cache.")
+    if run.scores.tokens_per_s:
+        sentences.append(f"Scoring went through {run.scores.tokens_per_s:,.0f} tokens a second.")
     return " ".join(sentences)
 
 
-def _stage_times(run: Mapping[str, Any]) -> list[Fact]:
-    elapsed = run.get("elapsed_s") or {}
-    return [Fact(title, _with_unit(elapsed.get(stage), "s")) for stage, title in STAGES.items()]
+def _revision(model: ModelRecord) -> str | None:
+    return "none, a local model" if model.revision is None and model.kind != "hub" else model.revision
 
 
-def _revision(run: Mapping[str, Any]) -> str | None:
-    named = _text(look_up(run, "model", "revision"))
-    local = look_up(run, "model", "kind") in ("folder", *MADE_HERE)
-    return "none, a local model" if named is None and local else named
+def _block(tokens: int | None) -> str:
+    return "none, no prefix cache" if tokens is None else f"{tokens:,} tokens"
 
 
-def _queries(store: Mapping[str, Any]) -> str | None:
-    # The record holds null where every query was asked for, which is not the same as holding nothing.
-    every = "n_queries" in store and store["n_queries"] is None
-    return "the whole test split" if every else _text(store.get("n_queries"))
+def _text(value: int | None) -> str | None:
+    return None if value is None else f"{value:,}"
 
 
-def _block(engine: Mapping[str, Any]) -> str | None:
-    cacheless = "prefix_block_tokens" in engine and engine["prefix_block_tokens"] is None
-    return "none, no prefix cache" if cacheless else _with_unit(engine.get("prefix_block_tokens"), "tokens")
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.1f} s"
 
 
-def _text(value: Any) -> str | None:
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return None if value is None else str(value)
+def _pairs(values: Mapping[str, int]) -> str | None:
+    return ", ".join(f"{name} {value:,}" for name, value in values.items()) or None
 
 
-def _with_unit(value: Any, unit: str) -> str | None:
-    return None if value is None else f"{_text(value)} {unit}"
-
-
-def _names(values: Any) -> str | None:
-    return ", ".join(str(value) for value in values) if values else None
-
-
-def _pairs(values: Any) -> str | None:
-    return ", ".join(f"{name} {value}" for name, value in values.items()) if values else None
-
-
-def _time(value: Any) -> str | None:
-    return str(value).replace("T", " ").replace("+00:00", " UTC") if value else None
+def _time(value: str) -> str:
+    return value.replace("T", " ").replace("+00:00", " UTC")

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import polars as pl
+
+from evaluator.record import MeasuredRecord
 
 
 class MeasuredRun(Protocol):
     """A run after the measure stage, as the builders of sections see it."""
 
     @property
-    def record(self) -> Mapping[str, Any]:
-        """The run's record, run.json; read it through report/facts.py."""
+    def record(self) -> MeasuredRecord:
+        """What the run was."""
 
     def table(self, name: str) -> pl.DataFrame:
         """A table of the measure stage. Raises StoreError where it was not measured, or from other scores."""

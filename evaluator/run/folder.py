@@ -1,93 +1,96 @@
-"""Reading a run's tables from its output folder: what others script against."""
+"""A run's output folder: its record, its stores and scores, its tables. What others script against is here too."""
 
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from evaluator.errors import StoreError
-from evaluator.methods.base import Answers
-from evaluator.run.build import PromptStore, require_store
-from evaluator.run.record import data_folder, read_run, stage_fingerprint
-from evaluator.schemas import PROMPTS_KEY
-from evaluator.scores.answers import answers_of
-from evaluator.scores.table import ScoreTable, open_scores
+from evaluator.record import PromptsRecord, RunRecord, ScoresRecord
+from evaluator.run.answers import ScoredStore, scored_run
+from evaluator.run.build import Built
+from evaluator.run.config_json import config_from_json
+from evaluator.run.record import RUN_FILE, read_run
+from evaluator.scores.table import open_scores
+from evaluator.store.prompt_store import PromptStore, require_store
+from evaluator.tokens.table import require_tokens
 
 
-def run_store(out: Path) -> PromptStore:
-    """The prompt store of the last build in this output folder."""
-    return require_store(data_folder(out) / "store" / stage_fingerprint(out, "store"))
+class BuiltFolder(NamedTuple):
+    """A run of which the prompts are there, opened and verified."""
+
+    record: RunRecord
+    data: Path  # folder of prompts and scores
+    built: Built
 
 
-def run_stores(out: Path) -> list[PromptStore]:
-    """The store of the last build and, once scored, those that followed from a model's answers to it."""
-    following = read_run(out)["store"].get("follow_up", [])
-    return [run_store(out), *(require_store(data_folder(out) / "store" / name) for name in following)]
+def open_built(out: Path) -> BuiltFolder:
+    """Open the prompts of the last build in an output folder. Raises StoreError where there are none."""
+    record = read_run(out)
+    prompts = built_section(record, out)
+    data = out / record.data
+    config = config_from_json(prompts.config, where=str(out / RUN_FILE))
+    return BuiltFolder(record, data, Built(config, require_store(data / "store" / prompts.fingerprint), {}))
 
 
-def answered_stores(out: Path) -> list[tuple[PromptStore, ScoreTable]]:
-    """The stores of a run with their scores. Raises StoreError where nothing was scored."""
-    names = [stage_fingerprint(out, "scores"), *read_run(out)["scores"]["follow_up"]]
-    return [(store, _score_table(out, name)) for store, name in zip(run_stores(out), names, strict=True)]
+def open_scored(folder: BuiltFolder, out: Path) -> list[ScoredStore]:
+    """Open what the model answered: the run's own store, then that of the second round where there is one.
+
+    Raises StoreError where nothing was scored.
+    """
+    scores = scores_section(folder.record, out)
+    parts = []
+    for store_name, tokens_name, table_name in zip(scores.stores, scores.tokens, scores.tables, strict=True):
+        own = store_name == folder.built.store.fingerprint
+        store = folder.built.store if own else require_store(folder.data / "store" / store_name)
+        table = open_scores(folder.data / "scores" / table_name)
+        if not table.manifest.plans:
+            raise StoreError(f"{table.folder} holds no scores. Run `evaluator score {out} --model MODEL`.")
+        parts.append(ScoredStore(store, require_tokens(store.folder / tokens_name), table))
+    return parts
+
+
+def built_section(record: RunRecord, out: Path) -> PromptsRecord:
+    """What was built. Raises StoreError where nothing was."""
+    if record.prompts is None:
+        raise StoreError(f"{out} has no prompts yet. Run `evaluator build SUITE --out {out}` first.")
+    return record.prompts
+
+
+def scores_section(record: RunRecord, out: Path) -> ScoresRecord:
+    """What was scored. Raises StoreError where nothing was."""
+    if record.scores is None:
+        raise StoreError(f"{out} has no scores yet. Run `evaluator score {out} --model MODEL` first.")
+    return record.scores
 
 
 def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
-    """Every request of a run with its prompt: the columns of schemas.REQUESTS and `prompt`, in the benchmark's order.
+    """Read every request of a run with its prompt: the columns of schemas.REQUESTS, and prompt, ask and continuations.
 
-    What methods asked after a model's first answers comes last. Raises StoreError where nothing was built.
+    Rows are in the benchmark's order; those of the second round come last. Raises StoreError where nothing was built.
     """
-    return pl.concat(_with_prompts(store) for store in run_stores(Path(out)))
-
-
-def _with_prompts(store: PromptStore) -> pl.LazyFrame:
-    prompts = store.prompts().select("prompt_id", "prompt")
-    return store.requests().join(prompts, on=PROMPTS_KEY, how="left", maintain_order="left")
+    folder = open_built(Path(out))
+    names = folder.record.scores.stores[1:] if folder.record.scores else []
+    stores: list[PromptStore] = [folder.built.store, *(require_store(folder.data / "store" / name) for name in names)]
+    return pl.concat(store.requests_with_prompts() for store in stores)
 
 
 def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
-    """Every request of a run with its scores: the columns of schemas.REQUESTS and schemas.SCORES (nats).
+    """Read every request of a run with its prompt and scores: read_requests with the columns of schemas.SCORES (nats).
 
     Requests that are not scored yet are left out. Raises StoreError where nothing was scored.
     """
-    return read_answers(Path(out)).scored
-
-
-def read_answers(out: Path) -> Answers:
-    """All that a run's model answered. Raises StoreError where nothing was scored."""
-    return answers_of(answered_stores(out))
-
-
-def scored_requests(store: PromptStore) -> pl.DataFrame:
-    """The requests of a store that ask for log-likelihoods, with `ask` and their continuations."""
-    prompts = store.prompts().filter(pl.col("ask") != "state").select("prompt_id", "ask", "continuations")
-    return store.requests().join(prompts, on=PROMPTS_KEY, how="inner", maintain_order="left").collect()
-
-
-def state_requests(store: PromptStore) -> pl.DataFrame:
-    """The requests of a store that ask for hidden states."""
-    prompts = store.prompts().filter(ask="state").select(PROMPTS_KEY)
-    return store.requests().join(prompts, on=PROMPTS_KEY, how="semi", maintain_order="left").collect()
-
-
-def _score_table(out: Path, name: str) -> ScoreTable:
-    folder = data_folder(out) / "scores" / name
-    table = open_scores(folder)
-    if table is None:
-        raise StoreError(f"{folder} holds no scores. Run `evaluator score {out} --model MODEL`.")
-    return table
+    folder = open_built(Path(out))
+    parts = open_scored(folder, Path(out))
+    scored = scored_run(folder.built, parts).answers.scored
+    prompts = pl.concat(part.store.prompts() for part in parts).unique("prompt_id", keep="first", maintain_order=True)
+    return scored.join(prompts, on="prompt_id", how="left", maintain_order="left")
 
 
 def read_table(out: Path, name: str) -> pl.DataFrame:
-    """One of DIR/tables. Raises StoreError where nothing was measured."""
+    """Read one of DIR/tables. Raises StoreError where nothing was measured."""
     path = out / "tables" / f"{name}.parquet"
     if not path.is_file():
         raise StoreError(f"{path} is not there. Run `evaluator measure {out}` first.")
     return pl.read_parquet(path)
-
-
-def current_table(out: Path, name: str) -> pl.DataFrame:
-    """As read_table. Raises StoreError as well where it was measured of other scores than those of the last run."""
-    table = read_table(out, name)
-    if read_run(out).get("measures", {}).get("scores") != stage_fingerprint(out, "scores"):
-        raise StoreError(f"The metrics in {out} are those of earlier scores. Run `evaluator measure {out}` first.")
-    return table

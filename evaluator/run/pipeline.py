@@ -1,53 +1,87 @@
-"""A whole run, one call a stage. Each stage reads the tables of the one before it and writes its own."""
+"""A whole run, one call a stage: build, score, measure, report. What a stage makes is handed on and written."""
 
 import os
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, cast
 
 import polars as pl
 
-from evaluator.config import LabelBoundary, ModelConfig, StoreConfig
-from evaluator.datasets.lcg import SEED
-from evaluator.engine import engine_name
+from evaluator.config import LabelBoundary, ModelConfig, RunConfig
+from evaluator.engine import ENGINES, engine_name, find_source
+from evaluator.errors import ConfigError
 from evaluator.files import write_table, writing_to
 from evaluator.models.embedded import EMBEDDED_MODELS
-from evaluator.models.source import ModelSource, find_model
+from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
-from evaluator.run.build import PromptStore, build_store, check_names
-from evaluator.run.folder import run_store
-from evaluator.run.measure import run_tables
-from evaluator.run.record import command_line, data_folder, now, read_run, record_stage, stage_fingerprint
-from evaluator.run.score import ScoredRun, score_store
-from evaluator.suites import default_label_boundary
-from evaluator.suites.prompt_search.prompts import MAX_QUERIES
-from evaluator.tokens.table import tokenise_store
+from evaluator.record import EngineRecord, ModelKind, ModelRecord, PromptsRecord, RunRecord, ScoresRecord, TokensRecord
+from evaluator.record import MeasuresRecord as Measures
+from evaluator.run.answers import ScoredStore, complete_run, scored_run
+from evaluator.run.build import Built, build_prompts, check_config
+from evaluator.run.config_json import config_to_json
+from evaluator.run.folder import open_built, open_scored, scores_section
+from evaluator.run.measure import measured_tables
+from evaluator.run.record import new_record, now, read_run, with_stage, write_run
+from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
+from evaluator.run.score import Scored, check_capabilities, score_run
+from evaluator.suites import SUITES, default_label_boundary
+from evaluator_kernels import implementations
 
 
-def run(prompts: StoreConfig, model: ModelConfig, out: Path) -> Stage[Path]:
-    """Prompts to report; returns the report's path. What an earlier run of the same configuration left is kept."""
-    check_names(prompts)
+class Finished(NamedTuple):
+    """What a run left, for whoever goes on with it in this process."""
+
+    page: Path
+    run: MeasuredFolder
+
+
+def run(config: RunConfig, model: ModelConfig, out: Path, *, data: Path | None = None) -> Stage[Finished]:
+    """Build, score, measure and report. What an earlier run of the same configuration left is kept.
+
+    Args:
+        config: what is evaluated.
+        model: of which model.
+        out: folder of the record, the tables and the page.
+        data: folder of prompts and scores, which several runs may share; `out` where None.
+    """
+    check_config(config)
+    check_capabilities(config, model)
     with writing_to(out):
         source = _find_model(model)  # a wrong name should not wait for the prompts
-        store = yield from _build(prompts, out, [out])
-        return (yield from _evaluate(store, source, model, out))
+        record, built = yield from _build(config, out, data or out)
+        scored = yield from score_run(built, source, model, _boundary(config, model), data or out)
+        return (yield from _finished(_with_scores(record, scored, source, model, out), built, scored, out))
 
 
-def run_models(prompts: StoreConfig, models: Sequence[ModelConfig], out: Path) -> Stage[Path]:
-    """One store, several models, a run folder for each under `out`/models, and a page that compares them; its path."""
-    from evaluator.compare.pipeline import compare  # here, because its figures and SciPy take their time
+def run_models(config: RunConfig, models: Sequence[ModelConfig], out: Path, *, data: Path | None = None) -> Stage[Path]:
+    """Evaluate several models on the same prompts, a run folder for each below `out`/models, and compare them.
 
-    check_names(prompts)
+    Returns the path of the page that compares them. Raises ConfigError, before anything is built, for suites whose runs
+    cannot be compared.
+    """
+    from evaluator.run.compare import compare  # here, because its figures and SciPy take their time
+
+    check_config(config)
+    if alone := [name for name in config.suites if not SUITES[name].is_comparable]:
+        raise ConfigError(
+            f"{', '.join(alone)} measures no metrics that models are compared by. Give --model once, and run the "
+            "others in commands of their own."
+        )
+    for model in models:
+        check_capabilities(config, model)
     with writing_to(out):
         sources = [_find_model(model) for model in models]
         runs = [out / "models" / name for name in model_folders(sources)]
-        store = yield from _build(prompts, out, runs)
-        for source, model, own in zip(sources, models, runs, strict=True):
-            with writing_to(own):
-                yield from _evaluate(store, source, model, own)
+        _, built = yield from _build(config, out, data or out)
+        for source, model, folder in zip(sources, models, runs, strict=True):
+            with writing_to(folder):
+                record = _recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
+                scored = yield from score_run(built, source, model, _boundary(config, model), data or out)
+                record = _with_scores(record, scored, source, model, folder)
+                yield from _finished(record, built, scored, folder)
     return (yield from compare(runs, out)).page
 
 
@@ -60,149 +94,186 @@ def model_folders(sources: Sequence[ModelSource]) -> list[str]:
     ]
 
 
-def _evaluate(store: PromptStore, source: ModelSource, model: ModelConfig, out: Path) -> Stage[Path]:
-    yield from _score(store, source, model, out)
-    yield from _measure(out)
-    return (yield from _report(out))
+def _finished(record: RunRecord, built: Built, scored: Scored, out: Path) -> Stage[Finished]:
+    """Measure and report."""
+    record, tables = yield from _measure(record, built, scored.parts, out, {})
+    measured = MeasuredFolder(out, record, built.store, tables)
+    return Finished((yield from _report(measured)), measured)
 
 
-def build(prompts: StoreConfig, out: Path, model: ModelConfig | None = None) -> Stage[PromptStore]:
-    """The prompt store alone and, when a model is named, its tokens."""
-    check_names(prompts)
+def build(config: RunConfig, out: Path, model: ModelConfig | None = None, *, data: Path | None = None) -> Stage[Built]:
+    """Write the prompt store alone and, when a model is named, check that the model is there."""
+    check_config(config)
     with writing_to(out):
-        source = _find_model(model) if model else None
-        store = yield from _build(prompts, out, [out])
-        if model and source:
-            yield from tokenise_store(store, source, _label_boundary(store, model))
-        return store
+        if model:
+            _find_model(model)
+        _, built = yield from _build(config, out, data or out)
+        return built
 
 
-def score(out: Path, model: ModelConfig) -> Stage[ScoredRun]:
-    """Scores for the prompts that were built in `out`."""
+def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
+    """Score the prompts that were built in `out`; returns what it took."""
     read_run(out)  # before the lock makes a folder for what is not there
     with writing_to(out):
-        store = run_store(out)
-        return (yield from _score(store, _find_model(model), model, out))
+        folder = open_built(out)
+        check_capabilities(folder.built.config, model)
+        source, boundary = _find_model(model), _boundary(folder.built.config, model)
+        scored = yield from score_run(folder.built, source, model, boundary, folder.data)
+        return scores_section(_with_scores(folder.record, scored, source, model, out), out)
 
 
-def measure(out: Path, annotations: Sequence[Path] = ()) -> Stage[pl.DataFrame]:
-    """Predictions and metrics of the scores in `out`; returns the metrics.
+def measure(out: Path, options: Mapping[str, object] | None = None) -> Stage[Mapping[str, pl.DataFrame]]:
+    """Make predictions and metrics of the scores in `out`; returns the tables by name.
 
-    `annotations` are files of several annotators' labels, which the suite pvi compares with.
+    Args:
+        options: of the suites' measures, by suite.
     """
     read_run(out)
     with writing_to(out):
-        return (yield from _measure(out, annotations))
+        folder = open_built(out)
+        _, tables = yield from _measure(folder.record, folder.built, open_scored(folder, out), out, options or {})
+        return tables
 
 
 def report(out: Path) -> Stage[Path]:
-    """The page about the metrics in `out`; returns its path."""
+    """Write the page about the metrics in `out`; returns its path."""
     read_run(out)
     with writing_to(out):
-        return (yield from _report(out))
+        folder = open_built(out)
+        return (yield from _report(MeasuredFolder(out, folder.record, folder.built.store)))
 
 
-def _build(prompts: StoreConfig, out: Path, runs: Sequence[Path]) -> Stage[PromptStore]:
-    """The store in `out`, recorded in the folder of each run that reads it."""
+def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, Built]]:
     started, clock = now(), time.monotonic()
-    store = yield from build_store(prompts, out)
-    asked = {
-        name: store.manifest[name]
-        for name in ("suites", "datasets", "n_shots", "n_queries", "prompt_definition", "search", "pvi", "notes")
-    }
-    counts = {"requests": store.manifest["n_requests"], "distinct_prompts": store.manifest["n_prompts"]}
-    seeds = {"splits and demonstrations": SEED}
-    if search := asked["search"]:
-        asked["n_shots"] = ", ".join(map(str, search["shots"]))
-        asked["n_queries"] = asked["n_queries"] or f"at most {MAX_QUERIES}"
-        seeds = {"queries, demonstrations and ties": search["seed"]}
-    if pvi := asked["pvi"]:
-        asked["n_shots"] = ", ".join(map(str, pvi["shots"] or ["number of labels, and twice as many"]))
-        seeds = {"demonstrations": pvi["seed"]}
-    for run_folder in runs:
-        record_stage(
-            run_folder,
-            started=started,
-            data=os.path.relpath(out, run_folder),
-            commands={"build": command_line()},
-            store={"fingerprint": store.fingerprint, **asked, **counts},
-            seeds=seeds,
-            elapsed_s={"build": _since(clock)},
-        )
-    return store
+    built = yield from build_prompts(config, data)
+    return _recorded_build(built, out, data, started=started, elapsed_s=_since(clock)), built
 
 
-def _score(store: PromptStore, source: ModelSource, model: ModelConfig, out: Path) -> Stage[ScoredRun]:
-    boundary = _label_boundary(store, model)
-    scored = yield from score_store(store, source, model, boundary, data_folder(out))
-    first, *following = scored.parts
-    record_stage(
-        out,
-        commands={"score": command_line()},
-        store=scored.token_counts() | {"follow_up": [part.store.fingerprint for part in following]},
-        model=_describe(source, model),
-        engine=scored.engine,
-        scores={
-            "fingerprint": first.scores.folder.name,
-            "follow_up": [part.scores.folder.name for part in following],
-            "label_boundary": boundary,
-            **scored.totals(),
-        },
-        elapsed_s=scored.elapsed_s,
+def _recorded_build(built: Built, out: Path, data: Path, *, started: str, elapsed_s: float) -> RunRecord:
+    """Write the record of a run that has its prompts and nothing else."""
+    config = built.config
+    described = [SUITES[name].describe(config) for name in config.suites]
+    prompts = PromptsRecord(
+        fingerprint=built.store.fingerprint,
+        config=config_to_json(config),
+        suites=list(config.suites),
+        datasets=list(built.datasets),
+        methods=list(config.methods),
+        definitions=list(config.definitions),
+        prompt_definition=config.prompt_definition,
+        parts=built.parts,
+        shots=described[0].shots,
+        n_shots=described[0].n_shots,
+        n_queries=config.n_queries,
+        queries=described[0].queries,
+        notes={name: list(dataset.notes) for name, dataset in built.datasets.items() if dataset.notes},
+        seeds={name: seed for each in described for name, seed in each.seeds.items()},
+        requests=built.store.manifest.n_requests,
+        distinct_prompts=built.store.manifest.n_prompts,
     )
-    return scored
+    record = new_record(os.path.relpath(data, out), started)
+    record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
+    write_run(out, record)
+    return record
 
 
-def _label_boundary(store: PromptStore, model: ModelConfig) -> LabelBoundary:
-    return model.label_boundary or default_label_boundary(store.manifest["suites"])
+def _boundary(config: RunConfig, model: ModelConfig) -> LabelBoundary:
+    return model.label_boundary or default_label_boundary(config.suites)
+
+
+def _with_scores(record: RunRecord, scored: Scored, source: ModelSource, model: ModelConfig, out: Path) -> RunRecord:
+    """Write the record of a run that was scored."""
+    record = with_stage(
+        record,
+        "score",
+        elapsed_s=dict(scored.elapsed_s),
+        tokens=_tokens_record(scored),
+        model=_model_record(source, model),
+        engine=EngineRecord(**asdict(scored.engine)),
+        scores=_scores_record(scored),
+    )
+    write_run(out, record)
+    return record
+
+
+def _tokens_record(scored: Scored) -> TokensRecord:
+    block = scored.engine.prefix_block_tokens
+    tables = [part.tokens.manifest.counts for part in scored.parts]
+    floors = [table.block_floor_tokens.get(str(block)) for table in tables]
+    return TokensRecord(
+        request_tokens=sum(table.request_tokens for table in tables),
+        tokens=sum(table.tokens for table in tables),
+        floor_tokens=sum(table.floor_tokens for table in tables),
+        block_tokens=block,
+        block_floor_tokens=None if None in floors else sum(floor for floor in floors if floor is not None),
+    )
+
+
+def _scores_record(scored: Scored) -> ScoresRecord:
+    totals = [part.scores.totals() for part in scored.parts]
+    sums = {name: sum(total[name] for total in totals) for name in totals[0]}
+    computed = sums["prompt_tokens"] - sums["cached_tokens"]
+    return ScoresRecord(
+        stores=[part.store.fingerprint for part in scored.parts],
+        tokens=[part.tokens.folder.name for part in scored.parts],
+        tables=[part.scores.name for part in scored.parts],
+        label_boundary=scored.parts[0].tokens.manifest.label_boundary,
+        prompts=int(sums["prompts"] + sums["reused_prompts"]),
+        reused_prompts=int(sums["reused_prompts"]),
+        prompt_tokens=int(sums["prompt_tokens"]),
+        cached_tokens=int(sums["cached_tokens"]),
+        computed_tokens=int(computed),
+        elapsed_s=sums["elapsed_s"],
+        tokens_per_s=sums["prompt_tokens"] / sums["elapsed_s"] if sums["elapsed_s"] else 0.0,
+        kernels=implementations(),
+    )
 
 
 def _find_model(model: ModelConfig) -> ModelSource:
-    if engine_name(model) != "fake" and model.model in EMBEDDED_MODELS:
+    if ENGINES[engine_name(model)].runs_a_model and model.model in EMBEDDED_MODELS:
         model = replace(model, model=str(EMBEDDED_MODELS[model.model]()))
-    return find_model(model)
+    return find_source(model)
 
 
-def _describe(source: ModelSource, model: ModelConfig) -> dict[str, Any]:
+def _model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
     """What the record says of a model; `kind` tells a reader whether its numbers can mean anything."""
-    if model.engine == "fake":
+    kind: ModelKind = "hub" if source.revision else "folder"
+    if not ENGINES[engine_name(model)].runs_a_model:
         kind = "fake"
-    elif model.model in EMBEDDED_MODELS:
-        kind = model.model
-    else:
-        kind = "hub" if source.revision else "folder"
-    return {
-        "name": model.model if kind in EMBEDDED_MODELS else source.name,
-        "kind": kind,
-        "revision": source.revision,
-        "weights_fingerprint": source.fingerprint,
-        "n_parameters": source.n_parameters,
-        "context_tokens": source.context_length,
-    }
+    elif model.model in ("embedded", "random"):
+        kind = cast(ModelKind, model.model)
+    return ModelRecord(
+        name=model.model if kind in EMBEDDED_MODELS else source.name,
+        kind=kind,
+        revision=source.revision,
+        weights_fingerprint=source.fingerprint,
+        n_parameters=source.n_parameters,
+        context_tokens=source.context_length,
+    )
 
 
-def _measure(out: Path, annotations: Sequence[Path] = ()) -> Stage[pl.DataFrame]:
+def _measure(
+    record: RunRecord, built: Built, parts: Sequence[ScoredStore], out: Path, options: Mapping[str, object]
+) -> Stage[tuple[RunRecord, Mapping[str, pl.DataFrame]]]:
     clock = time.monotonic()
+    scores = scores_section(record, out)
+    model = record.model.name if record.model else out.name
+    scored = complete_run(scored_run(built, parts, model=model, options=options), parts)
     tables: dict[str, pl.DataFrame] = {}
-    for name, table in run_tables(out, annotations):
+    for name, table in measured_tables(scored):
         yield Progress(stage="Measuring", done=len(tables), total=len(tables) + 1, unit="tables")
         write_table(out, name, table)
         tables[name] = table
-    measured = {"scores": stage_fingerprint(out, "scores")}
-    record_stage(out, commands={"measure": command_line()}, measures=measured, elapsed_s={"measure": _since(clock)})
+    measures = Measures(scores=scores.tables, tables=sorted(tables))
+    record = with_stage(record, "measure", elapsed_s={"measure": _since(clock)}, measures=measures)
+    write_run(out, record)
     yield Progress(stage="Measuring", done=len(tables), total=len(tables), unit="tables")
-    return tables["metrics"]
+    return record, tables
 
 
-def _report(out: Path) -> Stage[Path]:
-    from evaluator.run.report import (  # here, because whoever only builds should not wait for its figures
-        PAGE,
-        FolderRun,
-        write_run_page,
-    )
-
+def _report(measured: MeasuredFolder) -> Stage[Path]:
     yield Progress(stage="Writing the report", done=0, total=1, unit="pages")
-    page = write_run_page(FolderRun(out), out / PAGE)
+    page = write_run_page(measured, measured.out / PAGE)
     yield Progress(stage="Writing the report", done=1, total=1, unit="pages")
     return page
 

@@ -2,45 +2,51 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import evaluator
 from evaluator.errors import StoreError
-from evaluator.files import read_json, write_json
+from evaluator.files import read_record, write_record
+from evaluator.record import RunRecord
 
 RUN_FILE = "run.json"
 
 
-def read_run(out: Path) -> dict[str, Any]:
-    """The record of a run. Raises StoreError where nothing was built."""
-    record = read_json(out / RUN_FILE)
+def read_run(out: Path) -> RunRecord:
+    """Read the record of a run. Raises StoreError where nothing was built."""
+    record = read_record(out / RUN_FILE, RunRecord)
     if record is None:
         raise StoreError(f"{out} holds no run. Make one with `evaluator build SUITE --out {out}` or `evaluator run`.")
     return record
 
 
-def stage_fingerprint(out: Path, stage: Literal["store", "scores"]) -> str:
-    """The folder name of what a stage wrote last. Raises StoreError when that stage has not been run."""
-    record = read_run(out)
-    if stage not in record:
-        command = {"store": f"build SUITE --out {out}", "scores": f"score {out} --model MODEL"}[stage]
-        raise StoreError(f"{out} has no {stage} yet. Run `evaluator {command}` first.")
-    return str(record[stage]["fingerprint"])
+def new_record(data: str, started: str) -> RunRecord:
+    """The record of a run of which nothing is done yet.
+
+    Args:
+        data: folder of its prompts and scores, relative to the run's.
+        started: as now() gives it.
+    """
+    return RunRecord(evaluator=evaluator.__version__, started=started, finished=started, data=data)
 
 
-def data_folder(out: Path) -> Path:
-    """Where the prompts and scores of a run lie: in its own folder, or in the one that several models' runs share."""
-    return out / str(read_run(out).get("data", "."))
+def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **sections: Any) -> RunRecord:
+    """The record with a finished stage: its sections, the command of this process, and its seconds."""
+    return replace(
+        record,
+        evaluator=evaluator.__version__,
+        finished=now(),
+        commands=record.commands | {stage: command_line()},
+        elapsed_s=record.elapsed_s | elapsed_s,
+        **sections,
+    )
 
 
-def record_stage(out: Path, **sections: Any) -> None:
-    """Write these sections into the record; what an earlier stage wrote into the same section stays beside it."""
-    record = read_json(out / RUN_FILE) or {}
-    for name, content in sections.items():
-        record[name] = record.get(name, {}) | content if isinstance(content, dict) else content
-    write_json(out / RUN_FILE, record | {"evaluator": evaluator.__version__, "finished": now()})
+def write_run(out: Path, record: RunRecord) -> None:
+    write_record(out / RUN_FILE, record)
 
 
 def command_line() -> str:
@@ -49,4 +55,5 @@ def command_line() -> str:
 
 
 def now() -> str:
+    """The time, as the record has it."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -8,16 +8,13 @@ from evaluator.schemas import PROMPTS_KEY
 
 def require_finite(scores: pl.DataFrame) -> None:
     """Raise ScoreError, naming the first prompt, when a log-likelihood is missing, NaN or infinite."""
-    finite = [
-        pl.col(name).list.eval(pl.element().is_finite().fill_null(False)).list.all()
-        for name in ("label_log_likelihoods", "last_token_log_probs")
-    ]
-    bad = scores.filter(~pl.all_horizontal(finite))
+    finite = pl.col("log_likelihoods").list.eval(pl.element().is_finite().fill_null(False)).list.all()
+    bad = scores.filter(~finite)
     if not bad.is_empty():
         first = bad.row(0, named=True)
         raise ScoreError(
             f"{bad.height} of {scores.height} prompts have a label whose log-likelihood is not a finite number; the "
-            f"first is prompt {first['prompt_id']} with {first['label_log_likelihoods']}. The model overflows or is "
+            f"first is prompt {first['prompt_id']} with {first['log_likelihoods']}. The model overflows or is "
             "damaged: check its weights, or try --dtype float32."
         )
 
@@ -33,11 +30,11 @@ def require_finite_states(states: pl.DataFrame) -> None:
         )
 
 
-def require_complete(asked: pl.DataFrame, scores: pl.DataFrame) -> None:
-    """Raise ScoreError unless every request has exactly one score, with one number a continuation, or one for a text.
+def require_complete(requests: pl.DataFrame, scores: pl.DataFrame) -> None:
+    """Raise ScoreError unless every request has exactly one score, with one number a continuation.
 
     Args:
-        asked: schemas.REQUESTS with `ask` and `continuations`, of those that ask for log-likelihoods.
+        requests: schemas.REQUESTS with `ask` and `continuations`, of those that ask for log-likelihoods.
         scores: schemas.SCORES.
     """
     repeated = scores.filter(pl.col("prompt_id").is_duplicated())
@@ -46,15 +43,15 @@ def require_complete(asked: pl.DataFrame, scores: pl.DataFrame) -> None:
             f"{repeated['prompt_id'].n_unique()} prompts have several scores; the first is {repeated['prompt_id'][0]}. "
             "The score folder is damaged: remove it and run `evaluator score` again."
         )
-    unscored = asked.join(scores, on=PROMPTS_KEY, how="anti")
+    unscored = requests.join(scores, on=PROMPTS_KEY, how="anti")
     if not unscored.is_empty():
         first = unscored.row(0, named=True)
         raise ScoreError(
-            f"{unscored.height} of {asked.height} requests have no score; the first is {first['suite']}, "
+            f"{unscored.height} of {requests.height} requests have no score; the first is {first['suite']}, "
             f"{first['dataset']}, position {first['position']}. Finish with `evaluator score`."
         )
-    n_asked = pl.when(ask="text").then(1).otherwise(pl.col("continuations").list.len())
-    sizes = asked.join(scores, on=PROMPTS_KEY).filter(n_asked != pl.col("label_log_likelihoods").list.len())
+    expected = pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len())
+    sizes = requests.join(scores, on=PROMPTS_KEY).filter(expected != pl.col("label_log_likelihoods").list.len())
     if not sizes.is_empty():
         first = sizes.row(0, named=True)
         raise ScoreError(
@@ -67,7 +64,7 @@ def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
     """Raise ScoreError unless every one of these requests has the hidden state it asks for.
 
     Args:
-        requests: schemas.REQUESTS whose prompts ask for hidden states.
+        requests: schemas.REQUESTS whose prompts have no continuations.
         states: schemas.HIDDEN_STATES.
     """
     without = requests.join(states, on=PROMPTS_KEY, how="anti")
@@ -87,13 +84,18 @@ def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_le
         context_length: of the model, in tokens.
     """
     longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
-    lengths = tokens.lazy().select("prompt_id", n=pl.col("context").list.len() + longest)
+    lengths = (
+        tokens.lazy()
+        .filter(pl.col("ask") != "last_tokens")
+        .select("prompt_id", n=pl.col("context").list.len() + longest)
+    )
     too_long = lengths.filter(pl.col("n") > context_length).join(prompts, on=PROMPTS_KEY).sort("n", "prompt").collect()
     if too_long.is_empty():
         return
     listed = "".join(f"\n  {row['n']} tokens: {row['prompt'][:60]!r}..." for row in too_long.tail(3).to_dicts())
+    n_prompts = prompts.select(pl.len()).collect().item()
     raise PromptTooLongError(
-        f"{too_long.height} of {tokens.height} prompts with their labels are longer than the model's context of "
+        f"{too_long.height} of {n_prompts} prompts with their labels are longer than the model's context of "
         f"{context_length} tokens, and none is ever cut. The longest:{listed}\n"
         "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or take a model with a longer context."
     )

@@ -12,8 +12,6 @@ import pyarrow as pa
 from evaluator.errors import StoreError
 from evaluator.files import file_digest, replacing
 
-MANIFEST = "manifest.json"
-
 
 def write_shard(path: Path, frame: pl.DataFrame) -> str:
     """Write one shard and return the SHA-256 of its bytes; equal frames give equal bytes."""

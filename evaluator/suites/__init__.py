@@ -1,14 +1,12 @@
-"""The suites: what a benchmark asks for. Name -> suite."""
+"""The suites: what a benchmark requests, measures and reports. Name -> suite."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from evaluator.config import PVI_SUITE, SEARCH_SUITE, LabelBoundary
+from evaluator.config import LabelBoundary
 from evaluator.errors import ConfigError
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
-from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
-from evaluator.report.metric_texts import MetricTexts
 from evaluator.suites.base import Suite
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
@@ -22,26 +20,21 @@ SUITES: dict[str, Suite[Any]] = {
     "staicc-bias": STAICC_BIAS,
     "staicc-robustness": STAICC_ROBUSTNESS,
     "staicc-demonstrations": STAICC_DEMONSTRATIONS,
-    SEARCH_SUITE: PROMPT_SEARCH,
-    PVI_SUITE: IN_CONTEXT_PVI,
+    "prompt-search": PROMPT_SEARCH,
+    "pvi": IN_CONTEXT_PVI,
 }
-
-ALL_METHODS: dict[str, Method] = METHODS | {
-    name: method for suite in SUITES.values() for name, method in suite.own_methods.items()
-}
-"""Methods that any classification suite can use, then those of one suite."""
-
-METRIC_TEXTS = MetricTexts(
-    CORE_TEXTS | {metric: text for suite in SUITES.values() for metric, text in suite.metric_texts.items()}
-)
-"""Titles of all metrics, those that one suite alone has among them."""
 
 SUITE_GROUPS: dict[str, tuple[str, ...]] = {"staicc": ("staicc-normal", "staicc-bias", "staicc-robustness")}
 """Names that stand for several suites."""
 
 
+def methods_of(suites: Iterable[str]) -> dict[str, Method]:
+    """Return the methods that any suite can use, then those of these suites alone."""
+    return METHODS | {name: method for suite in suites for name, method in SUITES[suite].own_methods.items()}
+
+
 def default_label_boundary(suites: Iterable[str]) -> LabelBoundary:
-    """Where labels begin in a run that does not say so. Raises ConfigError where its suites differ."""
+    """Return where labels begin in a run that does not say so. Raises ConfigError where its suites differ."""
     boundaries = {name: SUITES[name].label_boundary for name in suites}
     if len(set(boundaries.values())) > 1:
         stated = ", ".join(f"{name}: {boundary}" for name, boundary in boundaries.items())

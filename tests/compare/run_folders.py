@@ -1,6 +1,5 @@
 """Hand-made run folders: what `evaluator run` leaves, of models that are numbers drawn with a seed."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from evaluator.compare.request_results import request_results
+from evaluator.compare.runs import ComparedRun
+from evaluator.files import write_record, write_table
 from evaluator.metrics import metrics_table
+from evaluator.run.record import RUN_FILE
 from evaluator.schemas import METRICS, PREDICTIONS
+from tests.report.made_record import run_record
 
 LABELS = {"zoo": ["cat", "dog"], "abc": ["x", "y", "z", "w"], "mid": ["no", "yes"], "odd": ["one", "two", "three"]}
 PARAMETERS = {"acme/tiny": 10**6, "acme/small": 10**7, "acme/mid": 10**8, "acme/large": 10**9}
@@ -68,32 +72,23 @@ def diagnostics(values: dict[str, Sequence[float]], datasets: Sequence[str] = tu
     return pl.DataFrame(rows, schema=METRICS)
 
 
-def record(model: str, weights: str) -> dict[str, Any]:
-    return {
-        "evaluator": "0.1.0",
-        "store": {"fingerprint": "s", "suites": ["staicc-normal"], "datasets": list(LABELS), "n_shots": 4}
-        | {"n_queries": None},
-        "model": {"name": model, "kind": "hub", "weights_fingerprint": weights, "n_parameters": PARAMETERS.get(model)},
-        "engine": {"name": "vllm", "versions": {"vllm": "9.9.9"}, "device": "cpu", "dtype": "float32"},
-        "scores": {"fingerprint": "0123", "label_boundary": "separate"},
-        "measures": {"scores": "0123"},
-    }
-
-
 def write_run(
     folder: Path, name: str, answers: pl.DataFrame, measured: pl.DataFrame | None = None, **changed: dict[str, Any]
 ) -> Path:
     """A run's folder; `changed` are entries of sections of its record, `measured` rows beside its own metrics."""
-    content = record(name, weights=f"weights of {folder.name}")
-    content |= {section: content[section] | entries for section, entries in changed.items()}
-    metrics = metrics_table(answers)
-    (folder / "tables").mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(content))
-    answers.write_parquet(folder / "tables" / "predictions.parquet")
-    pl.concat([metrics, *([measured] if measured is not None else [])]).write_parquet(
-        folder / "tables" / "metrics.parquet"
-    )
+    model = {"name": name, "weights_fingerprint": f"weights of {folder.name}", "n_parameters": PARAMETERS.get(name)}
+    sections: dict[str, dict[str, Any]] = {"model": model, "prompts": {"datasets": list(LABELS)}}
+    sections |= {section: sections.get(section, {}) | entries for section, entries in changed.items()}
+    write_record(folder / RUN_FILE, run_record(**sections))
+    metrics = pl.concat([metrics_table(answers), *([measured] if measured is not None else [])])
+    write_table(folder, "predictions", answers)
+    write_table(folder, "metrics", metrics)
     return folder
+
+
+def results_of(runs: Sequence[ComparedRun]) -> list[pl.DataFrame]:
+    """How each run answered each request, as a comparison takes it."""
+    return [request_results(run.table("predictions"), run.metrics) for run in runs]
 
 
 def four_runs(folder: Path) -> list[Path]:

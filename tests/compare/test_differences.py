@@ -13,17 +13,17 @@ from scipy.stats import ttest_1samp
 
 from evaluator.compare.differences import paired_differences, query_differences
 from evaluator.compare.method_differences import method_differences
-from evaluator.compare.request_results import request_answers, require_equal_prompts
-from evaluator.compare.runs import read_runs
+from evaluator.compare.request_results import require_equal_prompts
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
 from evaluator.compare.table import comparison_table
 from evaluator.errors import ConfigError
-from tests.compare.run_folders import LABELS, N_QUERIES, predictions, write_run
+from evaluator.run.compare import read_runs
+from tests.compare.run_folders import LABELS, N_QUERIES, predictions, results_of, write_run
 
 
 def differences_of(folders: list[Path]) -> pl.DataFrame:
     runs = read_runs(folders)
-    return paired_differences(runs, [request_answers(run) for run in runs], comparison_table(runs))
+    return paired_differences([run.model for run in runs], results_of(runs), comparison_table(runs))
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_run_compared_and_alone_gains_the_same_over_vanilla(tmp_path: Path) ->
     folders = [write_run(tmp_path / name, f"acme/{name}", own) for name, own in zip("ab", asked, strict=True)]
     compared = differences_of(folders)
     for run in read_runs(folders):
-        alone = method_differences(run.folder, run.record, run.metrics)
+        alone = method_differences(run.table("predictions"), run.metrics, run.model)
         assert alone.height == 5 * 2 * 3  # datasets and their mean, metrics, definitions
         assert_frame_equal(alone, compared.filter(model_a=run.model, model_b=run.model))
 
@@ -175,7 +175,7 @@ def test_other_prompts_at_the_same_places_are_refused_naming_both(tmp_path: Path
     ]
     runs = read_runs(folders)
     with pytest.raises(ConfigError, match=r"a and .*b asked different prompts: 96 of 96 .*staicc-normal / normal, abc"):
-        require_equal_prompts(runs, [request_answers(run) for run in runs])
+        require_equal_prompts(runs, results_of(runs))
 
 
 def test_prompts_that_a_method_chooses_by_the_model_may_differ(tmp_path: Path) -> None:
@@ -185,4 +185,4 @@ def test_prompts_that_a_method_chooses_by_the_model_may_differ(tmp_path: Path) -
         write_run(tmp_path / "b", "acme/b", predictions(0.5, seed=1).with_columns(prompt_id=chosen)),
     ]
     runs = read_runs(folders)
-    require_equal_prompts(runs, [request_answers(run) for run in runs])
+    require_equal_prompts(runs, results_of(runs))

@@ -1,7 +1,6 @@
 """Methods against vanilla within one run, against SciPy's one-sample t interval over queries."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,14 @@ from scipy.stats import ttest_1samp
 
 from evaluator.compare.method_differences import method_differences
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
-from evaluator.run.folder import read_table
-from evaluator.run.record import read_run
-from tests.compare.run_folders import LABELS, N_QUERIES, predictions, write_run
+from evaluator.metrics import metrics_table
+from tests.compare.run_folders import LABELS, N_QUERIES, predictions
 
 METHODS = ("vanilla", "topk", "knn_centroid")
 
 
-def of(folder: Path) -> pl.DataFrame:
-    return method_differences(folder, read_run(folder), read_table(folder, "metrics"))
-
-
-def written(folder: Path, answers: pl.DataFrame) -> Path:
-    return write_run(folder, "acme/tiny", answers)
+def of(answers: pl.DataFrame) -> pl.DataFrame:
+    return method_differences(answers, metrics_table(answers), "acme/tiny")
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +28,8 @@ def answers() -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def folder(answers: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("runs") / "run", answers)
-
-
-@pytest.fixture(scope="module")
-def differences(folder: Path) -> pl.DataFrame:
-    return of(folder)
+def differences(answers: pl.DataFrame) -> pl.DataFrame:
+    return of(answers)
 
 
 def per_query(answers: pl.DataFrame, dataset: str, method: str) -> np.ndarray[Any, Any]:
@@ -73,8 +62,8 @@ def test_a_query_counts_once_however_often_a_method_answers_it(
     assert row["n_queries"] == N_QUERIES
 
 
-def test_differences_are_those_of_the_runs_own_metrics(differences: pl.DataFrame, folder: Path) -> None:
-    metrics = read_table(folder, "metrics")
+def test_differences_are_those_of_the_runs_own_metrics(differences: pl.DataFrame, answers: pl.DataFrame) -> None:
+    metrics = metrics_table(answers)
     values = {
         tuple(key): value for *key, value in metrics.select("dataset", "metric", "definition", "method", "value").rows()
     }
@@ -92,17 +81,17 @@ def test_the_interval_of_the_mean_is_of_independent_datasets(differences: pl.Dat
     assert mean["ci_high"].item() - mean["difference"].item() == pytest.approx(up)
 
 
-def test_a_method_that_follows_one_definition_is_compared_under_that_one(answers: pl.DataFrame, tmp_path: Path) -> None:
+def test_a_method_that_follows_one_definition_is_compared_under_that_one(answers: pl.DataFrame) -> None:
     of_paper = answers.filter((pl.col("method") != "topk") | (pl.col("definition") == "paper"))
-    found = of(written(tmp_path / "run", of_paper))
+    found = of(of_paper)
     assert set(found.filter(method_a="topk")["definition"]) == {"paper"}
     assert set(found.filter(method_a="knn_centroid")["definition"]) == {"paper", "released", "published"}
 
 
 @pytest.mark.parametrize("methods", [["vanilla"], ["topk", "knn_centroid"]])
 def test_without_vanilla_or_with_nothing_beside_it_there_is_no_difference(
-    answers: pl.DataFrame, tmp_path: Path, methods: list[str]
+    answers: pl.DataFrame, methods: list[str]
 ) -> None:
-    found = of(written(tmp_path / "run", answers.filter(pl.col("method").is_in(methods))))
+    found = of(answers.filter(pl.col("method").is_in(methods)))
     assert found.is_empty()
     assert found.schema == DIFFERENCES

@@ -8,8 +8,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from evaluator.compare.pipeline import compare
 from evaluator.progress import finish
+from evaluator.run.compare import compare
 from tests.compare.run_folders import diagnostics, four_runs, predictions, write_run
 from tests.report.reading import addresses_asked_by, open_fresh
 from tests.report.test_page import EVIL

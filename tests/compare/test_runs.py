@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from evaluator.compare.notes import comparison_notes
-from evaluator.compare.runs import read_runs
 from evaluator.compare.table import comparison_table
 from evaluator.errors import ConfigError, StoreError
+from evaluator.run.compare import read_runs
 from tests.compare.run_folders import predictions, write_run
 
 ANSWERS = predictions(0.5, seed=1, datasets=["zoo"], methods=["vanilla"])
@@ -30,7 +30,7 @@ def notes_of(folders: list[Path]) -> list[str]:
 
 def test_runs_keep_their_order_and_are_numbered_from_one(run_folders: list[Path]) -> None:
     runs = read_runs([run_folders[2], run_folders[0]])
-    assert [(run.number, run.model, run.name, run.n_parameters) for run in runs] == [
+    assert [(run.number, run.model, run.name, run.record.model.n_parameters) for run in runs] == [
         (1, "acme/mid", "mid", 10**8),
         (2, "acme/tiny", "tiny", 10**6),
     ]
@@ -51,7 +51,7 @@ def test_a_folder_without_a_run_or_without_metrics_is_refused(tmp_path: Path, ru
 
 
 def test_a_run_that_measures_no_metrics_is_refused_with_its_suite(tmp_path: Path) -> None:
-    folders = two_runs(tmp_path, store={"suites": ["prompt-search"]})
+    folders = two_runs(tmp_path, prompts={"suites": ["prompt-search"]})
     path = folders[1] / "tables" / "metrics.parquet"
     pl.read_parquet(path).clear().write_parquet(path)
     with pytest.raises(StoreError, match="holds no metrics to compare: prompt-search measures none"):
@@ -60,7 +60,7 @@ def test_a_run_that_measures_no_metrics_is_refused_with_its_suite(tmp_path: Path
 
 def test_metrics_of_earlier_scores_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="are those of earlier scores"):
-        read_runs(two_runs(tmp_path, scores={"fingerprint": "4567"}))
+        read_runs(two_runs(tmp_path, scores={"tables": ["4567"]}))
 
 
 def test_the_same_model_twice_is_refused(tmp_path: Path) -> None:
@@ -74,19 +74,11 @@ def test_the_same_weights_in_another_dtype_are_compared_and_that_is_said(tmp_pat
     assert note.startswith("acme/tiny and acme/mid have the same weights, computed in float32 and bfloat16.")
 
 
-def test_models_whose_weights_are_not_known_are_not_taken_for_the_same(tmp_path: Path) -> None:
-    folders = [
-        write_run(tmp_path / name, model, ANSWERS, model={"weights_fingerprint": None})
-        for name, model in (("first", "acme/tiny"), ("second", "acme/mid"))
-    ]
-    assert notes_of(folders) == []
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"store": {"n_shots": 16}}, "differ in their shots: 4 in .*first, 16 in .*second.*--shots"),
-        ({"store": {"n_queries": 8}}, "differ in their queries of each dataset: all in .*first, 8 in .*--queries"),
+        ({"prompts": {"shots": "16", "n_shots": 16}}, "differ in their shots: 4 in .*first, 16 in .*second.*--shots"),
+        ({"prompts": {"n_queries": 8}}, "differ in their queries of each dataset: all in .*first, 8 in .*--queries"),
         ({"scores": {"label_boundary": "merged"}}, "label boundary: separate in .*, merged in .*--label-boundary"),
     ],
 )

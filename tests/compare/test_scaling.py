@@ -9,17 +9,17 @@ import pytest
 from scipy.stats import t as student
 
 from evaluator.compare.differences import paired_differences
-from evaluator.compare.request_results import request_answers
-from evaluator.compare.runs import read_runs
 from evaluator.compare.scaling import scaling_lines, scaling_points
 from evaluator.compare.schema import SCALING
 from evaluator.compare.table import comparison_table
+from evaluator.run.compare import read_runs
+from tests.compare.run_folders import results_of
 
 
 def points_of(folders: list[Path]) -> pl.DataFrame:
     runs = read_runs(folders)
     comparison = comparison_table(runs)
-    return scaling_points(comparison, paired_differences(runs, [request_answers(run) for run in runs], comparison))
+    return scaling_points(comparison, paired_differences([run.model for run in runs], results_of(runs), comparison))
 
 
 def points(values: list[float], counts: list[int | None]) -> pl.DataFrame:

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from evaluator.compare.measures import with_measure
-from evaluator.compare.runs import read_runs
 from evaluator.compare.schema import COMPARISON, COMPARISON_KEY
 from evaluator.compare.table import comparison_table
+from evaluator.run.compare import read_runs
 from tests.compare.run_folders import LABELS, diagnostics, predictions, write_run
 
 KEY = ["suite", "part", "dataset", "method", "metric", "definition"]

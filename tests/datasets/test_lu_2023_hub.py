@@ -5,11 +5,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from evaluator.config import DataOptions, PviConfig, StoreConfig
+from evaluator.cli.options import data_options
+from evaluator.config import DataOptions, RunConfig
 from evaluator.datasets.sources import load_datasets
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.suites.in_context_pvi.options import pvi_config
-from evaluator.suites.prompt_search.options import search_config
 from tests.command_line import command
 from tests.datasets.hub_server import Hub, serving
 from tests.shared_data import shared_data
@@ -274,15 +273,14 @@ def test_files_go_before_the_hub_and_ones_own_table_beside_it(hub, tmp_path):
 
 def test_the_word_hub_is_the_hub_and_a_path_is_a_path():
     given = defaultdict(lambda: None, data=("mine.csv", "hub", "./hub"))
-    config = pvi_config(given, None)
-    assert (config.hub, config.data) == (True, (Path("mine.csv"), Path("hub")))
-    assert not pvi_config(given | {"data": ("./hub",)}, None).hub
-    assert search_config(given, None).data == (Path("mine.csv"), Path("hub"), Path("hub"))
+    data = data_options(given)
+    assert (data.hub, data.paths) == (True, (Path("mine.csv"), Path("hub")))
+    assert not data_options(given | {"data": ("./hub",)}).hub
 
 
 def test_nothing_is_downloaded_that_is_not_named():
     with pytest.raises(ConfigError, match=r"--data hub downloads nothing but what is named: .* --datasets snli,rte"):
-        StoreConfig(suites=("pvi",), datasets=(), pvi=PviConfig(hub=True, data=(Path("mine.csv"),)))
+        RunConfig(suites=("pvi",), data=DataOptions(hub=True, paths=(Path("mine.csv"),)))
 
 
 def test_a_run_of_the_command_shows_where_its_rows_are_from(hub, tmp_path):

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -43,7 +44,7 @@ def interrupting(load: Load, number: signal.Signals, at_call: int) -> Load:
 
 if __name__ == "__main__":
     signal_name, at_call, *words = sys.argv[1:]
-    for name, load in [*ENGINES.items()]:
-        ENGINES[name] = interrupting(load, signal.Signals[signal_name], int(at_call))
+    for name, kind in [*ENGINES.items()]:
+        ENGINES[name] = replace(kind, load=interrupting(kind.load, signal.Signals[signal_name], int(at_call)))
     sys.argv = ["evaluator", *words]
     main()

@@ -33,8 +33,9 @@ def stopped(*words: object, at_call: int) -> subprocess.Popen[str]:
 
 def shards_done(out: Path) -> tuple[int, int]:
     """Shards that the manifests of the scores name, and how many there will be."""
-    manifests = [json.loads(path.read_text()) for path in out.glob("scores/*/manifest.json")]
-    return sum(len(content["shards"]) for content in manifests), sum(content["n_shards"] for content in manifests)
+    manifests = [json.loads(path.read_text()) for path in out.glob("scores/*/*/manifest.json")]
+    planned = [plan["n_shards"] for content in manifests for plan in content["plans"].values()]
+    return sum(len(content["shards"]) for content in manifests), sum(planned)
 
 
 def table_bytes(out: Path) -> dict[str, bytes]:

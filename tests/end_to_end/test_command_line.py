@@ -45,7 +45,7 @@ def test_a_run_leaves_the_tables_the_record_and_the_report(finished):
     assert predictions.height == 2 * 16 * 2 * 2
     record = json.loads((finished / "run.json").read_text())
     assert record["model"]["name"] == "fake"
-    assert record["store"]["requests"] == 64
+    assert record["prompts"]["requests"] == 64
     assert (finished / "report.html").read_text().startswith("<!doctype html>")
 
 
@@ -61,7 +61,7 @@ def test_the_report_of_a_run_holds_the_numbers_of_its_metrics_and_makes_no_noise
 def test_without_demonstrations_each_prompt_is_scored_once_and_counts_as_one_try(tmp_path):
     fake_run(tmp_path, "--shots", 0)
     record = json.loads((tmp_path / "run.json").read_text())
-    assert (record["store"]["requests"], record["store"]["distinct_prompts"]) == (64, 32)
+    assert (record["prompts"]["requests"], record["prompts"]["distinct_prompts"]) == (64, 32)
     metrics = pl.read_parquet(tmp_path / "tables" / "metrics.parquet").filter(metric="accuracy")
     assert metrics["tries"].unique().to_list() == [1]
     assert metrics["max_random"].to_list() == pytest.approx(metrics["chance"].to_list(), rel=1e-12)

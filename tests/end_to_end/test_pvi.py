@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import polars as pl
 import pytest
@@ -39,9 +40,9 @@ def test_a_run_leaves_predictions_of_every_query_and_none_of_null_prompts(finish
     assert pl.read_parquet(finished / "tables" / "metrics.parquet").schema == METRICS
     record = json.loads((finished / "run.json").read_text())
     assert record["scores"]["label_boundary"] == "merged"
-    assert record["store"]["pvi"]["source"] == "random"
-    assert record["seeds"] == {"demonstrations": 42}
-    assert "snli" in record["store"]["notes"]
+    assert record["prompts"]["config"]["suite_options"]["pvi"]["source"] == "random"
+    assert record["prompts"]["seeds"] == {"demonstrations": 42}
+    assert "snli" in record["prompts"]["notes"]
 
 
 def test_each_prompt_of_a_set_without_inputs_is_scored_once(finished):
@@ -51,7 +52,7 @@ def test_each_prompt_of_a_set_without_inputs_is_scored_once(finished):
     record = json.loads((finished / "run.json").read_text())
     # Sets that show their labels in the same order have the same null prompt.
     prompts = evaluator.read_requests(finished).select("prompt", "label_names").collect().unique().height
-    assert record["store"]["distinct_prompts"] == record["scores"]["prompts"] == prompts
+    assert record["prompts"]["distinct_prompts"] == record["scores"]["prompts"] == prompts
 
 
 def test_the_tries_of_an_accuracy_are_the_prompts_that_its_queries_were_asked_with(finished):
@@ -130,15 +131,17 @@ def test_what_follows_is_built_from_the_data_wherever_they_lie_and_not_from_othe
     monkeypatch.chdir(tmp_path)
     command("build", "pvi", "--out", out, "--data", data, *words)
     command("build", "pvi", "--out", out, "--data", "copied", *words)  # finds the store, and where the data are now
-    (store,) = (out / "store").iterdir()
-    assert json.loads((store / "manifest.json").read_text())["sources"]["data"] == [str(copied)]
+    assert len(list(out.glob("store/*/manifest.json"))) == 1
+    assert json.loads((out / "run.json").read_text())["prompts"]["config"]["data"]["paths"] == [str(copied)]
     monkeypatch.chdir("/")
     command("score", out, *FAKE)
-    assert len(list((out / "store").iterdir())) == 2
+    assert len(list(out.glob("store/*/manifest.json"))) == 2
     rows = pl.read_parquet(copied / "snli_test.parquet")
     rows.reverse().write_parquet(copied / "snli_test.parquet")
     command("score", out, *FAKE)  # what followed is there already
-    message = command("score", out, "--model", "embedded", "--engine", "fake", "--label-boundary", "separate", exits=2)
+    second = json.loads((out / "run.json").read_text())["scores"]["stores"][1]
+    shutil.rmtree(out / "store" / second)
+    message = command("score", out, *FAKE, exits=2)
     assert "or the program, have changed since" in message
     assert "evaluator build" in message
 
@@ -166,10 +169,13 @@ def test_a_table_of_ones_own_and_a_dataset_of_staicc_are_asked_alike(tmp_path):
         (("pvi",), "No dataset was named"),
         (("pvi", "--data", "/no/such/folder"), "/no/such/folder does not exist"),
         (("pvi", "--datasets", "multinli"), "multinli_dev_matched.parquet"),
-        (("pvi", "--datasets", "trec", "--methods", "topk"), "staicc-normal or staicc-bias does: run that"),
+        (
+            ("pvi", "--datasets", "trec", "--methods", "topk"),
+            "topk writes prompts of its own with one number of demonstrations, and pvi takes several",
+        ),
         (
             ("staicc-normal", "--methods", "hardest_demonstrations"),
-            "answers input, which staicc-normal does not ask. pvi",
+            "hardest_demonstrations belongs to pvi, not to staicc-normal",
         ),
         (
             ("pvi", "--datasets", "trec", "--methods", "hardest_demonstrations", "--training-queries", 3),

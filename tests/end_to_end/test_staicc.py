@@ -9,7 +9,7 @@ import pytest
 
 import evaluator
 from evaluator.schemas import GROUP_METRICS, METRICS
-from evaluator.suites.staicc.normal import INFERENCE_METHODS
+from evaluator.suites.staicc.family import INFERENCE_METHODS
 from tests.command_line import command
 from tests.end_to_end.processes import killed
 
@@ -68,7 +68,7 @@ def test_requests_that_several_parts_share_are_one_prompt(whole):
     )
     assert without_noise == own_template == first_sets == ids["normal"]
     scores = evaluator.read_scores(whole).collect()
-    assert scores.unique(["part", "dataset", "position"]).height == scores.height
+    assert scores.unique(["part", "for_part", "dataset", "position"]).height == scores.height
     record = json.loads((whole / "run.json").read_text())
     assert record["scores"]["prompts"] == requests_scored(whole)
 
@@ -80,9 +80,9 @@ def requests_scored(out: Path) -> int:
 
 def test_the_second_time_nothing_is_asked_and_every_table_has_the_same_bytes(whole):
     tables = {path.name: path.read_bytes() for path in (whole / "tables").glob("*.parquet")}
-    shards = {path: path.stat().st_mtime_ns for path in whole.glob("scores/*/*-*.arrow")}
+    shards = {path: path.stat().st_mtime_ns for path in whole.glob("scores/*/*/s*-*.arrow")}
     run_without_a_page(whole)
-    assert {path: path.stat().st_mtime_ns for path in whole.glob("scores/*/*-*.arrow")} == shards
+    assert {path: path.stat().st_mtime_ns for path in whole.glob("scores/*/*/s*-*.arrow")} == shards
     assert {path.name: path.read_bytes() for path in (whole / "tables").glob("*.parquet")} == tables
 
 
@@ -91,9 +91,9 @@ def test_a_run_killed_amid_hidden_states_and_before_what_follows_ends_with_the_b
 ):
     out = tmp_path / "killed"
     killed("run", *ASKED, *FAKE, "--out", out, at_call=20)
-    assert [*out.glob("scores/*/hidden_states-*.arrow")]
+    assert [*out.glob("scores/*/*/states-*.arrow")]
     killed("run", *ASKED, *FAKE, "--out", out, at_call=8)
-    assert len([*out.glob("store/*")]) == 2
+    assert len([*out.glob("store/*/manifest.json")]) == 2
     run_without_a_page(out)
     for path in (whole / "tables").glob("*.parquet"):
         assert (out / "tables" / path.name).read_bytes() == path.read_bytes(), path.name
@@ -102,7 +102,7 @@ def test_a_run_killed_amid_hidden_states_and_before_what_follows_ends_with_the_b
 def test_a_hidden_state_that_was_lost_is_named_before_anything_is_measured(whole, tmp_path):
     out = tmp_path / "damaged"
     shutil.copytree(whole, out)
-    next(out.glob("scores/*/hidden_states-00000.arrow")).write_bytes(b"lost")
+    next(out.glob("scores/*/*/states-*-00000.arrow")).write_bytes(b"lost")
     said = command("measure", out, exits=2)
     assert "hidden states are missing; the first is staicc-normal, " in said
 
@@ -131,7 +131,7 @@ def test_several_models_share_one_store_and_are_compared(tmp_path):
     said = command("run", "staicc-normal", *models, *more, "--out", out)
     assert f"Report: {out / 'compare.html'}" in said
     assert len([*out.glob("store/*/manifest.json")]) == 1
-    assert len([*out.glob("scores/*/manifest.json")]) == 2
+    assert len([*out.glob("scores/*/*/manifest.json")]) == 2
     runs = sorted(path.parent for path in out.glob("models/*/run.json"))
     assert len(runs) == 2
     fingerprints = {json.loads((run / "run.json").read_text())["model"]["weights_fingerprint"] for run in runs}
@@ -147,7 +147,7 @@ def test_several_models_share_one_store_and_are_compared(tmp_path):
     [
         (
             ("staicc-robustness", "--methods", "topk"),
-            "method topk answers normal, which staicc-robustness does not ask",
+            "method topk answers queries of classification, and staicc-robustness with the parts",
         ),
         (("staicc-normal", "--shots", "4097"), "4097 shots were asked for"),
         (("staicc-normal", "--methods", "topkk"), "There is no method 'topkk'"),

@@ -5,14 +5,35 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
+from evaluator.config import RunConfig
 from evaluator.methods import METHODS
-from evaluator.methods.base import Answers, Method
-from evaluator.schemas import REQUESTS, SCORES
+from evaluator.methods.base import Answers, Asked, MeasuredPart, Method
+from evaluator.prompts.rows import normal_requests
+from evaluator.schemas import DEFINITIONS, REQUESTS, SCORES, Definition
+from tests.toolkit import our_dataset
+
+BOTH: tuple[Definition, ...] = ("paper", "released")
+NORMAL = {"normal": MeasuredPart("classification", BOTH)}
+"""The parts of a run of staicc-normal alone."""
+
+FOR_PART = pl.when(pl.col("part") != "normal").then(pl.lit("normal"))
+"""The column for_part of such a run, whose other rows methods added."""
 
 
 def named(*names: str) -> dict[str, Method]:
     """These methods by name."""
     return {name: METHODS[name] for name in names}
+
+
+def asked(
+    name: str, *, n_shots: int = 4, n_queries: int | None = 5, definitions: tuple[Definition, ...] = DEFINITIONS
+) -> Asked:
+    """What a method writes its requests from: staicc-normal on one of its datasets."""
+    config = RunConfig(
+        suites=("staicc-normal",), datasets=(name,), n_shots=n_shots, n_queries=n_queries, definitions=definitions
+    )
+    rows = normal_requests(our_dataset(name), n_shots=n_shots, n_queries=n_queries)
+    return Asked(our_dataset(name), rows.with_columns(part=pl.lit("normal")), config)
 
 
 def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl.DataFrame:
@@ -28,7 +49,7 @@ def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl
     }
     scores = distinct.with_columns(pl.Series(name, values, dtype=SCORES[name]) for name, values in columns.items())
     scores = scores.with_columns(prompt_id=pl.int_range(pl.len()).cast(pl.String) + f"-{seed}")
-    return rows.with_columns(suite=pl.lit("s")).join(scores, on=question, maintain_order="left")
+    return rows.with_columns(suite=pl.lit("s"), for_part=FOR_PART).join(scores, on=question, maintain_order="left")
 
 
 def table(
@@ -41,6 +62,7 @@ def table(
         {
             "suite": "s",
             "part": part,
+            "for_part": None,
             "dataset": dataset,
             "position": places,
             "query_id": places,
@@ -66,4 +88,4 @@ def table(
 def answers(*tables: pl.DataFrame) -> Answers:
     """What a run has to measure: rows in an order that should not matter."""
     scored = pl.concat(tables, how="diagonal_relaxed").sample(fraction=1, shuffle=True, seed=1)
-    return Answers(scored=scored.lazy(), asked_parts={"normal": ["paper", "released"]})
+    return Answers(scored=scored.lazy(), parts=NORMAL, answered_part="normal")

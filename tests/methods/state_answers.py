@@ -10,15 +10,12 @@ import numpy as np
 import polars as pl
 from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
 
-from evaluator.config import StoreConfig
-from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.methods.base import Answers, Asked
-from evaluator.prompts.rows import normal_requests
+from evaluator.methods.base import Answers
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, SCORES
+from tests.methods.answered import FOR_PART, NORMAL
 
 N_FEATURES = 8
-ASKED_PARTS = {"normal": ("paper", "released")}
 
 
 def hidden_state(prompt: str) -> np.ndarray:
@@ -32,22 +29,12 @@ def label_scores(prompt: str, n_labels: int) -> list[float]:
     return (np.round(scores * 1024) / 1024).tolist()
 
 
-def asked(dataset: str, *, n_shots: int = 2, n_queries: int | None = 12, definition: str = "paper") -> Asked:
-    config = StoreConfig(
-        suites=("staicc-normal",),
-        datasets=(dataset,),
-        n_shots=n_shots,
-        n_queries=n_queries,
-        definitions=(definition,),  # type: ignore[arg-type]
-    )
-    rows = normal_requests(load_staicc(dataset), n_shots=n_shots, n_queries=n_queries)
-    return Asked(load_staicc(dataset), rows.with_columns(part=pl.lit("normal")), config)
-
-
 def answer(frames: list[pl.DataFrame]) -> Answers:
     """What the made-up model says of request rows: label scores, or a hidden state where that is asked."""
     rows = pl.concat([frame.select(sorted(frame.columns)) for frame in frames]).with_columns(
-        suite=pl.lit("staicc-normal"), prompt_id=pl.concat_str("prompt", pl.col("continuations").list.join("|"))
+        suite=pl.lit("staicc-normal"),
+        for_part=FOR_PART,
+        prompt_id=pl.concat_str("prompt", pl.col("continuations").list.join("|")),
     )
     for_states = pl.col("ask") == "state"
     scores = [label_scores(*row) for row in rows.select("prompt", pl.col("continuations").list.len()).iter_rows()]
@@ -61,7 +48,8 @@ def answer(frames: list[pl.DataFrame]) -> Answers:
     return Answers(
         scored=answered.filter(~for_states).select(*REQUESTS, *(set(SCORES) - {"prompt_id"})).lazy(),
         states=answered.filter(for_states).select(*REQUESTS, *(set(HIDDEN_STATES) - {"prompt_id"})).lazy(),
-        asked_parts=ASKED_PARTS,
+        parts=NORMAL,
+        answered_part="normal",
     )
 
 
@@ -109,7 +97,8 @@ def answers_of(task: Task, distances: dict[tuple[str, str], list[list[float]]] |
         ),
         states=pl.LazyFrame(states, schema_overrides={"hidden_state": pl.List(pl.Float32)}),
         distances=pl.LazyFrame(measured, schema=LABEL_DISTANCES),
-        asked_parts=ASKED_PARTS,
+        parts=NORMAL,
+        answered_part="normal",
     )
 
 

@@ -1,7 +1,7 @@
 """Contextual calibration by hand, by NumPy, and by the toolkit's own functions on the same scores."""
 
-import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,25 +9,11 @@ import pytest
 from scipy.special import logsumexp, softmax
 from StaICC.prefabricate_inference.standard_calibration import contextual_calibration
 
-from evaluator.config import StoreConfig
 from evaluator.errors import DatasetError
-from evaluator.methods.base import Answers, Asked
 from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION, PART, label_probs, requests
 from evaluator.methods.vanilla import VANILLA
-from evaluator.prompts.rows import normal_requests
-from tests.methods.answered import answers, table, with_scores
+from tests.methods.answered import answers, asked, table, with_scores
 from tests.toolkit import our_dataset, toolkit_experiment
-
-
-def config(**changes: object) -> StoreConfig:
-    options = {"suites": ("staicc-normal",), "datasets": ("sst5",), "n_queries": 6} | changes
-    return StoreConfig(**options)
-
-
-def asked(name: str, **changes: object) -> Asked:
-    options = config(**changes)
-    rows = normal_requests(our_dataset(name), n_shots=options.n_shots, n_queries=options.n_queries)
-    return Asked(our_dataset(name), rows.with_columns(part=pl.lit("normal")), options)
 
 
 def probs(*tables: pl.DataFrame, definition: str = "paper") -> list[list[float]]:
@@ -105,8 +91,7 @@ def test_the_order_of_rows_changes_not_a_single_bit():
     rows = pl.concat([table(part, (-5 * random.random((128, 6))).tolist()) for part in (PART, "normal")])
     shuffled = (rows.sample(fraction=1, shuffle=True, seed=seed).lazy() for seed in range(10))
     found = [
-        label_probs(Answers(scored=scored, asked_parts={"normal": ["paper"]}), "paper").sort("position").collect()
-        for scored in shuffled
+        label_probs(replace(answers(rows), scored=scored), "paper").sort("position").collect() for scored in shuffled
     ]
     assert all(each["label_probs"].equals(found[0]["label_probs"]) for each in found)
 
@@ -134,6 +119,6 @@ def test_it_asks_for_128_empty_queries_whichever_queries_a_run_takes():
 
 def test_a_dataset_without_calibration_examples_is_refused():
     question = asked("sst5")
-    bare = dataclasses.replace(our_dataset("sst5"), calibration=our_dataset("sst5").calibration.clear())
+    bare = replace(our_dataset("sst5"), calibration=our_dataset("sst5").calibration.clear())
     with pytest.raises(DatasetError, match="sst5 has no calibration examples"):
         requests(question._replace(dataset=bare))

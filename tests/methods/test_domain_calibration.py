@@ -3,35 +3,23 @@
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import domain_calibration
 
-from evaluator.config import StoreConfig
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.methods.base import Asked
 from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION, PART, label_probs, requests
 from evaluator.methods.predictions import measured_definitions
-from evaluator.prompts.rows import normal_requests
 from evaluator.prompts.training_prompts import training_demonstrations
-from evaluator.schemas import DEFINITIONS, Definition
-from tests.methods.answered import answers, table, with_scores
+from evaluator.schemas import DEFINITIONS
+from tests.methods.answered import answers, asked, table, with_scores
 from tests.toolkit import our_dataset, toolkit_experiment
-
-
-def asked(name: str, definitions: tuple[Definition, ...], n_shots: int = 4) -> Asked:
-    config = StoreConfig(
-        suites=("staicc-normal",), datasets=(name,), n_shots=n_shots, n_queries=3, definitions=definitions
-    )
-    rows = normal_requests(our_dataset(name), n_shots=n_shots, n_queries=3).with_columns(part=pl.lit("normal"))
-    return Asked(our_dataset(name), rows, config)
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
 @pytest.mark.parametrize("name", SOURCES)
 def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, n_shots: int):
-    question = asked(name, ("released",), n_shots)
+    question = asked(name, n_shots=n_shots, definitions=("released",))
     extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows))
     last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
     prompts: list[str] = []
@@ -51,8 +39,8 @@ def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, 
 
 
 def test_paper_queries_are_64_words_of_the_calibration_split_behind_the_same_demonstrations():
-    (rows,) = requests(asked("trec", DEFINITIONS))
-    (released,) = requests(asked("trec", ("released",)))
+    (rows,) = requests(asked("trec"))
+    (released,) = requests(asked("trec", definitions=("released",)))
     queries = rows["prompt"].str.extract(r"question: ([^\n]*) target: $", 1).str.split(" ")
     assert queries.list.len().to_list() == [64] * 128
     known = {word for texts in our_dataset("trec").calibration["texts"] for word in texts[0].split()}

@@ -6,7 +6,8 @@ import pytest
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.methods.nearest_demonstrations import nearest_demonstrations, text_requests
-from tests.methods.state_answers import answer, asked, hidden_state
+from tests.methods.answered import asked
+from tests.methods.state_answers import answer, hidden_state
 from tests.methods.toolkit_retrieval import euclidean
 
 
@@ -25,7 +26,7 @@ def test_bare_texts_are_asked_about_once_a_row_of_their_split():
 
 def test_paper_chooses_from_all_demonstrations_and_released_from_the_first_512():
     n_asked = {
-        definition: text_requests(asked("sst5", definition=definition))[0].filter(part="demonstration_texts").height
+        definition: text_requests(asked("sst5", definitions=(definition,)))[0].filter(part="demonstration_texts").height
         for definition in ("paper", "released")
     }
     assert n_asked == {"paper": 4096, "released": 512}
@@ -39,7 +40,7 @@ def test_texts_of_several_fields_are_joined_by_a_space():
 
 
 def test_an_example_without_text_is_not_asked_about():
-    (rows,) = text_requests(asked("tweet_eval_hate", definition="released"))
+    (rows,) = text_requests(asked("tweet_eval_hate", definitions=("released",)))
     texts = load_staicc("tweet_eval_hate").demonstration["texts"].list.first().to_list()[:512]
     positions = rows.filter(part="demonstration_texts")["position"].to_list()
     assert positions == [row for row, text in enumerate(texts) if text]

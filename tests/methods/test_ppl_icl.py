@@ -12,22 +12,16 @@ from StaICC.prefabricate_inference.prompt_template_edit import PPL_ICL as TOOLKI
 from StaICC.util.configs import PPL_ICL_INSTRUCTION_SETTINGS
 from StaICC.util.dataset_interface import prompt_writter
 
-from evaluator.config import StoreConfig
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import ConfigError
 from evaluator.methods.base import Answers, Asked
-from evaluator.methods.ppl_icl import CANDIDATES_PART, PART, chosen_instruction, follow_up, label_probs, requests
+from evaluator.methods.ppl_icl import CANDIDATES_PART, PART, PPL_ICL, chosen_instruction, follow_up, requests
+from evaluator.methods.predictions import predict
 from evaluator.methods.vanilla import VANILLA
 from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import Definition
-from tests.methods.answered import answers, table, with_scores
+from tests.methods.answered import answers, asked, table, with_scores
 from tests.toolkit import our_dataset, toolkit_experiment
-
-
-def asked(name: str, n_shots: int = 4) -> Asked:
-    config = StoreConfig(suites=("staicc-normal",), datasets=(name,), n_shots=n_shots, n_queries=4)
-    rows = normal_requests(our_dataset(name), n_shots=n_shots, n_queries=4).with_columns(part=pl.lit("normal"))
-    return Asked(our_dataset(name), rows, config)
 
 
 def judged(name: str, log_likelihoods: list[float], n_tokens: list[int]) -> Answers:
@@ -91,7 +85,7 @@ def test_the_choice_is_that_of_the_toolkit(seed: int):
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
 @pytest.mark.parametrize("name", SOURCES)
 def test_prompts_are_those_of_the_toolkit_behind_the_chosen_instruction(name: str, n_shots: int):
-    question = asked(name, n_shots)
+    question = asked(name, n_shots=n_shots)
     rows = follow_up(question, judged(name, [-5.0, -5.0, -1.0, -5.0, -5.0], [1] * 5))
     writer = prompt_writter(toolkit_experiment(name).triplet_dataset)
     with pytest.MonkeyPatch.context() as patch:
@@ -120,7 +114,7 @@ def test_answers_behind_the_instruction_are_read_as_vanilla_reads_them(definitio
     question = asked("trec")
     behind = with_scores(follow_up(question, judged("trec", [-1.0] * 5, [1] * 5)))
     normal = with_scores(question.rows, seed=9)
-    found = label_probs(answers(behind, normal), definition).sort("position").collect()
+    found = predict(answers(behind, normal), {"ppl_icl": PPL_ICL}, (definition,)).collect()
     as_normal = answers(behind.with_columns(part=pl.lit("normal")))
     vanilla = VANILLA.label_probs(as_normal, definition).sort("position").collect()
     assert found["label_probs"].equals(vanilla["label_probs"])

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -6,15 +7,16 @@ from scipy.special import softmax
 
 from evaluator.errors import LabelError
 from evaluator.methods import METHODS
-from evaluator.methods.base import Answers, Method
+from evaluator.methods.base import Answers, MeasuredPart, Method
 from evaluator.methods.predictions import check_labels, predict, scored_definitions
 from evaluator.schemas import DEFINITIONS, PREDICTIONS, TOKENS
-from tests.methods.answered import named
+from tests.methods.answered import BOTH, NORMAL, named
 
 SCORED = pl.LazyFrame(
     {
         "suite": "s",
         "part": "normal",
+        "for_part": None,
         "dataset": "d",
         "position": [1, 0],
         "query_id": [1, 0],
@@ -32,7 +34,7 @@ SCORED = pl.LazyFrame(
 
 
 def answered(scored: pl.LazyFrame) -> Answers:
-    return Answers(scored=scored, asked_parts={"normal": ("paper", "released")})
+    return Answers(scored=scored, parts=NORMAL)
 
 
 def test_vanilla_normalises_over_the_label_space_and_takes_the_likeliest_label():
@@ -69,9 +71,50 @@ def test_published_uses_the_scores_of_released():
     assert scored_definitions(("paper",)) == ["paper"]
 
 
+def two_parts(**kinds: MeasuredPart) -> Answers:
+    """The same request in each of these parts."""
+    rows = [SCORED.filter(position=0).with_columns(part=pl.lit(part)) for part in kinds]
+    return Answers(scored=pl.concat(rows), parts=kinds)
+
+
+def test_each_part_has_the_definitions_that_its_prompts_can_be_measured_under():
+    answers = two_parts(both=MeasuredPart("choice", BOTH), differs=MeasuredPart("diagnostic", ("released",)))
+    table = predict(answers, named("vanilla"), DEFINITIONS).collect()
+    assert table.select("part", "definition").rows() == [
+        ("both", "paper"),
+        ("both", "released"),
+        ("differs", "released"),
+    ]
+
+
+def test_a_method_answers_only_parts_of_its_kinds_and_nothing_where_no_query_is_asked():
+    answers = two_parts(normal=MeasuredPart("classification", BOTH), null=MeasuredPart("null", BOTH))
+    assert predict(answers, named("vanilla"), ("paper",)).collect()["part"].to_list() == ["normal"]
+    answers = two_parts(normal=MeasuredPart("classification", BOTH), noisy=MeasuredPart("diagnostic", BOTH))
+    assert predict(answers, named("batch_calibration"), ("paper",)).collect()["part"].to_list() == ["normal"]
+
+
+def test_a_part_is_answered_with_what_a_method_asked_for_it_and_not_for_another():
+    answers = two_parts(one=MeasuredPart("choice", BOTH), two=MeasuredPart("choice", BOTH))
+    unconditional = {"one": [0.0, 0.0, 0.0], "two": [-900.0, -700.0, -900.0]}
+    added = [
+        SCORED.filter(position=0).with_columns(
+            part=pl.lit("unconditional"), for_part=pl.lit(part), label_log_likelihoods=pl.lit(scores)
+        )
+        for part, scores in unconditional.items()
+    ]
+    answers = replace(answers, scored=pl.concat([answers.scored, *added], how="vertical_relaxed"))
+    table = predict(answers, named("unconditional"), ("paper",)).collect()
+    # Less its own unconditional scores, -700, -700.69 and -900 stay as they are, or are 200, -0.69 and 0.
+    assert table["part"].to_list() == ["one", "two"]
+    assert table["label_probs"][0].to_list() == pytest.approx([2 / 3, 1 / 3, 0.0], abs=1e-12)
+    assert table["label_probs"][1].to_list() == pytest.approx([1.0, 0.0, 0.0], abs=1e-12)
+
+
 def label_tables(labels: dict[str, list[int]]) -> tuple[pl.DataFrame, pl.LazyFrame]:
     tokens = {
         "prompt_id": ["a", "b"],
+        "token_id": ["a", "b"],
         "ask": "labels",
         "context": [[1], [2]],
         "continuations": [list(labels.values())] * 2,

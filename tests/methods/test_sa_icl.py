@@ -7,9 +7,10 @@ import pytest
 from scipy.stats import entropy
 from StaICC.util import functional
 
+from evaluator.methods.predictions import predict
 from evaluator.methods.sa_icl import SA_ICL, entropy_nats, follow_up, orderings
-from tests.methods.answered import answers, table
-from tests.methods.state_answers import answer, asked, label_scores, toolkit_experiment
+from tests.methods.answered import answers, asked, table
+from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval
 
 N_QUERIES = 8
@@ -17,7 +18,7 @@ N_QUERIES = 8
 
 @pytest.fixture(scope="module")
 def released():
-    question = asked("financial_phrasebank", n_shots=4, n_queries=N_QUERIES, definition="released")
+    question = asked("financial_phrasebank", n_shots=4, n_queries=N_QUERIES, definitions=("released",))
     return question, follow_up(question, answer(SA_ICL.requests(question)))
 
 
@@ -92,7 +93,7 @@ def test_the_surest_ordering_answers_and_the_first_of_equals():
     one_to_nine = nine_to_one[::-1]
     rows = table("sa_icl", [even, nine_to_one, one_to_nine, one_to_nine, even, even], positions=[0, 1, 2, 10, 11, 12])
     rows = rows.with_columns(query_id=pl.col("position") // 10, ordering=pl.col("position") % 10)
-    answered = SA_ICL.label_probs(answers(rows), "paper").sort("position").collect()
+    answered = predict(answers(rows), {"sa_icl": SA_ICL}, ("paper",)).collect()
     assert answered["prompt_id"].to_list() == ["sa_icl-d-1", "sa_icl-d-10"]
     assert answered["label_probs"].to_list() == [pytest.approx([0.9, 0.1]), pytest.approx([0.1, 0.9])]
     assert answered["position"].to_list() == [0, 1]

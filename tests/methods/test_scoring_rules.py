@@ -6,16 +6,16 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError
-from evaluator.methods.base import Answers, Asked
+from evaluator.methods.base import Answers, Asked, MeasuredPart
 from evaluator.methods.predictions import predict
 from evaluator.methods.unconditional import requests
-from evaluator.run.build import check_names
+from evaluator.run.build import check_config
 from evaluator.schemas import PREDICTIONS
-from tests.methods.answered import named
+from tests.methods.answered import BOTH, named
 
 NAMES = ["no", "é", "certainly so"]  # 2, 2 and 12 bytes: é has two
 SCORES = [-3.0, -4.0, -9.0]
@@ -24,13 +24,14 @@ UNCONDITIONAL = [-2.0, -6.0, -7.0]
 
 
 def answered(scored: pl.LazyFrame) -> Answers:
-    return Answers(scored=scored, asked_parts={"demonstrations": ("paper", "released")})
+    return Answers(scored=scored, parts={"demonstrations": MeasuredPart("choice", BOTH)})
 
 
 def scored() -> pl.LazyFrame:
     request = {"suite": "s", "dataset": "d", "label_names": NAMES, "last_token_log_probs": [-1.0, -1.0, -1.0]}
     asked = {
         "part": "demonstrations",
+        "for_part": None,
         "position": 0,
         "query_id": 7,
         "demonstration_set": 0,
@@ -42,6 +43,7 @@ def scored() -> pl.LazyFrame:
     }
     beside = {
         "part": "unconditional",
+        "for_part": "demonstrations",
         "position": 0,
         "query_id": None,
         "demonstration_set": 0,
@@ -111,7 +113,7 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
             "continuations": [[" a", " b"], [" a", " b"], ["c", "d"]],
         }
     )
-    config = StoreConfig(suites=("prompt-search",), datasets=("d",))
+    config = RunConfig(suites=("prompt-search",), datasets=("d",))
     (beside,) = requests(Asked(as_multiple_choice(load_staicc("sst5")), asked, config))
     assert beside.columns == asked.columns
     assert beside.select("prompt", "continuations", "position").rows() == [
@@ -131,11 +133,11 @@ def test_rules_without_a_released_definition_give_no_rows_under_it():
 
 
 def test_a_definition_that_leaves_a_method_without_rows_is_refused():
-    config = StoreConfig(
+    config = RunConfig(
         suites=("staicc-normal",), datasets=("sst5",), methods=("per_token",), definitions=("published",)
     )
     with pytest.raises(ConfigError, match=r"per_token has the definitions paper .*--definition published"):
-        check_names(config)
+        check_config(config)
 
 
 def test_probabilities_do_not_depend_on_how_unlikely_all_labels_are_together():

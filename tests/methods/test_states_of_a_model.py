@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
 from evaluator.models.lm_head import load_lm_head
-from tests.methods.state_answers import answer, asked, toolkit_experiment
+from tests.methods.answered import asked
+from tests.methods.state_answers import answer, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly
 
 METHODS = {

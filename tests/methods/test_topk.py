@@ -1,14 +1,16 @@
 import pytest
 from scipy.special import softmax
 
+from evaluator.methods.predictions import predict
 from evaluator.methods.topk import TOPK, follow_up
-from tests.methods.state_answers import answer, asked, label_scores, toolkit_experiment
+from tests.methods.answered import asked
+from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval
 
 
 @pytest.fixture(scope="module")
 def released():
-    question = asked("financial_phrasebank", n_shots=4, n_queries=None, definition="released")
+    question = asked("financial_phrasebank", n_shots=4, n_queries=None, definitions=("released",))
     return question, follow_up(question, answer(TOPK.requests(question)))
 
 
@@ -33,7 +35,7 @@ def test_each_query_is_asked_once_at_its_own_position(released):
 
 
 def test_fewer_queries_are_the_first_of_more(released):
-    few = asked("financial_phrasebank", n_shots=4, n_queries=7, definition="released")
+    few = asked("financial_phrasebank", n_shots=4, n_queries=7, definitions=("released",))
     assert follow_up(few, answer(TOPK.requests(few))).equals(released[1][:7])
 
 
@@ -45,7 +47,7 @@ def test_without_shots_the_prompts_are_those_of_the_benchmark():
 
 def test_answers_are_vanillas_in_the_part_normal(released):
     _, rows = released
-    answered = TOPK.label_probs(answer([rows[:5]]), "released").collect().sort("position")
-    assert answered["part"].unique().to_list() == ["normal"]
+    answered = predict(answer([rows[:5]]), {"topk": TOPK}, ("released",)).collect()
+    assert answered.select("part", "position").rows() == [("normal", query) for query in range(5)]
     for prompt, probs in zip(rows["prompt"][:5], answered["label_probs"], strict=True):
         assert probs.to_list() == pytest.approx(softmax(label_scores(prompt, 3)), abs=1e-12)

@@ -14,7 +14,8 @@ from evaluator.methods.training_states import (
     missing_classes,
     state_requests,
 )
-from tests.methods.state_answers import Task, answer, answers_of, asked, toolkit_experiment
+from tests.methods.answered import asked
+from tests.methods.state_answers import Task, answer, answers_of, toolkit_experiment
 
 
 @pytest.mark.parametrize(("dataset", "n_shots"), [("sst5", 2), ("hate_speech_18", 1), ("financial_phrasebank", 0)])
@@ -43,7 +44,7 @@ def test_training_prompts_and_their_labels_are_those_of_the_toolkit(dataset, n_s
 
 
 def test_queries_are_asked_at_their_own_positions_with_their_own_prompts():
-    question = asked("trec")
+    question = asked("trec", n_shots=2, n_queries=12)
     queries, _ = state_requests(question)
     asks = ["part", "ask", "continuations"]
     assert queries.drop(asks).equals(question.rows.drop(asks))

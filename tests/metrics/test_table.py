@@ -12,6 +12,7 @@ from evaluator.metrics.base import sum_in_order
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
 from evaluator.suites.staicc.diagnostics.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE
+from tests.suites.staicc.measured import staicc_metrics
 
 
 def predictions(dataset: str, probs: list[list[float]], gold: list[int], **columns: Any) -> pl.DataFrame:
@@ -108,7 +109,7 @@ DIAGNOSED = {
 
 @pytest.mark.parametrize("part", DIAGNOSED)
 def test_a_diagnosed_part_has_its_diagnostics_alone_without_baselines_and_without_published(part: str) -> None:
-    table = metrics_table(repeated(part))
+    table = staicc_metrics(repeated(part))
     assert table.schema == METRICS_SCHEMA
     expected = {(metric, definition) for metric in DIAGNOSED[part] for definition in ("paper", "released")}
     assert set(table.select("metric", "definition").iter_rows()) == expected
@@ -118,22 +119,17 @@ def test_a_diagnosed_part_has_its_diagnostics_alone_without_baselines_and_withou
 
 
 def test_normal_has_the_empirical_bias_beside_the_metrics_of_every_part() -> None:
-    table = metrics_table(repeated("normal"))
+    table = staicc_metrics(repeated("normal"))
     shown = set(table.select("metric", "definition").iter_rows())
     of_all = {(metric, definition) for metric in METRICS for definition in ("paper", "released", "published")}
     assert shown == of_all | {("empirical_bias", "paper"), ("empirical_bias", "released")}
-    assert set(metrics_table(repeated("in_domain"))["metric"]) == set(METRICS)
+    assert set(staicc_metrics(repeated("in_domain"))["metric"]) == set(METRICS)
 
 
 def test_parts_of_a_run_do_not_change_each_other() -> None:
     parts = [*DIAGNOSED, "normal", "in_domain"]
-    together = metrics_table(pl.concat(map(repeated, parts)))
-    assert_frame_equal(together, pl.concat(metrics_table(repeated(part)) for part in parts).sort(METRICS_KEY))
-
-
-@pytest.mark.parametrize("make", [reliability_table, confusion_table])
-def test_diagnosed_parts_have_no_reliability_and_no_confusion(make: Any) -> None:
-    assert set(make(pl.concat(map(repeated, [*DIAGNOSED, "normal"])))["part"]) == {"normal"}
+    together = staicc_metrics(pl.concat(map(repeated, parts)))
+    assert_frame_equal(together, pl.concat(staicc_metrics(repeated(part)) for part in parts).sort(METRICS_KEY))
 
 
 def test_methods_and_parts_have_their_own_means() -> None:

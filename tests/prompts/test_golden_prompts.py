@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.rows import normal_requests
@@ -23,8 +23,8 @@ SUITE_OF = {part: name for name, suite in SUITES.items() for part in suite.parts
 
 @cache
 def asked(suite: str, name: str, n_shots: int) -> pl.DataFrame:
-    config = StoreConfig(suites=(suite,), datasets=(name,), n_shots=n_shots, definitions=("released",))
-    return SUITES[suite].requests(load_staicc(name), config)
+    config = RunConfig(suites=(suite,), datasets=(name,), n_shots=n_shots, definitions=("released",))
+    return SUITES[suite].requests(load_staicc(name), config).rows
 
 
 def digest(prompts: pl.Series) -> str:

@@ -70,7 +70,7 @@ def test_rows_come_demonstration_set_by_demonstration_set():
 def test_columns_are_those_that_the_schemas_declare(n_shots: int):
     rows = normal_requests(DATASET, n_shots=n_shots, n_queries=None)
     declared = {**REQUESTS, **PROMPTS}
-    added_later = {"suite", "part", "prompt_id"}
+    added_later = {"suite", "part", "for_part", "prompt_id"}
     assert dict(rows.schema) == {name: dtype for name, dtype in declared.items() if name not in added_later}
     nothing_tried = ["label_tried", "ordering", "training_row"]
     assert rows.drop(nothing_tried).null_count().sum_horizontal().item() == 0

@@ -94,7 +94,7 @@ def test_rows_answer_no_query_and_say_which_calibration_examples_they_show():
     dataset = our_dataset("trec")
     shown = training_demonstrations(dataset, n_shots=2)
     rows = training_requests(dataset, part="p", queries=empty_queries(128, 1), demonstration_ids=shown)
-    assert {*rows.columns} == {*REQUESTS, *PROMPTS} - {"suite", "prompt_id"}
+    assert {*rows.columns} == {*REQUESTS, *PROMPTS} - {"suite", "for_part", "prompt_id"}
     assert all(rows.schema[name] == REQUESTS[name] for name in rows.columns if name in REQUESTS)
     assert rows["query_id"].null_count() == rows["gold"].null_count() == 128
     assert rows["position"].to_list() == list(range(128))

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from evaluator.metrics import METRICS, group_metrics_table, metrics_table
+from evaluator.metrics import METRICS, metrics_table
 from evaluator.metrics.per_request import DEFINITIONS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 from tests.strategies import diagnostic_tables, score_tables
+from tests.suites.staicc.measured import staicc_group_metrics, staicc_metrics
 
 examples = settings(max_examples=15)  # each measures all metrics at once, 0.1 s
 
@@ -85,7 +86,7 @@ def test_permuting_the_label_space_changes_nothing(predictions: pl.DataFrame, ra
 @examples
 @given(diagnostic_tables(ties=False), st.randoms(use_true_random=False))
 def test_permuting_the_label_space_changes_no_diagnostic(predictions: pl.DataFrame, random: Any) -> None:
-    for table in (metrics_table, group_metrics_table):
+    for table in (staicc_metrics, staicc_group_metrics):
         of_paper = [table(rows).filter(definition="paper") for rows in (permuted(predictions, random), predictions)]
         assert_frame_equal(*of_paper, abs_tol=1e-9)
 
@@ -94,7 +95,7 @@ def test_permuting_the_label_space_changes_no_diagnostic(predictions: pl.DataFra
 @given(diagnostic_tables(), st.integers(0, 2**31))
 def test_row_order_does_not_matter_to_diagnostics_to_the_last_bit(predictions: pl.DataFrame, seed: int) -> None:
     shuffled = predictions.sample(fraction=1.0, shuffle=True, seed=seed)
-    for table in (metrics_table, group_metrics_table):
+    for table in (staicc_metrics, staicc_group_metrics):
         assert_frame_equal(table(shuffled), table(predictions), check_exact=True)
 
 
@@ -102,7 +103,7 @@ def test_row_order_does_not_matter_to_diagnostics_to_the_last_bit(predictions: p
 @given(diagnostic_tables())
 def test_every_diagnostic_is_within_its_range_and_inside_its_interval(predictions: pl.DataFrame) -> None:
     largest = math.log(len(predictions["label_names"][0]))
-    table = metrics_table(predictions).filter(~pl.col("metric").is_in(list(METRICS)))
+    table = staicc_metrics(predictions).filter(~pl.col("metric").is_in(list(METRICS)))
     ranges = {
         ("contextual_bias", "paper"): (-largest, 0.0),
         ("domain_bias", "paper"): (-largest, 0.0),
@@ -127,7 +128,7 @@ def test_asking_every_diagnostic_request_twice_adds_nothing_to_values_or_certain
     # Not under `released`: whether a mean adds up to exactly 1 depends on how many rows it is of.
     once = predictions.filter(definition="paper")
     twice = pl.concat([once, once.with_columns(pl.col("position") + 1_000)])
-    for table in (metrics_table, group_metrics_table):
+    for table in (staicc_metrics, staicc_group_metrics):
         assert_frame_equal(table(twice), table(once).with_columns(pl.col("n_requests") * 2), abs_tol=1e-9)
 
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import polars as pl
+
+from evaluator.record import MeasuredRecord
 
 
 @dataclass(frozen=True, kw_only=True)
 class MadeRun:
     """A MeasuredRun of these tables."""
 
-    record: Mapping[str, Any]
+    record: MeasuredRecord
     tables: Mapping[str, pl.DataFrame]
     side_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
@@ -22,6 +23,6 @@ class MadeRun:
         assert self.side_tables[name].schema == schema
         return self.side_tables[name]
 
-    def but(self, *, record: Mapping[str, Any] | None = None, **tables: pl.DataFrame) -> "MadeRun":
+    def but(self, *, record: MeasuredRecord | None = None, **tables: pl.DataFrame) -> "MadeRun":
         """The same run with another record, or other tables."""
         return replace(self, record=self.record if record is None else record, tables={**self.tables, **tables})

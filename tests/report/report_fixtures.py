@@ -10,15 +10,16 @@ from selenium import webdriver
 from evaluator.compare.schema import DIFFERENCES
 from evaluator.run.report import write_run_page
 from evaluator.schemas import ABSENT_LABELS, GROUP_METRICS
+from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
 from tests.report.reading import open_fresh
-from tests.report.report_frames import confusion_frame, label_spaces_frame, metrics_frame, reliability_frame, run_record
+from tests.report.report_frames import confusion_frame, label_spaces_frame, metrics_frame, reliability_frame
 
 
 @pytest.fixture(scope="session")
 def report_data() -> MadeRun:
     return MadeRun(
-        record=run_record(),
+        record=made_record(),
         tables={
             "metrics": metrics_frame(),
             "label_spaces": label_spaces_frame(),

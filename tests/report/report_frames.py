@@ -67,22 +67,3 @@ def confusion_frame() -> pl.DataFrame:
             for gold, n in ((0, 6), (1, 2))
         ]
     )
-
-
-def run_record() -> dict[str, Any]:
-    return {
-        "evaluator": "0.1.0",
-        "started": "2026-01-02T03:04:05+00:00",
-        "finished": "2026-01-02T03:14:05+00:00",
-        "elapsed_s": {"build": 1.5, "score": 598.0},
-        "store": {
-            "fingerprint": "0123456789abcdef", "suites": ["staicc-normal"], "datasets": ["zoo", "mid", "abc"],
-            "n_shots": 4, "n_queries": None, "requests": 24, "distinct_prompts": 20,
-            "request_tokens": 2400, "tokens": 2000,
-            "floor_tokens": 1000, "block_tokens": 32, "block_floor_tokens": 1100,
-        },
-        "model": {"name": "acme/small", "kind": "hub", "revision": "c0ffee", "n_parameters": 1234567},
-        "engine": {"name": "vllm", "versions": {"vllm": "9.9.9"}, "device": "cpu", "dtype": "float32"},
-        "scores": {"prompts": 20, "prompt_tokens": 2000, "cached_tokens": 750, "computed_tokens": 1250},
-        "seeds": {"demonstrations": 42},
-    }  # fmt: skip

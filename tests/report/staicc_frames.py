@@ -6,7 +6,9 @@ from typing import Any
 import polars as pl
 
 from evaluator.compare.schema import DIFFERENCES
+from evaluator.record import PartRecord
 from evaluator.schemas import GROUP_METRICS, METRICS
+from tests.report.made_record import NORMAL, changed_record
 from tests.report.made_run import MadeRun
 
 DATASETS = ("zoo", "mid", "abc", "mean")
@@ -19,6 +21,11 @@ GAINS = {
     "knn_centroid": {"zoo": 0.5, "mid": 0.0625, "abc": -0.0625, "mean": 1 / 6},
 }
 HALF_WIDTH = 0.125
+
+
+def disturbed_part(*, prompts_differ: bool) -> PartRecord:
+    return PartRecord(kind="diagnostic", definitions=["paper", "released"], prompts_differ=prompts_differ)
+
 
 # part -> metric -> value; every dataset has the value, shifted by a number of its own.
 DISTURBED = {
@@ -33,6 +40,13 @@ DISTURBED = {
 }  # fmt: skip
 SUITES = {"contextual": "staicc-bias", "domain": "staicc-bias", "normal": "staicc-normal"}
 SHIFT = {"zoo": 0.0, "mid": 1 / 64, "abc": 1 / 32, "mean": 1 / 64}
+PARTS = {
+    "staicc-normal": {"normal": NORMAL},
+    "staicc-bias": {
+        "contextual": disturbed_part(prompts_differ=False), "domain": disturbed_part(prompts_differ=True)
+    },
+    "staicc-robustness": {part: disturbed_part(prompts_differ=True) for part in ("gler", "template", "sampling")},
+}  # fmt: skip
 RELEASED_PARTS = ("contextual", "normal")  # whose prompts do not differ between definitions
 
 GROUP_SIZES = {"gler": 5, "template": 9, "sampling": 8}
@@ -40,10 +54,9 @@ GROUP_SIZES = {"gler": 5, "template": 9, "sampling": 8}
 
 def staicc_data(plain: MadeRun) -> MadeRun:
     """`plain`, a run of vanilla on the part normal, with two more methods and all diagnostics."""
-    store: dict[str, Any] = plain.record["store"] | {"prompt_definition": "paper"}
     metrics = plain.table("metrics")
     return plain.but(
-        record={**plain.record, "store": store},
+        record=changed_record(plain.record, prompts={"suites": list(PARTS), "parts": PARTS}),
         metrics=pl.concat([metrics, *(method_metrics(metrics, name) for name in METHODS), diagnostics()]),
         reliability=with_methods(plain.table("reliability")),
         confusion=with_methods(plain.table("confusion")),

@@ -1,6 +1,7 @@
 """The page in a real browser: what it shows, and what it must never do."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from selenium.webdriver.common.by import By
 
 from evaluator.run.report import write_run_page
 from evaluator.schemas import METRICS
+from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
 from tests.report.reading import addresses_asked_by, as_shown, guessing_as_shown, guessing_shown, metrics_shown
 
@@ -160,10 +162,7 @@ def test_print_holds_every_definition_and_every_dataset(page: webdriver.Chrome) 
 @pytest.mark.usefixtures("narrow")
 def test_on_a_phone_the_page_does_not_scroll_sideways(opened: Opened, report_data: MadeRun) -> None:
     long_name = "organisation/" + "a-model-with-a-very-long-name-" * 4
-    run = report_data.record | {
-        "model": report_data.record["model"] | {"name": long_name},
-        "commands": {"run": "evaluator " + "x" * 300},
-    }
+    run = replace(made_record(model={"name": long_name}), command="evaluator " + "x" * 300)
     browser = opened(report_data.but(record=run))
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
 
@@ -175,7 +174,7 @@ def test_names_from_data_and_models_are_text_and_never_markup(opened: Opened, re
     renamed = {name: rename(report_data.table(name)) for name in ("metrics", "reliability", "confusion")}
     labels = pl.col("label_names").list.eval(pl.element().replace("cat", EVIL))
     spaces = rename(report_data.table("label_spaces")).with_columns(labels)
-    record = report_data.record | {"model": {"name": EVIL, "revision": EVIL}, "commands": {"run": EVIL}}
+    record = replace(made_record(model={"name": EVIL, "revision": EVIL}), command=EVIL)
     browser = opened(report_data.but(record=record, label_spaces=spaces, **renamed))
     assert browser.execute_script("return window.broken") is None
     assert browser.get_log("browser") == []
@@ -214,7 +213,7 @@ def test_equal_data_give_equal_bytes_whatever_the_order_of_rows(
 def test_numbers_of_a_model_that_nobody_chose_say_so_first(
     report_data: MadeRun, tmp_path: Path, kind: str, words: str
 ) -> None:
-    run = report_data.record | {"model": report_data.record["model"] | {"kind": kind}}
+    run = made_record(model={"kind": kind})
     unmeasured = report_data.table("metrics").clear()
     page = write_run_page(report_data.but(record=run, metrics=unmeasured), tmp_path / "report.html")
     assert words in unescape(page.read_text("utf-8"))
@@ -224,10 +223,12 @@ def test_a_trained_model_has_no_warning(page: webdriver.Chrome) -> None:
     assert page.find_elements(By.CLASS_NAME, "warning") == []
 
 
-def test_a_record_that_holds_nothing_says_so_everywhere(opened: Opened, report_data: MadeRun) -> None:
-    browser = opened(report_data.but(record={}))
+def test_what_was_not_recorded_is_said_so_in_its_place(opened: Opened, report_data: MadeRun) -> None:
+    record = made_record(model={"revision": None, "n_parameters": None}, prompts={"seeds": {}})
+    browser = opened(report_data.but(record=replace(record, elapsed_s={})))
     assert browser.get_log("browser") == []
-    assert "not recorded" in browser.find_element(By.TAG_NAME, "h1").text
-    facts = browser.find_elements(By.CSS_SELECTOR, "dl.facts dd")
-    assert {fact.text for fact in facts} == {"not recorded"}
-    assert "Token counts were not recorded." in browser.find_element(By.TAG_NAME, "main").text
+    names = browser.find_elements(By.CSS_SELECTOR, "dl.facts dt")
+    values = browser.find_elements(By.CSS_SELECTOR, "dl.facts dd")
+    unknown = {name.text for name, value in zip(names, values, strict=True) if value.text == "not recorded"}
+    stages = {"Build", "Tokenise", "Load model", "Score", "Measure"}
+    assert unknown == {"Revision", "Parameters", "Seeds", "Throughput", *stages}

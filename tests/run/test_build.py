@@ -3,23 +3,20 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from evaluator.config import StoreConfig
+from evaluator.config import DataOptions, RunConfig
 from evaluator.datasets.staicc import load_staicc
-from evaluator.errors import ConfigError, StoreError
+from evaluator.errors import ConfigError, StoreError, TemplateError
 from evaluator.progress import finish
-from evaluator.run import build as prompt_store
-from evaluator.run.build import (
-    QUESTION,
-    build_store,
-    check_names,
-    open_store,
-    require_store,
-    store_fingerprint,
-    with_prompt_ids,
-)
+from evaluator.run import build
+from evaluator.run.build import build_prompts, check_config, store_fingerprint
 from evaluator.schemas import PROMPTS, REQUESTS
+from evaluator.store.prompt_store import PromptStore, open_store, require_store, with_prompt_ids
 
-CONFIG = StoreConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_shots=2, n_queries=8)
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_shots=2, n_queries=8)
+
+
+def built(config, folder) -> PromptStore:
+    return finish(build_prompts(config, folder)).store
 
 
 def contents(folder):
@@ -27,37 +24,37 @@ def contents(folder):
 
 
 def test_a_store_holds_every_request_and_each_distinct_prompt_once(tmp_path):
-    store = finish(build_store(CONFIG, tmp_path))
+    store = built(CONFIG, tmp_path)
     requests, prompts = store.requests().collect(), store.prompts().collect()
     assert requests.schema == REQUESTS
     assert prompts.schema == PROMPTS
-    assert requests.height == store.manifest["n_requests"] == 2 * 8 * 2
+    assert requests.height == store.manifest.n_requests == 2 * 8 * 2
     assert prompts["prompt_id"].is_unique().all()
     assert set(requests["prompt_id"]) == set(prompts["prompt_id"])
 
 
 def test_without_demonstrations_both_demonstration_sets_of_a_query_are_one_prompt(tmp_path):
-    store = finish(build_store(replace(CONFIG, n_shots=0), tmp_path))
-    assert store.manifest["n_requests"] == 32
-    assert store.manifest["n_prompts"] == 16
+    store = built(replace(CONFIG, n_shots=0), tmp_path)
+    assert store.manifest.n_requests == 32
+    assert store.manifest.n_prompts == 16
 
 
 def test_distinct_prompts_stand_in_the_order_of_their_text(tmp_path):
-    prompts = finish(build_store(CONFIG, tmp_path)).prompts().collect()["prompt"].to_list()
+    prompts = built(CONFIG, tmp_path).prompts().collect()["prompt"].to_list()
     assert prompts == sorted(prompts, key=str.encode)
 
 
 def test_the_same_inputs_give_the_same_folder_and_the_same_bytes(tmp_path):
-    first = finish(build_store(CONFIG, tmp_path / "a"))
-    second = finish(build_store(CONFIG, tmp_path / "b"))
+    first = built(CONFIG, tmp_path / "a")
+    second = built(CONFIG, tmp_path / "b")
     assert first.fingerprint == second.fingerprint
     assert contents(first.folder) == contents(second.folder)
 
 
 def test_a_store_that_is_there_is_not_built_again(tmp_path, monkeypatch):
-    finish(build_store(CONFIG, tmp_path))
-    monkeypatch.setattr(prompt_store, "suite_requests", None)
-    assert finish(build_store(CONFIG, tmp_path)).manifest["n_requests"] == 32
+    built(CONFIG, tmp_path)
+    monkeypatch.setattr(build, "request_rows", None)
+    assert built(CONFIG, tmp_path).manifest.n_requests == 32
 
 
 @pytest.mark.parametrize(
@@ -74,19 +71,19 @@ def test_a_changed_template_dataset_or_code_gives_a_new_fingerprint(monkeypatch)
     dataset = load_staicc("sst5")
     before = store_fingerprint(CONFIG, [dataset])
     assert store_fingerprint(CONFIG, [replace(dataset, fingerprint="another template or row")]) != before
-    monkeypatch.setattr(prompt_store, "source_fingerprint", lambda *_: "another version of the code")
+    monkeypatch.setattr(build, "source_fingerprint", lambda *_: "another version of the code")
     assert store_fingerprint(CONFIG, [dataset]) != before
 
 
 def test_a_damaged_store_is_built_again_and_never_read(tmp_path):
-    store = finish(build_store(CONFIG, tmp_path))
+    store = built(CONFIG, tmp_path)
     whole = contents(store.folder)
     shard = store.folder / "prompts-00000.arrow"
     shard.write_bytes(whole[shard.name][:-8])
     assert open_store(store.folder) is None
     with pytest.raises(StoreError, match="no whole prompt store"):
         require_store(store.folder)
-    assert contents(finish(build_store(CONFIG, tmp_path)).folder) == whole
+    assert contents(built(CONFIG, tmp_path).folder) == whole
 
 
 @pytest.mark.parametrize(
@@ -98,16 +95,18 @@ def test_a_damaged_store_is_built_again_and_never_read(tmp_path):
     ],
 )
 def test_an_unknown_suite_dataset_or_method_is_an_error_that_lists_those_there_are(change, known):
-    check_names(CONFIG)
+    check_config(CONFIG)
     with pytest.raises(ConfigError, match=known):
-        check_names(replace(CONFIG, **change))
+        check_config(replace(CONFIG, **change))
 
 
 def test_prompts_that_differ_only_in_where_a_label_ends_have_different_ids():
     rows = pl.DataFrame(
         {"ask": "labels", "prompt": "p", "continuations": [["ab", "c"], ["a", "bc"], ["abc"], ["ab", "c"]]}
     )
-    ids = rows.with_row_index().join(with_prompt_ids(rows).unique(), on=QUESTION).sort("index")
+    ids = (
+        rows.with_row_index().join(with_prompt_ids(rows).unique(), on=["ask", "prompt", "continuations"]).sort("index")
+    )
     assert ids["prompt_id"].n_unique() == 3
     assert ids["prompt_id"][0] == ids["prompt_id"][3]
 
@@ -117,3 +116,51 @@ def test_the_log_likelihood_of_a_text_and_its_state_are_different_questions():
         {"ask": ["text", "state"], "prompt": "p", "continuations": pl.Series([[], []], dtype=pl.List(pl.String))}
     )
     assert with_prompt_ids(rows)["prompt_id"].n_unique() == 2
+
+
+def test_an_unknown_part_is_an_error_that_lists_those_of_the_suites():
+    check_config(replace(CONFIG, parts=("normal",)))
+    with pytest.raises(ConfigError, match=r"no part 'gler' in staicc-normal\. There are: normal"):
+        check_config(replace(CONFIG, parts=("gler",)))
+
+
+def test_only_the_chosen_parts_are_requested(tmp_path):
+    config = replace(CONFIG, suites=("staicc-bias",), parts=("contextual",))
+    assert set(built(config, tmp_path).requests().collect()["part"]) == {"contextual"}
+
+
+def test_a_method_that_answers_no_chosen_part_is_refused():
+    bias = replace(CONFIG, suites=("staicc-bias",), parts=("contextual",), methods=("topk",))
+    with pytest.raises(ConfigError, match="topk answers queries of classification"):
+        check_config(bias)
+    check_config(replace(bias, parts=("normal",)))
+
+
+def test_every_suite_of_classification_takes_a_published_dataset_that_it_was_not_made_for(tmp_path):
+    (tmp_path / "data").mkdir()
+    rows = [
+        {"premise": f"p{i}", "hypothesis": f"h{i}", "label": ["entailment", "not_entailment"][i % 2]} for i in range(60)
+    ]
+    pl.DataFrame(rows).write_parquet(tmp_path / "data" / "rte_dev.parquet")
+    data = DataOptions(paths=(tmp_path / "data",))
+    requests = built(replace(CONFIG, datasets=("rte",), data=data), tmp_path).requests().collect()
+    assert set(requests["dataset"]) == {"rte"}
+
+
+def test_a_suite_that_needs_templates_says_so_of_a_dataset_without_them(tmp_path):
+    pl.DataFrame({"text": [f"t{i}" for i in range(60)], "label": ["a", "b"] * 30}).write_csv(tmp_path / "mine.csv")
+    config = replace(
+        CONFIG, suites=("staicc-robustness",), datasets=(), data=DataOptions(paths=(tmp_path / "mine.csv",))
+    )
+    with pytest.raises(TemplateError, match="mine has no alternative templates"):
+        built(config, tmp_path)
+
+
+def test_a_method_of_a_suite_answers_each_of_its_parts_of_classification_by_itself(tmp_path):
+    config = replace(CONFIG, suites=("staicc-demonstrations",), datasets=("sst5",), methods=("contextual_calibration",))
+    requests = built(config, tmp_path).requests().collect()
+    added = requests.filter(pl.col("for_part").is_not_null()).group_by("part", "for_part").len().sort("for_part")
+    assert added.rows() == [
+        ("contextual_calibration", "in_domain", 128),
+        ("contextual_calibration", "out_of_domain", 128),
+    ]

@@ -1,44 +1,209 @@
-"""What the model's part of a run does with engines that cannot do all that is asked."""
+"""The model's part of a run: what it asks, what it finds answered, and engines that cannot do all that is needed."""
 
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from evaluator.config import ModelConfig, StoreConfig
+from evaluator.config import ModelConfig, RunConfig
+from evaluator.engine import ENGINES
+from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.errors import ConfigError, ScoreError
 from evaluator.progress import finish
 from evaluator.run import pipeline
-from evaluator.run import score as scoring
+from evaluator.run.record import read_run
 
 MODEL = ModelConfig(model="fake", engine="fake")
-ASKED = StoreConfig(
-    suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "hidden_calibration")
-)
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
+WITH_STATES = replace(CONFIG, methods=("vanilla", "hidden_calibration"))
 
 
-def kept_shards(out) -> set[str]:
-    return {path.name for path in out.glob("scores/*/*-*.arrow")}
+class Counting(FakeEngine):
+    """Remembers the contexts that it was asked about."""
+
+    asked: list[tuple[int, ...]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = []
+
+    def log_likelihoods(self, requests):
+        self.asked += [tuple(request.context) for request in requests]
+        return super().log_likelihoods(requests)
+
+    def hidden_states(self, texts):
+        self.asked += [tuple(text) for text in texts]
+        return super().hidden_states(texts)
 
 
-def test_a_method_that_needs_hidden_states_is_refused_on_an_engine_that_has_none(tmp_path, monkeypatch):
-    class WithoutStates(FakeEngine):
-        def __init__(self) -> None:
-            super().__init__()
-            self.facts = replace(self.facts, has_hidden_states=False)
-
-    monkeypatch.setattr(scoring, "load_engine", lambda _source, _config: WithoutStates())
-    with pytest.raises(ConfigError, match=r"hidden_calibration needs hidden states, and the engine fake has none"):
-        finish(pipeline.run(ASKED, MODEL, tmp_path))
-    assert kept_shards(tmp_path) == {"scores-00000.arrow"}
+@contextmanager
+def engine(made: FakeEngine) -> Iterator[None]:
+    with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], load=lambda _source, _config: made)}):
+        yield
 
 
-def test_hidden_states_that_are_not_numbers_end_the_run_and_leave_its_scores(tmp_path, monkeypatch):
+def contexts_asked(config: RunConfig, out: Path, data: Path) -> list[tuple[int, ...]]:
+    counting = Counting()
+    with engine(counting):
+        finish(pipeline.run(config, MODEL, out, data=data))
+    return counting.asked
+
+
+def tables(out: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes() for path in (out / "tables").iterdir()}
+
+
+def kept_shards(out: Path) -> set[str]:
+    return {path.name.split("-")[0] for path in out.glob("scores/*/*/*.arrow")}
+
+
+def test_a_method_that_needs_hidden_states_is_refused_before_anything_is_built(tmp_path):
+    without = {"fake": replace(ENGINES["fake"], has_hidden_states=False)}
+    with patch.dict(ENGINES, without), pytest.raises(ConfigError, match=r"hidden_calibration: .* engine fake has none"):
+        finish(pipeline.run(WITH_STATES, MODEL, tmp_path))
+    assert not (tmp_path / "store").exists()
+
+
+def test_hidden_states_that_are_not_numbers_end_the_run_and_leave_its_scores(tmp_path):
     class Damaged(FakeEngine):
         def hidden_states(self, texts):
             return super().hidden_states(texts) * float("nan")
 
-    monkeypatch.setattr(scoring, "load_engine", lambda _source, _config: Damaged())
-    with pytest.raises(ScoreError, match="a hidden state that is not finite; the first is prompt"):
-        finish(pipeline.run(ASKED, MODEL, tmp_path))
-    assert kept_shards(tmp_path) == {"scores-00000.arrow"}
+    with engine(Damaged()), pytest.raises(ScoreError, match="a hidden state that is not finite; the first is prompt"):
+        finish(pipeline.run(WITH_STATES, MODEL, tmp_path))
+    assert kept_shards(tmp_path) == {"scores"}
+
+
+def test_the_same_command_again_asks_nothing_and_loads_no_model(tmp_path):
+    def refuse(_source, _config):
+        raise AssertionError("the model was loaded")
+
+    finish(pipeline.run(CONFIG, MODEL, tmp_path))
+    before = tables(tmp_path)
+    with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], load=refuse)}):
+        finish(pipeline.run(CONFIG, MODEL, tmp_path))
+    assert tables(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"methods": ("vanilla", "batch_calibration")},
+        {"definitions": ("paper",)},
+        {"n_queries": 3},
+    ],
+)
+def test_a_run_whose_prompts_were_all_answered_asks_nothing(tmp_path, more):
+    contexts_asked(CONFIG, tmp_path / "first", tmp_path / "data")
+    assert contexts_asked(replace(CONFIG, **more), tmp_path / "second", tmp_path / "data") == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n_queries": 6},
+        {"datasets": ("sst5", "trec")},
+        {"methods": ("vanilla", "contextual_calibration", "topk")},
+        {"suites": ("staicc-normal", "staicc-bias")},
+    ],
+)
+def test_a_larger_run_asks_only_what_no_earlier_run_asked_and_measures_the_same(tmp_path, more):
+    config = replace(CONFIG, **more)
+    first = contexts_asked(CONFIG, tmp_path / "first", tmp_path / "data")
+    second = contexts_asked(config, tmp_path / "second", tmp_path / "data")
+    alone = contexts_asked(config, tmp_path / "alone", tmp_path / "of_its_own")
+    assert second
+    assert sorted([*first, *second]) == sorted(alone)
+    assert tables(tmp_path / "second") == tables(tmp_path / "alone")
+
+
+def test_a_definition_added_later_asks_for_last_tokens_alone(tmp_path, tiny_model):
+    """The tiny model's tokenizer makes several tokens of most labels."""
+    model = ModelConfig(model=str(tiny_model), engine="transformers", dtype="float32")
+    paper = replace(CONFIG, definitions=("paper",), n_queries=2)
+    finish(pipeline.run(paper, model, tmp_path / "paper", data=tmp_path / "data"))
+    both = finish(
+        pipeline.run(
+            replace(paper, definitions=("paper", "released")), model, tmp_path / "both", data=tmp_path / "data"
+        )
+    )
+    scores = read_run(both.run.out).scores
+    alone = finish(pipeline.run(replace(paper, definitions=("paper", "released")), model, tmp_path / "alone"))
+    assert scores.prompts - scores.reused_prompts == 4  # the last tokens after each of the 4 prompts
+    metrics, expected = (run.table("metrics") for run in (both.run, alone.run))
+    assert metrics.drop("value", "ci_low", "ci_high").equals(expected.drop("value", "ci_low", "ci_high"))
+    assert (metrics["value"] - expected["value"]).abs().max() < 1e-6
+
+
+def test_what_another_dtype_or_engine_answered_is_not_reused(tmp_path, tiny_model):
+    finish(pipeline.run(CONFIG, MODEL, tmp_path / "fake", data=tmp_path / "data"))
+    model = ModelConfig(model=str(tiny_model), engine="transformers", dtype="float32")
+    small = replace(CONFIG, n_queries=1)
+    for number, one in enumerate((model, replace(model, dtype="bfloat16"))):
+        run = finish(pipeline.run(small, one, tmp_path / str(number), data=tmp_path / "data")).run
+        assert read_run(run.out).scores.reused_prompts == 0
+
+
+def test_what_is_reused_and_was_damaged_since_is_asked_again(tmp_path):
+    larger = replace(CONFIG, n_queries=6)
+    contexts_asked(CONFIG, tmp_path / "first", tmp_path / "data")
+    asked = contexts_asked(larger, tmp_path / "second", tmp_path / "data")
+    before = tables(tmp_path / "second")
+    first = read_run(tmp_path / "first").scores.tables[0]
+    for shard in (tmp_path / "data" / "scores" / first).glob("*.arrow"):
+        shard.write_bytes(b"damaged")
+    again = contexts_asked(larger, tmp_path / "second", tmp_path / "data")
+    assert again
+    assert not {*again} & {*asked}
+    assert tables(tmp_path / "second") == before
+
+
+def test_what_follows_from_changed_answers_is_built_again(tmp_path):
+    """A second round belongs to the very scores that it was chosen by."""
+    config = replace(CONFIG, methods=("ppl_icl",))
+
+    class Shifted(FakeEngine):
+        def log_likelihoods(self, requests):
+            for number, answer in enumerate(super().log_likelihoods(requests)):
+                yield replace(answer, token_log_probs=[[p - number for p in row] for row in answer.token_log_probs])
+
+    finish(pipeline.run(config, MODEL, tmp_path))
+    first = read_run(tmp_path).scores.stores
+    for folder in (tmp_path / "scores").iterdir():
+        for path in sorted(folder.rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+    with engine(Shifted()):
+        finish(pipeline.run(config, MODEL, tmp_path))
+    second = read_run(tmp_path).scores.stores
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+def frames_of_ours() -> int:
+    """Frames of the package from the entry of the pipeline to the caller."""
+    package = str(Path(pipeline.__file__).parents[1])
+    names = [frame.name for frame in traceback.extract_stack() if frame.filename.startswith(package)]
+    return len(names) - names.index("run") if "run" in names else len(names)
+
+
+def test_few_frames_lie_between_the_pipeline_and_the_engines_step(tmp_path, loaded_engine, monkeypatch):
+    """At most seven: to the engine's verb from any engine, and from there to the step of vLLM."""
+    counts = {}
+
+    class Watched(FakeEngine):
+        def log_likelihoods(self, requests):
+            counts["to the verb"] = frames_of_ours()
+            return super().log_likelihoods(requests)
+
+    with engine(Watched()):
+        finish(pipeline.run(CONFIG, MODEL, tmp_path))
+    vllm = loaded_engine("vllm")
+    step = vllm._llm.llm_engine.step
+    monkeypatch.setattr(vllm._llm.llm_engine, "step", lambda: counts.update(inside=frames_of_ours()) or step())
+    list(vllm.log_likelihoods([ContinuationRequest([1, 2, 3], [[4], [5]])]))
+    assert counts["to the verb"] + counts["inside"] <= 7, counts

@@ -57,6 +57,7 @@ def test_prompts_longer_than_the_context_are_listed_with_their_length_and_none_i
     tokens = pl.DataFrame(
         {
             "prompt_id": ["a", "b"],
+            "token_id": ["1", "2"],
             "ask": "labels",
             "context": [[1] * 9, [1] * 4],
             "continuations": [[[1], [1, 2]], [[1], [1, 2]]],

@@ -1,4 +1,3 @@
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,10 +8,14 @@ import polars as pl
 import pytest
 
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.loader import EngineLoader
 from evaluator.errors import ScoreError
 from evaluator.progress import finish
-from evaluator.schemas import HIDDEN_STATES, TOKENS
-from evaluator.scores.table import compute_hidden_states, open_scores, score_prompts, shard_plan
+from evaluator.schemas import TOKEN_STATES, TOKENS
+from evaluator.scores.prompts import prompt_scores
+from evaluator.scores.table import answer_rows, open_scores, shard_plan
+from evaluator.store import shards
+from evaluator.tokens.table import with_last_tokens, with_token_ids
 
 
 class CountingEngine:
@@ -49,58 +52,125 @@ ASKS_STATE = {"ask": pl.lit("state"), "continuations": pl.lit([], pl.List(pl.Lis
 
 
 def token_rows(n: int = 100) -> pl.DataFrame:
-    return pl.DataFrame(
+    rows = pl.DataFrame(
         {
             "prompt_id": [f"p{i:03d}" for i in range(n)],
             "ask": "labels",
             "context": [[i, i + 1, i + 2] for i in range(n)],
             "continuations": [[[1], [2, 3]]] * n,
         },
-        schema=TOKENS,
+        schema_overrides={name: TOKENS[name] for name in ("context", "continuations")},
     )
+    return with_token_ids(rows)
+
+
+def states_of(tokens: pl.DataFrame) -> pl.DataFrame:
+    """The same contexts, asked for their hidden states."""
+    return with_token_ids(tokens.drop("token_id").with_columns(**ASKS_STATE))
+
+
+class Loaded(EngineLoader):
+    """A loader whose engine is there already."""
+
+    def __init__(self, engine: CountingEngine) -> None:
+        self.engine, self.elapsed_s = engine, 0.0
+
+
+def answer(tokens, engine, folder, kind="scores"):
+    return finish(answer_rows(tokens, open_scores(folder), Loaded(engine), kind))
 
 
 def score(tokens, engine, folder):
-    return finish(score_prompts(tokens, engine, folder, identity={"model": "m"}))
+    return answer(tokens, engine, folder)
 
 
 def test_scores_sum_whole_labels_and_keep_the_last_token_apart(tmp_path):
-    table = score(token_rows(1), CountingEngine(), tmp_path)
-    row = table.scores().collect().row(0, named=True)
+    tokens = with_last_tokens(token_rows(1))
+    engine = CountingEngine()
+    table = score(tokens, engine, tmp_path / "rows")
+    row = prompt_scores(tokens.lazy(), table).collect().row(0, named=True)
     # The context 0 1 2 sums to 3. Label [1]: -(3+1) = -4. Label [2, 3]: -(3+2) - (3+3) = -11; its last token: -(3+3).
     assert row["label_log_likelihoods"] == [-4.0, -11.0]
     assert row["last_token_log_probs"] == [-4.0, -6.0]
     assert row["label_token_counts"] == [1, 2]
+    assert engine.asked == 1  # labels and last tokens of a prompt are one request
+
+
+def test_last_tokens_that_were_not_asked_for_are_null_and_those_of_one_token_are_known(tmp_path):
+    several, single = (
+        token_rows(1),
+        token_rows(2).tail(1).with_columns(continuations=pl.lit([[1], [2]], TOKENS["continuations"])),
+    )
+    tokens = pl.concat([several, with_token_ids(single.drop("token_id"))])
+    scores = prompt_scores(tokens.lazy(), score(tokens, CountingEngine(), tmp_path / "rows")).collect()
+    assert scores["last_token_log_probs"].to_list() == [None, [-7.0, -8.0]]
+
+
+def test_rows_that_another_folder_answers_are_not_asked_again(tmp_path):
+    score(token_rows(60), CountingEngine(), tmp_path / "first")
+    engine = CountingEngine()
+    table = score(token_rows(100), engine, tmp_path / "second")
+    assert engine.asked == 40
+    assert set(table.read("scores").collect()["token_id"]) == set(token_rows(100)["token_id"])
+    again = CountingEngine()
+    assert score(token_rows(100), again, tmp_path / "second").manifest == table.manifest
+    assert again.asked == 0
+
+
+def test_a_plan_stays_as_it_was_when_other_folders_are_added(tmp_path):
+    """So that a run which was killed ends with the bytes of one that was not, whatever ran in between."""
+    with pytest.raises(KeyboardInterrupt):
+        score(token_rows(100), CountingEngine(dies_after=60), tmp_path / "stopped")
+    score(token_rows(100), CountingEngine(), tmp_path / "other")
+    score(token_rows(100), CountingEngine(), tmp_path / "stopped")
+    files = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.arrow")} for name in ("stopped", "other")
+    ]
+    # The other run found some rows answered; the stopped one goes on as it had planned and answers all by itself.
+    assert sum(len(pl.read_ipc(content)) for content in files[0].values()) == 100
+    assert sum(len(pl.read_ipc(content)) for content in files[1].values()) < 100
+
+
+def test_every_shard_is_hashed_once_when_scores_are_opened_and_none_when_they_are_read(tmp_path, monkeypatch):
+    score(token_rows(60), CountingEngine(), tmp_path / "first")
+    score(token_rows(100), CountingEngine(), tmp_path / "second")
+    hashed = []
+    digest = shards.file_digest
+    monkeypatch.setattr(shards, "file_digest", lambda path: hashed.append(path) or digest(path))
+    table = open_scores(tmp_path / "second")
+    table.read("scores").collect()
+    answer_rows(token_rows(100), table, Loaded(CountingEngine()), "scores")
+    assert len(hashed) == len(set(hashed)) == len([*tmp_path.glob("*/*.arrow")])
 
 
 def test_a_run_that_was_stopped_scores_only_what_is_missing_and_ends_with_the_same_bytes(tmp_path):
     tokens = token_rows()
-    score(tokens, CountingEngine(), tmp_path / "whole")
+    score(tokens, CountingEngine(), tmp_path / "a" / "rows")
     with pytest.raises(KeyboardInterrupt):
-        score(tokens, CountingEngine(dies_after=60), tmp_path / "stopped")
-    kept = json.loads((tmp_path / "stopped" / "manifest.json").read_text())["shards"]
+        score(tokens, CountingEngine(dies_after=60), tmp_path / "b" / "rows")
+    kept = open_scores(tmp_path / "b" / "rows").manifest.shards
     assert 0 < len(kept) < len(shard_plan(tokens, shard_tokens=64, shares_prefixes=False))
     second = CountingEngine()
-    score(tokens, second, tmp_path / "stopped")
-    assert second.asked == tokens.height - sum(shard["prompts"] for shard in kept.values())
-    names = sorted(path.name for path in (tmp_path / "whole").glob("*.arrow"))
-    assert names == sorted(path.name for path in (tmp_path / "stopped").glob("*.arrow"))
+    score(tokens, second, tmp_path / "b" / "rows")
+    assert second.asked == tokens.height - sum(shard.prompts for shard in kept.values())
+    names = sorted(path.name for path in (tmp_path / "a" / "rows").glob("*.arrow"))
+    assert names == sorted(path.name for path in (tmp_path / "b" / "rows").glob("*.arrow"))
     for name in names:
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
+        assert (tmp_path / "a" / "rows" / name).read_bytes() == (tmp_path / "b" / "rows" / name).read_bytes()
 
 
 def test_a_shard_that_the_manifest_does_not_name_or_whose_bytes_changed_is_scored_again(tmp_path):
     tokens = token_rows()
-    score(tokens, CountingEngine(), tmp_path)
-    damaged = tmp_path / "scores-00001.arrow"
+    score(tokens, CountingEngine(), tmp_path / "rows")
+    damaged = sorted((tmp_path / "rows").glob("*.arrow"))[1]
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-1])
-    (tmp_path / "scores-00099.arrow").write_bytes(b"never named")
+    (tmp_path / "rows" / "scores-00099.arrow").write_bytes(b"never named")
     again = CountingEngine()
-    table = score(tokens, again, tmp_path)
+    table = score(tokens, again, tmp_path / "rows")
     assert 0 < again.asked < tokens.height
     assert damaged.read_bytes() == whole
-    assert table.scores().collect().height == tokens.height
+    assert table.read("scores").collect().height == tokens.height
 
 
 def test_shards_close_at_the_token_budget_and_cover_every_row_once():
@@ -145,32 +215,32 @@ def test_a_log_likelihood_that_is_not_finite_is_refused_with_the_prompt_named(tm
                 yield replace(answer, token_log_probs=[[value], *answer.token_log_probs[1:]])
 
     with pytest.raises(ScoreError, match="prompt p0"):
-        score(token_rows(3), Broken(), tmp_path)
-    assert not list(tmp_path.glob("*.arrow"))
+        score(token_rows(3), Broken(), tmp_path / "rows")
+    assert not list(tmp_path.rglob("*.arrow"))
 
 
 def test_progress_reaches_the_total_and_counts_what_was_there(tmp_path):
     tokens = token_rows()
     with pytest.raises(KeyboardInterrupt):
-        score(tokens, CountingEngine(dies_after=60), tmp_path)
-    seen = list(score_prompts(tokens, CountingEngine(), tmp_path, identity={}))
+        score(tokens, CountingEngine(dies_after=60), tmp_path / "rows")
+    seen = list(answer_rows(tokens, open_scores(tmp_path / "rows"), Loaded(CountingEngine()), "scores"))
     assert seen[0].done > 22
     assert seen[-1].done == seen[-1].total == tokens.height
     assert all(earlier.done <= later.done for earlier, later in pairwise(seen))
 
 
 def test_hidden_states_lie_beside_the_scores_and_are_computed_once(tmp_path):
-    score(token_rows(40), CountingEngine(), tmp_path)
-    for_states = token_rows(50).tail(10).with_columns(**ASKS_STATE)
+    score(token_rows(40), CountingEngine(), tmp_path / "rows")
+    for_states = states_of(token_rows(50).tail(10))
     engine = CountingEngine()
     for _ in range(2):
-        table = finish(compute_hidden_states(for_states, engine, tmp_path, identity={"model": "m"}))
+        table = answer(for_states, engine, tmp_path / "rows", "states")
     assert engine.asked == 10
-    states = table.states().collect()
-    assert states.schema == HIDDEN_STATES
+    states = table.read("states").collect()
+    assert states.schema == TOKEN_STATES
     # The last context is 49 50 51: it sums to 150 and holds three tokens.
-    assert states.row(-1) == ("p049", [150.0, 3.0])
-    assert table.scores().collect().height == 40
+    assert states.row(-1) == (for_states["token_id"][-1], [150.0, 3.0])
+    assert table.read("scores").collect().height == 40
 
 
 def test_a_hidden_state_that_is_not_finite_is_refused_with_the_prompt_named_and_the_scores_are_kept(tmp_path):
@@ -180,10 +250,10 @@ def test_a_hidden_state_that_is_not_finite_is_refused_with_the_prompt_named_and_
             states[1, 0] = math.nan
             return states
 
-    score(token_rows(3), CountingEngine(), tmp_path)
-    for_states = token_rows(3).with_columns(**ASKS_STATE)
+    score(token_rows(3), CountingEngine(), tmp_path / "rows")
+    for_states = states_of(token_rows(3))
     with pytest.raises(
         ScoreError, match="1 of 3 prompts have a hidden state that is not finite; the first is prompt p001"
     ):
-        finish(compute_hidden_states(for_states, Broken(), tmp_path, identity={"model": "m"}))
-    assert open_scores(tmp_path).scores().collect().height == 3
+        answer(for_states, Broken(), tmp_path / "rows", "states")
+    assert open_scores(tmp_path / "rows").read("scores").collect().height == 3

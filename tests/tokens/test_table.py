@@ -1,28 +1,32 @@
 import polars as pl
 import pytest
 
-from evaluator.config import ModelConfig, StoreConfig
+from evaluator.config import RunConfig
 from evaluator.files import fingerprint
-from evaluator.models.source import find_model
+from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
-from evaluator.run.build import build_store
+from evaluator.run.build import build_prompts
 from evaluator.schemas import TOKENS
-from evaluator.tokens.table import count_tokens, fed_rows, open_tokens, tokenise_store
+from evaluator.tokens.table import count_tokens, fed_rows, open_tokens, tokenise_store, with_token_ids
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    config = StoreConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=8)
-    return finish(build_store(config, tmp_path_factory.mktemp("store")))
+    config = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=8)
+    return finish(build_prompts(config, tmp_path_factory.mktemp("store"))).store
 
 
 @pytest.fixture(scope="module")
 def fake_source():
-    return find_model(ModelConfig(model="fake", engine="fake"))
+    return fake_model_source()
+
+
+def tokenised(store, source, boundary, definitions=("paper",)):
+    return finish(tokenise_store(store, source.tokenizer, source.tokenizer_fingerprint, boundary, definitions))
 
 
 def test_tokens_stand_in_prefix_order_and_belong_to_their_prompts(store, fake_source):
-    table = finish(tokenise_store(store, fake_source, "separate"))
+    table = tokenised(store, fake_source, "separate")
     tokens = table.tokens().collect()
     assert tokens.schema == TOKENS
     contexts = tokens["context"].to_list()
@@ -33,42 +37,61 @@ def test_tokens_stand_in_prefix_order_and_belong_to_their_prompts(store, fake_so
 
 
 def test_tokens_that_are_there_are_not_made_again_unless_damaged(store, fake_source, monkeypatch):
-    table = finish(tokenise_store(store, fake_source, "separate"))
+    table = tokenised(store, fake_source, "separate")
     monkeypatch.setattr("evaluator.tokens.table.tokenise", None)
-    assert finish(tokenise_store(store, fake_source, "separate")).manifest == table.manifest
+    assert tokenised(store, fake_source, "separate").manifest == table.manifest
     monkeypatch.undo()
     (table.folder / "tokens-00000.arrow").write_bytes(b"damaged")
     assert open_tokens(table.folder) is None
-    assert finish(tokenise_store(store, fake_source, "separate")).manifest == table.manifest
+    assert tokenised(store, fake_source, "separate").manifest == table.manifest
 
 
 def test_another_boundary_or_tokenizer_has_a_folder_of_its_own(store, fake_source):
-    separate = finish(tokenise_store(store, fake_source, "separate"))
-    merged = finish(tokenise_store(store, fake_source, "merged"))
+    separate = tokenised(store, fake_source, "separate")
+    merged = tokenised(store, fake_source, "merged")
     assert separate.folder != merged.folder
     assert fingerprint("one tokenizer", "merged") != fingerprint("another", "merged")
 
 
 def token_table(*rows):
     names, contexts, continuations = zip(*rows, strict=True)
-    return pl.DataFrame(
-        {"prompt_id": names, "ask": "labels", "context": contexts, "continuations": continuations}, schema=TOKENS
-    )
+    types = {name: TOKENS[name] for name in ("context", "continuations")}
+    columns = {"prompt_id": names, "ask": "labels", "context": contexts, "continuations": continuations}
+    return with_token_ids(pl.DataFrame(columns, schema_overrides=types))
 
 
 def test_the_floor_counts_each_token_after_its_own_prefix_once():
     tokens = token_table(("a", [1, 2, 3], [[9], [8]]), ("b", [1, 2, 4], [[9], [8]]), ("c", [1, 2, 3, 5], [[9], [8]]))
     requests = pl.LazyFrame({"prompt_id": ["a", "a", "b", "c"]})
     counts = count_tokens(requests, tokens)
-    assert counts["request_tokens"] == 3 + 3 + 3 + 4
-    assert counts["tokens"] == 3 + 3 + 4
+    assert counts.request_tokens == 3 + 3 + 3 + 4
+    assert counts.tokens == 3 + 3 + 4
     # The trie: 1, 1 2, 1 2 3, 1 2 4, 1 2 3 5.
-    assert counts["floor_tokens"] == 5
+    assert counts.floor_tokens == 5
     # No row fills a block of 16, so nothing can be shared.
-    assert counts["block_floor_tokens"]["16"] == 10
+    assert counts.block_floor_tokens["16"] == 10
 
 
 def test_a_label_of_several_tokens_adds_all_but_its_last_to_what_is_fed():
     tokens = token_table(("a", [1, 2], [[7], [8, 9, 3], [8, 9, 4]]))
     assert sorted(fed_rows(tokens).to_list()) == [[1, 2], [1, 2, 8, 9]]
-    assert count_tokens(pl.LazyFrame({"prompt_id": ["a"]}), tokens)["floor_tokens"] == 4
+    assert count_tokens(pl.LazyFrame({"prompt_id": ["a"]}), tokens).floor_tokens == 4
+
+
+def test_equal_tokens_have_the_same_id_and_what_is_asked_of_them_counts():
+    rows = token_table(
+        ("a", [1, 2], [[7], [8]]), ("b", [1, 2], [[7], [8]]), ("c", [1, 2, 7], [[8]]), ("d", [1, 2], [[7, 8]])
+    )
+    ids = rows["token_id"].to_list()
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3
+    as_states = with_token_ids(rows.drop("token_id").with_columns(ask=pl.lit("state")))
+    assert not {*as_states["token_id"]} & {*ids}
+
+
+def test_tokens_are_made_again_when_the_code_that_makes_them_has_changed(store, fake_source, monkeypatch):
+    table = tokenised(store, fake_source, "separate")
+    monkeypatch.setattr("evaluator.tokens.table.source_fingerprint", lambda *_: "another version")
+    assert tokenised(store, fake_source, "separate").folder != table.folder
+    # Scores are kept by the tokens themselves, which are the same.
+    assert tokenised(store, fake_source, "separate").fingerprint == table.fingerprint

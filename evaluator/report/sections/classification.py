@@ -6,7 +6,7 @@ from itertools import groupby
 
 import polars as pl
 
-from evaluator.report import facts, tables
+from evaluator.report import tables
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.sections.methods import method_order, method_summary, methods_section
@@ -47,7 +47,7 @@ def with_head(
 
 def datasets_of(run: MeasuredRun) -> list[str]:
     """The datasets that were measured, in the benchmark's order."""
-    return tables.dataset_order(run.table("metrics"), facts.datasets(run.record))
+    return tables.dataset_order(run.table("metrics"), run.record.prompts.datasets)
 
 
 def _group_results(
@@ -70,7 +70,7 @@ def _part_sections(
 ) -> Iterator[Section]:
     first, *others = results
     place = f", {first.group.part}" if has_other_parts else ""
-    n_shots, datasets = facts.look_up(run.record, "store", "n_shots"), datasets_of(run)
+    n_shots, datasets = run.record.prompts.n_shots, datasets_of(run)
     if others:
         navigation = f"Inference methods{place}"
         yield methods_section(results, run.table("method_differences"), n_shots, datasets, navigation=navigation)

@@ -1,32 +1,28 @@
 """Sentences that a reader must know before the numbers, from the record and from what training prompts lack."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
 from evaluator.methods import METHODS
-from evaluator.report.facts import look_up
+from evaluator.record import MeasuredRecord
 from evaluator.report.sections.methods import method_order
 
 
-def prompt_definition_notes(
-    run: Mapping[str, Any], metrics: pl.DataFrame, parts_that_differ: Mapping[str, Collection[str]]
-) -> Iterator[str]:
+def prompt_definition_notes(run: MeasuredRecord, metrics: pl.DataFrame) -> Iterator[str]:
     """Name the parts and methods whose prompts follow one definition, so that they lack rows under the other.
 
     Args:
         run: the run's record.
         metrics: schemas.METRICS.
-        parts_that_differ: suite -> those of its parts whose prompts differ between definitions.
     """
-    followed = look_up(run, "store", "prompt_definition")
+    followed = run.prompts.prompt_definition
     measured = metrics.select("suite", "part").unique().sort(pl.all()).rows()
-    parts = [part for suite, part in measured if part in parts_that_differ.get(suite, ())]
+    parts = [part for suite, part in measured if run.prompts.parts[suite][part].prompts_differ]
     ordered = sorted(set(metrics["method"]), key=method_order)
     methods = [name for name in ordered if name in METHODS and METHODS[name].prompts_differ]
     named = in_words([*_named("the part", parts), *_named("the method", methods)])
-    if followed and named:
+    if named:
         other = "released" if followed == "paper" else "paper"
         yield (
             f"Paper and released code build different prompts for {named}. Here they are those of {followed}, so that "

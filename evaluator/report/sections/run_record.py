@@ -1,8 +1,9 @@
 """Sections about the run itself: what was run, the tokens that were computed, and the record in full."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from evaluator.record import MeasuredRecord
 from evaluator.report import facts
 from evaluator.report.section import Section, core_template
 
@@ -21,19 +22,18 @@ class RecordContext(NamedTuple):
     groups: Sequence[tuple[str, Sequence[facts.Fact]]]
 
 
-def about_section(record: Mapping[str, Any]) -> Section:
+def about_section(record: MeasuredRecord) -> Section:
     """What was run, in the few lines that name it, with what was changed in its data."""
-    changed = facts.look_up(record, "store", "notes") or {}
     return Section(
         anchor="run",
         title="What was run",
         template=core_template("about.html"),
         context=AboutContext(facts.headline_facts(record)),
-        notes=tuple(f"{dataset}: {'; '.join(notes)}." for dataset, notes in changed.items() if notes),
+        notes=tuple(f"{dataset}: {'; '.join(notes)}." for dataset, notes in record.prompts.notes.items()),
     )
 
 
-def tokens_section(record: Mapping[str, Any]) -> Section:
+def tokens_section(record: MeasuredRecord) -> Section:
     return Section(
         anchor="tokens",
         title="Tokens computed",
@@ -43,12 +43,12 @@ def tokens_section(record: Mapping[str, Any]) -> Section:
     )
 
 
-def record_section(record: Mapping[str, Any]) -> Section:
+def record_section(record: MeasuredRecord) -> Section:
     return Section(
         anchor="record",
         title="The record in full",
         kind="record",
         navigation="Record",
         template=core_template("record.html"),
-        context=RecordContext(facts.commands(record), facts.record(record)),
+        context=RecordContext(record.command, facts.record_facts(record)),
     )

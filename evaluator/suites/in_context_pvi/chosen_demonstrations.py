@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import polars as pl
 
-from evaluator.config import PviConfig
 from evaluator.methods.base import Answers, Asked, Method, softmax
 from evaluator.schemas import Definition
-from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, as_queries, null_prompts, queries_behind
+from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
+from evaluator.suites.in_context_pvi.prompts import NULL, as_queries, null_prompts, queries_behind
 from evaluator.suites.in_context_pvi.ranked_sets import candidates_behind, first_sets, ranked_sets
 from evaluator.suites.in_context_pvi.schema import PviOrder
 
@@ -46,7 +46,7 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
 
     Raises TemplateError or DatasetError, before anything is answered, where there are too few to choose among.
     """
-    dataset, pvi = asked.classification, _pvi(asked)
+    dataset, pvi = asked.classification, resolved_options(asked.config)
     n_rows = dataset.demonstration.height
     frames = []
     for place, first in enumerate(first_sets(dataset, pvi)):
@@ -93,7 +93,7 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.Da
 
         Raises TemplateError where too few training rows of a label have a PVI.
         """
-        dataset, pvi = asked.classification, _pvi(asked)
+        dataset, pvi = asked.classification, resolved_options(asked.config)
         measured = training_pvi(answers).filter(dataset=dataset.name).rename({"training_row": "query_id"})
         by_shots = measured.partition_by("n_shots", as_dict=True, maintain_order=True)
         sets = [
@@ -112,14 +112,9 @@ def _label_probs(method: str) -> Callable[[Answers, Definition], pl.LazyFrame]:
     def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
         """Return the part input as answered behind the chosen sets; probabilities as vanilla has them."""
         probs = softmax(pl.col("label_log_likelihoods"))
-        return answers.part(method).with_columns(part=pl.lit(INPUT), label_probs=probs)
+        return answers.part(method).with_columns(label_probs=probs)
 
     return label_probs
-
-
-def _pvi(asked: Asked) -> PviConfig:
-    assert asked.config.pvi is not None, "the part input is that of the suite pvi"
-    return asked.config.pvi
 
 
 def _chosen_by_pvi(method: str) -> Method:
@@ -129,11 +124,9 @@ def _chosen_by_pvi(method: str) -> Method:
         label_probs=_label_probs(method),
         requests=requests,
         follow_up=_follow_up(method, order),
-        parts=(INPUT,),
+        part_kinds=("classification",),
         definitions=("paper",),
     )
 
 
-HARDEST_DEMONSTRATIONS = _chosen_by_pvi("hardest_demonstrations")
-EASIEST_DEMONSTRATIONS = _chosen_by_pvi("easiest_demonstrations")
-MIDDLE_DEMONSTRATIONS = _chosen_by_pvi("middle_demonstrations")
+CHOSEN_METHODS = {name: _chosen_by_pvi(name) for name in CHOSEN}

@@ -1,4 +1,4 @@
-"""PVI of several runs goes in; how far their models agree about which queries are hard comes out.
+"""How far several models agree about which queries are hard.
 
 Lu et al. 2023, section 5.1, between models.
 """
@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.compare.runs import ComparedRun, recorded
-from evaluator.run.folder import read_table
+from evaluator.compare.runs import ComparedRun
 from evaluator.suites.in_context_pvi.consistency import case_means, strengths
 from evaluator.suites.in_context_pvi.schema import PVI_ORDERS, PVI_PAIRS, PVI_RUN
 from evaluator.suites.in_context_pvi.stability import COEFFICIENTS, consistency_table, models_table
@@ -26,25 +25,18 @@ class PviAgreement(NamedTuple):
     over_all: pl.DataFrame  # rows of `consistency`
 
 
-def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement | None:
+def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement:
     """How far every two models agree, on the datasets, shots, sets and definitions that all runs have.
 
-    None unless all are runs of the suite pvi with its table. They must have asked the same (require_equal_prompts).
+    All are runs of the suite pvi that requested the same (require_equal_prompts).
     """
-    if not all(_has_pvi(run) for run in runs):
-        return None
-    pvi_of = {run.model: read_table(run.folder, "pvi") for run in runs}
+    pvi_of = {run.model: run.table("pvi") for run in runs}
     models = models_table(_in_common(pvi_of))
     consistency = consistency_table(PVI_PAIRS.to_frame(), models)
     is_own = ~pl.col("demonstrations").is_in(PVI_ORDERS)
     own = models.filter(is_own)
     by_pair = strengths(own, r="pearson", by=["definition", "first", "second"])
     return PviAgreement(models, consistency, by_pair, _by_dataset(own), consistency.filter(is_own))
-
-
-def _has_pvi(run: ComparedRun) -> bool:
-    # The record too, because a folder keeps the tables of an earlier run of another suite.
-    return bool(recorded(run.record, "store", "pvi")) and (run.folder / "tables" / "pvi.parquet").is_file()
 
 
 def _in_common(pvi_of: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:

@@ -7,17 +7,19 @@ by PVI are in ranked_sets.py.
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from evaluator.config import PviConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.prompts.render import render_prompts
+from evaluator.suites.in_context_pvi.options import PviOptions
 
 MIN_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
 """Where it is not the number of labels: "since CoLA contains only 2 labels and the input sentences are short, we tried
@@ -37,7 +39,7 @@ class DemonstrationSet(NamedTuple):
     null_text: str  # the same with every input removed
 
 
-def demonstration_sets(dataset: ClassificationDataset, pvi: PviConfig) -> list[DemonstrationSet]:
+def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
     """Return all sets, by number of shots and then by number.
 
     Raises TemplateError for too few demonstrations, DatasetError and ConfigError for published texts that are not there
@@ -52,7 +54,7 @@ def demonstration_sets(dataset: ClassificationDataset, pvi: PviConfig) -> list[D
     return sets
 
 
-def numbers_of_shots(dataset: ClassificationDataset, pvi: PviConfig) -> tuple[int, ...]:
+def numbers_of_shots(dataset: ClassificationDataset, pvi: PviOptions) -> tuple[int, ...]:
     """Return the numbers of shots: as many as labels and twice as many unless stated (Lu et al. 2023, section 4)."""
     fewest = MIN_SHOTS.get(dataset.name, len(dataset.verbalizer.label_names))
     return pvi.shots or (fewest, 2 * fewest)
@@ -78,13 +80,14 @@ def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, se
     )
 
 
-def published_sets(name: str, pvi: PviConfig) -> Iterator[DemonstrationSet]:
+def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
     """Yield the published texts of a dataset, byte for byte, with and without inputs.
 
     Raises ConfigError where it has none, or fewer sets or other numbers of shots than asked for; DatasetError for a
     file that is not there or lacks columns.
     """
-    path = prompts_file(pvi)
+    assert pvi.prompts is not None, "resolved_options names the file"
+    path = pvi.prompts
     title = PUBLISHED_TABLES[name].prompts if name in PUBLISHED_TABLES else name
     texts = _read_prompts(path).filter(dataset=title).sort("prompt_set")
     published = texts["shots"].unique().sort().to_list()
@@ -103,9 +106,19 @@ def published_sets(name: str, pvi: PviConfig) -> Iterator[DemonstrationSet]:
             yield DemonstrationSet(n_shots, number, [], text, null_text)
 
 
-def prompts_file(pvi: PviConfig) -> Path:
-    """Return the path of the published demonstrations. Raises DatasetError where there are none."""
-    searched = [pvi.prompts] if pvi.prompts else [path / PROMPTS_FILE for path in pvi.data if path.is_dir()]
+def resolved_options(config: RunConfig) -> PviOptions:
+    """Return the suite's options in a run, with the file of published demonstrations where these are shown.
+
+    Raises DatasetError where it is missing.
+    """
+    options = config.options_of(PviOptions)
+    if options.source != "published":
+        return options
+    return replace(options, prompts=_prompts_file(options.prompts, config.data.paths))
+
+
+def _prompts_file(named: Path | None, data: Sequence[Path]) -> Path:
+    searched = [named] if named else [path / PROMPTS_FILE for path in data if path.is_dir()]
     if (found := next((path for path in searched if path.is_file()), None)) is None:
         raise DatasetError(
             f"The published demonstrations are not there: looked for {', '.join(map(str, searched)) or PROMPTS_FILE}. "

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.config import PviSource
 from evaluator.methods.base import Answers
 from evaluator.suites.in_context_pvi.agreement import annotators_table, read_annotations
 from evaluator.suites.in_context_pvi.chosen_demonstrations import training_pvi
 from evaluator.suites.in_context_pvi.demonstration_choice import chosen_table, demonstrations_table, training_counts
 from evaluator.suites.in_context_pvi.densities import deciles_table, densities_table
 from evaluator.suites.in_context_pvi.hardest import hardest_table, mislabelled_table, runs_of_queries
+from evaluator.suites.in_context_pvi.options import PviSource
 from evaluator.suites.in_context_pvi.prompts import INPUT
 from evaluator.suites.in_context_pvi.pvi import pvi_table
 from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES

@@ -1,45 +1,45 @@
-"""The options of the suite pvi, and what was typed of them as a PviConfig."""
+"""The options of the suite pvi. Each field carries its help on the command line."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Literal
 
-import click
+from evaluator.errors import ConfigError
+from evaluator.suites.options import option
 
-from evaluator.config import PviConfig, PviSource, TableColumns
-from evaluator.suites.prompt_search.options import HUB, READABLE
-
-PVI_OPTIONS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
-    "demonstrations": click.option(
-        "--demonstrations",
-        type=click.Choice(get_args(PviSource)),
-        help="pvi: where they come from; random.",
-    ),
-    "sets": click.option("--sets", type=int, help="pvi: demonstration sets for each number of shots; 3."),
-    "prompts": click.option(
-        "--prompts", type=READABLE, help="pvi: the published demonstrations; prompts.parquet of a folder in --data."
-    ),
-    "training_queries": click.option(
-        "--training-queries", type=int, help="pvi: training rows that demonstrations are chosen among by PVI; 500."
-    ),
-}
-TAKEN_BY_PVI = ("data", "seed", "input_column", "gold_column")
-"""Options of prompt-search that pvi takes as well."""
+PviSource = Literal["random", "published"]
+"""Where the demonstrations of in-context PVI come from."""
 
 
-def pvi_config(given: dict[str, Any], shots: tuple[int, ...] | None) -> PviConfig:
-    """Raises ConfigError as PviConfig does."""
-    options = {"source": "demonstrations", **{name: name for name in ("sets", "seed", "training_queries")}}
-    stated = {name: given[option] for name, option in options.items() if given[option] is not None}
-    inputs = given["input_column"]
-    columns = TableColumns(
-        inputs=tuple(name.strip() for name in inputs.split(",")) if inputs else None, gold=given["gold_column"]
+@dataclass(frozen=True, kw_only=True)
+class PviOptions:
+    """Which demonstrations are shown before the queries."""
+
+    shots: tuple[int, ...] | None = option(
+        None, "Numbers of demonstrations; as many as labels, and twice as many, if left out."
     )
-    return PviConfig(
-        data=tuple(Path(named) for named in given["data"] if named != HUB),
-        hub=HUB in given["data"],
-        columns=columns,
-        shots=shots,
-        prompts=given["prompts"],
-        **stated,
+    source: PviSource = option("random", "Where they come from.", flag="demonstrations")
+    sets: int = option(3, "Demonstration sets for each number of shots, each before all queries.")
+    seed: int = option(42, "Draws demonstrations.")
+    prompts: Path | None = option(None, "The published demonstrations; prompts.parquet of a folder in --data.")
+    # "The first 500 training instances" (Lu et al. 2023, tables 18 and 19).
+    training_queries: int = option(500, "Training rows that demonstrations are chosen among by PVI.")
+
+    def __post_init__(self) -> None:
+        if self.shots is not None and (not self.shots or min(self.shots) < 1 or len({*self.shots}) < len(self.shots)):
+            raise ConfigError(f"--shots must be different numbers of 1 or more, got {self.shots}.")
+        if self.sets < 1:
+            raise ConfigError(f"--sets must be 1 or more, got {self.sets}.")
+        if self.training_queries < 1:
+            raise ConfigError(f"--training-queries must be 1 or more, got {self.training_queries}.")
+        if self.prompts and self.source != "published":
+            raise ConfigError("--prompts holds published demonstrations: add --demonstrations published.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PviMeasureOptions:
+    """What `evaluator measure` compares PVI with."""
+
+    annotations: tuple[Path, ...] = option(
+        (), "Parquet with several annotators' labels of the queries (uid, premise, hypothesis, label_count)."
     )

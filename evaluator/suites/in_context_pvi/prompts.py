@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from evaluator.config import PviConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.suites.in_context_pvi.demonstration_sets import DemonstrationSet, demonstration_sets
+from evaluator.suites.in_context_pvi.options import PviOptions
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from evaluator.templates.choice_template import LABEL_SPACE, continuations
 
@@ -29,7 +29,7 @@ _SETS = {
 }
 
 
-def pvi_requests(dataset: ClassificationDataset, pvi: PviConfig, n_queries: int | None) -> pl.DataFrame:
+def pvi_requests(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> pl.DataFrame:
     """Ask every query behind every set, and a null prompt a set: columns of schemas.REQUESTS without suite and
     prompt_id, and those of schemas.PROMPTS without prompt_id.
 
@@ -88,7 +88,7 @@ def _as_requests(dataset: ClassificationDataset, rows: pl.DataFrame, part: str) 
     )
 
 
-def pvi_queries(dataset: ClassificationDataset, pvi: PviConfig, n_queries: int | None) -> pl.DataFrame:
+def pvi_queries(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> pl.DataFrame:
     """Return schemas.pvi_queries.PVI_QUERIES of a dataset. Raises as pvi_requests does."""
     queries = _queries(dataset, demonstration_sets(dataset, pvi), n_queries)
     return queries.select(pl.col(name).cast(dtype) for name, dtype in PVI_QUERIES.items())

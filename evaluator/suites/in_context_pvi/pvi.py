@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import polars as pl
 
-from evaluator.config import PviSource
 from evaluator.errors import MetricError
 from evaluator.methods.base import Answers
 from evaluator.metrics.checks import require_gold
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, gain_nats, null_part
+from evaluator.suites.in_context_pvi.options import PviSource
 from evaluator.suites.in_context_pvi.prompts import INPUT, NULL
 from evaluator.suites.in_context_pvi.released_scores import filtered_log_likelihoods
 from evaluator.suites.in_context_pvi.schema import PVI, PVI_KEY, PviDefinition

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from evaluator.config import PviConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.suites.in_context_pvi.demonstration_sets import (
@@ -19,17 +18,18 @@ from evaluator.suites.in_context_pvi.demonstration_sets import (
     in_blocks,
     with_texts,
 )
+from evaluator.suites.in_context_pvi.options import PviOptions
 from evaluator.suites.in_context_pvi.prompts import as_queries, shown_by
 from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
 from evaluator.suites.in_context_pvi.schema import PviOrder
 
 
-def first_sets(dataset: ClassificationDataset, pvi: PviConfig) -> list[DemonstrationSet]:
+def first_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
     """Return set 0 of each number of shots, behind which training rows are asked. Raises as demonstration_sets does."""
     return [each for each in demonstration_sets(dataset, pvi) if each.number == 0]
 
 
-def candidates(dataset: ClassificationDataset, pvi: PviConfig) -> pl.DataFrame:
+def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
     """Return the training rows that demonstrations are chosen among, as as_queries gives them.
 
     The first `training_queries` of the demonstration split, without those whose inputs are a query's: a query must not
@@ -46,14 +46,14 @@ def candidates(dataset: ClassificationDataset, pvi: PviConfig) -> pl.DataFrame:
     return rows.filter(~pl.col("inputs").is_in(asked.implode()))
 
 
-def pvi_candidates(dataset: ClassificationDataset, pvi: PviConfig) -> pl.DataFrame:
+def pvi_candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
     """Return query_schema.PVI_CANDIDATES of a dataset. Raises as candidates does."""
     rows = candidates(dataset, pvi).rename({"query_id": "training_row"})
     whole = rows.with_columns(n_training=pl.lit(dataset.demonstration.height))
     return whole.select(pl.col(name).cast(dtype) for name, dtype in PVI_CANDIDATES.items())
 
 
-def candidates_behind(dataset: ClassificationDataset, pvi: PviConfig, first: DemonstrationSet) -> pl.DataFrame:
+def candidates_behind(dataset: ClassificationDataset, pvi: PviOptions, first: DemonstrationSet) -> pl.DataFrame:
     """Return the candidates that are not among the set's demonstrations.
 
     Raises TemplateError, naming the label, where they are too few for all sets of this many shots; DatasetError as
@@ -65,7 +65,7 @@ def candidates_behind(dataset: ClassificationDataset, pvi: PviConfig, first: Dem
 
 
 def ranked_sets(
-    dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: PviConfig
+    dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: PviOptions
 ) -> list[DemonstrationSet]:
     """Build set 0 of the first by PVI of each label, set 1 of the next, and so on; the paper has set 0 of the hardest.
 
@@ -108,7 +108,7 @@ def _by_label(rows: pl.DataFrame, dataset: ClassificationDataset) -> list[list[i
 
 
 def _require_enough(
-    dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: PviConfig, n_shots: int
+    dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: PviOptions, n_shots: int
 ) -> int:
     """Return how many rows of each label a set takes."""
     names = dataset.verbalizer.label_names

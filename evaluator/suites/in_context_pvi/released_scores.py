@@ -167,7 +167,8 @@ PVI_RELEASED = Method(
     label_probs=label_probs,
     requests=requests,
     distances=distances,
-    parts=(INPUT, NULL),
+    part_kinds=("classification", "null"),
+    needs_states=True,
     definitions=("released",),
     max_label_tokens=1,
 )

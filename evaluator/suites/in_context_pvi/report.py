@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.report import facts, tables
+from evaluator.report import tables
 from evaluator.report.section import MeasuredRun, PackageFile, Section
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from evaluator.suites.in_context_pvi.report_demonstrations import DemonstrationsView, demonstrations_view
@@ -151,7 +151,7 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     all_tables = {name: run.table(name) for name in TABLES}
     drawn = {name: table.filter(definition=DRAWN) for name, table in all_tables.items()}
     summary = all_tables["pvi_summary"]
-    datasets = tables.dataset_order(summary, facts.datasets(run.record))
+    datasets = tables.dataset_order(summary, run.record.prompts.datasets)
     label_names = dict(run.table("label_spaces").select("dataset", "label_names").iter_rows())
     present, sources = {*summary["definition"]}, {*summary["demonstrations"]}
     views = [_definition_view(all_tables, name, datasets) for name in PVI_DEFINITIONS if name in present]

@@ -7,7 +7,6 @@ import polars as pl
 
 from evaluator.compare.report_correlations import Triangle, pair_cells
 from evaluator.compare.runs import ComparedRun
-from evaluator.report import facts
 from evaluator.report.section import PackageFile, Section
 from evaluator.report.tables import dataset_order
 from evaluator.suites.in_context_pvi.compare import PviAgreement
@@ -33,12 +32,10 @@ class PviComparisonContext(NamedTuple):
     model_titles: Mapping[str, str]
 
 
-def pvi_comparison_sections(agreement: PviAgreement | None, runs: Sequence[ComparedRun]) -> Iterator[Section]:
-    """A section about the agreement between models; none where nothing was compared."""
-    if agreement is None:
-        return
+def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]) -> Iterator[Section]:
+    """A section about the agreement between models."""
     models = [run.model for run in runs]
-    datasets = dataset_order(agreement.models, facts.datasets(runs[0].record))
+    datasets = dataset_order(agreement.models, runs[0].record.prompts.datasets)
     present = set(agreement.models["definition"])
     views = [_view(agreement, name, models, datasets) for name in PVI_DEFINITIONS if name in present]
     yield Section(

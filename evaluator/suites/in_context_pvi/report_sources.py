@@ -7,7 +7,7 @@ from typing import get_args
 
 import polars as pl
 
-from evaluator.config import PviSource
+from evaluator.suites.in_context_pvi.options import PviSource
 from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 
 SOURCES = (*get_args(PviSource), *PVI_ORDERS)

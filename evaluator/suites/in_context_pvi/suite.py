@@ -4,71 +4,98 @@ The published datasets have digits for labels, one token each. Labels of several
 every method that does not say otherwise.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
-import polars as pl
-
-from evaluator.config import DataOptions, PviConfig, StoreConfig
+from evaluator.compare.runs import ComparedRun
+from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.conversions import as_classification
-from evaluator.datasets.sources import load_datasets
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.suites.base import Suite
-from evaluator.suites.in_context_pvi.chosen_demonstrations import (
-    CHOSEN,
-    EASIEST_DEMONSTRATIONS,
-    HARDEST_DEMONSTRATIONS,
-    MIDDLE_DEMONSTRATIONS,
-)
-from evaluator.suites.in_context_pvi.prompts import INPUT, pvi_queries, pvi_requests
+from evaluator.suites.base import Comparison, Described, Part, Requests, ScoredRun, Suite, Table
+from evaluator.suites.classification import classification_tables
+from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, CHOSEN_METHODS
+from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
+from evaluator.suites.in_context_pvi.measures import pvi_measures
+from evaluator.suites.in_context_pvi.options import PviMeasureOptions, PviOptions
+from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, pvi_queries, pvi_requests
+from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES, PVI_QUERIES
 from evaluator.suites.in_context_pvi.ranked_sets import pvi_candidates
 from evaluator.suites.in_context_pvi.released_scores import PVI_RELEASED
 from evaluator.suites.in_context_pvi.terminal import v_information_lines
 
 
-def pvi_datasets(names: Sequence[str], pvi: PviConfig) -> dict[str, ClassificationDataset]:
-    """Return the datasets by name: the named ones and those of files. Raises as load_datasets and as_classification."""
-    data = DataOptions(paths=pvi.data, hub=pvi.hub, columns=pvi.columns)
-    query_every_row = pvi.source == "published"  # published demonstrations are none of the rows
-    datasets = load_datasets(names, data, query_every_row=query_every_row)
-    return {dataset.name: as_classification(dataset, query_every_row=query_every_row) for dataset in datasets}
+def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
+    options = resolved_options(config)
+    tables = {"pvi_queries": pvi_queries(dataset, options, config.n_queries)}
+    if {*CHOSEN} & {*config.methods}:
+        tables["pvi_candidates"] = pvi_candidates(dataset, options)
+    return Requests(pvi_requests(dataset, options, config.n_queries), tables)
 
 
-def requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
-    return pvi_requests(dataset, _pvi(config), config.n_queries)
+def describe(config: RunConfig) -> Described:
+    options = config.options_of(PviOptions)
+    shots = options.shots or ["number of labels, and twice as many"]
+    return Described(
+        shots=", ".join(map(str, shots)),
+        n_shots=options.shots[0] if options.shots and len(options.shots) == 1 else None,
+        queries=f"{config.n_queries:,}" if config.n_queries else "all",
+        seeds={"demonstrations": options.seed},
+    )
 
 
-def tables(dataset: ClassificationDataset, config: StoreConfig) -> dict[str, pl.DataFrame]:
-    pvi = _pvi(config)
-    written = {"pvi_queries": pvi_queries(dataset, pvi, config.n_queries)}
-    return written | ({"pvi_candidates": pvi_candidates(dataset, pvi)} if {*CHOSEN} & {*config.methods} else {})
+def files(config: RunConfig) -> Iterable[Path]:
+    prompts = resolved_options(config).prompts
+    return [prompts] if prompts else []
 
 
-def _pvi(config: StoreConfig) -> PviConfig:
-    assert config.pvi is not None, "StoreConfig gives pvi a PviConfig"
-    return config.pvi
+def queries_every_row(config: RunConfig) -> bool:
+    return config.options_of(PviOptions).source == "published"
+
+
+def measure(run: ScoredRun) -> Iterator[Table]:
+    yield from classification_tables(run)
+    queries, candidates = (
+        run.store.table(name, schema).collect()
+        for name, schema in (("pvi_queries", PVI_QUERIES), ("pvi_candidates", PVI_CANDIDATES))
+    )
+    source = run.config.options_of(PviOptions).source
+    annotations = run.options_of(PviMeasureOptions).annotations
+    yield from pvi_measures(run.answers, queries, annotations, source=source, candidates=candidates).items()
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
     from evaluator.suites.in_context_pvi.report import pvi_sections  # here, because only a report needs figures
 
-    return pvi_sections(run)
+    yield from pvi_sections(run)
+
+
+def comparison(runs: Sequence[ComparedRun]) -> Comparison:
+    from evaluator.suites.in_context_pvi.compare import pvi_agreement
+    from evaluator.suites.in_context_pvi.report_comparison import pvi_comparison_sections
+
+    agreement = pvi_agreement(runs)
+    tables = {"pvi_models": agreement.models, "pvi_consistency": agreement.consistency}
+    return Comparison(tables, list(pvi_comparison_sections(agreement, runs)))
 
 
 IN_CONTEXT_PVI = Suite(
     summary="How hard each query is for a model: the bits that its input gives about its label.",
-    requests=requests,
-    tables=tables,
-    parts=(INPUT,),  # null prompts have no query to predict the label of
+    parts={INPUT: Part(), NULL: Part(kind="null")},
     all_methods=("vanilla", "pvi_released", *CHOSEN),
-    own_methods={
-        "pvi_released": PVI_RELEASED,
-        "hardest_demonstrations": HARDEST_DEMONSTRATIONS,
-        "easiest_demonstrations": EASIEST_DEMONSTRATIONS,
-        "middle_demonstrations": MIDDLE_DEMONSTRATIONS,
-    },
+    own_methods={"pvi_released": PVI_RELEASED, **CHOSEN_METHODS},
     definitions=("paper", "released"),
+    label_boundary="merged",
+    options=PviOptions,
+    measure_options=PviMeasureOptions,
+    exclusive=True,
+    take=as_classification,
+    requests=requests,
+    describe=describe,
+    files=files,
+    queries_every_row=queries_every_row,
+    measure=measure,
     sections=sections,
     summary_lines=v_information_lines,
-    label_boundary="merged",
+    comparison=comparison,
 )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluator.config import SearchPart
 from evaluator.errors import TemplateError
 from evaluator.files import short_digest
+from evaluator.suites.prompt_search.options import SearchPart
 from evaluator.templates.choice_template import ChoiceTemplate
 
 FIELDS = tuple(field.name for field in dataclasses.fields(ChoiceTemplate))

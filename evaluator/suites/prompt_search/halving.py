@@ -5,21 +5,16 @@ whether its other queries could have made it the best.
 """
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from evaluator.engine.base import Engine
-from evaluator.methods import METHODS
-from evaluator.methods.base import Answers
 from evaluator.methods.predictions import predict
-from evaluator.progress import Stage
-from evaluator.run.build import PromptStore
-from evaluator.scores.table import ScoreTable, score_prompts
+from evaluator.store.prompt_store import PromptStore
+from evaluator.suites.base import ScoredRun
 from evaluator.suites.prompt_search.answers import TRY, answers, planned
+from evaluator.suites.prompt_search.options import SearchOptions
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_EXAMPLES_KEY
 from evaluator.suites.prompt_search.ties import break_ties
 
@@ -37,51 +32,38 @@ def round_sizes(n_queries: int) -> list[int]:
     return sizes
 
 
-def score_in_rounds(
-    store: PromptStore, tokens: pl.DataFrame, engine: Engine, folder: Path, *, identity: dict[str, Any]
-) -> Stage[ScoreTable]:
-    """Score round by round what each round asks for; arguments as of score_prompts, of a store that is halved.
+def next_round(run: ScoredRun, number: int) -> pl.DataFrame | None:
+    """Return prompt_id of the requests of round `number`, given the scores of earlier rounds; None after the last.
 
-    Which rows a round has follows from the scores of those before it, so a run that was killed finds its shards again.
+    Without halving there is one round, which has all requests. What methods request besides is in the first.
     """
-    plan = _plan(store)
-    beside = store.requests().filter(pl.col("query_id").is_null()).select("prompt_id").collect()  # asked by methods
-    wanted = pl.concat([plan.filter(round=0).select("prompt_id"), beside])
-    for number in range(_n_rounds(plan)):
-        rows = tokens.filter(pl.col("prompt_id").is_in(wanted["prompt_id"].implode()))
-        table = yield from score_prompts(rows, engine, folder, identity=identity, name=f"round-{number}")
-        scores = table.scores()
-        so_far = asked(plan, _answers(store, store.requests().join(scores, on="prompt_id"), plan))
-        wanted = so_far.select("prompt_id").join(scores.select("prompt_id").collect(), on="prompt_id", how="anti")
-    return table
+    if not run.config.options_of(SearchOptions).halving:
+        return run.store.requests().select("prompt_id").collect() if number == 0 else None
+    plan = _plan(run.store)
+    if number >= _n_rounds(plan):
+        return None
+    rows = rows_of_round(plan, _answers(run, plan), number).select("prompt_id")
+    if number:
+        return rows
+    besides = run.store.requests().filter(pl.col("query_id").is_null()).select("prompt_id").collect()
+    return pl.concat([rows, besides])
 
 
-def asked_requests(store: PromptStore, scored: pl.LazyFrame) -> pl.DataFrame:
-    """The requests of a halved search that its rounds ask for, given what is scored; and what methods ask besides."""
-    plan = _plan(store)
-    so_far = asked(plan, _answers(store, scored, plan)).select("part", "dataset", "position")
-    requests = store.requests().collect()
-    answering = requests.join(so_far, on=["part", "dataset", "position"], how="semi", maintain_order="left")
-    return pl.concat([answering, requests.filter(pl.col("query_id").is_null())])
+def rows_of_round(plan: pl.DataFrame, answered: pl.DataFrame, number: int) -> pl.DataFrame:
+    """Return the rows of `plan` of one round, without those of prompts that earlier rounds stopped.
 
-
-def asked(plan: pl.DataFrame, answered: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `plan` up to the first round that is not answered whole, without those of stopped prompts.
+    They follow from the answers to earlier rounds alone: what a stopped process left of this round changes nothing.
 
     Args:
         plan: as answers.planned gives it, with the `round` in which each query is first asked.
-        answered: answers.ANSWERS of one method, to any rows of the plan.
+        answered: answers.ANSWERS of one method, to all rows of earlier rounds that were not stopped.
     """
     alive = plan.select(TRY).unique()
     n_queries = plan.group_by("dataset").agg(n_queries=pl.col("place").n_unique())
-    rounds = []
-    for number in range(_n_rounds(plan)):
-        rounds.append(plan.filter(round=number).join(alive, on=TRY, how="semi", maintain_order="left"))
-        known = answered.join(pl.concat(rounds), on=_ANSWER, how="semi").join(alive, on=TRY, how="semi")
-        if rounds[-1].join(known, on=_ANSWER, how="anti").height:
-            break
-        alive = better_half(known, n_queries)
-    return pl.concat(rounds)
+    for earlier in range(number):
+        rows = plan.filter(pl.col("round") <= earlier).join(alive, on=TRY, how="semi")
+        alive = better_half(answered.join(rows, on=_ANSWER, how="semi"), n_queries)
+    return plan.filter(round=number).join(alive, on=TRY, how="semi", maintain_order="left")
 
 
 def better_half(answered: pl.DataFrame, n_queries: pl.DataFrame) -> pl.DataFrame:
@@ -117,11 +99,10 @@ def _rounds(n_queries: int) -> npt.NDArray[np.int64]:
     return np.searchsorted(round_sizes(n_queries), np.arange(n_queries), side="right")
 
 
-def _answers(store: PromptStore, scored: pl.LazyFrame, plan: pl.DataFrame) -> pl.DataFrame:
-    given = Answers(scored=scored, asked_parts=store.manifest["parts"])
-    predictions = predict(given, {name: METHODS[name] for name in store.manifest["methods"]}, ("paper",)).collect()
-    drawn = break_ties(predictions, store.manifest["search"]["seed"])
-    return answers(drawn, plan, store.table("search_examples", SEARCH_EXAMPLES))
+def _answers(run: ScoredRun, plan: pl.DataFrame) -> pl.DataFrame:
+    predictions = predict(run.answers, run.methods, ("paper",)).collect()
+    drawn = break_ties(predictions, run.config.options_of(SearchOptions).seed)
+    return answers(drawn, plan, run.store.table("search_examples", SEARCH_EXAMPLES))
 
 
 def _n_rounds(plan: pl.DataFrame) -> int:

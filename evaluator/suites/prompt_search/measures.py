@@ -1,42 +1,37 @@
-"""The scores of a prompt search go in; its predictions and all of its tables come out."""
-
-from typing import Any
+"""The tables of a prompt search."""
 
 import polars as pl
 
-from evaluator.methods import METHODS
-from evaluator.methods.base import Answers
 from evaluator.methods.predictions import predict
 from evaluator.random_baselines.held_out_prediction import held_out_prediction
-from evaluator.run.build import PromptStore
-from evaluator.schemas import PREDICTIONS
+from evaluator.schemas import METRICS, PREDICTIONS
+from evaluator.suites.base import ScoredRun
 from evaluator.suites.prompt_search.answers import answers, planned
 from evaluator.suites.prompt_search.held_out import search_held_out
+from evaluator.suites.prompt_search.options import SearchOptions
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.suites.prompt_search.tables import curves_table, prompts_table, results_table
 from evaluator.suites.prompt_search.ties import break_ties
 
 
-def search_measures(store: PromptStore, scored: pl.LazyFrame) -> dict[str, pl.DataFrame]:
-    """Tables by name: predictions, search_prompts, search_results, search_curves, search_held_out (trials) and
+def search_measures(run: ScoredRun) -> dict[str, pl.DataFrame]:
+    """Make the tables by name: predictions, search_prompts, search_results, search_curves, search_held_out (trials) and
     search_held_out_prediction, which has the four predictors over all trials of a run.
 
+    Choices differ from query to query, so that no label has a frequency, and `metrics` has no rows.
+
     Args:
-        store: of a prompt search.
-        scored: its requests joined with their scores; under halving those that were asked.
+        run: of a prompt search; under halving with the requests of its rounds alone.
     """
-    search: dict[str, Any] = store.manifest["search"]
-    examples = store.table("search_examples", SEARCH_EXAMPLES)
-    given = Answers(scored=scored, asked_parts=store.manifest["parts"])
-    predictions = break_ties(
-        predict(given, {name: METHODS[name] for name in store.manifest["methods"]}, ("paper",)).collect(),
-        search["seed"],
-    )
-    answered = answers(predictions, planned(store.requests(), examples), examples)
-    prompts = prompts_table(answered, store.table("tried_prompts", TRIED_PROMPTS), examples)
+    seed = run.config.options_of(SearchOptions).seed
+    examples = run.store.table("search_examples", SEARCH_EXAMPLES)
+    predictions = break_ties(predict(run.answers, run.methods, ("paper",)).collect(), seed)
+    answered = answers(predictions, planned(run.store.requests(), examples), examples)
+    prompts = prompts_table(answered, run.store.table("tried_prompts", TRIED_PROMPTS), examples)
     queries = examples.collect()
-    trials = search_held_out(answered, prompts, queries, search["seed"])
+    trials = search_held_out(answered, prompts, queries, seed)
     return {
+        "metrics": pl.DataFrame(schema=METRICS),
         "predictions": predictions.select(PREDICTIONS.names()),
         "search_prompts": prompts,
         "search_results": results_table(prompts, queries),

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.config import SearchConfig, SearchPart
 from evaluator.datasets.lcg import Ints
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
@@ -19,6 +18,7 @@ from evaluator.prompts.demonstration_sequences import demonstration_sequences
 from evaluator.prompts.render import render_prompts
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.suites.prompt_search.candidates import read_candidates
+from evaluator.suites.prompt_search.options import SearchOptions, SearchPart
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.choice_template import ChoiceTemplate, continuations
 
@@ -47,7 +47,7 @@ class Tries(NamedTuple):
     demonstrations: Ints  # [n_tries, n_shots], rows of what the dataset shows
 
 
-def search_requests(dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None) -> pl.DataFrame:
+def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> pl.DataFrame:
     """Ask every query behind every prompt that is tried: columns of schemas.REQUESTS without suite and prompt_id, and
     those of schemas.PROMPTS without prompt_id.
 
@@ -64,7 +64,7 @@ def search_requests(dataset: MultipleChoiceDataset, search: SearchConfig, n_quer
 
 
 def search_tables(
-    dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None
+    dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None
 ) -> dict[str, pl.DataFrame]:
     """Return what the requests do not say: schemas.SEARCH_EXAMPLES and schemas.TRIED_PROMPTS, by table name."""
     split = split_examples(dataset, search, n_queries)
@@ -88,7 +88,7 @@ def search_tables(
     }
 
 
-def split_examples(dataset: MultipleChoiceDataset, search: SearchConfig, n_queries: int | None) -> Split:
+def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> Split:
     """Draw queries and the pool of demonstrations by the seed; fewer queries are the first of more.
 
     Where no number is asked for, there are MAX_QUERIES or as many as leave DEMONSTRATION_SHARE to demonstrations, and
@@ -113,7 +113,7 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchConfig, n_queri
     return Split(order[:asked], pool)
 
 
-def planned_tries(dataset: MultipleChoiceDataset, search: SearchConfig, split: Split) -> Iterator[Tries]:
+def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: Split) -> Iterator[Tries]:
     """Yield all that is tried, shots by shots. Instructions and templates share one demonstration set."""
     candidates = read_candidates(search.candidates) if search.candidates else None
     for n_shots in search.shots:

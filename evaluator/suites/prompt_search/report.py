@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.report import facts
 from evaluator.report.section import MeasuredRun, PackageFile, Section
 from evaluator.report.tables import dataset_order
 from evaluator.suites.prompt_search.report_figures import curve_figure
@@ -73,8 +72,8 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
     """
     tables = SearchTables(*(run.table(f"search_{name}") for name in ("prompts", "results", "curves")))
     results = tables.results
-    order = dataset_order(results, facts.datasets(run.record))
-    is_halved = bool(facts.look_up(run.record, "store", "search", "halving"))
+    order = dataset_order(results, run.record.prompts.datasets)
+    is_halved = "is_stopped" in tables.prompts.columns and bool(tables.prompts["is_stopped"].any())
     groups = results.select("part", "method").unique(maintain_order=True).rows()
     for number, (part, method) in enumerate(groups, 1):
         view = search_view(tables, part, method, order)

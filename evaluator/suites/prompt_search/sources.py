@@ -3,7 +3,7 @@
 import polars as pl
 
 from evaluator.errors import LabelError
-from evaluator.run.build import PromptStore
+from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES
 from evaluator.templates.choice_template import LABEL_SPACE
 

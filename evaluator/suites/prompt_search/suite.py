@@ -1,54 +1,80 @@
 """Prompt search: the best of many prompts on one set of queries, as Yauney & Mimno 2024 (section 5.1) search for it."""
 
-from collections.abc import Iterator, Sequence
-from typing import get_args
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-import polars as pl
-
-from evaluator.config import DataOptions, SearchConfig, SearchPart, StoreConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
-from evaluator.datasets.sources import load_datasets
+from evaluator.errors import ConfigError
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.suites.base import Suite
-from evaluator.suites.prompt_search.prompts import search_requests, search_tables
+from evaluator.suites.base import Described, Part, Requests, ScoredRun, Suite, Table
+from evaluator.suites.prompt_search.halving import next_round
+from evaluator.suites.prompt_search.measures import search_measures
+from evaluator.suites.prompt_search.options import SearchOptions
+from evaluator.suites.prompt_search.prompts import MAX_QUERIES, search_requests, search_tables
+from evaluator.suites.prompt_search.sources import with_source
 from evaluator.suites.prompt_search.terminal import best_prompt_lines
 
 
-def search_datasets(names: Sequence[str], search: SearchConfig) -> dict[str, MultipleChoiceDataset]:
-    """Return the datasets by name: the named ones and those of files. Raises as load_datasets does."""
-    datasets = load_datasets(names, DataOptions(paths=search.data, columns=search.columns))
-    return {dataset.name: as_multiple_choice(dataset) for dataset in datasets}
+def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> Requests:
+    options = config.options_of(SearchOptions)
+    return Requests(
+        search_requests(dataset, options, config.n_queries), search_tables(dataset, options, config.n_queries)
+    )
 
 
-def requests(dataset: MultipleChoiceDataset, config: StoreConfig) -> pl.DataFrame:
-    return search_requests(dataset, _search(config), config.n_queries)
+def describe(config: RunConfig) -> Described:
+    options = config.options_of(SearchOptions)
+    return Described(
+        shots=", ".join(map(str, options.shots)),
+        n_shots=options.shots[0] if len(options.shots) == 1 else None,
+        queries=f"{config.n_queries:,}" if config.n_queries else f"at most {MAX_QUERIES}",
+        seeds={"queries, demonstrations and ties": options.seed},
+    )
 
 
-def tables(dataset: MultipleChoiceDataset, config: StoreConfig) -> dict[str, pl.DataFrame]:
-    return search_tables(dataset, _search(config), config.n_queries)
+def check(config: RunConfig) -> None:
+    if config.options_of(SearchOptions).halving and len(config.methods) > 1:
+        raise ConfigError(
+            f"--halving stops prompts by the accuracy of one method, got {', '.join(config.methods)}. Name one with "
+            "--methods."
+        )
 
 
-def _search(config: StoreConfig) -> SearchConfig:
-    assert config.search is not None, "StoreConfig gives prompt-search a SearchConfig"
-    return config.search
+def files(config: RunConfig) -> Iterable[Path]:
+    candidates = config.options_of(SearchOptions).candidates
+    return [candidates] if candidates else []
+
+
+def measure(run: ScoredRun) -> Iterator[Table]:
+    yield from search_measures(run).items()
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
     from evaluator.suites.prompt_search.report import search_sections  # here, because only a report needs figures
 
-    return search_sections(run)
+    yield from search_sections(run)
 
 
 PROMPT_SEARCH = Suite(
     summary="The best of 200 demonstration sets, instructions or templates: is it better than guessing?",
-    requests=requests,
-    tables=tables,
-    parts=get_args(SearchPart),
+    parts={name: Part(kind="choice") for name in ("demonstrations", "instructions", "templates")},
     methods=("per_token",),
     all_methods=("per_token", "vanilla", "per_byte", "unconditional"),
     definitions=("paper",),
+    label_boundary="merged",
+    options=SearchOptions,
+    exclusive=True,
+    take=as_multiple_choice,
+    requests=requests,
+    describe=describe,
+    check=check,
+    files=files,
+    next_round=next_round,
+    explain=with_source,
+    measure=measure,
     sections=sections,
     summary_lines=best_prompt_lines,
-    label_boundary="merged",
+    is_comparable=False,  # choices differ from query to query, so that no metric of classification has a value
 )

@@ -2,20 +2,21 @@
 
 import polars as pl
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.conversions import as_classification
 from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
 from evaluator.prompts.rows import benchmark_plan, normal_requests, requests
-from evaluator.suites.base import Suite
-from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS
-from evaluator.suites.staicc.normal import INFERENCE_METHODS
-from evaluator.suites.staicc.sections import sections, summary_lines
+from evaluator.suites.base import Part, Requests, Suite
+from evaluator.suites.staicc import family
+from evaluator.suites.staicc.diagnostics.registry import METRIC_TEXTS
+from evaluator.suites.staicc.terminal import diagnostic_lines
 
 N_WORDS = 128
 """Words of a domain query: the toolkit's number. The paper does not say."""
 
 
-def bias_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
+def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
     """Ask the prompts of StaICC-Normal with empty and with domain queries in place of theirs, and with their own.
 
     Rows keep position, query_id and gold of the query that is replaced. The part `normal`, on which the empirical bias
@@ -36,7 +37,7 @@ def bias_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.Dat
     return pl.concat(rows.with_columns(part=pl.lit(part)) for part, rows in parts.items())
 
 
-def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: StoreConfig) -> pl.Series:
+def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: RunConfig) -> pl.Series:
     definition = config.prompt_definition
     split = "demonstration" if definition == "released" else "calibration"
     return domain_queries(
@@ -50,11 +51,18 @@ def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: Stor
 
 STAICC_BIAS = Suite(
     summary="What a model prefers to answer: empty queries, queries of random words, and the queries of staicc-normal.",
-    requests=bias_requests,
-    parts=("normal", "contextual", "domain"),
-    all_methods=INFERENCE_METHODS,
-    prompts_differ=("domain",),
-    sections=sections,
-    summary_lines=summary_lines,
+    parts={
+        "normal": Part(),
+        "contextual": Part(kind="diagnostic"),
+        "domain": Part(kind="diagnostic", prompts_differ=True),
+    },
+    all_methods=family.INFERENCE_METHODS,
+    default_datasets=family.DATASETS,
+    take=as_classification,
+    requests=lambda dataset, config: Requests(bias_requests(dataset, config)),
+    describe=family.describe,
+    measure=family.measure,
+    sections=family.sections,
+    summary_lines=diagnostic_lines,
     metric_texts=METRIC_TEXTS,
 )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.metrics.per_request import DIAGNOSTIC_PARTS
+from evaluator.metrics.diagnostic import Reading
 from evaluator.report import figures, tables
 from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
 from evaluator.report.metric_texts import MetricTexts
@@ -22,17 +22,8 @@ from evaluator.report.sections.notes import (
 )
 from evaluator.report.sections.results import Figure, row_title, value_text
 from evaluator.report.tables import Cell, ResultTable, result_tables
-from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.suites.staicc.bias import STAICC_BIAS
-from evaluator.suites.staicc.demonstrations import STAICC_DEMONSTRATIONS
-from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS, SIX, Reading, reading
-from evaluator.suites.staicc.robustness import STAICC_ROBUSTNESS
-
-PROMPTS_DIFFER = {
-    "staicc-bias": STAICC_BIAS.prompts_differ,
-    "staicc-robustness": STAICC_ROBUSTNESS.prompts_differ,
-    "staicc-demonstrations": STAICC_DEMONSTRATIONS.prompts_differ,
-}
+from evaluator.schemas import MEAN_OVER_DATASETS, Definition
+from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
 
 TEXTS = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
 
@@ -71,7 +62,7 @@ class DiagnosticsContext(NamedTuple):
     strips: Mapping[str, Sequence[Figure]]  # by definition
     undiagnosed: Sequence[str]  # definitions that no diagnostic was measured under
     has_absent_labels: bool
-    reading: Callable[[str, str], Reading]  # of a metric under a definition
+    reading: Callable[[str, Definition], Reading]  # of a metric under a definition
     mean_over_datasets: str
 
 
@@ -83,7 +74,7 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
     """
     metrics = run.table("metrics")
     notes = [
-        *prompt_definition_notes(run.record, metrics, PROMPTS_DIFFER),
+        *prompt_definition_notes(run.record, metrics),
         *missing_class_notes(run.table("missing_classes")),
         *absent_label_notes(run.table("absent_labels")),
     ]
@@ -155,8 +146,13 @@ def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
         )
 
 
+def _reading(metric: str, definition: Definition) -> Reading:
+    """The unit and direction of a headline under a definition."""
+    return HEADLINES[metric].readings[definition]
+
+
 def _view(method: str, metrics: pl.DataFrame, groups: pl.DataFrame, datasets: Sequence[str]) -> DiagnosticsContext:
-    is_one_of_six = pl.col("metric").is_in(SIX)
+    is_one_of_six = pl.col("metric").is_in(list(HEADLINES))
     disturbed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
     six = result_tables(metrics.filter(is_one_of_six), {}, datasets, TEXTS)
     others = result_tables(disturbed.filter(~is_one_of_six), {}, datasets, TEXTS)
@@ -177,7 +173,7 @@ def _view(method: str, metrics: pl.DataFrame, groups: pl.DataFrame, datasets: Se
         },
         undiagnosed=(),
         has_absent_labels=False,
-        reading=reading,
+        reading=_reading,
         mean_over_datasets=MEAN_OVER_DATASETS,
     )
 

@@ -4,21 +4,23 @@ from dataclasses import replace
 
 import polars as pl
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.conversions import as_classification
 from evaluator.errors import TemplateError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import normal_requests
-from evaluator.suites.base import Suite
-from evaluator.suites.staicc.diagnostics.readings import METRIC_TEXTS
+from evaluator.suites.base import Part, Requests, Suite
+from evaluator.suites.staicc import family
+from evaluator.suites.staicc.diagnostics.registry import METRIC_TEXTS
 from evaluator.suites.staicc.label_noise import label_noise_requests
-from evaluator.suites.staicc.sections import sections, summary_lines
+from evaluator.suites.staicc.terminal import diagnostic_lines
 
 N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
 RELEASED_TEMPLATE_QUERIES = 100
 
 
-def robustness_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
+def robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
     """Ask StaICC-Normal's prompts at five rates of wrong labels, in nine templates, behind eight demonstration sets.
 
     Under `released` templates are tried on the first hundred queries and one demonstration set, and demonstration sets
@@ -35,7 +37,7 @@ def robustness_requests(dataset: ClassificationDataset, config: StoreConfig) -> 
     return pl.concat(rows.with_columns(part=pl.lit(part)) for part, rows in parts.items())
 
 
-def _template_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
+def _template_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
     """Ask the queries with each alternative template; `position` counts on from one template to the next."""
     if not dataset.alternative_templates:
         raise TemplateError(
@@ -53,7 +55,7 @@ def _template_requests(dataset: ClassificationDataset, config: StoreConfig) -> p
     )
 
 
-def _sampling_requests(dataset: ClassificationDataset, config: StoreConfig) -> pl.DataFrame:
+def _sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
     if config.prompt_definition == "released":
         dataset = _first_queries(dataset, dataset.test.height * N_DEMONSTRATION_SETS // N_SAMPLED_SETS)
     return _normal(dataset, config, N_SAMPLED_SETS)
@@ -64,7 +66,7 @@ def _first_queries(dataset: ClassificationDataset, n_queries: int) -> Classifica
     return replace(dataset, test=dataset.test.head(n_queries))
 
 
-def _normal(dataset: ClassificationDataset, config: StoreConfig, n_demonstration_sets: int) -> pl.DataFrame:
+def _normal(dataset: ClassificationDataset, config: RunConfig, n_demonstration_sets: int) -> pl.DataFrame:
     n_queries = None if config.n_queries is None else min(config.n_queries, dataset.test.height)
     return normal_requests(
         dataset, n_shots=config.n_shots, n_queries=n_queries, n_demonstration_sets=n_demonstration_sets
@@ -73,10 +75,13 @@ def _normal(dataset: ClassificationDataset, config: StoreConfig, n_demonstration
 
 STAICC_ROBUSTNESS = Suite(
     summary="How answers hold against wrong labels in demonstrations, nine templates and eight demonstration sets.",
-    requests=robustness_requests,
-    parts=("gler", "template", "sampling"),
-    prompts_differ=("gler", "template", "sampling"),
-    sections=sections,
-    summary_lines=summary_lines,
+    parts={name: Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
+    default_datasets=family.DATASETS,
+    take=as_classification,
+    requests=lambda dataset, config: Requests(robustness_requests(dataset, config)),
+    describe=family.describe,
+    measure=family.measure,
+    sections=family.sections,
+    summary_lines=diagnostic_lines,
     metric_texts=METRIC_TEXTS,
 )

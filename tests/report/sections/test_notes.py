@@ -1,11 +1,25 @@
 """What a reader must know before the numbers."""
 
+from collections.abc import Mapping
+
 import polars as pl
 
+from evaluator.record import MeasuredRecord, PartRecord
 from evaluator.report.sections.notes import missing_class_notes, prompt_definition_notes
-from evaluator.schemas import METRICS
+from evaluator.schemas import METRICS, Definition
+from tests.report.made_record import made_record
 
-DIFFER = {"staicc-bias": ("domain",)}
+PARTS = {"staicc-normal": {"normal": False}, "staicc-bias": {"domain": True, "contextual": False}}
+
+
+def record(definition: Definition, parts: Mapping[str, Mapping[str, bool]] = PARTS) -> MeasuredRecord:
+    """Of a run with these prompts; `parts`: suite -> part -> whether its prompts differ between definitions."""
+    own = {suite: {name: part_record(differ) for name, differ in of.items()} for suite, of in parts.items()}
+    return made_record(prompts={"prompt_definition": definition, "parts": own})
+
+
+def part_record(prompts_differ: bool) -> PartRecord:
+    return PartRecord(kind="diagnostic", definitions=["paper", "released"], prompts_differ=prompts_differ)
 
 
 def metrics(*groups: tuple[str, str, str]) -> pl.DataFrame:
@@ -16,23 +30,19 @@ def metrics(*groups: tuple[str, str, str]) -> pl.DataFrame:
 
 def test_where_no_prompts_differ_between_definitions_there_is_no_note() -> None:
     same = metrics(("staicc-normal", "normal", "vanilla"), ("staicc-normal", "normal", "batch_calibration"))
-    assert [*prompt_definition_notes({"store": {"prompt_definition": "paper"}}, same, DIFFER)] == []
+    assert [*prompt_definition_notes(record("paper"), same)] == []
 
 
 def test_a_run_of_the_released_prompts_names_the_papers_as_the_others() -> None:
     domain = metrics(("staicc-bias", "domain", "vanilla"), ("staicc-bias", "contextual", "vanilla"))
-    (note,) = [*prompt_definition_notes({"store": {"prompt_definition": "released"}}, domain, DIFFER)]
+    (note,) = [*prompt_definition_notes(record("released"), domain)]
     assert "prompts for the part domain. Here they are those of released" in note
     assert note.endswith("a run with --definition paper has them.")
 
 
-def test_whose_prompts_they_are_is_not_guessed_where_it_was_not_recorded() -> None:
-    assert [*prompt_definition_notes({}, metrics(("staicc-bias", "domain", "vanilla")), DIFFER)] == []
-
-
 def test_suites_and_methods_that_are_not_ours_are_left_alone() -> None:
     own = metrics(("mine", "domain", "other"))
-    assert [*prompt_definition_notes({"store": {"prompt_definition": "paper"}}, own, DIFFER)] == []
+    assert [*prompt_definition_notes(record("paper", {"mine": {"domain": False}}), own)] == []
 
 
 def test_methods_that_miss_the_same_classes_of_a_dataset_share_a_note() -> None:

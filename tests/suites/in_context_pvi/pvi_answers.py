@@ -6,12 +6,15 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.methods.base import Answers
+from evaluator.methods.base import Answers, MeasuredPart
 from evaluator.schemas import REQUESTS, SCORES
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from evaluator.suites.in_context_pvi.schema import PVI, PVI_DEFINITIONS, PVI_KEY
 
-PARTS = {"input": ("paper", "released"), "null": ("paper", "released")}
+PARTS = {
+    "input": MeasuredPart("classification", ("paper", "released")),
+    "null": MeasuredPart("null", ("paper", "released")),
+}
 
 
 class Run(NamedTuple):
@@ -29,13 +32,13 @@ Runs = Mapping[tuple[str, int, int], Run]
 def answers(runs: Runs, chosen: Mapping[str, Runs] | None = None) -> Answers:
     """The suite's own runs, and those of methods that choose demonstrations; the order of rows should not matter."""
     rows = [
-        row | ({"part": method + ("_null" if row["part"] == "null" else "")} if method else {})
+        row | ({"part": method + ("_null" if row["part"] == "null" else ""), "for_part": "input"} if method else {})
         for method, own in {"": runs, **(chosen or {})}.items()
         for place, ((dataset, n_shots, number), run) in enumerate(own.items())
         for row in _rows(run, place, {"dataset": dataset, "n_shots": n_shots, "demonstration_set": number})
     ]
     scored = pl.DataFrame(rows, schema=REQUESTS | {name: SCORES[name] for name in SCORES if name != "prompt_id"})
-    return Answers(scored=scored.sample(fraction=1, shuffle=True, seed=3).lazy(), asked_parts=PARTS)
+    return Answers(scored=scored.sample(fraction=1, shuffle=True, seed=3).lazy(), parts=PARTS, answered_part="input")
 
 
 def _rows(run: Run, place: int, own: dict[str, object]) -> list[dict[str, object]]:

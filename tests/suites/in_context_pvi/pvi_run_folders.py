@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from evaluator.files import write_table
 from evaluator.schemas import PREDICTIONS
 from evaluator.suites.in_context_pvi.schema import PVI_KEY
 from tests.compare.run_folders import write_run
@@ -55,8 +56,8 @@ def random_pvi(seed: int, definitions: tuple[str, ...] = DEFINITIONS) -> pl.Data
 
 def write_pvi_run(folder: Path, model: str, predictions: pl.DataFrame, pvi: pl.DataFrame | None) -> Path:
     """`pvi` as tables/pvi.parquet, where there is one."""
-    store = {"suites": ["pvi"], "pvi": {"sets": 2}, "n_shots": "number of labels, and twice as many"}
-    write_run(folder, model, predictions, store=store)
+    prompts = {"suites": ["pvi"], "shots": "number of labels, and twice as many", "n_shots": None}
+    write_run(folder, model, predictions, prompts=prompts)
     if pvi is not None:
-        pvi.write_parquet(folder / "tables" / "pvi.parquet")
+        write_table(folder, "pvi", pvi)
     return folder

@@ -8,14 +8,21 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
-from evaluator.config import PviConfig, StoreConfig
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.methods.base import Answers, Asked
-from evaluator.suites import ALL_METHODS as METHODS
-from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, TRAINING, requests, training_pvi
+from evaluator.methods.predictions import predict
+from evaluator.suites.in_context_pvi.chosen_demonstrations import (
+    CHOSEN,
+    CHOSEN_METHODS,
+    TRAINING,
+    requests,
+    training_pvi,
+)
+from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
 from evaluator.suites.in_context_pvi.prompts import pvi_requests
-from evaluator.suites.in_context_pvi.suite import pvi_datasets
 from tests.methods.answered import with_scores
+from tests.suites.in_context_pvi.pvi_answers import PARTS
+from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 
 QUESTION = "QUESTION: Is this (0) unacceptable, or (1) acceptable?\nANSWER:"
@@ -29,11 +36,20 @@ class Round(NamedTuple):
 
 
 def asked_of(folder, name="cola", n_queries=None, **options):
-    pvi = PviConfig(data=(folder,), **options)
-    (dataset,) = pvi_datasets([name], pvi).values()
-    config = StoreConfig(suites=("pvi",), datasets=(name,), pvi=pvi, n_queries=n_queries)
-    rows = pvi_requests(dataset, pvi, n_queries)
+    config = pvi_config(folder, datasets=(name,), n_queries=n_queries, **options)
+    dataset = read_dataset(config)
+    rows = pvi_requests(dataset, resolved_options(config), n_queries)
     return Asked(dataset, rows.filter(part="input"), config), rows
+
+
+def answered(rows, seed):
+    """Rows with made-up scores; those that no suite wrote answer the part input."""
+    own = pl.col("part").is_in(list(PARTS))
+    return with_scores(rows, seed=seed).with_columns(for_part=pl.when(~own).then(pl.lit("input")))
+
+
+def answers_of(scored):
+    return Answers(scored=scored.lazy(), parts=PARTS, answered_part="input")
 
 
 @pytest.fixture
@@ -49,8 +65,8 @@ def folder(tmp_path):
 def first(folder):
     asked, own = asked_of(folder, sets=2)
     training = pl.concat(requests(asked))
-    scored = with_scores(pl.concat([own, training.select(own.columns)]), seed=5)
-    return Round(asked, training, scored, Answers(scored=scored.lazy(), asked_parts={"input": ["paper", "released"]}))
+    scored = answered(pl.concat([own, training.select(own.columns)]), seed=5)
+    return Round(asked, training, scored, answers_of(scored))
 
 
 def bits_by_hand(scored, n_shots):
@@ -101,7 +117,7 @@ def test_the_pvi_of_training_rows_is_the_log2_ratio_to_the_null_prompt_of_set_0(
 
 @pytest.mark.parametrize("method", CHOSEN)
 def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_first(first, method):
-    rows = METHODS[method].follow_up(first.asked, first.answers)
+    rows = CHOSEN_METHODS[method].follow_up(first.asked, first.answers)
     assert rows.columns == first.asked.rows.columns
     inputs, null = rows.filter(part=method), rows.filter(part=f"{method}_null")
     same = ["position", "query_id", "demonstration_set", "n_shots", "gold"]
@@ -135,8 +151,8 @@ def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_firs
 
 def test_probabilities_are_the_softmax_of_the_part_and_stand_for_the_part_input(first):
     method = "hardest_demonstrations"
-    scored = with_scores(METHODS[method].follow_up(first.asked, first.answers), seed=9)
-    found = METHODS[method].label_probs(Answers(scored=scored.lazy(), asked_parts={}), "paper").collect()
+    scored = answered(CHOSEN_METHODS[method].follow_up(first.asked, first.answers), seed=9)
+    found = predict(answers_of(scored), {method: CHOSEN_METHODS[method]}, ("paper",)).collect()
     expected = scored.filter(part=method)
     assert found["part"].unique().to_list() == ["input"]
     assert found["position"].to_list() == expected["position"].to_list()
@@ -146,8 +162,8 @@ def test_probabilities_are_the_softmax_of_the_part_and_stand_for_the_part_input(
 
 def test_fewer_queries_change_nothing_about_what_is_chosen(first, folder):
     few, _ = asked_of(folder, sets=2, n_queries=3)
-    rows = METHODS["hardest_demonstrations"].follow_up(few, first.answers)
-    whole = METHODS["hardest_demonstrations"].follow_up(first.asked, first.answers)
+    rows = CHOSEN_METHODS["hardest_demonstrations"].follow_up(few, first.answers)
+    whole = CHOSEN_METHODS["hardest_demonstrations"].follow_up(first.asked, first.answers)
     assert rows.equals(whole.filter(pl.col("query_id").is_null() | (pl.col("query_id") < 3)))
 
 

@@ -12,18 +12,18 @@ from scipy import stats
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from evaluator.compare.pipeline import compare
-from evaluator.config import PviConfig
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import finish
-from evaluator.run.build import with_prompt_ids
+from evaluator.run.compare import compare
 from evaluator.schemas import PREDICTIONS
+from evaluator.store.prompt_store import with_prompt_ids
+from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
 from evaluator.suites.in_context_pvi.prompts import pvi_requests
 from evaluator.suites.in_context_pvi.schema import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS
-from evaluator.suites.in_context_pvi.suite import pvi_datasets
 from tests.compare.run_folders import predictions, write_run
 from tests.report.reading import addresses_asked_by, open_fresh
 from tests.suites.in_context_pvi.pvi_answers import run_table
+from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 from tests.suites.in_context_pvi.pvi_run_folders import (
     DEFINITIONS,
@@ -229,10 +229,10 @@ def test_only_what_all_runs_have_is_compared(tmp_path: Path) -> None:
     assert found["demonstration_set"].unique().to_list() == [0]
 
 
-def test_without_the_table_of_every_run_there_is_no_section(tmp_path: Path) -> None:
-    finish(compare(two_runs(tmp_path, random_pvi(1), None), tmp_path / "out"))
-    assert "Does PVI agree" not in (tmp_path / "out" / "compare.html").read_text()
-    assert not (tmp_path / "out" / "tables" / "pvi_models.parquet").exists()
+def test_a_run_without_its_table_is_refused_with_what_to_run_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"two/tables/pvi.parquet is not there. Run `evaluator measure .*two`"):
+        finish(compare(two_runs(tmp_path, random_pvi(1), None), tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_runs_of_other_suites_have_no_section_whatever_an_earlier_run_left(tmp_path: Path) -> None:
@@ -269,9 +269,9 @@ def test_runs_with_another_demonstration_set_or_other_queries_are_refused(tmp_pa
 
 def real_predictions(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
     """What the suite asks of SNLI under these options, all of it answered with label 0."""
-    pvi = PviConfig(**({"data": (folder,), "sets": 2} | options))
-    (dataset,) = pvi_datasets(["snli"], pvi).values()
-    asked = with_prompt_ids(pvi_requests(dataset, pvi, None)).filter(part="input")
+    config = pvi_config(folder, **({"sets": 2} | options))
+    requests = pvi_requests(read_dataset(config), resolved_options(config), None)
+    asked = with_prompt_ids(requests).filter(part="input")
     said = {"suite": "pvi", "method": "vanilla", "definition": "paper", "pred": 0}
     answered = asked.with_columns(**{name: pl.lit(value) for name, value in said.items()}, label_probs=[0.5, 0.3, 0.2])
     return answered.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items())
@@ -282,7 +282,7 @@ def test_what_the_suite_asks_under_other_options_is_refused(tmp_path: Path, chan
     (tmp_path / "data").mkdir()
     data = write_folder(tmp_path / "data")
     folders = [
-        write_pvi_run(tmp_path / name, f"org/{name}", real_predictions(data, options), None)
+        write_pvi_run(tmp_path / name, f"org/{name}", real_predictions(data, options), random_pvi(1))
         for name, options in (("one", {}), ("two", changed), ("three", {}))
     ]
     with pytest.raises(ConfigError, match="asked different prompts"):

@@ -192,7 +192,7 @@ def test_each_chosen_demonstration_stands_with_its_text_and_the_pvi_it_was_chose
         }
         for number, ids in enumerate([[5, 3], [0, 9]])
     ]
-    answers = Answers(scored=pl.DataFrame(rows, schema=REQUESTS).lazy(), asked_parts={})
+    answers = Answers(scored=pl.DataFrame(rows, schema=REQUESTS).lazy(), parts={})
     measured = pl.DataFrame(
         {
             "dataset": "d",

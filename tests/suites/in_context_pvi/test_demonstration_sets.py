@@ -4,10 +4,15 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from evaluator.config import PviConfig
 from evaluator.errors import ConfigError, DatasetError, TemplateError
-from evaluator.suites.in_context_pvi.demonstration_sets import demonstration_sets, numbers_of_shots, random_sets
-from evaluator.suites.in_context_pvi.suite import pvi_datasets
+from evaluator.suites.in_context_pvi.demonstration_sets import (
+    demonstration_sets,
+    numbers_of_shots,
+    random_sets,
+    resolved_options,
+)
+from evaluator.suites.in_context_pvi.options import PviOptions
+from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder, write_prompts
 
 
@@ -17,8 +22,12 @@ def folder(tmp_path):
 
 
 def dataset(folder, name="snli", source="random"):
-    (found,) = pvi_datasets([name], PviConfig(data=(folder,), source=source)).values()
-    return found
+    return read_dataset(pvi_config(folder, datasets=(name,), source=source))
+
+
+def options_of(*data, **options):
+    """As a run of these data has them."""
+    return resolved_options(pvi_config(*data, **options))
 
 
 def labels(found, rows):
@@ -26,9 +35,9 @@ def labels(found, rows):
 
 
 def test_there_are_as_many_shots_as_labels_and_twice_as_many_but_four_and_eight_for_cola(folder):
-    assert numbers_of_shots(dataset(folder), PviConfig()) == (3, 6)
-    assert numbers_of_shots(dataset(folder, "cola"), PviConfig()) == (4, 8)
-    assert numbers_of_shots(dataset(folder), PviConfig(shots=(1,))) == (1,)
+    assert numbers_of_shots(dataset(folder), PviOptions()) == (3, 6)
+    assert numbers_of_shots(dataset(folder, "cola"), PviOptions()) == (4, 8)
+    assert numbers_of_shots(dataset(folder), PviOptions(shots=(1,))) == (1,)
 
 
 def test_random_sets_differ_and_show_every_label_equally_often_in_each_block(folder):
@@ -78,7 +87,7 @@ def test_more_sets_or_shots_than_there_are_demonstrations_for_are_refused(folder
 
 
 def test_texts_of_random_sets_are_the_demonstrations_and_their_labels_alone(folder):
-    sets = demonstration_sets(dataset(folder), PviConfig(data=(folder,), sets=2))
+    sets = demonstration_sets(dataset(folder), options_of(folder, sets=2))
     assert [(each.n_shots, each.number) for each in sets] == [(3, 0), (3, 1), (6, 0), (6, 1)]
     first = sets[0]
     question = "QUESTION: Is this (0) contradiction, (1) entailment, or (2) neutral?\n"
@@ -91,9 +100,7 @@ def test_texts_of_random_sets_are_the_demonstrations_and_their_labels_alone(fold
 
 
 def test_published_sets_are_the_texts_as_they_stand_in_their_order(folder):
-    sets = demonstration_sets(
-        dataset(folder, source="published"), PviConfig(data=(folder,), source="published", sets=2)
-    )
+    sets = demonstration_sets(dataset(folder, source="published"), options_of(folder, source="published", sets=2))
     assert [(each.n_shots, each.number, each.rows) for each in sets] == [(3, 0, []), (3, 1, []), (6, 0, []), (6, 1, [])]
     # Set 1, which stands second in the file, comes first; a space before a line end stays.
     assert sets[0].null_text == "ANSWER: 2\n\nANSWER: 1\n\nANSWER: 0\n\n"
@@ -111,7 +118,7 @@ def test_published_sets_are_the_texts_as_they_stand_in_their_order(folder):
 )
 def test_published_sets_that_are_not_there_are_refused(folder, changes, message):
     name = changes.pop("name", "snli")
-    pvi = PviConfig(data=(folder,), source="published", **({"sets": 2} | changes))
+    pvi = options_of(folder, source="published", **({"sets": 2} | changes))
     with pytest.raises(ConfigError, match=message):
         demonstration_sets(dataset(folder, name, "published"), pvi)
 
@@ -121,10 +128,10 @@ def test_the_file_of_published_sets_is_found_in_the_folder_or_named(folder, tmp_
     (folder / "prompts.parquet").rename(tmp_path / "elsewhere" / "texts.parquet")
     snli = dataset(folder, source="published")
     with pytest.raises(DatasetError, match=r"looked for .*prompts\.parquet.*--prompts"):
-        demonstration_sets(snli, PviConfig(data=(folder,), source="published", sets=1))
-    named = PviConfig(source="published", sets=1, prompts=tmp_path / "elsewhere" / "texts.parquet")
+        demonstration_sets(snli, options_of(folder, source="published", sets=1))
+    named = options_of(folder, source="published", sets=1, prompts=tmp_path / "elsewhere" / "texts.parquet")
     assert len(demonstration_sets(snli, named)) == 2
     write_prompts(folder)
     pl.read_parquet(folder / "prompts.parquet").drop("kind").write_parquet(folder / "prompts.parquet")
     with pytest.raises(DatasetError, match="cannot be read as published demonstrations"):
-        demonstration_sets(snli, PviConfig(data=(folder,), source="published", sets=1))
+        demonstration_sets(snli, options_of(folder, source="published", sets=1))

@@ -3,8 +3,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from evaluator.config import PviConfig
 from evaluator.errors import DatasetError, TemplateError
+from evaluator.suites.in_context_pvi.options import PviOptions
 from evaluator.suites.in_context_pvi.prompts import as_queries
 from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
 from evaluator.suites.in_context_pvi.ranked_sets import (
@@ -15,14 +15,13 @@ from evaluator.suites.in_context_pvi.ranked_sets import (
     pvi_candidates,
     ranked_sets,
 )
-from evaluator.suites.in_context_pvi.suite import pvi_datasets
+from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 
 
 @pytest.fixture
 def snli(tmp_path):
-    (found,) = pvi_datasets(["snli"], PviConfig(data=(write_folder(tmp_path),))).values()
-    return found
+    return read_dataset(pvi_config(write_folder(tmp_path)))
 
 
 # Per label: row 4 is the hardest of label 0 and row 1 the easiest; label 1 has a tie of rows 5 and 6.
@@ -69,7 +68,7 @@ def test_the_first_set_shows_the_first_of_each_label_and_the_next_one_those_that
     if order == "easiest":
         by_label = [rows[::-1] for rows in by_label]
     ranks = [{rows[rank] for rows in by_label} for rank in range(4)]
-    sets = ranked_sets(snli, measured(snli), order, n_shots, PviConfig(sets=2))
+    sets = ranked_sets(snli, measured(snli), order, n_shots, PviOptions(sets=2))
     assert [(each.n_shots, each.number) for each in sets] == [(n_shots, 0), (n_shots, 1)]
     blocks = [set(each.rows[start : start + 3]) for each in sets for start in range(0, n_shots, 3)]
     assert blocks == ranks[: 2 * n_shots // 3]
@@ -79,15 +78,15 @@ def test_the_first_set_shows_the_first_of_each_label_and_the_next_one_those_that
 
 def test_candidates_are_the_first_training_rows_that_no_query_stands_among(snli):
     size = snli.demonstration.height
-    assert candidates(snli, PviConfig())["query_id"].to_list() == list(range(size))
-    assert candidates(snli, PviConfig(training_queries=4))["query_id"].to_list() == [0, 1, 2, 3]
+    assert candidates(snli, PviOptions())["query_id"].to_list() == list(range(size))
+    assert candidates(snli, PviOptions(training_queries=4))["query_id"].to_list() == [0, 1, 2, 3]
     # Row 1 has the texts of a query, under whatever label; it is one of the first four, and no fifth comes for it.
     twice = snli.demonstration.with_columns(
         texts=pl.when(pl.int_range(pl.len()) == 1).then(snli.test["texts"].first()).otherwise("texts")
     )
     mixed = replace(snli, demonstration=twice)
-    assert candidates(mixed, PviConfig(training_queries=4))["query_id"].to_list() == [0, 2, 3]
-    table = pvi_candidates(mixed, PviConfig(training_queries=4))
+    assert candidates(mixed, PviOptions(training_queries=4))["query_id"].to_list() == [0, 2, 3]
+    table = pvi_candidates(mixed, PviOptions(training_queries=4))
     assert table.schema == PVI_CANDIDATES
     assert table["n_training"].to_list() == [size] * 3
     assert table["row"].to_list() == snli.demonstration["source_row"].gather([0, 2, 3]).to_list()
@@ -95,7 +94,7 @@ def test_candidates_are_the_first_training_rows_that_no_query_stands_among(snli)
 
 
 def test_what_stands_in_the_set_it_would_be_measured_behind_is_no_candidate(snli):
-    pvi = PviConfig(sets=1)
+    pvi = PviOptions(sets=1)
     three, six = first_sets(snli, pvi)
     assert (three.n_shots, six.n_shots) == (3, 6)
     everything = set(range(snli.demonstration.height))
@@ -112,8 +111,8 @@ def test_what_stands_in_the_set_it_would_be_measured_behind_is_no_candidate(snli
 
 
 def test_too_few_candidates_are_refused_before_anything_is_asked(snli):
-    (first,) = first_sets(snli, PviConfig(shots=(3,)))
-    pvi = PviConfig(shots=(3,), training_queries=2)
+    (first,) = first_sets(snli, PviOptions(shots=(3,)))
+    pvi = PviOptions(shots=(3,), training_queries=2)
     message = r"3 sets of 3 demonstrations by PVI take 3 rows labelled '\d', and there are \d to choose among, of the "
     with pytest.raises(TemplateError, match=message + "first 2 training rows.*--training-queries"):
         candidates_behind(snli, pvi, first)
@@ -122,7 +121,7 @@ def test_too_few_candidates_are_refused_before_anything_is_asked(snli):
 def test_rows_without_a_pvi_are_missed_where_all_are_needed(snli):
     rows = measured(snli)
     n_label = rows.filter(gold=1).height
-    pvi = PviConfig(sets=n_label)
+    pvi = PviOptions(sets=n_label)
     assert len(ranked_sets(snli, rows, "hardest", 3, pvi)) == n_label
     holed = rows.with_columns(
         pvi_bits=pl.when(pl.col("query_id") == rows.filter(gold=1)["query_id"][0]).then(None).otherwise("pvi_bits")
@@ -134,4 +133,4 @@ def test_rows_without_a_pvi_are_missed_where_all_are_needed(snli):
 def test_a_dataset_without_training_rows_says_how_to_mend_it(snli):
     bare = replace(snli, demonstration=snli.demonstration.clear())
     with pytest.raises(DatasetError, match=r"snli has no training rows.*Put a table of training rows.*--methods"):
-        candidates(bare, PviConfig(source="published"))
+        candidates(bare, PviOptions(source="published"))

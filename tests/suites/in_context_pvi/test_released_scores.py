@@ -9,13 +9,14 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import LabelError
 from evaluator.methods.base import Answers, Asked
 from evaluator.schemas import HIDDEN_STATES, REQUESTS, SCORES, TOKENS
 from evaluator.suites.in_context_pvi.pvi import pvi_table
 from evaluator.suites.in_context_pvi.released_scores import NAME, PVI_RELEASED, filtered
+from tests.suites.in_context_pvi.pvi_answers import PARTS
 
 VOCABULARY, WIDTH = 97, 8
 RANDOM = np.random.default_rng(5)
@@ -76,7 +77,12 @@ def made_up(labels: dict[str, list[int]] = LABELS, n_context: int = 7) -> tuple[
                 }
                 scored = f"{text} {len(ids)}"
                 rows.append(shared | {"part": part, "prompt_id": scored, "label_log_likelihoods": [-1.0] * len(ids)})
-                bare = {"part": f"{part}_states", "prompt_id": text, "hidden_state": states[text].tolist()}
+                bare = {
+                    "part": f"{part}_states",
+                    "for_part": part,
+                    "prompt_id": text,
+                    "hidden_state": states[text].tolist(),
+                }
                 rows.append(shared | bare)
                 tokens.append(
                     {
@@ -93,7 +99,8 @@ def made_up(labels: dict[str, list[int]] = LABELS, n_context: int = 7) -> tuple[
         scored=frame.filter(~is_state).drop("hidden_state").lazy(),
         states=frame.filter(is_state).select(*REQUESTS, "hidden_state").lazy(),
         tokens=pl.LazyFrame(tokens, schema=TOKENS).unique(),
-        asked_parts={"input": ("paper", "released"), "null": ("paper", "released")},
+        parts=PARTS,
+        answered_part="input",
     )
     return answers, states
 
@@ -138,7 +145,7 @@ def test_it_asks_for_the_state_of_every_prompt_of_the_suite() -> None:
             "continuations": [[" 0", " 1"]] * 2,
         }
     )
-    config = StoreConfig(suites=("staicc-normal",), datasets=("sst5",))
+    config = RunConfig(suites=("pvi",), datasets=("sst5",))
     (asked,) = PVI_RELEASED.requests(Asked(load_staicc("sst5"), rows, config))
     assert asked.columns == rows.columns
     assert asked.select("part", "prompt").rows() == [("input_states", "a"), ("null_states", "b")]

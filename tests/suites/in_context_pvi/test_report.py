@@ -12,15 +12,16 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
+from evaluator.record import MeasuredRecord
 from evaluator.run.report import write_run_page
 from evaluator.schemas import LABEL_SPACES, METRICS
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from evaluator.suites.in_context_pvi.report_queries import MOST_CHARACTERS, query_data
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_RUN, PVI_SUMMARY
+from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
 from tests.report.reading import addresses_asked_by, open_fresh
-from tests.report.report_frames import run_record
 from tests.suites.in_context_pvi.pvi_answers import Run, answers, random_answers
 from tests.suites.in_context_pvi.test_agreement import annotations
 
@@ -65,12 +66,12 @@ def large_answers() -> Any:
 def pvi_run(
     tables: dict[str, pl.DataFrame],
     labels: dict[str, list[str]],
-    record: dict[str, Any] | None = None,
+    record: MeasuredRecord | None = None,
     queries: pl.DataFrame | None = None,
 ) -> MadeRun:
     spaces = [{"suite": "pvi", "part": "input", "dataset": name, "label_names": labels[name]} for name in labels]
     return MadeRun(
-        record=record or {"store": {"suites": ["pvi"]}},
+        record=record or made_record(prompts={"suites": ["pvi"], "datasets": list(labels)}),
         tables={**tables, "label_spaces": pl.DataFrame(spaces, schema=LABEL_SPACES), "metrics": METRICS.to_frame()},
         side_tables={"pvi_queries": PVI_QUERIES.to_frame() if queries is None else queries},
     )
@@ -88,8 +89,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> MadeRun:
     )
     given = [annotations(tmp_path_factory.mktemp("annotations") / "a.parquet")]
     tables = pvi_measures(large_answers(), queries, given)
-    run = run_record()
-    run["store"] |= {"suites": ["pvi"], "datasets": ["large", "small"], "n_shots": "3, 6"}
+    prompts = {"suites": ["pvi"], "datasets": ["large", "small"], "shots": "3, 6", "n_shots": None}
+    run = made_record(prompts=prompts)
     return pvi_run(tables, LABELS, run, queries)
 
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.suites.prompt_search.answers import ANSWERS
-from evaluator.suites.prompt_search.halving import asked, better_half, round_sizes
+from evaluator.suites.prompt_search.halving import better_half, round_sizes, rows_of_round
 
 SEARCH = {"part": "demonstrations", "dataset": "d", "n_shots": 1}
 
@@ -50,25 +50,25 @@ RIGHT = {
 
 
 def test_all_prompts_answer_the_first_round():
-    first = asked(plan(), answered({}, range(0)))
+    first = rows_of_round(plan(), answered({}, range(0)), 0)
     assert first.select("prompt_number", "place").rows() == list(product(range(5), range(2)))
 
 
 def test_the_better_half_goes_on_with_all_that_are_as_good_as_the_last_of_it():
     # Right of two: 2, 2, 1, 0, 1. Three of five go on, and with the third of them the other that has one right.
-    second = asked(plan(), answered(RIGHT, range(2))).filter(round=1)
+    second = rows_of_round(plan(), answered(RIGHT, range(2)), 1)
     assert second["prompt_number"].unique().sort().to_list() == [0, 1, 2, 4]
     assert second["place"].unique().sort().to_list() == [2, 3]
 
 
 def test_rounds_go_on_until_those_left_have_answered_everything():
     # Right of four: 2, 4, 3, -, 1. Two of four go on.
-    third = asked(plan(), answered({n: RIGHT[n] for n in (0, 1, 2, 3, 4)}, range(4)))
-    assert third.filter(round=2)["prompt_number"].unique().sort().to_list() == [1, 2]
-    everything = asked(plan(), answered(RIGHT, range(8)))
+    third = rows_of_round(plan(), answered(RIGHT, range(4)), 2)
+    assert third["prompt_number"].unique().sort().to_list() == [1, 2]
+    rounds = [rows_of_round(plan(), answered(RIGHT, range(8)), number) for number in range(3)]
     # More answers than were asked for change nothing: prompt 3 would have been good, but was stopped.
-    assert everything.sort("position").equals(third.sort("position"))
-    assert everything.group_by("prompt_number").len().sort("prompt_number").rows() == [
+    assert rounds[2].equals(third)
+    assert pl.concat(rounds).group_by("prompt_number").len().sort("prompt_number").rows() == [
         (0, 4),
         (1, 8),
         (2, 8),
@@ -77,9 +77,13 @@ def test_rounds_go_on_until_those_left_have_answered_everything():
     ]
 
 
-def test_a_round_that_is_answered_in_part_is_asked_again_before_the_next():
-    half = answered({n: RIGHT[n] for n in (0, 1)}, range(2))
-    assert asked(plan(), half)["round"].unique().to_list() == [0]
+@pytest.mark.parametrize("number", range(3))
+def test_a_round_that_is_answered_in_part_is_asked_again_as_it_was(number):
+    before = answered(RIGHT, range([0, 2, 4][number]))
+    in_part = answered({n: RIGHT[n] for n in (0, 1)}, range([0, 2, 4][number], [2, 4, 8][number]))
+    again = rows_of_round(plan(), pl.concat([before, in_part]), number)
+    assert again.equals(rows_of_round(plan(), before, number))
+    assert again["round"].unique().to_list() == [number]
 
 
 def test_a_prompt_that_can_no_longer_win_is_stopped_even_in_the_better_half():

@@ -4,11 +4,11 @@ import math
 import polars as pl
 import pytest
 
-from evaluator.config import SearchConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, choice_examples
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.suites.prompt_search.options import SearchOptions
 from evaluator.suites.prompt_search.prompts import search_requests, search_tables, split_examples
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.choice_template import ChoiceTemplate
@@ -28,7 +28,7 @@ def sums(n_examples: int) -> MultipleChoiceDataset:
 
 @pytest.mark.parametrize("n_examples", [8, 46, 100, 266, 1500])
 def test_queries_are_drawn_once_and_no_demonstration_is_among_them(n_examples):
-    split = split_examples(sums(n_examples), SearchConfig(), None)
+    split = split_examples(sums(n_examples), SearchOptions(), None)
     # A quarter, and at least the four of the longest prompt, is kept for demonstrations; the rest up to 200 is asked.
     kept = max(4, math.ceil(n_examples / 4))
     assert len(split.queries) == min(200, n_examples - kept)
@@ -37,21 +37,21 @@ def test_queries_are_drawn_once_and_no_demonstration_is_among_them(n_examples):
 
 
 def test_fewer_queries_are_the_first_of_more_behind_the_same_demonstrations():
-    full, part = (search_requests(sums(100), SearchConfig(tries=3), n) for n in (None, 20))
+    full, part = (search_requests(sums(100), SearchOptions(tries=3), n) for n in (None, 20))
     assert set(part["prompt"]) < set(full["prompt"])
     assert part["demonstration_ids"].unique().len() == full["demonstration_ids"].unique().len()
 
 
 def test_more_queries_than_leave_the_demonstrations_are_refused():
-    assert len(split_examples(sums(100), SearchConfig(), 96).queries) == 96
+    assert len(split_examples(sums(100), SearchOptions(), 96).queries) == 96
     with pytest.raises(ConfigError, match="--queries 97: sums has 100 examples, which leaves at most 96 queries"):
-        split_examples(sums(100), SearchConfig(), 97)
+        split_examples(sums(100), SearchOptions(), 97)
     with pytest.raises(DatasetError, match="sums has 3 examples, too few"):
-        split_examples(sums(3), SearchConfig(), None)
+        split_examples(sums(3), SearchOptions(), None)
 
 
 def test_a_search_asks_every_query_behind_every_prompt_in_a_stated_order():
-    rows = search_requests(sums(20), SearchConfig(shots=(1, 2), tries=3), 4)
+    rows = search_requests(sums(20), SearchOptions(shots=(1, 2), tries=3), 4)
     assert rows["position"].to_list() == list(range(2 * 3 * 4))
     assert rows["demonstration_set"].to_list() == [n for _ in range(2) for n in range(3) for _ in range(4)]
     assert rows["demonstration_ids"].list.len().to_list() == rows["n_shots"].to_list() == [1] * 12 + [2] * 12
@@ -63,7 +63,7 @@ def test_a_search_asks_every_query_behind_every_prompt_in_a_stated_order():
 
 def test_a_prompt_shows_its_demonstrations_with_their_correct_choices_and_then_the_query():
     dataset = sums(20)
-    row = search_requests(dataset, SearchConfig(shots=(2,), tries=1), 1).row(0, named=True)
+    row = search_requests(dataset, SearchOptions(shots=(2,), tries=1), 1).row(0, named=True)
     examples = dataset.examples.to_dicts()
 
     def asked(number):
@@ -78,7 +78,7 @@ def test_a_prompt_shows_its_demonstrations_with_their_correct_choices_and_then_t
 
 
 def test_the_tables_say_what_was_tried_and_which_choices_are_correct():
-    tables = search_tables(sums(20), SearchConfig(shots=(1, 2), tries=3), 4)
+    tables = search_tables(sums(20), SearchOptions(shots=(1, 2), tries=3), 4)
     tried, examples = tables["tried_prompts"], tables["search_examples"]
     assert tried.schema == TRIED_PROMPTS
     assert examples.schema == SEARCH_EXAMPLES
@@ -92,7 +92,7 @@ def test_the_tables_say_what_was_tried_and_which_choices_are_correct():
 def test_instructions_and_templates_share_one_demonstration_set(tmp_path):
     path = tmp_path / "candidates.json"
     path.write_text(json.dumps({"instructions": ["Add.", "Sum up."], "templates": [{"output_prefix": "\nSum: "}]}))
-    rows = search_requests(sums(20), SearchConfig(candidates=path, shots=(0, 2)), 3)
+    rows = search_requests(sums(20), SearchOptions(candidates=path, shots=(0, 2)), 3)
     assert rows.group_by("part", maintain_order=True).len().rows() == [("instructions", 12), ("templates", 6)]
     with_shots = rows.filter(pl.col("demonstration_ids").list.len() == 2)
     assert with_shots["demonstration_ids"].n_unique() == 1
@@ -110,7 +110,7 @@ def test_instructions_and_templates_share_one_demonstration_set(tmp_path):
 
 def test_a_classification_dataset_takes_queries_from_its_test_split_alone():
     dataset = as_multiple_choice(load_staicc("trec"))
-    split = split_examples(dataset, SearchConfig(), None)
+    split = split_examples(dataset, SearchOptions(), None)
     assert len(split.queries) == 200
     assert dataset.examples.height == 512
     assert len(split.pool) == dataset.demonstrations.height == 4096

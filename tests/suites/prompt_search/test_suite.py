@@ -1,25 +1,30 @@
+from pathlib import Path
+from typing import Any
+
 import polars as pl
 import pytest
 
-from evaluator.config import SearchConfig, StoreConfig
+from evaluator.config import DataOptions, RunConfig
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.progress import finish
+from evaluator.run.build import check_config, read_datasets
 from evaluator.suites import SUITES, default_label_boundary
-from evaluator.suites.prompt_search.suite import search_datasets
+from evaluator.suites.prompt_search.options import SearchOptions
 from tests.datasets.test_multiple_choice_table import write
 
 
-def config(**changes: object) -> StoreConfig:
-    search = SearchConfig(shots=(1,), tries=2)
-    return StoreConfig(**({"suites": ("prompt-search",), "datasets": ("trec",), "search": search} | changes))
+def config(*data: Path, **changes: Any) -> RunConfig:
+    search = {"prompt-search": SearchOptions(shots=(1,), tries=2)}
+    given = {"suites": ("prompt-search",), "datasets": ("trec",), "suite_options": search} | changes
+    return RunConfig(data=DataOptions(paths=data), **given)
 
 
 def test_a_search_takes_known_datasets_and_files_alike(tmp_path):
-    search = SearchConfig(data=(write(tmp_path, "jsonl", ROWS),), shots=(1,), tries=2)
-    datasets = search_datasets(["trec"], search)
+    both, suite = config(write(tmp_path, "jsonl", ROWS)), SUITES["prompt-search"]
+    datasets = finish(read_datasets(both))
     assert list(datasets) == ["trec", "sums"]
     rows = pl.concat(
-        SUITES["prompt-search"].requests(dataset, config(search=search)).select("dataset", "label_names")
-        for dataset in datasets.values()
+        suite.requests(suite.take(dataset), both).rows.select("dataset", "label_names") for dataset in datasets.values()
     )
     assert rows.group_by("dataset").len().sort("dataset").rows() == [("sums", 2 * 6), ("trec", 2 * 200)]
     assert sorted(rows["label_names"].list.len().unique()) == [2, 3, 6]
@@ -33,7 +38,7 @@ ROWS = [
 def test_two_datasets_of_one_name_are_refused(tmp_path):
     path = write(tmp_path, "jsonl", ROWS)
     with pytest.raises(DatasetError, match=r"Two datasets are called 'sums', of .*sums\.jsonl and of .*sums\.jsonl"):
-        search_datasets([], SearchConfig(data=(path, path)))
+        finish(read_datasets(config(path, path, datasets=())))
 
 
 def test_each_suite_has_its_own_label_boundary_and_mixing_them_must_be_decided():
@@ -47,14 +52,16 @@ def test_each_suite_has_its_own_label_boundary_and_mixing_them_must_be_decided()
     ("changes", "message"),
     [
         ({"suites": ("staicc-normal", "prompt-search")}, "goes alone"),
-        ({"suites": ("staicc-normal",)}, "goes alone"),
-        ({"search": SearchConfig(halving=True), "methods": ("vanilla", "per_token")}, "--halving stops prompts by"),
+        (
+            {"suite_options": {"prompt-search": SearchOptions(halving=True)}, "methods": ("vanilla", "per_token")},
+            "--halving stops prompts by",
+        ),
         ({"datasets": ()}, "No dataset was named"),
     ],
 )
 def test_options_that_do_not_fit_each_other_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
-        config(**changes)
+        check_config(config(**changes))
 
 
 @pytest.mark.parametrize(
@@ -69,10 +76,9 @@ def test_options_that_do_not_fit_each_other_are_refused(changes, message):
 )
 def test_a_search_over_nothing_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        SearchConfig(**options)
+        SearchOptions(**options)
 
 
 def test_a_search_without_options_has_those_of_the_paper():
-    search = StoreConfig(suites=("prompt-search",), datasets=("trec",)).search
-    assert search is not None
+    search = RunConfig(suites=("prompt-search",), datasets=("trec",)).options_of(SearchOptions)
     assert (search.shots, search.tries) == ((1, 2, 4), 200)

@@ -17,7 +17,7 @@ from StaICC.util.experimentor import (
     template_sensitivity_experimentor,
 )
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITE_GROUPS, SUITES
@@ -44,8 +44,8 @@ def _as_silent_as_a_test() -> Iterator[None]:
 
 @cache
 def asked(suite: str, name: str, n_shots: int) -> pl.DataFrame:
-    config = StoreConfig(suites=SUITE_GROUPS["staicc"], datasets=(name,), n_shots=n_shots, definitions=("released",))
-    return SUITES[suite].requests(our_dataset(name), config)
+    config = RunConfig(suites=SUITE_GROUPS["staicc"], datasets=(name,), n_shots=n_shots, definitions=("released",))
+    return SUITES[suite].requests(our_dataset(name), config).rows
 
 
 def toolkit_prompts(part: str, name: str, n_shots: int) -> list[str]:
@@ -110,10 +110,8 @@ def test_demonstrations_of_a_domain_are_those_of_the_toolkit(name: str, n_shots:
 
     dataset = our_dataset(name)
     dataset = replace(dataset, test=dataset.test.head(n_test))
-    config = StoreConfig(
-        suites=("staicc-demonstrations",), datasets=(name,), n_shots=n_shots, definitions=("released",)
-    )
-    rows = SUITES["staicc-demonstrations"].requests(dataset, config).filter(part=mode)
+    config = RunConfig(suites=("staicc-demonstrations",), datasets=(name,), n_shots=n_shots, definitions=("released",))
+    rows = SUITES["staicc-demonstrations"].requests(dataset, config).rows.filter(part=mode)
     assert rows["prompt"].to_list() == experiment.prompt_set()
 
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.errors import DatasetError
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITES
@@ -12,8 +12,8 @@ from tests.toolkit import our_dataset
 
 
 def asked(name="financial_phrasebank", n_shots=4, suites=("staicc-bias",), dataset=None, **config) -> pl.DataFrame:
-    run = StoreConfig(suites=suites, datasets=(name,), n_shots=n_shots, **config)
-    return SUITES["staicc-bias"].requests(dataset or our_dataset(name), run)
+    run = RunConfig(suites=suites, datasets=(name,), n_shots=n_shots, **config)
+    return SUITES["staicc-bias"].requests(dataset or our_dataset(name), run).rows
 
 
 def texts_between(prompts: pl.Series, dataset) -> list[str]:

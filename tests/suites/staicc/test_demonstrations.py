@@ -2,16 +2,16 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.suites import SUITES
 from tests.toolkit import our_dataset
 
 
 def asked(n_queries: int | None, definition) -> pl.DataFrame:
-    run = StoreConfig(
+    run = RunConfig(
         suites=("staicc-demonstrations",), datasets=("trec",), n_queries=n_queries, definitions=(definition,)
     )
-    return SUITES["staicc-demonstrations"].requests(our_dataset("trec"), run)
+    return SUITES["staicc-demonstrations"].requests(our_dataset("trec"), run).rows
 
 
 @pytest.mark.parametrize("definition", ["paper", "released"])

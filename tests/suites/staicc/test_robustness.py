@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from evaluator.config import StoreConfig
+from evaluator.config import RunConfig
 from evaluator.errors import ConfigError, TemplateError
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITE_GROUPS, SUITES
@@ -14,8 +14,8 @@ NAME = "financial_phrasebank"
 
 
 def asked(n_shots=4, dataset=None, **config) -> pl.DataFrame:
-    run = StoreConfig(suites=("staicc-robustness",), datasets=(NAME,), n_shots=n_shots, **config)
-    return SUITES["staicc-robustness"].requests(dataset or our_dataset(NAME), run)
+    run = RunConfig(suites=("staicc-robustness",), datasets=(NAME,), n_shots=n_shots, **config)
+    return SUITES["staicc-robustness"].requests(dataset or our_dataset(NAME), run).rows
 
 
 def normal(n_shots=4) -> pl.DataFrame:
@@ -114,8 +114,8 @@ def test_more_shots_than_demonstrations_are_refused():
 
 def test_the_group_staicc_is_of_known_suites_that_ask_no_part_twice():
     names = SUITE_GROUPS["staicc"]
-    run = StoreConfig(suites=names, datasets=(NAME,), n_queries=1)
-    parts = [part for name in names for part in SUITES[name].requests(our_dataset(NAME), run)["part"].unique()]
+    run = RunConfig(suites=names, datasets=(NAME,), n_queries=1)
+    parts = [part for name in names for part in SUITES[name].requests(our_dataset(NAME), run).rows["part"].unique()]
     assert sorted(parts) == ["contextual", "domain", "gler", "normal", "sampling", "template"]
     assert "staicc-demonstrations" not in names
 
@@ -124,11 +124,11 @@ def test_the_group_staicc_is_of_known_suites_that_ask_no_part_twice():
 def test_only_parts_that_a_suite_says_differ_between_definitions_do(name):
     by_definition = {}
     for definition in ("paper", "released"):
-        run = StoreConfig(suites=(name,), datasets=(NAME,), n_queries=128, definitions=(definition,))
-        rows = SUITES[name].requests(our_dataset(NAME), run)
+        run = RunConfig(suites=(name,), datasets=(NAME,), n_queries=128, definitions=(definition,))
+        rows = SUITES[name].requests(our_dataset(NAME), run).rows
         by_definition[definition] = {part: rows.filter(part=part) for part in rows["part"].unique()}
     assert set(by_definition["paper"]) == set(SUITES[name].parts)
     differing = {
         part for part, rows in by_definition["paper"].items() if not rows.equals(by_definition["released"][part])
     }
-    assert differing == set(SUITES[name].prompts_differ)
+    assert differing == {part for part, about in SUITES[name].parts.items() if about.prompts_differ}

@@ -21,9 +21,9 @@ from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
 from evaluator.prompts.rows import normal_requests
 from evaluator.random_baselines import max_random_accuracy, max_random_tail
-from evaluator.run.build import with_prompt_ids
 from evaluator.scores.table import engine_requests, score_frame
 from evaluator.store.prefix_order import prefix_order
+from evaluator.store.prompt_store import with_prompt_ids
 from evaluator.suites.staicc.diagnostics.label_noise import noise_slope
 from evaluator.suites.staicc.label_noise import label_noise_requests
 from evaluator.tokens.table import ragged, tokenise

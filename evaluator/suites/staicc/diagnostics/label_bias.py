@@ -14,9 +14,9 @@ import polars as pl
 from evaluator.metrics.base import N_REQUESTS, Limits, Metric, sum_in_order
 from evaluator.metrics.checks import require_gold
 from evaluator.metrics.per_request import PredictionGroup, label_matrix
+from evaluator.metrics.toolkit_formulas import passes_released_check
 from evaluator.metrics.values import Measured, metric_values
 from evaluator.schemas import ABSENT_LABELS_KEY
-from evaluator.suites.staicc.toolkit_formulas import passes_released_check
 
 
 def prior_bias(group: PredictionGroup) -> dict[str, Measured]:

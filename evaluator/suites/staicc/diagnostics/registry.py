@@ -1,22 +1,78 @@
-"""What is measured of a part, besides the metrics of classification: part -> diagnostics."""
+"""The diagnostics of StaICC, one record each, the six of the paper in its order."""
 
-from collections.abc import Callable
-
-from evaluator.metrics.per_request import PredictionGroup
-from evaluator.metrics.values import Measured
+from evaluator.metrics.diagnostic import Diagnostic, Reading
+from evaluator.report.metric_texts import MetricText
 from evaluator.suites.staicc.diagnostics.consistency import sampling_consistency, template_consistency
 from evaluator.suites.staicc.diagnostics.label_bias import empirical_bias, prior_bias
 from evaluator.suites.staicc.diagnostics.label_noise import gler
 from evaluator.suites.staicc.diagnostics.template_accuracy import template_accuracy
 
-Diagnostic = Callable[[PredictionGroup], dict[str, Measured]]
-"""All predictions of one part and dataset by one method under `paper` or `released`, to metrics by name."""
+_MORE_BIAS, _LESS_BIAS = Reading("nats", "more is more bias"), Reading("nats", "less is more bias")
+_STEADIER = Reading("share", "more is steadier")
+_LABELS_READ = "above 0 where labels are read"
 
-DIAGNOSTICS: dict[str, tuple[Diagnostic, ...]] = {
-    "normal": (empirical_bias,),
-    "contextual": (prior_bias,),
-    "domain": (prior_bias,),
-    "gler": (gler,),
-    "template": (template_consistency, template_accuracy),
-    "sampling": (sampling_consistency,),
-}
+DIAGNOSTICS: tuple[Diagnostic, ...] = (
+    Diagnostic(
+        part="contextual",
+        measure=prior_bias,
+        metric="contextual_bias",
+        title="Contextual bias",
+        readings={"paper": _MORE_BIAS, "released": _LESS_BIAS},
+    ),
+    Diagnostic(
+        part="domain",
+        measure=prior_bias,
+        metric="domain_bias",
+        title="Domain bias",
+        readings={"paper": _MORE_BIAS, "released": _LESS_BIAS},
+    ),
+    Diagnostic(
+        part="normal",
+        measure=empirical_bias,
+        metric="empirical_bias",
+        title="Empirical bias",
+        lower_is_better=True,
+        readings={"paper": _MORE_BIAS, "released": _MORE_BIAS},
+    ),
+    Diagnostic(
+        part="template",
+        measure=template_consistency,
+        metric="template_consistency",
+        title="Template consistency",
+        readings={"paper": _STEADIER, "released": _STEADIER},
+        varies="template",
+    ),
+    Diagnostic(part="template", measure=template_accuracy, varies="template"),
+    Diagnostic(
+        part="sampling",
+        measure=sampling_consistency,
+        metric="sampling_consistency",
+        title="Sampling consistency",
+        readings={"paper": _STEADIER, "released": _STEADIER},
+        varies="demonstration_set",
+    ),
+    Diagnostic(
+        part="gler",
+        measure=gler,
+        metric="gler",
+        title="GLER",
+        readings={
+            "paper": Reading("accuracy per unit of noise", _LABELS_READ),
+            "released": Reading("accuracy per unit of the toolkit's axis", _LABELS_READ),
+        },
+        titles={"gler_macro_f1": "GLER of macro-F1", "gler_true_label_probability": "GLER of true-label probability"},
+        varies="noise_rate",
+    ),
+)
+"""Signs and units differ between definitions: diagnostics/__init__.py says how."""
+
+DIAGNOSTIC_PARTS = tuple(dict.fromkeys(each.part for each in DIAGNOSTICS if each.part != "normal"))
+"""Parts whose prompts are disturbed on purpose, so that no metric of classification is measured on them."""
+
+HEADLINES = {each.metric: each for each in DIAGNOSTICS if each.metric}
+"""Metric -> its diagnostic; the six of the paper."""
+
+METRIC_TEXTS = {
+    each.metric: MetricText(each.title, lower_is_better=each.lower_is_better) for each in HEADLINES.values()
+} | {name: MetricText(title) for each in DIAGNOSTICS for name, title in each.titles.items()}
+"""How the metrics of diagnostics are called on a page."""

@@ -10,9 +10,9 @@ from scipy import stats
 from StaICC.util import functional
 
 from evaluator.errors import MetricError
-from evaluator.metrics import metrics_table
 from tests.strategies import distributions
 from tests.suites.staicc.diagnostics.part_predictions import Probs, interval, part_predictions, values
+from tests.suites.staicc.measured import staicc_metrics
 from tests.toolkit import plain_summation  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("plain_summation")
@@ -28,21 +28,21 @@ def shares(preds: npt.NDArray[np.int64]) -> float:
 def test_six_of_nine_alike_is_two_thirds() -> None:
     # The paper's own example, and a query whose nine answers agree: (6/9 + 1) / 2 = 5/6.
     answers = [[[NO, YES]]] * 6 + [[[YES, YES]]] * 3
-    table = metrics_table(part_predictions("template", answers, [0, 0]))
+    table = staicc_metrics(part_predictions("template", answers, [0, 0]))
     assert values(table)["template_consistency"] == pytest.approx(5 / 6)
 
 
 def test_demonstration_sets_of_a_query_are_compared_with_each_other() -> None:
     # Query 0: 5 of 8 alike; query 1: 8 of 8. (5/8 + 1) / 2 = 13/16; right are 5 + 0 of 16.
     answers = [[[NO, YES]] * 5 + [[YES, YES]] * 3]
-    table = metrics_table(part_predictions("sampling", answers, [0, 0]))
+    table = staicc_metrics(part_predictions("sampling", answers, [0, 0]))
     assert values(table) == {"sampling_consistency": 13 / 16, "accuracy_mean_over_demonstration_sets": 5 / 16}
 
 
 def test_templates_are_compared_behind_one_demonstration_set_at_a_time() -> None:
     # Each demonstration set has its own answer, whatever the template: all agree.
     answers = [[[NO], [YES]]] * 3
-    assert values(metrics_table(part_predictions("template", answers, [0])))["template_consistency"] == 1.0
+    assert values(staicc_metrics(part_predictions("template", answers, [0])))["template_consistency"] == 1.0
 
 
 def random_probs(shape: tuple[int, int, int], n_labels: int, seed: int) -> Probs:
@@ -60,7 +60,7 @@ def random_probs(shape: tuple[int, int, int], n_labels: int, seed: int) -> Probs
 def test_consistency_of_the_paper_is_numpys(part: str, n_labels: int) -> None:
     shape = (9, 2, 50) if part == "template" else (1, 8, 50)
     probs = random_probs(shape, n_labels, seed=n_labels)
-    found = values(metrics_table(part_predictions(part, probs, [0] * 50)))[f"{part}_consistency"]
+    found = values(staicc_metrics(part_predictions(part, probs, [0] * 50)))[f"{part}_consistency"]
     varied = shape[0] * shape[1] if part == "sampling" else shape[0]
     assert found == pytest.approx(shares(probs.argmax(axis=-1).reshape(varied, -1)), abs=1e-12)
 
@@ -73,7 +73,7 @@ def test_released_consistency_is_the_toolkits(part: str, shape: tuple[int, int, 
     probs = random_probs(shape, n_labels, seed=n_labels)
     rows = probs.reshape(-1, n_labels).tolist()
     gold = [0] * shape[2]
-    table = metrics_table(part_predictions(part, probs, gold, "released"))
+    table = staicc_metrics(part_predictions(part, probs, gold, "released"))
     theirs = functional.consistency(None, rows, loop_length=shape[2])
     assert values(table, "released")[f"{part}_consistency"] == pytest.approx(theirs, abs=1e-9)
     assert functional.probability_matrix_check(rows) is False, "this table shows what the toolkit's softmax does"
@@ -84,7 +84,7 @@ def test_the_toolkits_softmax_ties_answers_that_a_last_digit_tells_apart() -> No
     # row of any template misses a sum of 1: here the last.
     answers = [[[[0.5 - 2**-54, 0.5]]], [[NO]], [[[0.75, 0.25 - 2**-40]]]]
     frames = [part_predictions("template", answers, [0], definition) for definition in ("paper", "released")]
-    table = metrics_table(pl.concat(frames))
+    table = staicc_metrics(pl.concat(frames))
     assert values(table)["template_consistency"] == pytest.approx(2 / 3)
     assert values(table, "released")["template_consistency"] == 1.0
     assert functional.consistency(None, [answers[place][0][0] for place in range(3)], loop_length=1) == 1.0
@@ -97,7 +97,7 @@ def test_released_consistency_is_the_toolkits_on_adversarial_tables(data: st.Dat
     row = distributions(n_labels) | st.lists(st.floats(-30, 30), min_size=n_labels, max_size=n_labels)
     rows = data.draw(st.lists(row, min_size=n_templates * n_queries, max_size=n_templates * n_queries))
     probs = np.reshape(rows, (n_templates, 1, n_queries, n_labels))
-    table = metrics_table(part_predictions("template", probs, [0] * n_queries, "released"))
+    table = staicc_metrics(part_predictions("template", probs, [0] * n_queries, "released"))
     theirs = functional.consistency(None, rows, loop_length=n_queries)
     assert values(table, "released")["template_consistency"] == pytest.approx(theirs, abs=1e-9)
 
@@ -106,7 +106,7 @@ def test_the_interval_of_a_consistency_is_wilsons_for_the_spread_over_queries() 
     # Queries agree by 1, 1, 1 and 2/3 of three: mean 11/12, SE = sd / 2 = (1/6) / 2 = 1/12;
     # n* = (11/144) / (1/144) = 11.
     answers = [[[NO, NO, NO, NO]], [[NO, NO, NO, NO]], [[NO, NO, NO, YES]]]
-    table = metrics_table(part_predictions("template", answers, [0] * 4))
+    table = staicc_metrics(part_predictions("template", answers, [0] * 4))
     t = stats.t.ppf(0.975, 3)
     centre, half = (11 * 11 / 12 + t**2 / 2), t * (11 * 11 / 144 + t**2 / 4) ** 0.5
     expected = ((centre - half) / (11 + t**2), (centre + half) / (11 + t**2))
@@ -122,9 +122,9 @@ def test_a_query_that_misses_answers_is_refused(part: str, column: str) -> None:
     last = pl.col(column) == pl.col(column).max()
     broken = frame.filter((pl.col("query_id") != 1) | ~last)
     with pytest.raises(MetricError, match=rf"suite, {part}, a, vanilla, paper: every query .* of 6 pairs 5 are there"):
-        metrics_table(broken)
+        staicc_metrics(broken)
 
 
 def test_a_single_template_has_nothing_to_be_compared_with() -> None:
     with pytest.raises(MetricError, match="only one"):
-        metrics_table(part_predictions("template", [[[NO, YES]]], [0, 0]))
+        staicc_metrics(part_predictions("template", [[[NO, YES]]], [0, 0]))

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.metrics import metrics_table
 from tests.suites.staicc.diagnostics.part_predictions import Probs, part_predictions
+from tests.suites.staicc.measured import staicc_metrics
 
 N_RUNS, N_QUERIES, N_LABELS, MANY = 200, 64, 3, 40_000
 TWO_STANDARD_ERRORS = 2 * math.sqrt(0.95 * 0.05 / N_RUNS)  # of a share of 95% in so many runs: 0.031
@@ -112,7 +112,7 @@ def runs(part: str, definition: str, model: Model) -> pl.DataFrame:
     """Metrics of all runs, each a suite of its own."""
     rng = np.random.default_rng(11)
     frames = [part_predictions(part, *model(rng, N_QUERIES), definition, suite=str(run)) for run in range(N_RUNS)]
-    return metrics_table(pl.concat(frames)).filter(dataset="a", definition=definition)
+    return staicc_metrics(pl.concat(frames)).filter(dataset="a", definition=definition)
 
 
 def coverage(table: pl.DataFrame, metric: str, truth: float) -> float:

@@ -13,10 +13,10 @@ from scipy import stats
 from StaICC.util import functional
 
 from evaluator.errors import MetricError
-from evaluator.metrics import metrics_table
 from evaluator.suites.staicc.diagnostics.label_bias import absent_labels
 from tests.strategies import distributions
 from tests.suites.staicc.diagnostics.part_predictions import interval, part_predictions, values
+from tests.suites.staicc.measured import staicc_metrics
 from tests.toolkit import plain_summation  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("plain_summation")
@@ -26,7 +26,7 @@ SIZES = [(n_labels, seed) for n_labels in range(2, 7) for seed in range(4)]
 
 def table_of(part: str, rows: Any, gold: list[int], definition: str = "paper") -> pl.DataFrame:
     """Metrics of one answer a query."""
-    return metrics_table(part_predictions(part, [[rows]], gold, definition))
+    return staicc_metrics(part_predictions(part, [[rows]], gold, definition))
 
 
 def random_rows(n_labels: int, seed: int, n: int = 300) -> tuple[list[list[float]], list[int]]:
@@ -114,7 +114,7 @@ def test_a_label_that_no_query_has_makes_the_bias_infinite_and_is_named() -> Non
     with pytest.raises(ZeroDivisionError):
         functional.post_bias_dl_metric(gold, rows)
     frame = pl.concat([part_predictions("normal", [[rows]], gold, name) for name in ("paper", "released")])
-    table = metrics_table(frame)
+    table = staicc_metrics(frame)
     assert values(table)["empirical_bias"] == math.inf
     assert values(table, dataset="mean")["empirical_bias"] == math.inf
     assert math.isnan(values(table, "released")["empirical_bias"])
@@ -142,7 +142,7 @@ def test_a_bias_that_hangs_on_one_query_may_be_anything() -> None:
 def test_the_interval_of_the_prior_bias_is_students_over_the_means_of_queries() -> None:
     rng = np.random.default_rng(3)
     probs = rng.dirichlet([1.0, 1.0, 1.0], (1, 2, 40))
-    table = metrics_table(part_predictions("contextual", probs, [0] * 40))
+    table = staicc_metrics(part_predictions("contextual", probs, [0] * 40))
     of_query = -stats.entropy(probs[0], axis=-1).mean(axis=0)
     expected = stats.t.interval(0.95, 39, of_query.mean(), stats.sem(of_query))
     assert interval(table, "contextual_bias") == pytest.approx(expected, rel=1e-9)
@@ -156,7 +156,7 @@ def test_an_interval_ends_where_no_bias_can_lie_beyond() -> None:
 
 def test_gold_labels_do_not_matter_where_nothing_is_asked() -> None:
     frame = part_predictions("contextual", [[[[0.5, 0.5], [1.0, 0.0]]]], [0, 1])
-    assert_frame_equal(metrics_table(frame.with_columns(gold=pl.lit(None, pl.Int64))), metrics_table(frame))
+    assert_frame_equal(staicc_metrics(frame.with_columns(gold=pl.lit(None, pl.Int64))), staicc_metrics(frame))
 
 
 @pytest.mark.parametrize("part", ["contextual", "normal"])

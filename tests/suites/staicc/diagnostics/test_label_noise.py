@@ -9,9 +9,9 @@ from sklearn.metrics import f1_score
 from StaICC.util import functional
 
 from evaluator.errors import MetricError
-from evaluator.metrics import metrics_table
 from evaluator.suites.staicc.diagnostics.label_noise import RELEASED_RATES, noise_slope
 from tests.suites.staicc.diagnostics.part_predictions import Probs, interval, part_predictions, values
+from tests.suites.staicc.measured import staicc_metrics
 from tests.toolkit import plain_summation  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("plain_summation")
@@ -75,8 +75,8 @@ def test_gler_is_the_accuracy_lost_from_no_wrong_label_to_only_wrong_ones() -> N
     # 1 + .5625 + .125 - .125 + 0 = 1.5625.
     right = np.arange(4) < np.array([4, 3, 2, 1, 0])[:, None]
     probs = np.where(right[:, None, :, None], [0.75, 0.25], [0.25, 0.75])
-    assert values(metrics_table(part_predictions("gler", probs, [0] * 4)))["gler"] == pytest.approx(1.0)
-    released = metrics_table(part_predictions("gler", probs, [0] * 4, "released"))
+    assert values(staicc_metrics(part_predictions("gler", probs, [0] * 4)))["gler"] == pytest.approx(1.0)
+    released = staicc_metrics(part_predictions("gler", probs, [0] * 4, "released"))
     assert values(released, "released")["gler"] == pytest.approx(1.5625 / 4.125)
 
 
@@ -111,7 +111,7 @@ def test_gler_of_every_metric_is_minus_scipys_slope(n_labels: int) -> None:
         name: pytest.approx(-stats.linregress(RATES, [rate[name] for rate in at_rates]).slope, abs=1e-9)
         for name in at_rates[0]
     }
-    assert values(metrics_table(part_predictions("gler", probs, gold))) == expected
+    assert values(staicc_metrics(part_predictions("gler", probs, gold))) == expected
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 6])
@@ -133,7 +133,7 @@ def test_released_gler_is_the_toolkits(n_labels: int) -> None:
         name: functional.linear_regression(axis, [metric([*gold, *gold], rows) for rows in matrices])[0]
         for name, metric in functions.items()
     }
-    found = values(metrics_table(part_predictions("gler", probs, gold, "released")), "released")
+    found = values(staicc_metrics(part_predictions("gler", probs, gold, "released")), "released")
     assert found == pytest.approx(theirs, abs=1e-9)
     assert list(RELEASED_RATES) == axis
 
@@ -141,7 +141,7 @@ def test_released_gler_is_the_toolkits(n_labels: int) -> None:
 def test_gler_and_the_slope_of_answers_are_one_number_with_opposite_signs() -> None:
     probs, gold = noisy_answers(3, seed=1)
     frame = part_predictions("gler", probs, gold)
-    table = metrics_table(frame)
+    table = staicc_metrics(frame)
     slope = noise_slope(frame.with_columns(correct=pl.col("pred") == pl.col("gold")))
     found = (values(table)["gler"], *interval(table, "gler"))
     assert found == pytest.approx((-slope.slope, -slope.ci_high, -slope.ci_low), rel=1e-9)
@@ -152,9 +152,9 @@ def test_the_interval_of_gler_is_students_over_the_slopes_of_queries() -> None:
     correct = probs.argmax(axis=-1) == gold
     slopes = [-stats.linregress(RATES, correct[:, :, query].mean(axis=1)).slope for query in range(len(gold))]
     expected = stats.t.interval(0.95, len(gold) - 1, np.mean(slopes), stats.sem(slopes))
-    assert interval(metrics_table(part_predictions("gler", probs, gold)), "gler") == pytest.approx(expected)
+    assert interval(staicc_metrics(part_predictions("gler", probs, gold)), "gler") == pytest.approx(expected)
 
 
 def test_another_noise_rate_than_the_benchmarks_is_refused() -> None:
     with pytest.raises(MetricError, match=r"noise rates must be among .*got \[0.0, .*, 1.25\]"):
-        metrics_table(part_predictions("gler", np.full((6, 1, 2, 2), 0.5), [0, 1]))
+        staicc_metrics(part_predictions("gler", np.full((6, 1, 2, 2), 0.5), [0, 1]))

@@ -1,23 +1,25 @@
-"""Measure each noise rate, template and demonstration set of the robustness parts."""
+"""Measure each noise rate, template and demonstration set of the parts that vary them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import polars as pl
 
+from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.metrics.per_request import PredictionGroup, prediction_groups, repeated_requests
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.values import statistic_sums
 from evaluator.schemas import GROUP_METRICS, GROUP_METRICS_KEY, MEAN_OVER_DATASETS, PREDICTIONS
 
-VARIED = {"gler": "noise_rate", "template": "template", "sampling": "demonstration_set"}
-"""Part -> the column that it varies."""
+VARIED = ("noise_rate", "template", "demonstration_set")
+"""Columns that a part can vary."""
 
 
-def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
+def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame, diagnostics: Iterable[Diagnostic]) -> pl.DataFrame:
     """Measure METRICS at each noise rate, with each template, behind each demonstration set, and average over datasets.
 
     Args:
         predictions: schema PREDICTIONS; parts without such groups have no rows.
+        diagnostics: say which parts vary what.
 
     Returns:
         schema GROUP_METRICS, sorted by GROUP_METRICS_KEY; definitions "paper" and "released". Noise rates and templates
@@ -27,12 +29,13 @@ def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFram
     Raises:
         MetricError: rows that the definition cannot take.
     """
-    frame = predictions.lazy().select(PREDICTIONS.names()).filter(pl.col("part").is_in(list(VARIED))).collect()
+    varied = {each.part: each.varies for each in diagnostics if each.varies}
+    frame = predictions.lazy().select(PREDICTIONS.names()).filter(pl.col("part").is_in(list(varied))).collect()
     tables = [
         table
         for definition in ("paper", "released")
         for group in prediction_groups(frame, definition)
-        for table in _group_rows(group)
+        for table in _group_rows(group, varied[group.key["part"]])
     ]
     datasets = pl.concat([pl.DataFrame(schema=GROUP_METRICS), *tables])
     apart = [column for column in GROUP_METRICS_KEY if column != "dataset"]
@@ -44,12 +47,11 @@ def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFram
     return pl.concat([datasets, means.select(GROUP_METRICS.names())]).sort(GROUP_METRICS_KEY)
 
 
-def _group_rows(group: PredictionGroup) -> Iterator[pl.DataFrame]:
+def _group_rows(group: PredictionGroup, varied: str) -> Iterator[pl.DataFrame]:
     """Yield GROUP_METRICS of one metric each."""
-    varied = VARIED[group.key["part"]]
     sums = statistic_sums(repeated_requests(group), group.n_labels, METRICS, [varied])
     shared = {column: pl.lit(value) for column, value in group.key.items()}
-    groups = {column: pl.lit(None) for column in VARIED.values()} | {varied: pl.col(varied)}
+    groups = {column: pl.lit(None) for column in VARIED} | {varied: pl.col(varied)}
     for name, metric in METRICS.items():
         measured = {"metric": pl.lit(name), "value": metric.value(group.n_labels), "n_requests": pl.col("n")}
         yield sums.select(**shared, **groups, **measured).select(GROUP_METRICS.names()).cast(GROUP_METRICS)

@@ -1,0 +1,18 @@
+"""The command `build`: the prompts alone."""
+
+from typing import Any
+
+import click
+
+from evaluator.cli.options import SuiteCommand, run_config, run_options
+
+
+@click.command(cls=SuiteCommand)
+@run_options
+def build(**given: Any) -> None:
+    """Build the prompts of SUITE... and write them to Arrow files."""
+    from evaluator.cli.terminal import draw
+    from evaluator.run import pipeline
+
+    store = draw(pipeline.build(run_config(given), given["out"], data=given["store"])).store
+    click.echo(f"{store.manifest.n_requests:,} requests, {store.manifest.n_prompts:,} distinct prompts: {store.folder}")

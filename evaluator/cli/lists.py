@@ -1,0 +1,45 @@
+"""The commands that list what there is: suites, datasets, methods, engines."""
+
+from collections.abc import Iterable
+
+import click
+
+
+@click.command()
+def suites() -> None:
+    """List the suites and their parts."""
+    from evaluator.suites import SUITE_GROUPS, SUITES
+
+    _show((name, f"{suite.summary} Parts: {', '.join(suite.parts)}.") for name, suite in SUITES.items())
+    _show((name, f"stands for {', '.join(members)}") for name, members in SUITE_GROUPS.items())
+
+
+@click.command()
+def datasets() -> None:
+    """List the datasets that have a name."""
+    from evaluator.datasets import DATASETS
+
+    _show((name, dataset.description) for name, dataset in DATASETS.items())
+
+
+@click.command()
+def methods() -> None:
+    """List the inference methods."""
+    from evaluator.suites import SUITES, methods_of
+
+    _show((name, method.summary) for name, method in methods_of(SUITES).items())
+
+
+@click.command()
+def engines() -> None:
+    """List the engines."""
+    from evaluator.engine import ENGINES
+
+    _show((name, engine.summary) for name, engine in ENGINES.items())
+
+
+def _show(rows: Iterable[tuple[str, str]]) -> None:
+    listed = list(rows)
+    width = max(len(name) for name, _ in listed)
+    for name, summary in listed:
+        click.echo(f"{name:{width}}  {summary}".rstrip())

@@ -1,0 +1,52 @@
+"""The commands `score`, `measure` and `report`: one stage of a run whose prompts were built."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evaluator.cli.options import (
+    MODEL_HELP,
+    MeasureCommand,
+    engine_options,
+    existing_folder,
+    model_config,
+    suite_options,
+)
+
+
+@click.command()
+@existing_folder
+@click.option("--model", required=True, help=MODEL_HELP)
+@engine_options
+def score(**given: Any) -> None:
+    """Score the prompts in DIR with a model; what is there already is kept."""
+    from evaluator.cli.terminal import draw
+    from evaluator.run import pipeline
+
+    scores = draw(pipeline.score(given["out"], model_config(given)))
+    click.echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
+
+
+@click.command(cls=MeasureCommand)
+@existing_folder
+def measure(out: Path, **given: Any) -> None:
+    """Turn the scores in DIR into tables."""
+    from evaluator.cli.terminal import draw
+    from evaluator.run import pipeline
+    from evaluator.run.record import read_run
+
+    prompts = read_run(out).prompts
+    options = suite_options("measure_options", given, prompts.suites if prompts else ())
+    tables = draw(pipeline.measure(out, options))
+    click.echo(f"{', '.join(tables)}: {out / 'tables'}")
+
+
+@click.command()
+@existing_folder
+def report(out: Path) -> None:
+    """Write the report of the tables in DIR."""
+    from evaluator.cli.terminal import draw
+    from evaluator.run import pipeline
+
+    click.echo(f"Report: {draw(pipeline.report(out))}")

@@ -1,0 +1,41 @@
+"""Scores of tokens as scores of prompts."""
+
+import polars as pl
+
+from evaluator.schemas import HIDDEN_STATES, SCORES
+from evaluator.scores.table import ScoreTable
+
+
+def prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
+    """Return schemas.SCORES of the prompts that are scored, in the order of their tokens.
+
+    Args:
+        tokens: schemas.TOKENS.
+        table: scores of these rows.
+    """
+    rows = (
+        tokens.filter(pl.col("ask") != "state")
+        .select("prompt_id", "token_id", "ask")
+        .join(table.read("scores"), on="token_id", how="inner", maintain_order="left")
+    )
+    whole = rows.filter(pl.col("ask") != "last_tokens")
+    last = rows.filter(pl.col("ask") == "last_tokens").select("prompt_id", last_token_log_probs="log_likelihoods")
+    one_token_each = (pl.col("ask") == "labels") & (pl.col("token_counts").list.max() == 1)
+    same = pl.when(one_token_each).then(pl.col("log_likelihoods"))
+    return (
+        whole.join(last, on="prompt_id", how="left", maintain_order="left")
+        .select(
+            "prompt_id",
+            label_log_likelihoods="log_likelihoods",
+            last_token_log_probs=pl.coalesce("last_token_log_probs", same),
+            label_token_counts="token_counts",
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
+    )
+
+
+def prompt_states(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
+    """Return schemas.HIDDEN_STATES of the prompts whose state is known, in the order of their tokens."""
+    rows = tokens.filter(pl.col("ask") == "state").select("prompt_id", "token_id")
+    joined = rows.join(table.read("states"), on="token_id", how="inner", maintain_order="left")
+    return joined.select(HIDDEN_STATES.names())
