@@ -34,11 +34,8 @@ def measure(out: Path, **given: Any) -> None:
     """Turn the scores in DIR into tables."""
     from evaluator.cli.terminal import draw
     from evaluator.run import pipeline
-    from evaluator.run.record import read_run
 
-    prompts = read_run(out).prompts
-    options = suite_options("measure_options", given, prompts.suites if prompts else ())
-    tables = draw(pipeline.measure(out, options))
+    tables = draw(pipeline.measure(out, lambda suites: suite_options("measure_options", given, suites)))
     click.echo(f"{', '.join(tables)}: {out / 'tables'}")
 
 

@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -24,7 +24,7 @@ from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.config_json import config_to_json
 from evaluator.run.folder import open_built, open_scored, scores_section
 from evaluator.run.measure import measured_tables
-from evaluator.run.record import new_record, now, read_run, with_stage, write_run
+from evaluator.run.record import new_record, now, require_run, with_stage, write_run
 from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
 from evaluator.run.score import Scored, check_capabilities, score_run
 from evaluator.suites import SUITES, default_label_boundary
@@ -113,7 +113,7 @@ def build(config: RunConfig, out: Path, model: ModelConfig | None = None, *, dat
 
 def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
     """Score the prompts that were built in `out`; returns what it took."""
-    read_run(out)  # before the lock makes a folder for what is not there
+    require_run(out)  # before the lock makes a folder for what is not there
     with writing_to(out):
         folder = open_built(out)
         check_capabilities(folder.built.config, model)
@@ -122,22 +122,23 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
         return scores_section(_with_scores(folder.record, scored, source, model, out), out)
 
 
-def measure(out: Path, options: Mapping[str, object] | None = None) -> Stage[Mapping[str, pl.DataFrame]]:
-    """Make predictions and metrics of the scores in `out`; returns the tables by name.
+MeasureOptions = Callable[[Sequence[str]], Mapping[str, object]]
+"""From the suites of a run to the options of their measures, by suite."""
 
-    Args:
-        options: of the suites' measures, by suite.
-    """
-    read_run(out)
+
+def measure(out: Path, options: MeasureOptions = lambda _suites: {}) -> Stage[Mapping[str, pl.DataFrame]]:
+    """Make predictions and metrics of the scores in `out`; returns the tables by name."""
+    require_run(out)
     with writing_to(out):
         folder = open_built(out)
-        _, tables = yield from _measure(folder.record, folder.built, open_scored(folder, out), out, options or {})
+        chosen = options(folder.built.config.suites)
+        _, tables = yield from _measure(folder.record, folder.built, open_scored(folder, out), out, chosen)
         return tables
 
 
 def report(out: Path) -> Stage[Path]:
     """Write the page about the metrics in `out`; returns its path."""
-    read_run(out)
+    require_run(out)
     with writing_to(out):
         folder = open_built(out)
         return (yield from _report(MeasuredFolder(out, folder.record, folder.built.store)))

@@ -17,10 +17,16 @@ RUN_FILE = "run.json"
 
 def read_run(out: Path) -> RunRecord:
     """Read the record of a run. Raises StoreError where nothing was built."""
+    require_run(out)
     record = read_record(out / RUN_FILE, RunRecord)
-    if record is None:
-        raise StoreError(f"{out} holds no run. Make one with `evaluator build SUITE --out {out}` or `evaluator run`.")
+    assert record is not None, "the file is there"
     return record
+
+
+def require_run(out: Path) -> None:
+    """Raise StoreError where a folder holds no run."""
+    if not (out / RUN_FILE).is_file():
+        raise StoreError(f"{out} holds no run. Make one with `evaluator build SUITE --out {out}` or `evaluator run`.")
 
 
 def new_record(data: str, started: str) -> RunRecord:

@@ -1,0 +1,122 @@
+"""What a stage reads of a run's folder: everything once, and nothing that another version or a damage has left."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
+from evaluator.errors import ConfigError, StoreError
+from evaluator.files import read_json, write_json
+from evaluator.progress import finish
+from evaluator.run import pipeline, record
+from evaluator.run.config_json import config_from_json, config_to_json, identity
+from evaluator.store import shards
+from evaluator.suites.in_context_pvi.options import PviOptions
+from evaluator.suites.prompt_search.options import SearchOptions
+
+FAKE = ModelConfig(model="fake", engine="fake")
+CONFIG = RunConfig(suites=("staicc",), datasets=("sst5",), n_queries=4)
+
+
+@pytest.fixture
+def finished(tmp_path) -> Path:
+    """A run with hidden states and a second round."""
+    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "topk"))
+    finish(pipeline.run(config, FAKE, tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("stage", [pipeline.measure, pipeline.report, lambda out: pipeline.score(out, FAKE)])
+def test_a_stage_parses_the_record_once_and_hashes_no_file_twice(finished, stage, monkeypatch):
+    read, hashed = Counter(), Counter()
+    read_record, digest = record.read_record, shards.file_digest
+    monkeypatch.setattr(record, "read_record", lambda path, kind: (read.update([path]), read_record(path, kind))[1])
+    monkeypatch.setattr(shards, "file_digest", lambda path: (hashed.update([path]), digest(path))[1])
+    finish(stage(finished))
+    assert read == {finished / "run.json": 1}
+    assert set(hashed.values()) <= {1}
+
+
+def test_a_record_of_another_version_is_an_error_that_names_the_field(finished):
+    content = read_json(finished / "run.json")
+    write_json(finished / "run.json", content | {"prompts": content["prompts"] | {"n_queries": "four"}})
+    with pytest.raises(StoreError, match=r"run\.json is damaged or of another version .*\$\.prompts\.n_queries"):
+        finish(pipeline.measure(finished))
+
+
+def test_tables_of_earlier_scores_are_not_reported(finished):
+    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=5)
+    finish(pipeline.build(config, finished))
+    finish(pipeline.score(finished, FAKE))
+    with pytest.raises(StoreError, match=r"those of earlier scores\. Run `evaluator measure"):
+        finish(pipeline.report(finished))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        replace(CONFIG, parts=("gler",), n_queries=None, definitions=("paper",)),
+        RunConfig(
+            suites=("prompt-search",),
+            data=DataOptions(paths=(Path("/data/task.json"),), columns=TableColumns(inputs=("a", "b"), example_id="c")),
+            suite_options={"prompt-search": SearchOptions(shots=(0, 2), candidates=Path("/c.json"), halving=True)},
+        ),
+        RunConfig(
+            suites=("pvi",),
+            datasets=("rte",),
+            data=DataOptions(hub=True),
+            suite_options={"pvi": PviOptions(shots=None, source="published", prompts=Path("/p.parquet"), seed=7)},
+        ),
+    ],
+)
+def test_a_configuration_is_read_as_it_was_written(config):
+    assert config_from_json(config_to_json(config), where="run.json") == config
+
+
+def test_where_files_are_does_not_name_a_store_and_what_is_searched_does():
+    def named(**options: object) -> dict[str, object]:
+        return identity(
+            RunConfig(
+                suites=("prompt-search",), datasets=("sst5",), suite_options={"prompt-search": SearchOptions(**options)}
+            )
+        )
+
+    assert named(candidates=Path("/a.json")) == named(candidates=Path("/b.json"))
+    assert named(tries=5) != named(tries=6)
+
+
+def test_models_of_a_suite_without_metrics_are_refused_before_anything_is_built(tmp_path):
+    config = RunConfig(suites=("prompt-search",), datasets=("sst5",))
+    with pytest.raises(ConfigError, match="prompt-search measures no metrics that models are compared by"):
+        finish(pipeline.run_models(config, [FAKE, FAKE], tmp_path))
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_every_suite_writes_tables_that_are_sorted_the_same_way_twice(tmp_path):
+    """A run again in another folder has the same bytes in every table."""
+    for name in ("staicc-bias", "prompt-search", "pvi"):
+        config = RunConfig(suites=(name,), datasets=("trec",), n_queries=20, n_shots=1)
+        for folder in ("a", "b"):
+            finish(pipeline.run(config, FAKE, tmp_path / name / folder))
+        first, second = (
+            {path.name: path.read_bytes() for path in (tmp_path / name / folder / "tables").iterdir()}
+            for folder in ("a", "b")
+        )
+        assert first == second
+
+
+def test_changed_code_of_prompts_builds_them_again_and_keeps_every_score(tmp_path, monkeypatch):
+    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
+    finish(pipeline.run(config, FAKE, tmp_path))
+    before = record.read_run(tmp_path)
+    monkeypatch.setattr("evaluator.run.build.source_fingerprint", lambda *_: "an upgrade")
+    monkeypatch.setattr("evaluator.engine.loader.load_engine", None)  # would fail if a model was loaded
+    finish(pipeline.run(config, FAKE, tmp_path))
+    after = record.read_run(tmp_path)
+    assert before.prompts.fingerprint != after.prompts.fingerprint
+    assert before.scores.tables == after.scores.tables
+    assert pl.read_parquet(tmp_path / "tables" / "metrics.parquet").height
