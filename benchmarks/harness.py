@@ -1,8 +1,8 @@
-"""Times contestants that do the same work: callables go in; a table, its targets and rows of a CSV file come out.
+"""Time contestants that do the same work; print a table and append rows to a CSV file.
 
-Every contestant first runs once unmeasured by the clock: that run warms it up, shows its peak memory, and gives the
-output that is compared with the baseline's. Where outputs differ nothing is timed. Then all take turns (A B A B ...),
-so that a machine that slows down slows all of them.
+Every contestant first runs once without being timed: that run warms it up, measures its peak memory, and gives the
+output that is compared with the baseline's. If outputs differ nothing is timed. Then all take turns (A B A B ...), so
+that a machine that slows down slows all of them.
 """
 
 import csv
@@ -36,18 +36,18 @@ MIB = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What every contestant of a race does."""
+    """The work that every contestant of a race does."""
 
     benchmark: str  # names the CSV file
-    case: str  # "lcp, 140000 rows": what tells this race from others in the same file
+    case: str  # "lcp, 140000 rows": distinguishes this race from others in the same file
     items: int
     unit: str  # of items: "prompts"
-    packages: Sequence[str]  # whose versions the rows state
+    packages: Sequence[str]  # their versions are written to the rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """One contestant's figures."""
+    """The measurements of one contestant."""
 
     contestant: str
     runs: int
@@ -57,13 +57,13 @@ class Timing:
     min_s: float
     max_s: float
     peak_mib: float  # resident memory of this process and its children, in the warm-up run
-    added_mib: float  # of this, what was not resident before that run
+    added_mib: float  # the part of it that was not resident before that run
     times_baseline: float  # the baseline's median over this one's: 2 is twice as fast
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A stated limit and what was measured against it."""
+    """A limit and the measured value."""
 
     what: str
     value: float
@@ -76,7 +76,7 @@ class Target:
 
 
 def require_green_tests(path: str) -> None:
-    """Leave the benchmark when the tests at this path, seen from the repository root, do not pass."""
+    """Exit unless the tests at this path, relative to the repository root, pass."""
     if subprocess.run([sys.executable, "-m", "pytest", "-q", path], cwd=ROOT, check=False).returncode:
         raise SystemExit(f"{path} does not pass, so nothing is timed.")
 
@@ -88,16 +88,19 @@ def race(
     runs: int,
     same: Callable[[Any, Any], None] = np.testing.assert_equal,
 ) -> dict[str, Timing]:
-    """Run, compare, time, print and append one row a contestant to results/<benchmark>.csv.
+    """Run, compare and time contestants; print a table and append one row per contestant to results/<benchmark>.csv.
 
     Args:
         work: what is done.
         contestants: name -> callable; the first is the baseline.
-        runs: timed runs of each.
-        same: given the baseline's output and another's, raises AssertionError where they differ.
+        runs: number of timed runs of each.
+        same: called with the baseline's output and another; raises AssertionError if they differ.
 
     Returns:
-        Timing of each contestant, by name. Leaves the benchmark (SystemExit) when outputs differ.
+        Timing of each contestant, by name.
+
+    Raises:
+        SystemExit: outputs differ.
     """
     memory = _warm_up(work, contestants, same)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
@@ -112,7 +115,7 @@ def race(
 
 
 def print_targets(*targets: Target) -> None:
-    """One line a target: what was asked, what was measured, met or missed."""
+    """Print one line per target: met or missed, what was measured, the value and the limit."""
     for target in targets:
         limit = f"<= {target.at_most:g}" if target.at_most < float("inf") else f">= {target.at_least:g}"
         print(f"{'met   ' if target.met else 'MISSED'}  {target.what}: {target.value:.3g}, target {limit}")
@@ -161,7 +164,7 @@ def _timing(name: str, seconds: list[float], memory: SimpleNamespace, baseline_s
 
 @contextmanager
 def _peak_memory(every_s: float = 0.005) -> Iterator[SimpleNamespace]:
-    """start_mib and, after the block, peak_mib: sampled, so a peak shorter than the interval may be missed."""
+    """Measure start_mib and, after the block, peak_mib; sampled, so a peak shorter than the interval may be missed."""
     seen = SimpleNamespace(start_mib=_resident_mib())
     seen.peak_mib = seen.start_mib
     done = threading.Event()
@@ -214,7 +217,7 @@ def _append(work: Work, timings: Sequence[Timing]) -> None:
 
 
 def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Sequence[Mapping[str, object]]) -> None:
-    """Add rows to results/<benchmark>.csv, each with when, on what and with which versions it was measured."""
+    """Append rows to results/<benchmark>.csv, each with date, commit, device and versions."""
     run = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -222,7 +225,7 @@ def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Se
         "versions": _versions(packages),
         "case": case,
     }
-    rows = [run | dict(each) for each in measured]
+    rows = [run | dict(values) for values in measured]
     with (RESULTS / f"{benchmark}.csv").open("a", newline="") as out:
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
         if out.tell() == 0:
@@ -231,7 +234,7 @@ def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Se
 
 
 def _commit() -> str:
-    """Short hash, with a + when files other than results differ from it."""
+    """Return the short hash of the commit, with a + if files other than results have changed."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
@@ -241,7 +244,7 @@ def _commit() -> str:
 
 
 def _device() -> str:
-    """Processor, cores this process may use, memory, and graphics cards: what a time depends on, and no host's name."""
+    """Return processor, cores available to this process, memory and graphics cards, without the host's name."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]

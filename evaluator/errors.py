@@ -1,12 +1,12 @@
-"""Errors that a user can mend. Each says what was wrong, where, and how to mend it; the command line exits with 2.
+"""Errors that a user can fix. Each says what is wrong, where, and how to fix it; the command line exits with 2.
 
 EvaluatorError
 ├── ConfigError          an option, a suite, dataset, method or engine name that does not fit
 ├── DatasetError         a data file that is missing, malformed or unsafe to read
 ├── TemplateError        a meta-template, verbalizer or demonstration set that cannot make a prompt
-├── ModelError           a model that is not there, is not a causal language model, or does not fit the machine
+├── ModelError           a model that is missing, is not a causal language model, or does not fit the machine
 ├── PromptTooLongError   prompts longer than the model's context
-├── LabelError           labels that no score can tell apart, or that a method cannot score
+├── LabelError           labels that no score can distinguish, or that a method cannot score
 ├── StoreError           a store that is missing, damaged or of another version
 ├── ScoreError           scores that are missing, repeated or not finite
 ├── MetricError          probabilities, gold labels or a definition that a metric cannot take
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 
 class EvaluatorError(Exception):
-    """Anything the user can mend; its message is shown without a traceback."""
+    """Base of all errors that the user can fix; shown as a message without a traceback."""
 
 
 class ConfigError(EvaluatorError):
@@ -34,19 +34,19 @@ class TemplateError(EvaluatorError):
 
 
 class ModelError(EvaluatorError):
-    """A model is not there, is not a causal language model, or does not fit the machine."""
+    """A model is missing, is not a causal language model, or does not fit the machine."""
 
 
 class PromptTooLongError(EvaluatorError):
-    """Prompts are longer than the model's context; none is ever cut."""
+    """Prompts are longer than the model's context; prompts are never truncated."""
 
 
 class LabelError(EvaluatorError):
-    """Labels that no score can tell apart, or that a method cannot score."""
+    """No score can distinguish some labels, or a method cannot score them."""
 
     def __init__(self, message: str, labels: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.labels = tuple(labels)  # the label space it is about, where it is about one
+        self.labels = tuple(labels)  # the label space concerned, if the error concerns one
 
 
 class StoreError(EvaluatorError):
@@ -58,11 +58,11 @@ class ScoreError(EvaluatorError):
 
 
 class MetricError(EvaluatorError):
-    """Probabilities, gold labels or a definition that a metric cannot take."""
+    """A metric cannot take these probabilities, gold labels or definition."""
 
 
 class BaselineError(EvaluatorError):
-    """Numbers of examples, chances, tries or correct answers that no random baseline has."""
+    """No random baseline exists for these numbers of examples, chances, tries or correct answers."""
 
 
 class OutputInUseError(EvaluatorError):

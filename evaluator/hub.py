@@ -1,4 +1,4 @@
-"""Downloads files of a Hugging Face repository into the hub's cache."""
+"""Download files of a Hugging Face repository into the hub's local cache."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ def hub_snapshot(
     error: type[EvaluatorError],
     hint: str,
 ) -> Path:
-    """Download the files that match `patterns`, unless they are cached, and return their folder, named by commit.
+    """Download the files that match `patterns`, unless they are cached; return their folder, which is named by commit.
 
     Raises `error`, its message ending in `hint`, if the repository does not exist or is not open to this user, or if
     the hub cannot be reached.
@@ -25,7 +25,7 @@ def hub_snapshot(
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
-        HTTPError,  # of whichever client the library has
+        HTTPError,  # from whichever HTTP client the library uses
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
@@ -34,16 +34,14 @@ def hub_snapshot(
     try:
         return Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
     except HFValidationError as cause:
-        raise error(f"{missing}: it is no hub name (owner/name). {hint}") from cause
+        raise error(f"{missing}: it is not a hub name (owner/name). {hint}") from cause
     except GatedRepoError as cause:
-        raise error(
-            f"{repository!r} asks for its licence to be accepted on the hub, and for a login. {hint}"
-        ) from cause
+        raise error(f"{repository!r} requires a login and acceptance of its licence on the hub. {hint}") from cause
     except RevisionNotFoundError as cause:
         raise error(f"{missing} in revision {revision!r}. {hint}") from cause
     except RepositoryNotFoundError as cause:
         raise error(f"{missing}: no {kind} on the hub has this name. {hint}") from cause
-    except (HTTPError, OSError, RuntimeError) as cause:  # the last from hf_xet, which moves large files
+    except (HTTPError, OSError, RuntimeError) as cause:  # RuntimeError: from hf_xet, which transfers large files
         raise error(
             f"{missing}: it is not in the local hub cache, and the hub cannot be reached ({cause}). "
             f"Run once with a network and without HF_HUB_OFFLINE. {hint}"

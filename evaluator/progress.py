@@ -1,4 +1,4 @@
-"""What a stage says while it works. Stages yield these; only the command line draws them."""
+"""Progress of a stage. Stages yield it; only the command line displays it."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a stage is."""
+    """How much of a stage is done, and how fast it runs."""
 
     stage: str  # what is being done: "Building prompts"
     done: int
     total: int
     unit: str  # what is counted: "datasets", "requests"
-    tokens_per_s: float | None = None  # of this process, cached tokens included
+    tokens_per_s: float | None = None  # in this process, cached tokens included
     cached_share: float | None = None  # share of tokens taken from the prefix cache
     seconds_left: float | None = None
 
 
 Stage = Generator[Progress, None, T]
-"""A piece of work that yields its progress and returns a T."""
+"""A generator that does a piece of work, yields its progress and returns a T."""
 
 
 def finish(stage: Stage[T]) -> T:
-    """Run a stage to its end without showing anything."""
+    """Run a stage to its end without displaying progress, and return its result."""
     while True:
         try:
             next(stage)

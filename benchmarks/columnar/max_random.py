@@ -1,9 +1,9 @@
-"""Maximum random baselines against the paper's package and against SciPy's distributions.
+"""Time maximum random baselines against the paper's package and SciPy's distributions.
 
 python -m benchmarks.columnar.max_random
 
 One setting of 10,000 examples; one whose 10,000 examples have different chances; 100,000 settings of up to 200
-examples. SciPy has both distributions but not their maxima: what is left to do is done here as briefly as can be.
+examples. SciPy has both distributions but not their maxima, which are computed here as briefly as possible.
 """
 
 from typing import Any
@@ -66,13 +66,13 @@ def accuracy_from_cdf(cdf: Any) -> float:
 
 
 def accuracies_from_incomplete_beta(n: Any, chance: Any, tries: Any) -> Any:
-    """P(X >= k) of every setting and k = 1, ..., n in one row, then the sums of each setting's."""
+    """Compute P(X >= k) for every setting and k = 1, ..., n in one flat array, then sum over each setting."""
     start = np.cumsum(n) - n
     k = np.arange(n.sum()) - start.repeat(n) + 1
     tail = special.betainc(k, n.repeat(n) - k + 1, chance.repeat(n))
     with np.errstate(divide="ignore"):
-        of_best = -np.expm1(tries.repeat(n) * np.log1p(-tail))
-    return np.add.reduceat(of_best, start) / n
+        best_tail = -np.expm1(tries.repeat(n) * np.log1p(-tail))
+    return np.add.reduceat(best_tail, start) / n
 
 
 def work(case: str, items: int) -> Work:

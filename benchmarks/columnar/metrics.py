@@ -1,9 +1,9 @@
-"""All metrics of ten datasets, three definitions, with intervals, against the StaICC toolkit's own functions.
+"""Time all metrics of ten datasets, three definitions, with intervals, against the StaICC toolkit's functions.
 
 python -m benchmarks.columnar.metrics
 
-One race is over the part `normal`, one over all parts of StaICC. The toolkit computes less: the same numbers under
-`released` alone, and no interval. These numbers are compared before anything is timed.
+One race is over the part `normal`, one over all parts of StaICC. The toolkit computes less: values under `released`
+alone, and no intervals. These values are compared before anything is timed.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,16 +42,16 @@ Values = dict[tuple[str, str, str], float]
 
 
 def main() -> None:
-    require_green_tests("tests/suites/staicc/test_toolkit_formulas.py")
+    require_green_tests("tests/metrics/test_toolkit_formulas.py")
     require_green_tests("tests/suites/staicc/diagnostics")
     predictions = pl.concat(
         [_predictions(index, n_labels, part) for index, n_labels in enumerate(N_LABELS) for part in PARTS]
     )
-    of_normal = _race("datasets of 1024 requests", predictions.filter(part="normal"), metrics_table, runs=9)
-    of_all = _race("datasets, all parts", predictions, _everything, runs=5)
+    normal = _race("datasets of 1024 requests", predictions.filter(part="normal"), metrics_table, runs=9)
+    all_parts = _race("datasets, all parts", predictions, _everything, runs=5)
     print_targets(
-        Target(what="all metrics with intervals, s", value=of_normal["evaluator, all"].median_s, at_most=3),
-        Target(what="and all diagnostics and groups, s", value=of_all["evaluator, all"].median_s, at_most=3),
+        Target(what="all metrics with intervals, s", value=normal["evaluator, all"].median_s, at_most=3),
+        Target(what="and all diagnostics and groups, s", value=all_parts["evaluator, all"].median_s, at_most=3),
     )
 
 
@@ -141,12 +141,12 @@ def _of_part(part: str, gold: list[int], rows: list[list[float]]) -> Iterator[tu
 
 
 def _released_values(table: pl.DataFrame) -> Values:
-    """What the toolkit has as well: nothing over templates or demonstration sets but consistency, and no mean."""
+    """Select what the toolkit has too: over templates and demonstration sets only consistency, and no means."""
     shared = (pl.col("dataset") != MEAN_OVER_DATASETS) & ~pl.col("metric").str.contains("_over_")
-    of_dataset = table.filter(shared, definition="released")
+    values = table.filter(shared, definition="released")
     return {
         (dataset, part, metric): value
-        for dataset, part, metric, value in of_dataset.select("dataset", "part", "metric", "value").iter_rows()
+        for dataset, part, metric, value in values.select("dataset", "part", "metric", "value").iter_rows()
     }
 
 

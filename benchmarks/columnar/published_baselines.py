@@ -1,9 +1,9 @@
-"""`evaluator reproduce yauney-mimno-2024` as a whole, against the verdicts alone by the package max-random-baseline.
+"""Time `evaluator reproduce yauney-mimno-2024` against the verdicts alone by the package max-random-baseline.
 
 python -m benchmarks.columnar.published_baselines
 
-Needs the released results, random_baselines in $EVALUATOR_SHARED_DATA: by default ../shared/data beside the repository.
-What the other contestant does is a small part of the command: no held-out trial, no sound rules, no table, no figure.
+Needs the released results, random_baselines in $EVALUATOR_SHARED_DATA: by default ../shared/data next to the
+repository. The other contestant does a small part of the work: no held-out trials, no sound rules, tables or figures.
 """
 
 import subprocess
@@ -26,8 +26,8 @@ Totals = dict[str, int]
 
 def main() -> None:
     if not DATA.is_dir():
-        raise SystemExit(f"{DATA} is not there; name the folder that holds random_baselines in EVALUATOR_SHARED_DATA.")
-    require_green_tests("tests/baselines/test_published.py")
+        raise SystemExit(f"{DATA} is absent; EVALUATOR_SHARED_DATA names the folder that holds random_baselines.")
+    require_green_tests("tests/reproductions/yauney_mimno_2024")
     work = Work(
         benchmark="published_baselines",
         case="288 experiments",
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def by_package() -> Totals:
-    """Verdicts under the authors' rules, as a short script would find them."""
+    """Count verdicts under the authors' rules, as a short script would."""
     rows = pl.read_parquet(DATA / "few_shot_predictions.parquet", columns=[*EXPERIMENT, "prompt_id", "correct"])
     accuracy = rows.group_by(*EXPERIMENT, "prompt_id").agg(pl.col("correct").mean())
     verdicts: Counter[str] = Counter()

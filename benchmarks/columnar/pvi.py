@@ -1,8 +1,8 @@
-"""All measures of in-context PVI over ten datasets, six runs each and 10,000 queries, against NumPy and SciPy.
+"""Time all measures of in-context PVI over ten datasets, six runs each and 10,000 queries, against NumPy and SciPy.
 
 python -m benchmarks.columnar.pvi
 
-The baseline goes through runs and pairs of runs one by one, from arrays that are ready. It computes less: PVI,
+The baseline loops over runs and pairs of runs, from arrays in memory. It computes less: PVI,
 accuracies by PVI, V-information with its interval, thresholds, correlations with p-values and both analyses of
 variance, but no densities, deciles or lists of queries. These numbers are compared before anything is timed.
 """
@@ -63,9 +63,9 @@ def main() -> None:
 def _dataset(seed: int, n_labels: int) -> Dataset:
     rng = np.random.default_rng(seed)
     gold = rng.integers(0, n_labels, N_QUERIES)
-    own = rng.normal(-3, 1, (N_QUERIES, n_labels))
-    own[np.arange(N_QUERIES), gold] += rng.exponential(1, N_QUERIES)
-    inputs = own + rng.normal(0, 0.7, (N_RUNS, *own.shape))
+    scores = rng.normal(-3, 1, (N_QUERIES, n_labels))
+    scores[np.arange(N_QUERIES), gold] += rng.exponential(1, N_QUERIES)
+    inputs = scores + rng.normal(0, 0.7, (N_RUNS, *scores.shape))
     return Dataset(gold, inputs, rng.normal(-3, 0.3, (N_RUNS, n_labels)))
 
 
@@ -111,8 +111,8 @@ def _queries() -> pl.DataFrame:
 
 
 def _baseline(datasets: list[Dataset]) -> dict[str, Floats]:
-    """As _numbers: by dataset, definition ("label_space" first) and run."""
-    found: dict[str, list[Any]] = {name: [] for name in ("pvi", "summary", "pairs", "one_way", "repeated")}
+    """Compute the same arrays as _numbers: by dataset, definition ("label_space" first) and run."""
+    numbers: dict[str, list[Any]] = {name: [] for name in ("pvi", "summary", "pairs", "one_way", "repeated")}
     for dataset in datasets:
         for normalised in (True, False):
             inputs, nulls = dataset.inputs, dataset.nulls
@@ -121,13 +121,13 @@ def _baseline(datasets: list[Dataset]) -> dict[str, Floats]:
             rows = np.arange(N_QUERIES)
             bits = (inputs[:, rows, dataset.gold] - nulls[:, dataset.gold]) / np.log(2)
             right = inputs.argmax(-1) == dataset.gold
-            found["pvi"].append(bits)
-            found["summary"] += map(_summary, bits, right)
-            found["pairs"] += [_correlated(bits[i], bits[j]) for i, j in combinations(range(N_RUNS), 2)]
-            means = np.array([own[correct].mean() for own, correct in zip(bits, right, strict=True)])
-            found["one_way"].append(stats.f_oneway(*means.reshape(2, N_SETS).T))
-            found["repeated"] += [_repeated(own) for own in (bits[:N_SETS], bits[N_SETS:])]
-    return {name: np.array(values) for name, values in found.items()}
+            numbers["pvi"].append(bits)
+            numbers["summary"] += map(_summary, bits, right)
+            numbers["pairs"] += [_correlated(bits[i], bits[j]) for i, j in combinations(range(N_RUNS), 2)]
+            means = np.array([run_bits[correct].mean() for run_bits, correct in zip(bits, right, strict=True)])
+            numbers["one_way"].append(stats.f_oneway(*means.reshape(2, N_SETS).T))
+            numbers["repeated"] += [_repeated(of_shots) for of_shots in (bits[:N_SETS], bits[N_SETS:])]
+    return {name: np.array(values) for name, values in numbers.items()}
 
 
 def _summary(bits: Floats, right: npt.NDArray[np.bool_]) -> list[float]:
@@ -148,7 +148,7 @@ def _correlated(first: Floats, second: Floats) -> list[float]:
 
 
 def _repeated(bits: Floats) -> list[float]:
-    """F and p over sets, the queries being the same; bits of [sets, queries]."""
+    """Return F and p of a repeated-measures analysis of variance over sets; bits of [sets, queries]."""
     n_sets, n_queries = bits.shape
     between = n_queries * ((bits.mean(1) - bits.mean()) ** 2).sum()
     rest = ((bits - bits.mean(1, keepdims=True) - bits.mean(0) + bits.mean()) ** 2).sum()

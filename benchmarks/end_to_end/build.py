@@ -1,8 +1,8 @@
-"""Building StaICC (ten datasets, k = 4, tokenised) as a user does: the command, in a process of its own.
+"""Time building StaICC (ten datasets, k = 4, tokenised) with the command in a separate process, as a user runs it.
 
-First StaICC-Normal, then the whole of StaICC with the noisy channel. Cold: no converted dataset, no store, no tokens.
-There already: everything is. The toolkit writes the same strings, and those alone; building and measuring together must
-stay small, so the metrics of fake scores are measured as well.
+First StaICC-Normal, then all of StaICC with the noisy channel. "Cold" starts without converted datasets, store and
+tokens; "there already" has them all. The toolkit writes the same strings and nothing else. Measuring is timed as well,
+on fake scores.
 
     python -m benchmarks.end_to_end.build [runs] [runs of the whole]
 """
@@ -86,15 +86,15 @@ def command(folder: Path, *words: object) -> None:
     )
 
 
-def cold(folder: Path, model: Path, asked: tuple[str, ...]) -> list[str]:
+def cold(folder: Path, model: Path, arguments: tuple[str, ...]) -> list[str]:
     shutil.rmtree(folder / "cache", ignore_errors=True)
     shutil.rmtree(folder / "cold", ignore_errors=True)
-    return build(folder, folder / "cold", model, asked)
+    return build(folder, folder / "cold", model, arguments)
 
 
-def build(folder: Path, out: Path, model: Path, asked: tuple[str, ...]) -> list[str]:
-    """The prompts, sorted: what every contestant must agree on."""
-    command(folder, "build", *asked, "--out", out, "--model", model)
+def build(folder: Path, out: Path, model: Path, arguments: tuple[str, ...]) -> list[str]:
+    """Build and return the sorted prompts, on which all contestants must agree."""
+    command(folder, "build", *arguments, "--out", out, "--model", model)
     return evaluator.read_requests(out).select("prompt").collect()["prompt"].sort().to_list()
 
 
@@ -110,15 +110,15 @@ def toolkit_prompts() -> list[str]:
 
 
 def toolkit_whole() -> list[str]:
-    """What the toolkit's own runs of all parts send to a model."""
+    """Return the sorted prompts that the toolkit's runs of all parts send to a model."""
     from StaICC import diagnosis
     from StaICC.normal import Normal
 
     sent: list[str] = []
 
     def note(prompt: list[Any], label_space: list[str]) -> list[list[float]]:
-        for each in prompt:
-            sent.extend(each if isinstance(each, list) else [each])
+        for texts in prompt:
+            sent.extend(texts if isinstance(texts, list) else [texts])
         return [[1.0] + [0.0] * (len(label_space) - 1)] * len(prompt)
 
     parts = (

@@ -1,8 +1,8 @@
-"""Tools that score labels after prompts, each in a process of its own: token rows go in, label probabilities come out.
+"""Score labels after prompts with several tools, each in a separate process.
 
-Every contestant loads its model once and then scores the same prompts whenever it is told to, so that a race times the
-scoring and neither the loading nor another contestant's memory. All of them get text or tokens as their own users would
-pass them, and return [n_prompts, n_labels], normalised over the label space.
+Every contestant loads its model once and then scores the same prompts on each request, so that a race times only the
+scoring, and memory is that of one contestant. All get text or tokens as their users would pass them; unless stated
+otherwise they return label probabilities [n_prompts, n_labels], normalised over the label space.
 """
 
 import importlib.metadata
@@ -34,7 +34,7 @@ LLAMA_28M = LlamaSize(hidden_size=512, n_layers=8, n_heads=8, intermediate_size=
 
 
 class Prompts(NamedTuple):
-    """What is scored: the same prompts as text and as tokens."""
+    """Prompts to score, as text and as tokens."""
 
     model: Path
     dtype: Dtype
@@ -45,8 +45,7 @@ class Prompts(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """Prompts with choices of their own, any number of any length, as tokens; answered by one number a choice, nats,
-    prompt by prompt."""
+    """Prompts with their own choices, as tokens; scored by one log-likelihood (nats) per choice, prompt by prompt."""
 
     model: Path
     dtype: Dtype
@@ -55,7 +54,7 @@ class Choices(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Any requests of a run as text, with what each asks."""
+    """Requests of a run as text, with the ask of each."""
 
     model: Path
     dtype: Dtype
@@ -65,7 +64,7 @@ class Requests(NamedTuple):
 
 
 def ours(prompts: Prompts, engine: str) -> Score:
-    """An engine of this project, asked for what a run asks."""
+    """Score with an engine of this project, with the requests that a run makes."""
     loaded = _our_engine(prompts.model, engine, prompts.dtype)
     requests = [ContinuationRequest(context, prompts.label_tokens) for context in prompts.contexts]
 
@@ -87,7 +86,7 @@ def transformers_engine(prompts: Prompts) -> Score:
 
 
 def staicc_toolkit(prompts: Prompts) -> Score:
-    """The StaICC toolkit's own inference function, one prompt at a time."""
+    """Score with the StaICC toolkit's inference function, one prompt at a time."""
     import torch
     from StaICC.prefabricate_inference.model_kernel import standard_ICL_inference_with_torch_Causal_LM as infer
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -103,20 +102,20 @@ def staicc_toolkit(prompts: Prompts) -> Score:
     )
 
 
-def toolkit_requests(asked: Requests) -> Score:
-    """The StaICC toolkit's own functions, one prompt at a time; the label probabilities of all, behind each other."""
+def toolkit_requests(requests: Requests) -> Score:
+    """Score with the StaICC toolkit's functions, one prompt at a time; return all label probabilities, concatenated."""
     import torch
     from StaICC.prefabricate_inference import model_kernel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(asked.model))
-    model = AutoModelForCausalLM.from_pretrained(str(asked.model), dtype=getattr(torch, asked.dtype))
+    tokenizer = AutoTokenizer.from_pretrained(str(requests.model))
+    model = AutoModelForCausalLM.from_pretrained(str(requests.model), dtype=getattr(torch, requests.dtype))
     model.eval().to(device_kind())
     shared = {"model": model, "tokenizer": tokenizer, "cache_empty": None}
 
     def score() -> Probs:
         probs: list[float] = []
-        for text, ask, labels in zip(asked.texts, asked.asks, asked.continuations, strict=True):
+        for text, ask, labels in zip(requests.texts, requests.asks, requests.continuations, strict=True):
             if ask == "text":
                 model_kernel.noisy_channel_ICL_inference_with_torch_Causal_LM([text], label_space=[text], **shared)
             elif ask == "state":
@@ -124,17 +123,16 @@ def toolkit_requests(asked: Requests) -> Score:
                     text, label_space=["a"], return_hidden_state=True, **shared
                 )
             else:
-                found = model_kernel.standard_ICL_inference_with_torch_Causal_LM(text, label_space=labels, **shared)
-                probs += found
+                probs += model_kernel.standard_ICL_inference_with_torch_Causal_LM(text, label_space=labels, **shared)
         return np.array(probs)
 
     return score
 
 
 def lm_eval_vllm(prompts: Prompts) -> Score:
-    """lm-evaluation-harness with its vLLM backend, one request a label, handed our tokens.
+    """Score our tokens with lm-evaluation-harness and its vLLM backend, one request per label.
 
-    At its defaults, but for the share of memory: all contestants are loaded at once.
+    With its defaults except for the share of memory: all contestants are loaded at once.
     """
     harness = _lm_eval_on_vllm(prompts.model, prompts.dtype)
     requests = [
@@ -150,10 +148,10 @@ def lm_eval_vllm(prompts: Prompts) -> Score:
     return score
 
 
-def choices_by_vllm_engine(asked: Choices) -> Score:
-    """Our vLLM engine, asked for what a run asks of choices."""
-    loaded = _our_engine(asked.model, "vllm", asked.dtype)
-    requests = [ContinuationRequest(*each) for each in zip(asked.contexts, asked.choices, strict=True)]
+def choices_by_vllm_engine(prompts: Choices) -> Score:
+    """Score choices with our vLLM engine, with the requests that a run makes."""
+    loaded = _our_engine(prompts.model, "vllm", prompts.dtype)
+    requests = [ContinuationRequest(*pair) for pair in zip(prompts.contexts, prompts.choices, strict=True)]
 
     def score() -> Probs:
         sums: list[list[float]] = [[]] * len(requests)
@@ -164,32 +162,32 @@ def choices_by_vllm_engine(asked: Choices) -> Score:
     return score
 
 
-def choices_one_at_a_time(asked: Choices) -> Score:
-    """transformers with a forward pass a context, as one writes it in ten lines; choices of one token."""
+def choices_one_at_a_time(prompts: Choices) -> Score:
+    """Score choices of one token with transformers, one forward pass per context, as a short script would."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(str(asked.model), dtype=getattr(torch, asked.dtype))
+    model = AutoModelForCausalLM.from_pretrained(str(prompts.model), dtype=getattr(torch, prompts.dtype))
     model.eval().to(device_kind())
 
     def score() -> Probs:
-        found = []
+        scores = []
         with torch.inference_mode():
-            for context, choices in zip(asked.contexts, asked.choices, strict=True):
+            for context, choices in zip(prompts.contexts, prompts.choices, strict=True):
                 ids = torch.tensor([context], device=model.device)
                 log_probs = model(ids, logits_to_keep=1).logits[0, -1].float().log_softmax(-1)
-                found.append(log_probs[[token for (token,) in choices]].cpu().numpy())
-        return np.concatenate(found)
+                scores.append(log_probs[[token for (token,) in choices]].cpu().numpy())
+        return np.concatenate(scores)
 
     return score
 
 
-def choices_by_lm_eval(asked: Choices) -> Score:
-    """lm-evaluation-harness with its vLLM backend: one request a choice, as its multiple-choice tasks make."""
-    harness = _lm_eval_on_vllm(asked.model, asked.dtype)
+def choices_by_lm_eval(prompts: Choices) -> Score:
+    """Score choices with lm-evaluation-harness and its vLLM backend, one request per choice as its tasks make them."""
+    harness = _lm_eval_on_vllm(prompts.model, prompts.dtype)
     requests = [
         ((f"context {number}", f"choice {place}"), context, tokens)
-        for number, (context, choices) in enumerate(zip(asked.contexts, asked.choices, strict=True))
+        for number, (context, choices) in enumerate(zip(prompts.contexts, prompts.choices, strict=True))
         for place, tokens in enumerate(choices)
     ]
 
@@ -208,7 +206,7 @@ def _our_engine(model: Path, name: str, dtype: Dtype) -> Engine:
 def _lm_eval_on_vllm(model: Path, dtype: Dtype) -> Any:
     os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"  # both cores, as for us
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-    _answer_for_vllm()
+    _report_vllm_version()
     from lm_eval.models.vllm_causallms import VLLM
 
     return VLLM(pretrained=str(model), dtype=dtype, batch_size="auto", max_model_len=2048, gpu_memory_utilization=0.3)
@@ -224,12 +222,12 @@ CONTESTANTS: dict[str, Callable[[Any], Score]] = {
     "choices, transformers, one at a time": choices_one_at_a_time,
     "choices, evaluator, vLLM": choices_by_vllm_engine,
 }
-"""By what they take: the first four Prompts, the next Requests, the others Choices."""
+"""By name. The first four take Prompts, the next takes Requests, the others Choices."""
 
 
 @contextmanager
 def contestant(name: str, prompts: Prompts | Choices | Requests) -> Iterator[Score]:
-    """A contestant, loaded in a process of its own that ends with the block."""
+    """Load a contestant in a separate process, which ends with the block."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(name, prompts, there), daemon=False)
@@ -244,9 +242,9 @@ def contestant(name: str, prompts: Prompts | Choices | Requests) -> Iterator[Sco
         assert _answer(here, name) == "loaded"
         yield score
     finally:
-        # Nothing a contestant could still say matters, and the workers that some start would outlive a polite end.
-        for each in (*psutil.Process(process.pid).children(recursive=True), process):
-            each.kill()
+        # Kill, because worker processes that some contestants start would survive a normal exit.
+        for running in (*psutil.Process(process.pid).children(recursive=True), process):
+            running.kill()
         process.join()
 
 
@@ -254,7 +252,7 @@ def _answer(connection: Connection, name: str) -> Any:
     try:
         return connection.recv()
     except EOFError:
-        raise SystemExit(f"{name} died; its own words are above.") from None
+        raise SystemExit(f"{name} died; its error message is above.") from None
 
 
 def _serve(name: str, prompts: Prompts | Choices | Requests, connection: Connection) -> None:
@@ -264,8 +262,8 @@ def _serve(name: str, prompts: Prompts | Choices | Requests, connection: Connect
         connection.send(score())
 
 
-def _answer_for_vllm() -> None:
-    """Let a tool that asks which version of `vllm` is installed hear that of the CPU build, which has another name."""
+def _report_vllm_version() -> None:
+    """Make importlib.metadata return the version of the CPU build, `vllm-cpu`, as that of `vllm`."""
     installed = importlib.metadata.version
 
     def version(distribution_name: str) -> str:

@@ -1,7 +1,7 @@
-"""A prompt search of hindu_knowledge (BIG-bench Lite; 4 shots, 50 prompts x 100 queries, four to six choices of any
-length) with a 28 M-parameter random Llama, beside lm-evaluation-harness on the same contexts and choices.
+"""Time a prompt search of hindu_knowledge with a 28 M-parameter random Llama, against lm-evaluation-harness.
 
-The data lies in the folder `bigbench_lite` of $EVALUATOR_SHARED_DATA. The race times the scoring of a slice of the
+The task is of BIG-bench Lite: 4 shots, 50 prompts x 100 queries, four to six choices of any length. The data is in the
+folder `bigbench_lite` of $EVALUATOR_SHARED_DATA. The race times the scoring of a slice of the
 search by both; then the command runs the whole search, and its record says how many tokens were computed.
 
     python -m benchmarks.end_to_end.prompt_search [prompts] [queries] [prompts in the race] [runs]
@@ -42,7 +42,7 @@ def main(n_prompts: int = 50, n_queries: int = 100, n_raced: int = 10, runs: int
         store = finish(build_prompts(search(n_prompts, n_queries), folder / "built")).store
         texts = store.prompts().collect()["prompt"].unique().sort()
         model = make_random_llama(folder / "llama-28m", texts=texts, size=LLAMA_28M)
-        times_lm_eval = raced(asked(store, model, n_raced), n_raced, runs)
+        times_lm_eval = raced(first_prompts(store, model, n_raced), n_raced, runs)
         record = whole_search(folder / "run", model, n_prompts, n_queries)
     tokens, scores = record.tokens, record.scores
     assert tokens is not None, "the run was tokenised"
@@ -72,8 +72,8 @@ def search(n_prompts: int, n_queries: int) -> RunConfig:
     )
 
 
-def asked(store: PromptStore, model: Path, n_prompts: int) -> Choices:
-    """The first prompts of the search with all their queries, in the order in which a run scores them."""
+def first_prompts(store: PromptStore, model: Path, n_prompts: int) -> Choices:
+    """Return the first prompts of the search with all their queries, in the order in which a run scores them."""
     source = find_model(ModelConfig(model=str(model)))
     table = finish(tokenise_store(store, source.tokenizer, source.tokenizer_fingerprint, "merged", ["paper"]))
     first = store.requests().filter(pl.col("demonstration_set") < n_prompts).select("prompt_id").unique()
@@ -82,7 +82,7 @@ def asked(store: PromptStore, model: Path, n_prompts: int) -> Choices:
 
 
 def raced(choices: Choices, n_prompts: int, runs: int) -> float:
-    """How many times as many choices a second as lm-evaluation-harness, after their answers were compared."""
+    """Return our choices per second over those of lm-evaluation-harness, after comparing their scores."""
     n_choices = sum(map(len, choices.choices))
     work = Work(
         benchmark="prompt_search",
@@ -103,7 +103,7 @@ def raced(choices: Choices, n_prompts: int, runs: int) -> float:
 
 
 def whole_search(out: Path, model: Path, n_prompts: int, n_queries: int) -> RunRecord:
-    """What the command records of the whole search."""
+    """Run the command on the whole search and return its record."""
     sizes = ["--shots", N_SHOTS, "--tries", n_prompts, "--queries", n_queries]
     words = ["run", "prompt-search", "--data", TASK, *sizes, "--model", model, "--engine", "vllm", "--dtype", "float32"]
     subprocess.run([sys.executable, "-m", "evaluator", *map(str, words), "--out", str(out)], cwd=ROOT, check=True)

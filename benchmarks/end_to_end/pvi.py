@@ -1,7 +1,7 @@
-"""PVI of SNLI queries behind six demonstrations with a 28 M-parameter random Llama in float32, beside transformers
-that answers the input prompt and the null prompt of each query one at a time.
+"""Time PVI of SNLI queries after six demonstrations with a 28 M-parameter random Llama in float32.
 
-The data lies in the folder `pvi` of $EVALUATOR_SHARED_DATA. The race times a number of queries; then the command runs,
+The baseline is transformers, which scores the input prompt and the null prompt of each query one at a time. The data is
+in the folder `pvi` of $EVALUATOR_SHARED_DATA. The race times a number of queries; then the command runs,
 and its record says how many tokens were computed.
 
     python -m benchmarks.end_to_end.pvi [queries] [runs]
@@ -74,8 +74,8 @@ def main(n_queries: int = 1000, runs: int = 3) -> None:
 
 
 def raced(store: PromptStore, model: Path, n_queries: int, runs: int) -> float:
-    """How many times as many queries a second, after the PVI of both was compared."""
-    rows = asked(store, model)
+    """Return our queries per second over those of the baseline, after comparing the PVI of both."""
+    rows = token_rows(store, model)
     null, inputs = rows.filter(part="null"), rows.filter(part="input")
     work = Work(
         benchmark="pvi",
@@ -84,7 +84,8 @@ def raced(store: PromptStore, model: Path, n_queries: int, runs: int) -> float:
         unit="queries",
         packages=["torch", "transformers"],
     )
-    both = [context for each in inputs["context"] for context in (each.to_list(), null["context"][0].to_list())]
+    null_context = null["context"][0].to_list()
+    both = [context for row in inputs["context"] for context in (row.to_list(), null_context)]
     once = [*null["context"].to_list(), *inputs["context"].to_list()]
     labels = null["continuations"][0].to_list()
     contestants = {
@@ -104,8 +105,8 @@ def raced(store: PromptStore, model: Path, n_queries: int, runs: int) -> float:
         return race(work, loaded, runs=runs, same=same)["evaluator, vLLM"].times_baseline
 
 
-def asked(store: PromptStore, model: Path) -> pl.DataFrame:
-    """Requests with their tokens, in the order in which a run scores them."""
+def token_rows(store: PromptStore, model: Path) -> pl.DataFrame:
+    """Return requests with their tokens, in the order in which a run scores them."""
     source = find_model(ModelConfig(model=str(model)))
     table = finish(tokenise_store(store, source.tokenizer, source.tokenizer_fingerprint, "merged", ["paper"]))
     requests = store.requests().select("prompt_id", "part", "position")
@@ -113,7 +114,7 @@ def asked(store: PromptStore, model: Path) -> pl.DataFrame:
 
 
 def command(out: Path, model: Path, n_queries: int) -> RunRecord:
-    """What the command records of the same queries."""
+    """Run the command on the same queries and return its record."""
     what = ["--data", DATA, "--datasets", "snli", "--shots", N_SHOTS, "--sets", 1, "--queries", n_queries]
     words = ["run", "pvi", *what, "--model", model, "--dtype", "float32", "--definition", "paper", "--out", out]
     subprocess.run([sys.executable, "-m", "evaluator", *map(str, words)], cwd=ROOT, check=True)

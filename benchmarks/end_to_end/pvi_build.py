@@ -1,8 +1,7 @@
-"""Building in-context PVI on MultiNLI (three published sets of 3 and of 6 demonstrations, 9,815 queries, tokenised) as
-a user does: the command, in a process of its own, with nothing there already.
+"""Time building in-context PVI on MultiNLI with the command in a separate process, without any cached file.
 
-The data lies in the folder `pvi` of $EVALUATOR_SHARED_DATA. The tokenizer is that of a random Llama and learned from
-the same texts.
+There are three published sets of 3 and of 6 demonstrations and 9,815 queries, tokenised. The data is in the folder
+`pvi` of $EVALUATOR_SHARED_DATA. The tokenizer is that of a random Llama, trained on the same texts.
 
     python -m benchmarks.end_to_end.pvi_build [runs]
 """
@@ -61,7 +60,7 @@ def cold(folder: Path, model: Path) -> None:
     words = ("--data", DATA, "--datasets", "multinli", "--demonstrations", "published", "--sets", N_SETS)
     command(folder, "build", "pvi", *words, "--out", out, "--model", model)
     assert open_built(out).built.store.manifest.n_requests == N_INPUTS + N_NULLS, (
-        "every query behind every set is asked"
+        "every query has a prompt with every set"
     )
 
 

@@ -1,6 +1,6 @@
-"""Scoring SST-5 of StaICC-Normal with a 28 M-parameter random Llama, beside the toolkit and lm-evaluation-harness.
+"""Time scoring SST-5 of StaICC-Normal with a 28 M-parameter random Llama, the toolkit and lm-evaluation-harness.
 
-No two of these prompts share demonstrations, so this is the efficiency of an engine alone.
+No two of these prompts share demonstrations, so this measures the engine without its prefix cache.
 
     python -m benchmarks.end_to_end.scoring [n_prompts] [runs]
 """
@@ -23,7 +23,7 @@ from evaluator.prompts.rows import normal_requests
 from evaluator.tokens.boundary import tokenize_prompts
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
-"""Between label probabilities of two tools; in bfloat16 they round in different places."""
+"""Largest difference between label probabilities of two tools; in bfloat16 they round differently."""
 
 
 def main(n_prompts: int = 128, runs: int = 5) -> None:
@@ -43,7 +43,7 @@ def main(n_prompts: int = 128, runs: int = 5) -> None:
 
 
 def timed(prompts: Prompts, dtype: Dtype, names: list[str], runs: int) -> dict[str, float]:
-    """Median seconds of each contestant, after their label probabilities were compared."""
+    """Return median seconds of each contestant, after comparing their label probabilities."""
     work = Work(
         benchmark="scoring",
         case=f"SST-5, k=4, 28 M random Llama, {dtype}",
@@ -56,8 +56,8 @@ def timed(prompts: Prompts, dtype: Dtype, names: list[str], runs: int) -> dict[s
         np.testing.assert_allclose(found, expected, atol=TOLERANCE[dtype], rtol=0)
 
     with ExitStack() as stack:
-        asked = prompts._replace(dtype=dtype)
-        loaded = {name: stack.enter_context(contestant(name, asked)) for name in names}
+        in_dtype = prompts._replace(dtype=dtype)
+        loaded = {name: stack.enter_context(contestant(name, in_dtype)) for name in names}
         return {name: timing.median_s for name, timing in race(work, loaded, runs=runs, same=same).items()}
 
 

@@ -1,9 +1,9 @@
-"""All of StaICC and all methods on SST-5 and TREC with a 28 M-parameter random Llama, in the toolkit's sizes.
+"""Time all of StaICC with all methods on SST-5 and TREC with a 28 M-parameter random Llama, in the toolkit's sizes.
 
-Ours is the command, whole, but for loading the model. The toolkit and lm-evaluation-harness answer every n-th request
-of the same run, and their time is scaled to all of them; both are warm and loaded. The toolkit gets each request once,
-as our store has them, though its methods would each ask StaICC-Normal anew. lm-evaluation-harness has no hidden states,
-so it is held against our log-likelihoods alone.
+Our time is that of the whole command except for loading the model. The toolkit and lm-evaluation-harness score every
+n-th request of the same run, warm and loaded, and their time is scaled to all requests. The toolkit gets each request
+once, as in our store, although each of its methods would score StaICC-Normal again. lm-evaluation-harness has no hidden
+states, so it is compared with our log-likelihoods alone.
 
     python -m benchmarks.end_to_end.staicc [queries of each dataset] [requests sampled] [runs of the samples]
 """
@@ -32,17 +32,17 @@ from evaluator.scores.prompts import prompt_scores
 
 SUITE = ("staicc", "--methods", "all", "--definition", "released", "--datasets", "sst5,trec")
 SMALL_CACHE_GIB = 20_000 * 2 * 8 * 512 * 4 / 2**30
-"""Keys and values of 20,000 tokens, of 8 layers of 512 float32 numbers each."""
+"""Size of the keys and values of 20,000 tokens: 8 layers of 512 float32 numbers each."""
 
 TOLERANCE: dict[Dtype, float] = {"float32": 1e-4, "bfloat16": 0.1}
-"""Between label probabilities of two tools; in bfloat16 they round in different places."""
+"""Largest difference between label probabilities of two tools; in bfloat16 they round differently."""
 
 
 class Run(NamedTuple):
-    """What one run of the command took, in seconds and tokens."""
+    """Seconds and tokens of one run of the command."""
 
     phases_s: dict[str, float]  # build, tokenise, score, measure
-    log_likelihoods_s: float  # of score, what was spent on log-likelihoods
+    log_likelihoods_s: float  # the part of score spent on log-likelihoods
     n_requests: int
     computed_tokens: int
     block_floor_tokens: int
@@ -78,27 +78,27 @@ def main(n_queries: int = 64, n_sampled: int = 240, runs: int = 3) -> None:
 
 
 def run(out: Path, model: Path, n_queries: int, dtype: Dtype, *more: str) -> Run:
-    """The command in a process of its own, and what its record says."""
+    """Run the command in a separate process and return the figures of its record."""
     words = (*SUITE, "--model", model, "--out", out, "--queries", n_queries, "--dtype", dtype, *more)
     subprocess.run([sys.executable, "-m", "evaluator", "run", *map(str, words)], env=os.environ, check=True)
-    record, parts = read_run(out), answered(out)
+    record, stores = read_run(out), scored_stores(out)
     tokens, scores = record.tokens, record.scores
     assert tokens is not None, "the run was tokenised"
     assert scores is not None, "the run was scored"
     assert tokens.block_floor_tokens is not None, "vLLM shares whole blocks"
-    shards = [shard for part in parts for shard in part.scores.manifest.shards.items()]
+    shards = [shard for store in stores for shard in store.scores.manifest.shards.items()]
     return Run(
         phases_s={phase: record.elapsed_s[phase] for phase in ("build", "tokenise", "score", "measure")},
         log_likelihoods_s=sum(shard.elapsed_s for name, shard in shards if name.startswith("scores")),
-        n_requests=sum(part.store.manifest.n_requests for part in parts),
+        n_requests=sum(store.store.manifest.n_requests for store in stores),
         computed_tokens=scores.computed_tokens,
         block_floor_tokens=tokens.block_floor_tokens,
         floor_tokens=tokens.floor_tokens,
     )
 
 
-def answered(out: Path) -> list[ScoredStore]:
-    """The stores of a run with their tokens and scores."""
+def scored_stores(out: Path) -> list[ScoredStore]:
+    """Open the stores of a run with their tokens and scores."""
     return open_scored(open_built(out), out)
 
 
@@ -107,41 +107,40 @@ def over_block_floor(run: Run) -> float:
 
 
 def toolkit_seconds(out: Path, model: Path, n_sampled: int, runs: int) -> float:
-    """Of all requests of a run, from a sample whose label probabilities are those of the run."""
+    """Estimate the toolkit's time for all requests of a run from a sample, after comparing its label probabilities."""
     rows, n_all = sample(out, n_sampled, pl.lit(True))
-    asked = Requests(model, "float32", *(rows[name].to_list() for name in ("prompt", "ask", "continuations")))
-    with contestant("requests, StaICC toolkit", asked) as score:
+    requests = Requests(model, "float32", *(rows[name].to_list() for name in ("prompt", "ask", "continuations")))
+    with contestant("requests, StaICC toolkit", requests) as score:
         scores = rows.filter(ask="labels")["last_token_log_probs"]
-        ours = np.concatenate([softmax(np.array([each.to_list()]))[0] for each in scores])
+        ours = np.concatenate([softmax(np.array([row.to_list()]))[0] for row in scores])
         np.testing.assert_allclose(score(), ours, atol=TOLERANCE["float32"], rtol=0)
         return median_seconds(score, runs) * n_all / rows.height
 
 
 def lm_eval_seconds(out: Path, model: Path, n_sampled: int, runs: int, dtype: Dtype) -> float:
-    """Of all requests for log-likelihoods of a run, from a sample that agrees with it."""
+    """Estimate lm-eval's time for all log-likelihood requests of a run from a sample, after comparing the scores."""
     rows, n_all = sample(out, n_sampled, pl.col("ask") != "state")
-    asked = Choices(model, dtype, rows["context"].to_list(), rows["continuation_tokens"].to_list())
-    with contestant("choices, lm-eval, vLLM", asked) as score:
-        found = score()
+    choices = Choices(model, dtype, rows["context"].to_list(), rows["continuation_tokens"].to_list())
+    with contestant("choices, lm-eval, vLLM", choices) as score:
         expected = rows["label_log_likelihoods"].explode().to_numpy()
-        np.testing.assert_allclose(found, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        np.testing.assert_allclose(score(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
         return median_seconds(score, runs) * n_all / rows.height
 
 
-def sample(out: Path, n_sampled: int, of: pl.Expr) -> tuple[pl.DataFrame, int]:
-    """Every n-th request of a run, in the order of suite, part, dataset and position, and how many there are."""
+def sample(out: Path, n_sampled: int, condition: pl.Expr) -> tuple[pl.DataFrame, int]:
+    """Return every n-th request of a run, in the order of the requests' key, and the number of requests."""
     frames = []
-    for part in answered(out):
-        tokens = part.tokens.tokens()
+    for store in scored_stores(out):
+        tokens = store.tokens.tokens()
         token_rows = tokens.filter(pl.col("ask") != "last_tokens").select(
             "prompt_id", "context", continuation_tokens="continuations"
         )
         frames.append(
-            part.store.requests()
-            .join(part.store.prompts(), on="prompt_id", maintain_order="left")
+            store.store.requests()
+            .join(store.store.prompts(), on="prompt_id", maintain_order="left")
             .join(token_rows, on="prompt_id", maintain_order="left")
-            .join(prompt_scores(tokens, part.scores), on="prompt_id", how="left", maintain_order="left")
-            .filter(of)
+            .join(prompt_scores(tokens, store.scores), on="prompt_id", how="left", maintain_order="left")
+            .filter(condition)
             .collect()
         )
     rows = pl.concat(frames)
@@ -158,19 +157,19 @@ def median_seconds(score: Any, runs: int) -> float:
 
 
 def write_rows(n_queries: int, ours: dict[str, Run], toolkit_s: float, lm_eval_s: dict[str, float]) -> None:
-    """One row a contestant; where our time goes is in the columns that end in _s."""
+    """Append one row per contestant; columns that end in _s hold our time per stage."""
     rows: list[dict[str, object]] = [
         {
             "contestant": f"evaluator, {name}",
-            "seconds": round(each.seconds, 2),
-            **{f"{phase}_s": seconds for phase, seconds in each.phases_s.items()},
-            "log_likelihoods_s": round(each.log_likelihoods_s, 2),
-            "requests": each.n_requests,
-            "computed_tokens": each.computed_tokens,
-            "block_floor_tokens": each.block_floor_tokens,
-            "floor_tokens": each.floor_tokens,
+            "seconds": round(run.seconds, 2),
+            **{f"{phase}_s": seconds for phase, seconds in run.phases_s.items()},
+            "log_likelihoods_s": round(run.log_likelihoods_s, 2),
+            "requests": run.n_requests,
+            "computed_tokens": run.computed_tokens,
+            "block_floor_tokens": run.block_floor_tokens,
+            "floor_tokens": run.floor_tokens,
         }
-        for name, each in ours.items()
+        for name, run in ours.items()
     ]
     others = {"StaICC toolkit, fp32, scaled": toolkit_s} | {
         f"lm-eval, vLLM, {dtype}, log-likelihoods alone, scaled": seconds for dtype, seconds in lm_eval_s.items()

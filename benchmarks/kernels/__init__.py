@@ -1,1 +1,1 @@
-"""One benchmark a kernel, under the kernel's name."""
+"""One benchmark per kernel, under the kernel's name."""

@@ -1,8 +1,8 @@
 # ruff: noqa: N806 - tensors carry their axes in their names
-"""Log-sum-exps and centroid divergences from hidden states and an LM head.
+"""Time log-sum-exps and centroid divergences from hidden states and an LM head.
 
-Against the reference, which holds a [rows, vocabulary] matrix, as it stands and through torch.compile. On a CUDA device
-where there is one; the memory in the table is the host's.
+Baselines are the reference, which holds a [rows, vocabulary] matrix, and torch.compile of it. Runs on a CUDA device if
+there is one; the memory in the table is the host's.
 
     python -m benchmarks.kernels.label_head [n_rows] [hidden_size] [vocabulary ...]
 """
@@ -21,14 +21,14 @@ from evaluator_kernels import implementations, label_head
 from evaluator_kernels.label_head import reference
 
 VOCABULARIES = (32_000, 128_256)
-N_LABELS, N_ANCHORS = 4, 128  # as many anchors as StaICC grants a method that learns from examples
+N_LABELS, N_ANCHORS = 4, 128  # as many anchors as StaICC allows a method that learns from examples
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 OPERATIONS = ("log_sum_exp", "centroid_divergences")
 
 
 def main(n_rows: int = 1_024, hidden_size: int = 512, *vocabularies: int) -> None:
     require_green_tests("tests/kernels/test_label_head.py")
-    inductor.compile_threads = 1  # or idle compilers would count as memory of the compiled reference
+    inductor.compile_threads = 1  # idle compiler processes would count as memory of the compiled reference
     for n_tokens in vocabularies or VOCABULARIES:
         arguments = make_arguments(n_rows, hidden_size, n_tokens)
         for operation in OPERATIONS:
@@ -48,7 +48,7 @@ def race_one(case: str, operation: str, arguments: tuple[torch.Tensor, ...], n_r
         "torch.compile": answers_of(reference, torch.compile),
         ours: answers_of(label_head),
     }
-    contestants["torch.compile"]()  # compiles: seconds, and memory that is not the answer's
+    contestants["torch.compile"]()  # compile now: takes seconds, and memory that the computation does not need
     work = Work(benchmark="label_head", case=case, items=n_rows, unit="rows", packages=["torch"])
     timings = race(work, contestants, runs=5, same=same)
     times_compiled = timings["torch.compile"].median_s / timings[ours].median_s
@@ -56,7 +56,7 @@ def race_one(case: str, operation: str, arguments: tuple[torch.Tensor, ...], n_r
 
 
 def make_arguments(n_rows: int, hidden_size: int, n_tokens: int) -> dict[str, tuple[torch.Tensor, ...]]:
-    """Random arguments of each operation, in fp32; the standard deviation of logits is 4."""
+    """Return random arguments of each operation, in fp32; the standard deviation of logits is 4."""
     random = torch.Generator().manual_seed(0)
 
     def normal(n_rows: int) -> torch.Tensor:
@@ -71,7 +71,7 @@ def make_arguments(n_rows: int, hidden_size: int, n_tokens: int) -> dict[str, tu
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> None:
-    """The reference sums in fp32."""
+    """Compare outputs with a tolerance for the reference, which sums in fp32."""
     np.testing.assert_allclose(other, one, rtol=1e-5, atol=5e-4)
 
 

@@ -1,4 +1,4 @@
-"""Shared prefix lengths of sorted token rows, and the prefix order and floors made with them.
+"""Time shared prefix lengths of sorted token rows, and the prefix order and floors computed with them.
 
 Rows are shaped like few-shot prompts: groups that share their first three quarters (the demonstrations) and differ in
 the rest (the query).
@@ -55,7 +55,7 @@ def main(n_rows: int = 140_000, tokens_per_row: int = 200) -> None:
 
 
 def make_rows(n_rows: int, tokens_per_row: int) -> tuple[tuple[Tokens, Offsets], tuple[Tokens, Offsets]]:
-    """(tokens, offsets) of random rows in random order, and of the same rows in prefix order."""
+    """Return (tokens, offsets) of random rows in random order, and of the same rows in prefix order."""
     random = np.random.default_rng(0)
     longest, stem = tokens_per_row * 11 // 10, tokens_per_row * 3 // 4
     lengths = random.integers(tokens_per_row * 9 // 10, longest + 1, n_rows)
@@ -72,7 +72,7 @@ def make_rows(n_rows: int, tokens_per_row: int) -> tuple[tuple[Tokens, Offsets],
 
 
 def python_loop(tokens: Tokens, offsets: Offsets) -> Tokens:
-    """What one would write without a kernel, from the same arrays and with the same early exit.
+    """Compute the lengths without a kernel, from the same arrays and with the same early exit.
 
     Making the lists is about a quarter of its time.
     """

@@ -1,4 +1,4 @@
-"""The datasets that have a name. Listing them imports and reads nothing; datasets/sources.py loads them."""
+"""The registry of named datasets. Listing them reads no data; datasets/sources.py loads them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +11,7 @@ Needs = Literal["", "a table in --data", "a table in --data, or --data hub"]
 
 @dataclass(frozen=True, kw_only=True)
 class NamedDataset:
-    """Where a dataset comes from, and what the user must give to have it loaded."""
+    """Where a dataset comes from, and what the user must provide to load it."""
 
     summary: str
     needs: Needs  # empty: nothing
@@ -34,7 +34,7 @@ DATASETS: dict[str, NamedDataset] = {
         for name, table in PUBLISHED_TABLES.items()
     },
 }
-"""StaICC's in the benchmark's order, then those of Lu et al. 2023."""
+"""Datasets of StaICC in the benchmark's order, then those of Lu et al. 2023."""
 
 INSTALLED: tuple[str, ...] = tuple(name for name, dataset in DATASETS.items() if not dataset.needs)
-"""What the word `all` stands for: datasets that need no file of the user's."""
+"""Datasets that the word `all` stands for: those that need no file from the user."""

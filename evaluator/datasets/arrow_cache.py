@@ -1,4 +1,4 @@
-"""Caches converted tables as Arrow files, which are memory mapped."""
+"""Cache converted tables as Arrow files, which are memory mapped."""
 
 import hashlib
 import logging
@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 def cached_table(key: str, convert: Callable[[], pa.Table]) -> pa.Table:
     """Return the table cached under `key`; if there is none, call `convert` and cache its result.
 
-    The key must change with whatever decides the rows. A file's name ends in the digest of its bytes, so a damaged file
-    is noticed before it is parsed, and written again. Many processes may convert at once: each writes the same bytes,
-    completely or not at all.
+    The key must change with everything that determines the rows. A file's name ends in the digest of its bytes, so a
+    damaged file is detected before it is parsed, and replaced. Several processes may convert at once: each writes the
+    same bytes, completely or not at all.
 
     Raises DatasetError if the folder cannot be read or written.
     """

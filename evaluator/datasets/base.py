@@ -23,10 +23,10 @@ class ClassificationDataset:
     calibration: pl.DataFrame  # EXAMPLES, as are the other two
     demonstration: pl.DataFrame
     test: pl.DataFrame
-    text_fields: tuple[str, ...]  # what each of an example's texts is
+    text_fields: tuple[str, ...]  # names of an example's texts
     template: MetaTemplate
     verbalizer: Verbalizer
     alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`, which may be among them
     instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among them
-    notes: tuple[str, ...] = ()  # what a rule decided about the data, for the record
+    notes: tuple[str, ...] = ()  # decisions about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names

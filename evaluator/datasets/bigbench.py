@@ -1,6 +1,6 @@
-"""Reads multiple-choice tasks of BIG-bench: a `task.json`, or a Parquet file of BIG-bench Lite with its `tasks.json`.
+"""Read multiple-choice tasks of BIG-bench: a `task.json`, or a Parquet file of BIG-bench Lite with its `tasks.json`.
 
-A file is a dataset. Its template has the prefixes that the task states, and the json_task format's defaults for others.
+Each file is a dataset. Its template has the prefixes that the task states, else the json_task format's defaults.
 """
 
 import json
@@ -16,7 +16,7 @@ from evaluator.templates.choice_template import ChoiceTemplate
 
 TASK_FILE = "task.json"
 TASKS_FILE = "tasks.json"
-"""The prefixes of each table in the same folder, by the file's stem."""
+"""The prefixes of each table in the same folder, by the stem of the file name."""
 
 LITE_COLUMNS = ("input", "choices", "scores", "subtask", "row")
 _LITE_HINT = (
@@ -33,7 +33,7 @@ def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
     task = read_json(path)
     examples = task.get("examples")
     if not isinstance(examples, list):
-        raise DatasetError(f"{path} is no BIG-bench task: it has no list of `examples`.")
+        raise DatasetError(f"{path} is not a BIG-bench task: it has no list of `examples`.")
     distinct = {json.dumps(example): row for row, example in reversed(list(enumerate(examples)))}
     rows = sorted(distinct.values())
     n_repeats = len(examples) - len(rows)
@@ -91,7 +91,7 @@ def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
 
 
 class JsonObject(dict[str, Any]):
-    """A JSON object, and the keys that the file repeats."""
+    """A JSON object with the keys that it repeats in its file."""
 
     repeated: tuple[str, ...] = ()
 
@@ -105,7 +105,9 @@ def read_json(path: Path) -> JsonObject:
     if not isinstance(content, JsonObject):
         raise DatasetError(f"{path}: an object was expected, got {type(content).__name__}.")
     if content.repeated:
-        raise DatasetError(f"{path}: {content.repeated[0]!r} stands there twice, and one of the two would be lost.")
+        raise DatasetError(
+            f"{path}: the key {content.repeated[0]!r} occurs twice, and one value would be lost. Remove one of them."
+        )
     return content
 
 
@@ -130,7 +132,7 @@ def _task_row(example: Any, row: int, path: Path) -> ChoiceRow:
     if not isinstance(scores, JsonObject):
         raise DatasetError(f"{where}: the example has no `target_scores`, so it is not multiple choice.")
     if scores.repeated:
-        raise DatasetError(f"{where}: the choice {scores.repeated[0]!r} stands there twice. Remove one of the two.")
+        raise DatasetError(f"{where}: the choice {scores.repeated[0]!r} occurs twice. Remove one of the two.")
     return ChoiceRow(row, str(row), example.get("input"), list(scores), _correct(list(scores.values()), scores, where))
 
 

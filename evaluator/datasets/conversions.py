@@ -1,4 +1,4 @@
-"""Converts labelled datasets to multiple choice, and multiple choice with one set of choices to labelled datasets."""
+"""Convert labelled datasets to multiple choice, and multiple choice with one set of choices to labelled datasets."""
 
 import reprlib
 
@@ -66,8 +66,8 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
     examples are split into queries and demonstrations as those of a labelled table, unless they are split already.
 
     Args:
-        dataset: of either kind.
-        query_every_row: make every example a query, and none a demonstration, unless they are split already.
+        dataset: labelled or multiple choice.
+        query_every_row: make every example a query and none a demonstration, unless they are split already.
 
     Raises DatasetError where examples differ in their choices or have several correct ones, and as split_examples does.
     """
@@ -128,14 +128,14 @@ def _shared_choices(dataset: MultipleChoiceDataset) -> list[str]:
         raise DatasetError(
             f"{dataset.name}: a suite of classification needs the same choices in all examples, but row "
             f"{examples['row'][0]} (from 0) of {dataset.source} has {reprlib.repr(first)} and row {row} has "
-            f"{reprlib.repr(choices)}; a suite of multiple choice takes it."
+            f"{reprlib.repr(choices)}; use it with a suite of multiple choice."
         )
     ambiguous = examples.filter(pl.col("correct").list.len() > 1)
     if not ambiguous.is_empty():
         raise DatasetError(
             f"{dataset.name}: a suite of classification needs one correct choice in each example, but row "
-            f"{ambiguous['row'][0]} (from 0) of {dataset.source} has {ambiguous['correct'][0].len()}; a suite of "
-            "multiple choice takes it."
+            f"{ambiguous['row'][0]} (from 0) of {dataset.source} has {ambiguous['correct'][0].len()}; use it with "
+            "a suite of multiple choice."
         )
     return first
 

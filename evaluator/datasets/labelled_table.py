@@ -1,7 +1,7 @@
-"""Reads tables of labelled texts, one row an example: queries, demonstrations and label space.
+"""Read tables of labelled texts, one row per example: queries, demonstrations and label space.
 
-Demonstrations come from a table of training rows if there is one. Otherwise DEMONSTRATION_SHARE of each label's rows
-are drawn with SPLIT_SEED to be demonstrations, and are no queries.
+Demonstrations come from a table of training rows if there is one. Otherwise DEMONSTRATION_SHARE of each label's rows,
+drawn with SPLIT_SEED, become demonstrations instead of queries.
 """
 
 import math
@@ -21,7 +21,7 @@ from evaluator.files import file_digest, short_digest
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 TEXT, LABEL = "text", "label"
-"""Columns of a user's table, where no others are named."""
+"""Default columns of a user's table."""
 
 USER_TRAINING = "_train"
 """Ending of the name of a user's table of training rows, after the name of the table of queries."""
@@ -38,7 +38,7 @@ _HINT = (
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFile:
-    """Labelled rows in files, and how they are read."""
+    """Files with labelled rows, and how to read them."""
 
     name: str  # of the dataset
     path: Path  # of the queries
@@ -46,7 +46,7 @@ class LabelledFile:
     texts: tuple[str, ...]  # columns
     label: str  # column
     labels: Mapping[str, int]  # cell of the label column -> index into the label space
-    hint: str  # what to do about a missing column
+    hint: str  # what to do if a column is missing
     template: MetaTemplate
     verbalizer: Verbalizer
     notes: tuple[str, ...] = ()  # where the file is from, for the record
@@ -86,14 +86,14 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
 
 
 def user_file(path: Path, columns: TableColumns) -> LabelledFile:
-    """Return a user's table, its prompts made of the names of its columns and its labels.
+    """Return how to read a user's table; its prompts are made of the names of its columns and labels.
 
-    Raises DatasetError where the labels cannot be read, and for an id column, which labelled tables do without.
+    Raises DatasetError where the labels cannot be read, and for an id column, which labelled tables do not use.
     """
     if columns.example_id is not None:
         raise DatasetError(
             f"{path}: rows of a table of texts and labels are numbered, so leave out --id-column {columns.example_id}; "
-            "a table with choices in each row takes it."
+            "only a table with choices in each row uses it."
         )
     texts, label = columns.inputs or (TEXT,), columns.gold or LABEL
     names = _label_values(path, label)
@@ -129,7 +129,7 @@ def split_examples(
     """
     if queries["gold"].n_unique() < 2:
         raise DatasetError(
-            f"{source}: all {queries.height} rows have the same label, so an input tells nothing about it. Give a "
+            f"{source}: all {queries.height} rows have the same label, so there is nothing to classify. Give a "
             "table with two labels or more."
         )
     if demonstrations is not None:
@@ -139,7 +139,7 @@ def split_examples(
     demonstrations, rest = set_aside(queries, source)
     note = (
         f"no training rows: {demonstrations.height} of {queries.height} rows, drawn by "
-        f"label with seed {SPLIT_SEED}, are kept to demonstrate with and not asked"
+        f"label with seed {SPLIT_SEED}, are kept as demonstrations and are no queries"
     )
     return Split(demonstrations, rest, (note,))
 
@@ -184,7 +184,7 @@ def set_aside(examples: pl.DataFrame, source: str) -> tuple[pl.DataFrame, pl.Dat
     for (gold,), rows in sorted(examples.with_row_index("at").partition_by("gold", as_dict=True).items()):
         if rows.height < 2:
             raise DatasetError(
-                f"{source}: one row alone has the label number {gold} (from 0), row {rows['source_row'][0]} (from 0). "
+                f"{source}: only one row has label number {gold} (from 0), row {rows['source_row'][0]} (from 0). "
                 "A label needs two, a demonstration and a query. Add rows or remove this one."
             )
         wanted = max(math.ceil(DEMONSTRATION_SHARE * rows.height), MIN_DEMONSTRATIONS)

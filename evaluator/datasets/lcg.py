@@ -1,4 +1,4 @@
-"""Draws the toolkit's random numbers and samples, bit for bit, without copying a list for every sample."""
+"""Draw the toolkit's random numbers and samples, bit for bit, without copying a list for every sample."""
 
 import numpy as np
 import numpy.typing as npt

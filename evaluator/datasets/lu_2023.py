@@ -1,4 +1,4 @@
-"""Reads the published datasets of Lu et al. 2023 from local tables or the hub.
+"""Read the published datasets of Lu et al. 2023 from local tables or the hub.
 
 Their prompts follow the paper (appendix A.2): a question that numbers the options, and numbers as labels. A table is
 recognised by its file's name without the suffix.

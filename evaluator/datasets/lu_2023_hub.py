@@ -1,4 +1,4 @@
-"""Downloads the datasets of Lu et al. 2023 that the Hugging Face hub has, and writes them as the published tables.
+"""Download the datasets of Lu et al. 2023 that the Hugging Face hub has, and write them as the published tables.
 
 The hub has a Parquet copy of every public dataset at the revision PARQUET, under
 `<config>/<split>/0000.parquet` and on. Downloads stay in the hub's cache, so that later runs need no network; the
@@ -120,7 +120,7 @@ class HubTables(NamedTuple):
     """The tables of a downloaded dataset."""
 
     path: Path  # table of the queries; the table of training rows is in the same folder
-    notes: tuple[str, ...]  # where the rows are from, whether they are the published ones, which are left out
+    notes: tuple[str, ...]  # where the rows come from, whether they are the published ones, how many are left out
 
 
 def hub_tables(name: str, hint: str) -> HubTables:
@@ -184,7 +184,7 @@ def _hub_rows(source: HubSource, files: list[Path], where: str) -> pl.DataFrame:
     """Return the texts and labels in a split's files."""
     if not files:
         raise DatasetError(
-            f"{where}: there is no Parquet file. Try again with a network; if it stays so, the hub has moved them."
+            f"{where}: there is no Parquet file. Try again with a network; if it happens again, the hub has moved them."
         )
     table = pl.scan_parquet(files)
     try:

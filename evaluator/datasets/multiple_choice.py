@@ -30,7 +30,7 @@ CHOICE_EXAMPLES = pl.Schema(
 
 
 class ChoiceRow(NamedTuple):
-    """An example as it is in its file, not yet checked."""
+    """An unchecked example as it is in its file."""
 
     row: int  # in its file, from 0
     example_id: str | None
@@ -48,7 +48,7 @@ class MultipleChoiceDataset:
     demonstrations: pl.DataFrame | None = None  # CHOICE_EXAMPLES that are no queries; None: examples left over
     template: ChoiceTemplate
     source: str  # the file, for messages
-    notes: tuple[str, ...] = ()  # what a rule changed in the data, for the record
+    notes: tuple[str, ...] = ()  # changes to the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the columns taken and the template
 
     @property
@@ -127,8 +127,8 @@ def _require_example(row: ChoiceRow, where: str, seen: dict[str, int]) -> None:
         raise DatasetError(f"{where}: the example has no id. Give every row one, or name no id column.")
     if row.example_id in seen:
         raise DatasetError(
-            f"{where}: example id {row.example_id!r} stands in row {seen[row.example_id]} as well. Ids tell examples "
-            "apart: make them different, or name no id column to have rows numbered."
+            f"{where}: example id {row.example_id!r} is used in row {seen[row.example_id]} as well. Make ids "
+            "different, or name no id column to have rows numbered."
         )
     seen[row.example_id] = row.row
     if row.input is None:
@@ -141,7 +141,7 @@ def _require_example(row: ChoiceRow, where: str, seen: dict[str, int]) -> None:
     outside = [place for place in row.correct if not 0 <= place < len(row.choices)]
     if outside:
         raise DatasetError(
-            f"{where}: the correct choice is said to be number {outside[0]}, but there are {len(row.choices)} choices, "
+            f"{where}: the correct choice is given as number {outside[0]}, but there are {len(row.choices)} choices, "
             "counted from 0."
         )
 
@@ -151,11 +151,11 @@ def _without_repeats(choices: list[str], correct: set[int], where: str) -> tuple
     for place, choice in enumerate(choices):
         right = place in correct
         if is_right.setdefault(choice, right) != right:
-            raise DatasetError(f"{where}: choice {choice!r} stands there twice, once as correct and once as wrong.")
+            raise DatasetError(f"{where}: choice {choice!r} occurs twice, once as correct and once as wrong.")
     if len(is_right) < 2:
         raise DatasetError(f"{where}: an example needs two choices or more, got {choices}.")
     if all(is_right.values()):
-        raise DatasetError(f"{where}: every one of the choices {choices} is correct, so nothing can be got wrong.")
+        raise DatasetError(f"{where}: every one of the choices {choices} is correct, so no answer can be wrong.")
     return list(is_right), [place for place, right in enumerate(is_right.values()) if right]
 
 

@@ -1,4 +1,4 @@
-"""Reads a user's table of multiple-choice examples, each row with choices of its own."""
+"""Read a user's table of multiple-choice examples, where each row has its own choices."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from evaluator.errors import DatasetError
 from evaluator.templates.choice_template import ChoiceTemplate
 
 INPUT, CHOICES, GOLD = "input", "choices", "gold"
-"""Columns, where no others are named."""
+"""Default columns."""
 
 _HINT = (
     "Say which hold the inputs, the choices and the correct choice with --input-column, --choices-column and "

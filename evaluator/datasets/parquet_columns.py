@@ -1,4 +1,4 @@
-"""Scans columns of a Parquet file, after checking that it has them."""
+"""Scan columns of a Parquet file after checking that it has them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from evaluator.errors import DatasetError
 
 
 def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
-    """Return these columns, in this order. Raises DatasetError, naming the file, if it is no Parquet or lacks one."""
+    """Return these columns, in this order. Raises DatasetError, naming the file, if it is not Parquet or lacks one."""
     frame = pl.scan_parquet(path)
     try:
         present = frame.collect_schema()

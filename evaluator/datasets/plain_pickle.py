@@ -1,4 +1,4 @@
-"""Reads examples from a pickle of plain values; a pickle that names any global is refused and never run."""
+"""Read examples from a pickle of plain values; a pickle that names any global is refused and never run."""
 
 import io
 import pickle
@@ -15,7 +15,7 @@ TABLE = pa.schema([("texts", pa.list_(pa.string())), ("gold", pa.int64())])
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Lists, tuples, strings and numbers need no globals, and code in a pickle can only be reached through one."""
+    """Unpickles plain values only: these need no globals, and without globals a pickle cannot run code."""
 
     def __init__(self, content: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(content))

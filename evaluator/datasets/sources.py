@@ -1,18 +1,18 @@
-"""Finds and loads datasets: those with a name, then those in the user's files and folders.
+"""Find and load datasets: those with a name, then those in the user's files and folders.
 
-What a file is, is decided by the first of these rules that fits:
+The kind of a file is decided by the first of these rules that applies:
 
 1. A `.json` file is a BIG-bench task.
-2. A table called after a published one (lu_2023_tables.py) is that one, unless it has a column of choices.
+2. A table named like a published one (lu_2023_tables.py) is that one, unless it has a column of choices.
 3. A table that a `tasks.json` in its folder lists is one of multiple choice, in the columns of BIG-bench Lite if it is
    Parquet and no columns are named.
 4. A table is one of multiple choice if a column of choices is named (`TableColumns.choices`) or it has the column
    `choices`.
 5. Any other table holds texts and labels.
 
-What a folder gives: if it holds a published table or the published demonstrations, the tables of the named datasets, or
-those of the paper where none is named; else each `task.json` in it and below it; else each table in it, except tables
-of training rows.
+Datasets of a folder: if it holds a published table or the published demonstrations, the tables of the named datasets,
+or those of the paper where none is named; else each `task.json` in it and below it; else each table in it, except
+tables of training rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -182,7 +182,7 @@ def _require_different_names(sources: Sequence[DatasetSource]) -> None:
     for source in sources:
         if source.name in origins:
             raise DatasetError(
-                f"Two datasets are called {source.name!r}, of {origins[source.name]} and of {source.origin}. Name it "
-                "once, or give its file another name."
+                f"Two datasets are called {source.name!r}, one from {origins[source.name]} and one from {source.origin}"
+                ". Name it once, or give its file another name."
             )
         origins[source.name] = source.origin

@@ -1,4 +1,4 @@
-"""Reads the ten datasets of StaICC from the data files in the package StaICC; none of its code is imported."""
+"""Read the ten datasets of StaICC from the data files in the package StaICC; none of its code is imported."""
 
 import importlib.metadata
 from pathlib import Path

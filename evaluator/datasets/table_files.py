@@ -1,4 +1,4 @@
-"""Reads the rows of a table: CSV, JSON lines or Parquet."""
+"""Read the rows of a table: CSV, JSON lines or Parquet."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
 def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[Any, ...]]:
-    """Yield these cells of each row, in the file's order; all cells of a CSV are texts.
+    """Yield the cells of these columns for each row, in the file's order; all cells of a CSV are texts.
 
     Raises DatasetError where the file cannot be read or lacks a column; its message then ends in `hint`.
     """
@@ -43,7 +43,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def parsed(text: str) -> Any:
-    """Return a text read as JSON, or the text itself where it is none."""
+    """Return a text read as JSON, or the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:

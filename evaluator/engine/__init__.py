@@ -1,4 +1,4 @@
-"""Engines by name. Loading one happens in its factory, so that listing names imports neither torch nor vllm."""
+"""The registry of engines. Each factory imports its engine, so that listing names imports neither torch nor vllm."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from evaluator.models.source import ModelSource, find_model, scoring_dtype
 
 @dataclass(frozen=True, kw_only=True)
 class EngineKind:
-    """An engine, as far as it is known before a model is loaded."""
+    """What is known about an engine before it loads a model."""
 
     summary: str
     find: Callable[[ModelConfig], ModelSource] = find_model
-    """Return what is known of the model from its files. Raises ModelError where it is missing or does not fit."""
+    """Read the model's facts from its files. Raises ModelError if it is missing or does not fit the engine."""
 
     load: Callable[[ModelSource, ModelConfig], Engine]
-    versions: Callable[[], dict[str, str]]  # package -> version, of what decides the numbers
+    versions: Callable[[], dict[str, str]]  # package -> version; packages that affect the numbers
     has_hidden_states: bool = True
     runs_a_model: bool = True  # False: no weights are read and `--model` is ignored
 
@@ -72,12 +72,12 @@ ENGINES: dict[str, EngineKind] = {
 
 
 def default_engine_name() -> str:
-    """vllm where it is installed, else transformers."""
+    """Return "vllm" if it is installed, else "transformers"."""
     return "vllm" if find_spec("vllm") else "transformers"
 
 
 def engine_name(config: ModelConfig) -> str:
-    """The engine a run names, or the default. Raises ConfigError for an unknown one."""
+    """Return the name of the engine to use: the configured one or the default. Raises ConfigError if it is unknown."""
     name = config.engine or default_engine_name()
     if name not in ENGINES:
         raise ConfigError(f"There is no engine {name!r}. There are: {', '.join(ENGINES)}.")
@@ -85,25 +85,28 @@ def engine_name(config: ModelConfig) -> str:
 
 
 def find_source(config: ModelConfig) -> ModelSource:
-    """Find the model that a run names, for its engine. Raises ConfigError for an unknown engine, ModelError as it."""
+    """Find the configured model for its engine.
+
+    Raises ConfigError for an unknown engine, ModelError as EngineKind.find does.
+    """
     return ENGINES[engine_name(config)].find(config)
 
 
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
-    """Load the engine that a run names. Raises ConfigError for an unknown one, ModelError if the model does not fit."""
+    """Load the configured engine. Raises ConfigError for an unknown one, ModelError if the model does not fit."""
     return ENGINES[engine_name(config)].load(source, config)
 
 
 def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
-    """What decides the numbers besides model and tokens, known before the model is loaded.
+    """Return what affects the numbers apart from model and tokens; known before the model is loaded.
 
-    Not in it is what decides only how fast they come: cache and step sizes.
+    Settings that affect only speed (cache and step sizes) are left out.
     """
     name = engine_name(config)
     kind = ENGINES[name]
     if not kind.runs_a_model:
         return {"name": name, "versions": kind.versions()}
-    from evaluator.engine.device import device_name  # here, because torch takes its time
+    from evaluator.engine.device import device_name  # imported late, because torch is slow to import
 
     return {
         "name": name,

@@ -1,6 +1,7 @@
-"""What an engine must do: the two kinds of model call that every suite is made of.
+"""The interface of an engine: log-likelihoods of continuations, and hidden states of texts.
 
-Token ids go in and log-probabilities or hidden states come out; prompts, labels and datasets are unknown here.
+Every suite consists of these two kinds of model call. An engine works on token ids; it has no notion of prompts, labels
+or datasets.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 
 class ContinuationRequest(NamedTuple):
-    """One context and the continuations to score after it, as token ids; none of them is empty."""
+    """One context and the continuations to score after it, as token ids; none of these is empty."""
 
     context: Sequence[int]
     continuations: Sequence[Sequence[int]]
@@ -20,18 +21,18 @@ class ContinuationRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ContinuationScores:
-    """The answer to one request."""
+    """The scores of one request."""
 
-    index: int  # place of the request in the sequence that was asked
+    index: int  # of the request in the sequence passed to the engine
     token_log_probs: list[list[float]]  # [continuation][token], nats, over the whole vocabulary
 
 
 @dataclass(kw_only=True)
 class TokenCounts:
-    """What an engine has done since it was made, in tokens; grows while a call runs."""
+    """Tokens that an engine has processed since it was created; updated while a call runs."""
 
     prompt_tokens: int = 0  # tokens sent
-    cached_tokens: int = 0  # of these, served from the prefix cache
+    cached_tokens: int = 0  # those of them served from the prefix cache
 
     @property
     def computed_tokens(self) -> int:
@@ -40,35 +41,38 @@ class TokenCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFacts:
-    """What a report must say about the engine that made its numbers."""
+    """Facts about an engine that a report states next to its numbers."""
 
     name: str
     versions: dict[str, str]  # package -> version
     device: str
     dtype: str
-    prefix_block_tokens: int | None  # prefix-cache block; None where there is no prefix cache
+    prefix_block_tokens: int | None  # size of a prefix-cache block; None without a prefix cache
     has_hidden_states: bool = True
-    tokens_per_step: int  # how many tokens one forward pass holds; shards are cut to a multiple of it
+    tokens_per_step: int  # capacity of one forward pass; a shard holds a multiple of it
 
 
 class Engine(Protocol):
-    """A loaded model. Each call depends on its arguments alone: nothing is carried over from an earlier call, so that
-    a run which was interrupted and resumed gives the numbers of one that was not."""
+    """A loaded model.
+
+    Each call depends on its arguments alone. Nothing is carried over from an earlier call, so that an interrupted and
+    resumed run gives the same numbers as an uninterrupted one.
+    """
 
     facts: EngineFacts
     counts: TokenCounts
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
-        """Score continuations after their contexts; answers come as they are ready, in any order, each index once.
+        """Yield the scores of each request once, as soon as they are ready, in any order.
 
-        Send requests in prefix order: a prefix cache can only reuse what is still in it.
+        Pass requests in prefix order: a prefix cache can only reuse blocks that it still holds.
         """
         ...
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
-        """Final-norm hidden state of each text's last token, shape [len(texts), hidden size], in the order asked."""
+        """Return the hidden state of each text's last token after the final norm, [len(texts), hidden size]."""
         ...
 
     def close(self) -> None:
-        """Give back memory and devices. A closed engine is not used again."""
+        """Release memory and devices. A closed engine cannot be used again."""
         ...

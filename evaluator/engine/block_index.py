@@ -1,4 +1,4 @@
-"""Computed cache blocks by what they hold: a prefix and the tokens after it enter, a block that begins alike leaves."""
+"""An index of computed cache blocks: find the block after a prefix that shares the most leading tokens."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
@@ -9,52 +9,55 @@ Tokens = tuple[int, ...]
 
 
 class Match(NamedTuple):
-    """A block that begins as was asked."""
+    """A block that begins with the same tokens as the requested ones."""
 
     block: int
-    n_tokens: int  # that are alike; 1 or more
+    n_tokens: int  # number of equal leading tokens
 
 
 class BlockIndex:
-    """Blocks of one cache, each with the tokens that were computed in it and the prefix that they stand behind."""
+    """Blocks of one cache, with the tokens computed in each block and the prefix that precedes them."""
 
     def __init__(self) -> None:
-        self._behind: dict[Hashable, list[tuple[Tokens, int]]] = {}  # prefix -> tokens and block, sorted
+        self._after: dict[Hashable, list[tuple[Tokens, int]]] = {}  # prefix -> sorted (tokens, block) pairs
         self._entries: dict[int, tuple[Hashable, Tokens]] = {}
 
     def __contains__(self, block: int) -> bool:
         return block in self._entries
 
     def add(self, prefix: Hashable, tokens: Tokens, block: int) -> None:
-        """Say what a block holds now, whatever it held before."""
+        """Register the content of a block, replacing what was registered before."""
         self.discard(block)
         self._entries[block] = (prefix, tokens)
-        rows = self._behind.setdefault(prefix, [])
+        rows = self._after.setdefault(prefix, [])
         rows.insert(bisect_left(rows, (tokens, block)), (tokens, block))
 
     def discard(self, block: int) -> None:
-        """Forget a block, known or not."""
+        """Remove a block if it is registered."""
         if (entry := self._entries.pop(block, None)) is not None:
             prefix, tokens = entry
-            rows = self._behind[prefix]
+            rows = self._after[prefix]
             del rows[bisect_left(rows, (tokens, block))]
             if not rows:
-                del self._behind[prefix]
+                del self._after[prefix]
 
     def clear(self) -> None:
-        self._behind.clear()
+        self._after.clear()
         self._entries.clear()
 
     def longest(self, prefix: Hashable, tokens: Tokens, holds: Callable[[int], bool]) -> Match | None:
-        """The block behind `prefix` that shares most of `tokens` from the first on; None where none shares any.
+        """Return the block after `prefix` that shares the most leading tokens with `tokens`, or None.
 
         Args:
-            holds: whether a block still holds what it was added with. One that does not is forgotten.
+            prefix: of the block.
+            tokens: after the prefix.
+            holds: returns whether a block still has its registered content; blocks that do not are removed.
         """
-        # Sorted, so the longest shared beginning is that of a neighbour.
-        while rows := self._behind.get(prefix):
+        # Rows are sorted, so the longest shared beginning is that of one of the two neighbours.
+        while rows := self._after.get(prefix):
             place = bisect_left(rows, (tokens, -1))
-            matches = [Match(block, n_shared(own, tokens)) for own, block in rows[max(0, place - 1) : place + 1]]
+            neighbours = rows[max(0, place - 1) : place + 1]
+            matches = [Match(block, n_shared(block_tokens, tokens)) for block_tokens, block in neighbours]
             best = max(matches, key=lambda match: match.n_tokens)
             if holds(best.block):
                 return best if best.n_tokens else None
@@ -63,5 +66,5 @@ class BlockIndex:
 
 
 def n_shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two rows have in common before they part."""
+    """Return the number of leading tokens that two sequences share."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

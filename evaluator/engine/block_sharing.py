@@ -1,9 +1,10 @@
-"""What vLLM's prefix cache does not share: the part of a block that prompts have in common before they part.
+"""A KV connector for vLLM that shares cache blocks in part, which vLLM's prefix cache does not.
 
-A prefix that ends inside a block is computed anew by every prompt behind it, on average half a block each. As vLLM's
-own KV connector, this one takes these tokens from a block that was computed before: it copies that block into the
-prompt's own, where the tokens behind the shared ones are then written over. Blocks are copied whole and before a step
-computes anything, so how keys and values lie in them is no matter, nor in which order blocks are given away meanwhile.
+vLLM shares whole blocks. A prefix that ends inside a block is computed again for every prompt that continues it, on
+average half a block each. This connector takes these tokens from a block that is already computed: it copies that block
+into a block of the new prompt, where the tokens after the shared ones are then overwritten. Whole blocks are copied,
+before a step computes anything, so neither the layout of keys and values within a block matters nor the order in which
+blocks are reallocated meanwhile.
 """
 
 from collections import Counter
@@ -21,24 +22,24 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from evaluator.engine.block_index import BlockIndex
 
-SHARED_AT_MOST, FLEETING = "shared_at_most", "fleeting"
-"""Of a request's `kv_transfer_params`: how many of its tokens may be taken from another's block; whether what it leaves
-in its last block is of no use to others."""
+MAX_SHARED_TOKENS, NO_REUSE = "max_shared_tokens", "no_reuse"
+"""Keys of a request's `kv_transfer_params`: how many of its tokens may be taken from blocks of other requests; whether
+its last block is useless to other requests."""
 
-_WORTH_A_STEP, _MOST_STEPS = 4, 4
-"""Tokens to be shared for which a request waits until the step that computes them is over; how often it does.
+_MIN_GAIN_TOKENS, _MAX_WAITS = 4, 4
+"""A request waits for the step that computes tokens it could share: if it gains so many, and so many steps at most.
 
-Of a thousand SNLI prompts those that waited once computed 16% more than those that waited twice or more; 1 or 8 tokens
-in place of 4 made a difference of 1%.
+For a thousand SNLI prompts a limit of one step computed 16% more tokens than a limit of two or more; 1 or 8 tokens
+instead of 4 made a difference of 1%.
 """
 
 _KEPT_SHARE = 4
-"""One block in so many is kept for what finished prompts left in their last, unfilled blocks."""
+"""One in so many blocks of the cache may hold the last, partly filled block of a finished request."""
 
 
 @dataclass
 class BlockCopies(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untyped here
-    """What one step copies before it computes."""
+    """The block copies of one step, made before it computes anything."""
 
     engine_id: str
     sources: list[int]
@@ -46,32 +47,32 @@ class BlockCopies(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untyped
 
 
 class _Plan(NamedTuple):
-    """What a request that is being scheduled takes from the cache."""
+    """What a request under scheduling takes from the cache."""
 
     n_cached: int  # tokens in whole blocks
-    source: int | None  # block of those that follow
+    source: int | None  # block to copy the tokens after them from
 
 
 class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """vLLM makes two: one where requests are scheduled, one where the cache is."""
+    """The connector; vLLM creates one in the scheduler and one in the worker that holds the cache."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         groups = kv_cache_config.kv_cache_groups
-        # A sliding window or a recurrent state is no list of blocks that can be copied one by one.
+        # Only full attention keeps a plain list of blocks; a sliding window or a recurrent state does not.
         self._active = len(groups) == 1 and type(groups[0].kv_cache_spec) is FullAttentionSpec
         self._engine_id: str = vllm_config.kv_transfer_config.engine_id
         self._block_tokens: int = groups[0].kv_cache_spec.block_size if self._active else 0
         self._index = BlockIndex()
-        self._requests: dict[str, Any] = {}  # under way
+        self._requests: dict[str, Any] = {}  # running
         self._plans: dict[str, _Plan] = {}
-        self._coming = BlockIndex()  # what the step that is being scheduled will have computed
-        self._waited: Counter[str] = Counter()  # requests that wait for it -> steps
+        self._scheduled = BlockIndex()  # what the step under scheduling will compute
+        self._waited: Counter[str] = Counter()  # request -> steps it has waited
         self._copies: list[tuple[int | None, int]] = []
-        self._kept: dict[int, None] = {}  # blocks of finished requests, the oldest first
+        self._kept: dict[int, None] = {}  # blocks of finished requests, oldest first
         self._caches: list[Any] = []
 
-    # Where requests are scheduled.
+    # In the scheduler.
 
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         self._manager, self._pool = kv_cache_manager, kv_cache_manager.block_pool
@@ -80,17 +81,18 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if not self._active:
             return 0, False
         self._make_room(-(-request.num_tokens // self._block_tokens))
-        most = _params(request).get(SHARED_AT_MOST, request.num_tokens)
-        # The last token is computed always: its answer is what was asked for.
-        free = min(most, request.num_tokens - 1) - num_computed_tokens
+        max_shared = _params(request).get(MAX_SHARED_TOKENS, request.num_tokens)
+        # The last token is always computed: its output is what the request is for.
+        sharable = min(max_shared, request.num_tokens - 1) - num_computed_tokens
         place = num_computed_tokens // self._block_tokens
         tokens = tuple(request.all_token_ids[num_computed_tokens : num_computed_tokens + self._block_tokens])
         prefix = _prefix(request, place)
-        match = self._index.longest(prefix, tokens, self._holds) if free > 0 else None
-        shared = min(match.n_tokens, free) if match else 0
-        if free - shared >= _WORTH_A_STEP and self._waited[request.request_id] < _MOST_STEPS:
-            coming = self._coming.longest(prefix, tokens, lambda _block: True)
-            if coming and min(coming.n_tokens, free) - shared >= _WORTH_A_STEP:
+        match = self._index.longest(prefix, tokens, self._holds) if sharable > 0 else None
+        shared = min(match.n_tokens, sharable) if match else 0
+        # Wait a step (None) where a request of the same step computes more of the block than is computed so far.
+        if sharable - shared >= _MIN_GAIN_TOKENS and self._waited[request.request_id] < _MAX_WAITS:
+            scheduled = self._scheduled.longest(prefix, tokens, lambda _block: True)
+            if scheduled and min(scheduled.n_tokens, sharable) - shared >= _MIN_GAIN_TOKENS:
                 self._waited[request.request_id] += 1
                 return None, False
         self._plans[request.request_id] = _Plan(num_computed_tokens, match.block if match else None)
@@ -100,19 +102,21 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if not self._active:
             return
         self._requests[request.request_id] = request
-        plan, (own, *_) = self._plans.pop(request.request_id), blocks.get_block_ids()
+        plan, (block_ids, *_) = self._plans.pop(request.request_id), blocks.get_block_ids()
         target = plan.n_cached // self._block_tokens
-        if num_external_tokens and own[target] != plan.source:
-            self._copies.append((plan.source, own[target]))
-        end = min(request.num_tokens, len(own) * self._block_tokens)  # of a long prompt only a first part is computed
-        self._add(self._coming, request, plan.n_cached, end)
+        if num_external_tokens and block_ids[target] != plan.source:
+            self._copies.append((plan.source, block_ids[target]))
+        # A long prompt is computed in chunks: only so many tokens have blocks so far.
+        end = min(request.num_tokens, len(block_ids) * self._block_tokens)
+        self._add(self._scheduled, request, plan.n_cached, end)
 
     def build_connector_meta(self, scheduler_output: Any) -> BlockCopies:
         if self._active:
             new, running = scheduler_output.scheduled_new_reqs, scheduler_output.scheduled_cached_reqs
-            starts = {each.req_id: each.num_computed_tokens for each in new}
+            # First token that the step computes of each request.
+            starts = {request.req_id: request.num_computed_tokens for request in new}
             starts |= dict(zip(running.req_ids, running.num_computed_tokens, strict=True))
-            self._coming.clear()
+            self._scheduled.clear()
             for request_id, start in starts.items():
                 end = start + scheduler_output.num_scheduled_tokens[request_id]
                 self._add(self._index, self._requests[request_id], start, end)
@@ -126,17 +130,17 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._requests.pop(request.request_id, None)
         self._plans.pop(request.request_id, None)
         del self._waited[request.request_id]
-        if self._active and block_ids[0] and not _params(request).get(FLEETING):
+        if self._active and block_ids[0] and not _params(request).get(NO_REUSE):
             self._keep(block_ids[0][-1])
         return False, None
 
     def forget(self) -> None:
-        """Let go of all blocks, so that the cache can be emptied."""
+        """Release all blocks, so that the cache can be emptied."""
         self._release([*self._kept])
         self._index.clear()
 
     def _add(self, index: BlockIndex, request: Any, start: int, end: int) -> None:
-        """Add the blocks in which these tokens of a request are."""
+        """Add the blocks that hold these tokens of a request."""
         size = self._block_tokens
         ids, (blocks, *_) = request.all_token_ids, self._manager.get_block_ids(request.request_id)
         for place in range(start // size, -(-end // size)):
@@ -144,16 +148,16 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             index.add(_prefix(request, place), tokens, blocks[place])
 
     def _holds(self, block: int) -> bool:
-        # A block with a hash is one that vLLM itself would share. It may have been given away in this very step: then
-        # it is copied before it is written.
+        # vLLM itself would share a block with a hash. If the block was reallocated in this step, it is copied before it
+        # is overwritten.
         return block in self._kept or self._pool.blocks[block].block_hash is not None
 
     def _keep(self, block: int) -> None:
-        """Hold on to a block that is not full, which vLLM would give away next."""
+        """Keep a partly filled block, which vLLM would reallocate next."""
         if block in self._index and block not in self._kept and self._pool.blocks[block].block_hash is None:
             self._pool.touch([self._pool.blocks[block]])
             self._kept[block] = None
-            self._release([*self._kept][: max(0, len(self._kept) - most_kept(len(self._pool.blocks)))])
+            self._release([*self._kept][: max(0, len(self._kept) - max_kept_blocks(len(self._pool.blocks)))])
 
     def _make_room(self, n_blocks: int) -> None:
         missing = n_blocks - self._pool.get_num_free_blocks()
@@ -166,7 +170,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._index.discard(block)
             self._pool.free_blocks([self._pool.blocks[block]])
 
-    # Where the cache is.
+    # In the worker.
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         self._caches = list(kv_caches.values())
@@ -174,23 +178,23 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def start_load_kv(self, _forward_context: Any, **_kwargs: Any) -> None:
         copies = self._get_connector_metadata()
         assert isinstance(copies, BlockCopies)
-        assert copies.engine_id == self._engine_id, "vLLM has one cache a process; close one engine before the next"
+        assert copies.engine_id == self._engine_id, "vLLM has one cache per process; close one engine before the next"
         if copies.sources:
             for cache in self._caches:
-                cache[copies.targets] = cache[copies.sources]  # all are read before one is written
+                cache[copies.targets] = cache[copies.sources]  # all sources are read before any target is written
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Nothing is under way once start_load_kv has returned."""
+        """Do nothing: all copies are done when start_load_kv returns."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """What is shared stays where it is."""
+        """Do nothing: shared blocks stay in the cache."""
 
     def wait_for_save(self) -> None:
-        """Nothing is saved."""
+        """Do nothing: nothing is saved."""
 
 
-def most_kept(n_blocks: int) -> int:
-    """How many unfilled blocks are kept of a cache of so many."""
+def max_kept_blocks(n_blocks: int) -> int:
+    """Return how many partly filled blocks of finished requests a cache of `n_blocks` blocks keeps."""
     return n_blocks // _KEPT_SHARE
 
 
@@ -199,5 +203,5 @@ def _params(request: Any) -> dict[str, Any]:
 
 
 def _prefix(request: Any, place: int) -> bytes:
-    """What stands before a request's block."""
+    """Return the hash of all tokens before a block of a request."""
     return request.block_hashes[place - 1] if place else b""

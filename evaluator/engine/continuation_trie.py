@@ -1,60 +1,63 @@
-"""Continuations of one context as a trie: a token after its own prefix is one node and has one log-probability.
+"""The continuations of one context as a trie, whose nodes hold token log-probabilities.
 
-So it does not matter which request to an engine brought a node, nor whether another brought it too.
+A token after its prefix is one node with one log-probability, whichever request to vLLM returned it.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-Path = tuple[int, ...]  # the tokens of a continuation up to some point; () is the end of the context
+TokenPath = tuple[int, ...]  # the first tokens of a continuation; () is the end of the context
 
 
 class NextTokenQuestion(NamedTuple):
-    """What are the log-probabilities of these tokens right after context + path?"""
+    """A query for the log-probabilities of these tokens right after context + path."""
 
-    path: Path
+    path: TokenPath
     token_ids: list[int]
 
 
 class ContinuationTrie:
-    """The continuations asked for after one context, and what is known of them so far."""
+    """The continuations to score after one context, and the log-probabilities received so far."""
 
     def __init__(self, context: Sequence[int], continuations: Iterable[Sequence[int]]) -> None:
         self.context = list(context)
-        self.continuations: dict[Path, None] = {}  # distinct, in the order asked
-        self._children: dict[Path, dict[int, None]] = defaultdict(dict)
-        self._log_probs: dict[Path, float] = {}
+        self.continuations: dict[TokenPath, None] = {}  # distinct, in the order in which they were added
+        self._children: dict[TokenPath, dict[int, None]] = defaultdict(dict)
+        self._log_probs: dict[TokenPath, float] = {}
         self.extend(continuations)
 
     def extend(self, continuations: Iterable[Sequence[int]]) -> None:
+        """Add continuations and all of their tokens."""
         for continuation in map(tuple, continuations):
             self.continuations[continuation] = None
             for end in range(len(continuation)):
                 self._children[continuation[:end]][continuation[end]] = None
 
-    def learn(self, path: Path, log_prob: float) -> None:
-        """Note the log-probability of a path's last token after the rest; the first that is brought stays."""
+    def learn(self, path: TokenPath, log_prob: float) -> None:
+        """Store the log-probability of the last token of a path; a value stored earlier stays."""
         self._log_probs.setdefault(path, log_prob)
 
-    def first_token_questions(self, most_ids: int) -> Iterator[NextTokenQuestion]:
-        yield from _chunked((), list(self._children[()]), most_ids)
+    def first_token_questions(self, max_ids: int) -> Iterator[NextTokenQuestion]:
+        """Yield questions for the first tokens of all continuations, at most `max_ids` tokens each."""
+        yield from _chunked((), list(self._children[()]), max_ids)
 
-    def missing_questions(self, most_ids: int) -> Iterator[NextTokenQuestion]:
-        """Questions for all that is not known yet."""
+    def missing_questions(self, max_ids: int) -> Iterator[NextTokenQuestion]:
+        """Yield questions for all log-probabilities that are not stored yet, at most `max_ids` tokens each."""
         for path, tokens in self._children.items():
-            yield from _chunked(path, [token for token in tokens if (*path, token) not in self._log_probs], most_ids)
+            yield from _chunked(path, [token for token in tokens if (*path, token) not in self._log_probs], max_ids)
 
     @property
     def is_complete(self) -> bool:
+        """Whether every token has its log-probability."""
         return next(self.missing_questions(1), None) is None
 
     def token_log_probs(self, continuation: Sequence[int]) -> list[float]:
-        """Log-probability (nats) of each token after those before it; KeyError while one is missing."""
+        """Return the log-probability (nats) of each token of a continuation. Raises KeyError if one is missing."""
         path = tuple(continuation)
         return [self._log_probs[path[:end]] for end in range(1, len(path) + 1)]
 
 
-def _chunked(path: Path, token_ids: list[int], most_ids: int) -> Iterator[NextTokenQuestion]:
-    for start in range(0, len(token_ids), most_ids):
-        yield NextTokenQuestion(path, token_ids[start : start + most_ids])
+def _chunked(path: TokenPath, token_ids: list[int], max_ids: int) -> Iterator[NextTokenQuestion]:
+    for start in range(0, len(token_ids), max_ids):
+        yield NextTokenQuestion(path, token_ids[start : start + max_ids])

@@ -1,4 +1,4 @@
-"""Which device the engines compute on: a GPU where there is one."""
+"""The device that engines compute on: a GPU if there is one, else the CPU."""
 
 import os
 import platform
@@ -9,13 +9,14 @@ DeviceKind = Literal["cpu", "cuda"]
 
 
 def device_kind() -> DeviceKind:
+    """Return the kind of device that engines compute on."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def device_name() -> str:
-    """Name of the GPU, or of the processor with the number of cores that this process may use."""
+    """Return the name of the GPU, or of the processor with the number of cores available to this process."""
     if device_kind() == "cuda":
         import torch
 
@@ -25,9 +26,9 @@ def device_name() -> str:
 
 
 def _processor_name() -> str:
-    described = Path("/proc/cpuinfo")
-    if described.is_file():
-        for line in described.read_text().splitlines():
+    cpu_info = Path("/proc/cpuinfo")
+    if cpu_info.is_file():
+        for line in cpu_info.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""Scores without a model: a hash of the tokens, for fast tests and to try out a report. The numbers mean nothing."""
+"""An engine without a model, for fast tests and to try out reports: scores are hashes of tokens and mean nothing."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from evaluator.models.fake_source import HIDDEN_SIZE, VOCAB_SIZE, uniform_hash
 
 
 class FakeEngine:
-    """A pure function of the tokens; some tokens are likelier everywhere, as with a biased model."""
+    """Scores that are a pure function of the tokens; some tokens are always likelier, as in a biased model."""
 
     def __init__(self) -> None:
         self.facts = EngineFacts(
@@ -39,5 +39,5 @@ class FakeEngine:
 
 
 def _log_prob(prefix: Sequence[int], token: int) -> float:
-    """Never above that of a uniform guess, so that no vocabulary's probabilities sum to more than one."""
+    """Return a log-probability of at most 1 / VOCAB_SIZE, so that no probabilities sum to more than one."""
     return -math.log(VOCAB_SIZE) - 2 * uniform_hash(prefix, [token]) - uniform_hash([], [token])

@@ -1,4 +1,4 @@
-"""Load an engine when it is first needed, and at most once."""
+"""Lazy loading of a run's engine: when it is first needed, and at most once."""
 
 import time
 
@@ -10,7 +10,7 @@ from evaluator.progress import Progress, Stage
 
 
 class EngineLoader:
-    """The engine of a run. A run whose scores are all there never loads it."""
+    """The engine of a run, loaded on first use. A run whose scores are all on disk never loads it."""
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         self._source, self._config = source, config
@@ -18,7 +18,7 @@ class EngineLoader:
         self.elapsed_s = 0.0
 
     def load(self) -> Stage[Engine]:
-        """Return the loaded engine. Raises as engine.load_engine does."""
+        """Return the engine, loading it if necessary. Raises as engine.load_engine does."""
         if self.engine is None:
             clock = time.monotonic()
             yield Progress(stage="Loading the model", done=0, total=1, unit="models")
@@ -28,7 +28,7 @@ class EngineLoader:
         return self.engine
 
     def close(self) -> None:
-        """Give back memory and devices, if any were taken."""
+        """Release memory and devices if the engine was loaded."""
         if self.engine is not None:
             self.engine.close()
             self.engine = None

@@ -1,4 +1,4 @@
-"""The plain engine and our reference: any causal model of transformers, in length-sorted batches, nothing cached."""
+"""The reference engine: any causal model of transformers, in batches sorted by length, without a cache."""
 
 import inspect
 from collections import defaultdict
@@ -22,16 +22,16 @@ _LOGITS_PER_BATCH = 2**26  # floats: 256 MiB of log-probabilities at a time
 
 
 class _Text(NamedTuple):
-    """A context with all of a continuation but its last token: one pass gives each token's log-probability."""
+    """A context and a continuation without its last token: one forward pass predicts all of the continuation."""
 
     request: int
     tokens: list[int]
-    n_predictions: int  # the last positions whose next token is asked for
-    places: list[int]  # the continuations of the request that begin with this text's tail
+    n_predictions: int  # number of last positions whose next token is scored
+    places: list[int]  # indices of the request's continuations that differ from this text in the last token only
 
 
 class TransformersEngine:
-    """Scores with `AutoModelForCausalLM`, on a GPU where there is one."""
+    """Scores with `AutoModelForCausalLM`, on a GPU if there is one."""
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         dtype = scoring_dtype(source, config)
@@ -53,13 +53,13 @@ class TransformersEngine:
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
         texts = [text for index, request in enumerate(requests) for text in _texts_of(index, request)]
-        missing = {index: len(request.continuations) for index, request in enumerate(requests)}
-        found: dict[int, dict[int, list[float]]] = defaultdict(dict)
+        n_continuations = [len(request.continuations) for request in requests]
+        scores: dict[int, dict[int, list[float]]] = defaultdict(dict)  # request -> continuation -> log-probabilities
         for batch in self._batches(texts):
             for text, log_probs in zip(batch, self._next_token_log_probs(batch), strict=True):
-                found[text.request] |= _read_off(text, log_probs, requests[text.request])
-                if len(found[text.request]) == missing[text.request]:
-                    by_place = found.pop(text.request)
+                scores[text.request] |= _continuation_scores(text, log_probs, requests[text.request])
+                if len(scores[text.request]) == n_continuations[text.request]:
+                    by_place = scores.pop(text.request)
                     yield ContinuationScores(text.request, [by_place[place] for place in range(len(by_place))])
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
@@ -76,9 +76,10 @@ class TransformersEngine:
             torch.cuda.empty_cache()
 
     def _batches(self, texts: Sequence[_Text]) -> Iterator[list[_Text]]:
-        """Texts of like length together, longest first: little padding, and a lack of memory shows at once."""
+        """Yield batches of texts of similar length, longest first: little padding, and a lack of memory shows first."""
         batch: list[_Text] = []
         for text in sorted(texts, key=lambda text: -len(text.tokens)):
+            # What the batch would need with this text; its first text is its longest.
             n_predictions = max([text.n_predictions, *(other.n_predictions for other in batch)])
             n_tokens = (len(batch) + 1) * len(batch[0].tokens if batch else text.tokens)
             n_logits = (len(batch) + 1) * n_predictions * self._vocab_size
@@ -90,9 +91,9 @@ class TransformersEngine:
             yield batch
 
     def _padded(self, batch: Sequence[_Text]) -> dict[str, Any]:
-        """Texts as rows that end together, so that the last positions of all are the last columns.
+        """Return model inputs padded on the left, so that the last tokens of all texts are in the last columns.
 
-        Positions count from each text's own first token; what stands in the padding is masked and cannot matter.
+        Positions count from the first token of each text; padding is masked.
         """
         longest = max(len(text.tokens) for text in batch)
         ids = torch.zeros((len(batch), longest), dtype=torch.long)
@@ -107,7 +108,7 @@ class TransformersEngine:
         return {name: tensor.to(self._device) for name, tensor in inputs.items()} | {"use_cache": False}
 
     def _next_token_log_probs(self, batch: Sequence[_Text]) -> Any:
-        """Log-probabilities of the token after each of the last positions: [text, last positions, vocabulary], nats."""
+        """Return log-probabilities (nats) of the token after each last position: [text, position, vocabulary]."""
         n_last = max(text.n_predictions for text in batch)
         kept = {"logits_to_keep": n_last} if self._keeps_logits else {}
         with torch.inference_mode():
@@ -116,14 +117,15 @@ class TransformersEngine:
 
 
 def _texts_of(index: int, request: ContinuationRequest) -> list[_Text]:
-    """Continuations that differ in their last token only share one text."""
+    """Return the texts to run for a request; continuations that differ only in their last token share one text."""
     places: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for place, continuation in enumerate(request.continuations):
         places[tuple(continuation[:-1])].append(place)
     return [_Text(index, [*request.context, *stem], len(stem) + 1, with_stem) for stem, with_stem in places.items()]
 
 
-def _read_off(text: _Text, log_probs: Any, request: ContinuationRequest) -> dict[int, list[float]]:
+def _continuation_scores(text: _Text, log_probs: Any, request: ContinuationRequest) -> dict[int, list[float]]:
+    """Pick the token log-probabilities of the continuations that this text stands for: index -> nats."""
     targets = torch.tensor([request.continuations[place] for place in text.places], device=log_probs.device)
     last = log_probs[-text.n_predictions :]
     picked = last[torch.arange(text.n_predictions, device=last.device), targets].tolist()

@@ -1,7 +1,8 @@
 """The fast engine: vLLM in this process, with its prefix cache.
 
-A label of one token costs no more than its context: one request brings the log-probabilities of all first tokens.
-Longer continuations are scored as cached suffixes, and what the cache hides of them is asked for token by token.
+A label of one token costs no more than its context: one request returns the log-probabilities of all first tokens.
+Longer continuations are sent as prompts with a cached prefix. vLLM reports no log-probabilities for cached tokens;
+those are then requested one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,22 +16,22 @@ import numpy.typing as npt
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.block_index import n_shared
-from evaluator.engine.continuation_trie import ContinuationTrie, NextTokenQuestion, Path
+from evaluator.engine.continuation_trie import ContinuationTrie, NextTokenQuestion, TokenPath
 from evaluator.engine.device import device_name
-from evaluator.engine.vllm_loading import Kind, empty_cache, most_contexts, start_vllm, stop_vllm, vllm_version
+from evaluator.engine.vllm_loading import Kind, empty_cache, max_contexts, start_vllm, stop_vllm, vllm_version
 from evaluator.errors import PromptTooLongError
 from evaluator.models.source import ModelSource, scoring_dtype
 
-_MOST_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request may ask for
-_WAITING = 1024  # requests handed over ahead of the scheduler: more than one step can take
+_MAX_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request can return
+_MAX_WAITING = 1024  # requests queued in vLLM: more than one step can take
 
 _Key = TypeVar("_Key")
-_Ask = tuple[tuple[_Key, NextTokenQuestion], list[int], Any]  # what comes back with the answer, tokens, parameters
+_VllmRequest = tuple[tuple[_Key, NextTokenQuestion], list[int], Any]  # key returned with the output, tokens, parameters
 _Questions = Callable[[ContinuationTrie, int], Iterator[NextTokenQuestion]]
 
 
 class VllmEngine:
-    """Scores with vLLM, on a GPU where there is one. Holds one loaded model at a time, of the kind last needed."""
+    """Scores with vLLM, on a GPU if there is one. Holds one loaded model at a time, of the kind used last."""
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         self._source, self._config = source, config
@@ -39,7 +40,7 @@ class VllmEngine:
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
         self._cache_blocks = loaded.cache_config.num_gpu_blocks
-        self._most_contexts = most_contexts(self._cache_blocks)
+        self._max_contexts = max_contexts(self._cache_blocks)
         self.facts = EngineFacts(
             name="vllm",
             versions={"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")},
@@ -64,8 +65,8 @@ class VllmEngine:
 
         self._begin("pooling")
         states = np.empty((len(texts), self._llm.llm_engine.model_config.get_hidden_size()), np.float32)
-        asks = ((index, list(text), PoolingParams(task="embed")) for index, text in enumerate(texts))
-        for index, output in self._run(asks):
+        prompts = ((index, list(text), PoolingParams(task="embed")) for index, text in enumerate(texts))
+        for index, output in self._run(prompts):
             states[index] = output.outputs.data.float().cpu().numpy()
         return states
 
@@ -74,7 +75,7 @@ class VllmEngine:
         del self._llm
 
     def _begin(self, kind: Kind) -> None:
-        """Have a model of this kind with an empty prefix cache, so that answers do not depend on earlier calls."""
+        """Load a model of this kind if necessary, with an empty prefix cache: calls do not depend on earlier ones."""
         if kind != self._kind:
             self.close()
             self._llm = start_vllm(self._source, self._config, kind)
@@ -87,20 +88,20 @@ class VllmEngine:
         if longest > limit:
             raise PromptTooLongError(
                 f"A prompt of {longest} tokens is longer than the {limit} that the model's context and KV cache allow. "
-                "Ask for a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
+                "Give a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
             )
 
     def _score_next_tokens(
         self, requests: Sequence[ContinuationRequest], indices: Sequence[int]
     ) -> Iterator[ContinuationScores]:
-        """Requests whose continuations are all of one token: a question each, or one for every 128 tokens."""
+        """Score requests whose continuations all have one token: one question each, or one for every 128 tokens."""
         tries = ((index, ContinuationTrie(*requests[index])) for index in indices)
-        asks = (
-            _next_token_ask((index, trie), trie, question)
+        prompts = (
+            _next_token_request((index, trie), trie, question)
             for index, trie in tries
-            for question in trie.first_token_questions(_MOST_IDS)
+            for question in trie.first_token_questions(_MAX_IDS)
         )
-        for ((index, trie), question), output in self._run(asks):
+        for ((index, trie), question), output in self._run(prompts):
             _learn_next_tokens(trie, question, output)
             if trie.is_complete:
                 yield _scores(index, requests[index], trie)
@@ -108,47 +109,47 @@ class VllmEngine:
     def _score_group(
         self, requests: Sequence[ContinuationRequest], indices: Sequence[int]
     ) -> Iterator[ContinuationScores]:
-        """Requests with longer continuations, few enough that the cache still holds their contexts at the end.
+        """Score requests with longer continuations, few enough that the cache holds their contexts until the end.
 
-        First tokens are asked for first: that computes the contexts without the log-probabilities of their tokens. The
-        two kinds of request are never under way together: vLLM mixes up their rows (its issue 51789).
+        First tokens come first, because that computes the contexts without log-probabilities of their tokens. The two
+        kinds of request never run together: vLLM mixes up their rows (its issue 51789).
         """
         tries: dict[tuple[int, ...], ContinuationTrie] = {}
         for index in indices:
             context, continuations = requests[index]
             tries.setdefault(tuple(context), ContinuationTrie(context, [])).extend(continuations)
-        self._ask_next_tokens(tries.values(), ContinuationTrie.first_token_questions)
+        self._score_tokens(tries.values(), ContinuationTrie.first_token_questions)
         self._score_suffixes(tries.values())
-        self._ask_next_tokens(tries.values(), ContinuationTrie.missing_questions, fleeting=True)
+        self._score_tokens(tries.values(), ContinuationTrie.missing_questions, no_reuse=True)
         for index in indices:
             yield _scores(index, requests[index], tries[tuple(requests[index].context)])
 
-    def _ask_next_tokens(
-        self, tries: Iterable[ContinuationTrie], questions: _Questions, *, fleeting: bool = False
+    def _score_tokens(
+        self, tries: Iterable[ContinuationTrie], questions: _Questions, *, no_reuse: bool = False
     ) -> None:
-        asks = (
-            _next_token_ask(trie, trie, question, fleeting=fleeting)
+        prompts = (
+            _next_token_request(trie, trie, question, no_reuse=no_reuse)
             for trie in tries
-            for question in questions(trie, _MOST_IDS)
+            for question in questions(trie, _MAX_IDS)
         )
-        for (trie, question), output in self._run(asks):
+        for (trie, question), output in self._run(prompts):
             _learn_next_tokens(trie, question, output)
 
     def _score_suffixes(self, tries: Iterable[ContinuationTrie]) -> None:
-        """Have continuations of three tokens or more scored as prompts. (One question answers for a second token.)"""
-        room = self._llm.llm_engine.model_config.max_model_len - 1  # vLLM wants to sample a token behind it
-        asks = (
+        """Score continuations of three tokens or more as prompts. (For two tokens one more question is enough.)"""
+        room = self._llm.llm_engine.model_config.max_model_len - 1  # vLLM always samples one more token
+        prompts = (
             ((trie, continuation), trie.context + list(continuation), params)
             for trie in tries
             for params in [_suffix_params(len(trie.context))]
             for continuation in trie.continuations
             if len(continuation) > 2 and len(trie.context) + len(continuation) <= room
         )
-        for (trie, continuation), output in self._run(asks):
+        for (trie, continuation), output in self._run(prompts):
             _learn_suffix(trie, continuation, output)
 
     def _groups(self, requests: Sequence[ContinuationRequest], indices: Sequence[int]) -> Iterator[list[int]]:
-        """Requests in turn, as many as half of the cache has room for."""
+        """Yield consecutive requests in groups that fill at most half of the cache."""
         block_tokens = self.facts.prefix_block_tokens
         assert block_tokens, "vLLM has a prefix cache"
         group: list[int] = []
@@ -156,55 +157,56 @@ class VllmEngine:
         n_blocks = 0
         for index in indices:
             context, continuations = requests[index]
-            own = (
-                len(context) - n_shared(before, context) + sum(len(continuation) - 1 for continuation in continuations)
-            )
-            needed = own // block_tokens + 1
-            if group and (n_blocks + needed > self._cache_blocks // 2 or len(group) == self._most_contexts):
+            # Tokens that are new in the cache: the context after what it shares with the previous one, and all tokens
+            # of the continuations but the last, which is never fed.
+            n_new = len(context) - n_shared(before, context)
+            n_new += sum(len(continuation) - 1 for continuation in continuations)
+            needed = n_new // block_tokens + 1
+            if group and (n_blocks + needed > self._cache_blocks // 2 or len(group) == self._max_contexts):
                 yield group
                 group, n_blocks = [], 0
-                needed += len(context) // block_tokens
+                needed += len(context) // block_tokens  # a new group may have to compute the shared part again
             group.append(index)
             n_blocks, before = n_blocks + needed, context
         if group:
             yield group
 
-    def _run(self, asks: Iterable[tuple[_Key, list[int], Any]]) -> Iterator[tuple[_Key, Any]]:
-        """Put (key, tokens, parameters) through vLLM and yield (key, output) as they finish; keep count.
+    def _run(self, prompts: Iterable[tuple[_Key, list[int], Any]]) -> Iterator[tuple[_Key, Any]]:
+        """Run (key, tokens, parameters) through vLLM, yield (key, output) as they finish, and count tokens.
 
-        However this ends, nothing stays behind in the engine.
+        However this ends, no request stays in the engine.
         """
         engine = self._llm.llm_engine
-        waiting = iter(asks)
-        under_way: dict[str, _Key] = {}
+        waiting = iter(prompts)
+        running: dict[str, _Key] = {}
         try:
             while True:
-                for key, tokens, params in islice(waiting, _WAITING - len(under_way)):
+                for key, tokens, params in islice(waiting, _MAX_WAITING - len(running)):
                     request_id = next(self._request_ids)
-                    under_way[request_id] = key
+                    running[request_id] = key
                     engine.add_request(request_id, {"type": "token", "prompt_token_ids": tokens}, params)
-                if not under_way:
+                if not running:
                     return
                 for output in engine.step():
                     self.counts.prompt_tokens += len(output.prompt_token_ids)
                     self.counts.cached_tokens += output.num_cached_tokens
-                    yield under_way.pop(output.request_id), output
+                    yield running.pop(output.request_id), output
         finally:
-            engine.abort_request(list(under_way))
+            engine.abort_request(list(running))
 
 
-def _next_token_ask(
-    key: _Key, trie: ContinuationTrie, question: NextTokenQuestion, *, fleeting: bool = False
-) -> _Ask[_Key]:
+def _next_token_request(
+    key: _Key, trie: ContinuationTrie, question: NextTokenQuestion, *, no_reuse: bool = False
+) -> _VllmRequest[_Key]:
     from vllm import SamplingParams
 
-    from evaluator.engine.block_sharing import FLEETING
+    from evaluator.engine.block_sharing import NO_REUSE
 
     params = SamplingParams(
         max_tokens=1,
         temperature=0,
         logprob_token_ids=question.token_ids,
-        extra_args={"kv_transfer_params": {FLEETING: fleeting}},
+        extra_args={"kv_transfer_params": {NO_REUSE: no_reuse}},
         flat_logprobs=True,
         detokenize=False,
     )
@@ -214,15 +216,15 @@ def _next_token_ask(
 def _suffix_params(n_context: int) -> Any:
     from vllm import SamplingParams
 
-    from evaluator.engine.block_sharing import FLEETING, SHARED_AT_MOST
+    from evaluator.engine.block_sharing import MAX_SHARED_TOKENS, NO_REUSE
 
     return SamplingParams(
         max_tokens=1,
         temperature=0,
         prompt_logprobs=0,
-        skip_reading_prefix_cache=False,  # else each would compute its context anew
-        # A row for the first token of the continuation comes from computing the last of the context.
-        extra_args={"kv_transfer_params": {SHARED_AT_MOST: n_context - 1, FLEETING: True}},
+        skip_reading_prefix_cache=False,  # otherwise each would compute its context again
+        # The log-probability of the continuation's first token comes from computing the context's last token.
+        extra_args={"kv_transfer_params": {MAX_SHARED_TOKENS: n_context - 1, NO_REUSE: True}},
         flat_logprobs=True,
         detokenize=False,
     )
@@ -230,21 +232,21 @@ def _suffix_params(n_context: int) -> Any:
 
 def _learn_next_tokens(trie: ContinuationTrie, question: NextTokenQuestion, output: Any) -> None:
     row = output.outputs[0].logprobs
-    # The first entry is the sampled token, which may or may not be one that was asked for.
+    # The first entry is the sampled token, which may or may not be among the requested ones.
     by_token = dict(zip(row.token_ids[1:], row.logprobs[1:], strict=True))
     for token in question.token_ids:
         trie.learn((*question.path, token), by_token[token])
 
 
-def _learn_suffix(trie: ContinuationTrie, continuation: Path, output: Any) -> None:
-    """Take the rows that were computed. vLLM leaves those of cached tokens unfilled and does not say so.
+def _learn_suffix(trie: ContinuationTrie, continuation: TokenPath, output: Any) -> None:
+    """Store the log-probabilities that were computed. vLLM leaves the rows of cached tokens unfilled without notice.
 
-    The row for the token at index n comes from computing token n - 1, so it holds when num_cached_tokens <= n - 1.
+    The row of the token at index n comes from computing token n - 1, so it is valid when num_cached_tokens <= n - 1.
     """
     n_context = len(trie.context)
     first = max(0, output.num_cached_tokens + 1 - n_context)
     for place in range(first, len(continuation)):
-        # The first prompt token has no log-probability, each later one has exactly one.
+        # The first prompt token has no log-probability, so rows are shifted by one; each later token has exactly one.
         trie.learn(continuation[: place + 1], output.prompt_logprobs.logprobs[n_context + place - 1])
 
 

@@ -1,4 +1,4 @@
-"""How vLLM is started here: in this process, quietly, with small cache blocks, and only when its memory is there."""
+"""Start vLLM in this process: quietly, with small cache blocks, and only if its memory is free."""
 
 import contextlib
 import gc
@@ -21,11 +21,12 @@ Kind = Literal["generate", "pooling"]
 
 # Prefix-cache hits come in whole blocks; 32 is the smallest that vLLM's CPU attention works well with.
 _BLOCK_TOKENS = {"cpu": 32, "cuda": 16}
-_MOST_TOKENS_PER_STEP = {"cpu": 2048, "cuda": 8192}
-# On a CPU a step is fastest while what a feed-forward layer writes stays in the cache next to the cores: 28 million
-# parameters in fp32 made 28 prompts/s in steps of 2,048 tokens and 32 in steps of 512; in bf16 78, and 92 in 1,024.
+_MAX_TOKENS_PER_STEP = {"cpu": 2048, "cuda": 8192}
+# On a CPU a step is fastest while the output of a feed-forward layer fits in the processor's cache: a model of 28
+# million parameters scored 28 prompts/s in steps of 2,048 tokens and 32 in steps of 512 (fp32), 78 and 92 in steps of
+# 2,048 and 1,024 (bf16).
 _STEP_BYTES_ON_CPU = 6 * 2**20
-_LEAST_TOKENS_PER_STEP = 512  # fewer leave a matrix product half empty
+_MIN_TOKENS_PER_STEP = 512  # fewer tokens use matrix products badly
 # Log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does not see.
 _PROMPT_LOG_PROB_BYTES = {"cpu": 2**30, "cuda": 2**32}
 _SEQUENCES_PER_STEP = 256
@@ -33,12 +34,12 @@ _CACHED_TOKENS_ON_CPU = 32_768  # in prefix order a cache of 20,000 tokens recom
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",  # by default a core stays idle for a server that is not there
+    "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",  # by default one core is reserved for a server, which does not exist here
 }
 
 
 def vllm_version() -> str:
-    """Version of vLLM under whichever distribution name it was installed."""
+    """Return the version of vLLM, under whichever distribution name it is installed."""
     for distribution in ("vllm", "vllm-cpu"):
         with contextlib.suppress(PackageNotFoundError):
             return version(distribution)
@@ -46,8 +47,8 @@ def vllm_version() -> str:
 
 
 def import_vllm() -> None:
-    """Import vLLM as we use it. Raises ModelError naming the extra to install where it is missing."""
-    # Worker processes would hide the step loop, cost 15 s at the start, and make answers depend on their timing.
+    """Import vLLM with our environment settings. Raises ModelError, naming the extra to install, if it is missing."""
+    # Worker processes would hide the step loop, take 15 s to start, and make results depend on their timing.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -58,16 +59,16 @@ def import_vllm() -> None:
             from vllm import LLM, PoolingParams, SamplingParams  # noqa: F401  (named, because vllm loads them late)
     except ImportError as error:
         raise ModelError(
-            f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] where "
-            "there is an NVIDIA GPU, or choose --engine transformers."
+            f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] with "
+            "an NVIDIA GPU, or choose --engine transformers."
         ) from error
-    # vLLM compiles a helper of its sampler even in eager mode: on a CPU that takes a C++ compiler, which may not be
-    # there, and some seconds of the first run with each size of vocabulary.
+    # vLLM compiles a helper of its sampler even in eager mode. On a CPU that needs a C++ compiler, which may be
+    # missing, and takes some seconds in the first run with each vocabulary size.
     torch.compiler.set_stance("force_eager")
 
 
 def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
-    """A `vllm.LLM` that generates (log-likelihoods) or pools (hidden states). Raises ModelError if it cannot be."""
+    """Return a `vllm.LLM` that generates (log-likelihoods) or pools (hidden states). Raises ModelError on failure."""
     import_vllm()
     check_memory(source, config)
     from vllm import LLM
@@ -81,13 +82,13 @@ def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
     }
     cache_bytes = kv_cache_bytes(source, config)
     try:
-        with _quiet(), _llvmlite_out_of_sight():
+        with _quiet(), _without_llvmlite_module():
             return LLM(
                 model=str(source.folder),
-                skip_tokenizer_init=kind == "generate",  # the pooling runner insists on one
+                skip_tokenizer_init=kind == "generate",  # the pooling runner requires one
                 trust_remote_code=source.trust_remote_code,
                 dtype=scoring_dtype(source, config),
-                max_model_len=-1,  # the model's context, or what the cache can hold
+                max_model_len=-1,  # the model's context length, or what the cache can hold
                 block_size=_BLOCK_TOKENS[device],
                 enable_prefix_caching=True,
                 enable_chunked_prefill=True,
@@ -96,7 +97,7 @@ def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
                 enforce_eager=True,
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
-                kv_transfer_config=_block_sharing() if device == "cpu" else None,  # on a GPU it was never tried
+                kv_transfer_config=_block_sharing() if device == "cpu" else None,  # never tried on a GPU
                 **({"kv_cache_memory_bytes": cache_bytes} if cache_bytes else {}),
                 **(pooling if kind == "pooling" else {}),
             )
@@ -116,7 +117,7 @@ def _block_sharing() -> Any:
 
 
 def empty_cache(llm: Any) -> None:
-    """Forget every prefix, so that what comes next does not depend on what came before."""
+    """Empty the prefix cache, so that the next call does not depend on earlier ones."""
     connector = llm.llm_engine.engine_core.engine_core.scheduler.connector
     if connector is not None:
         connector.forget()
@@ -124,19 +125,19 @@ def empty_cache(llm: Any) -> None:
     assert emptied, "an earlier call left requests behind"
 
 
-def most_contexts(n_blocks: int) -> int:
-    """Of how many contexts a cache of so many blocks keeps the last, unfilled block."""
-    from evaluator.engine.block_sharing import most_kept
+def max_contexts(n_blocks: int) -> int:
+    """Return for how many contexts a cache of `n_blocks` blocks keeps the last, partly filled block."""
+    from evaluator.engine.block_sharing import max_kept_blocks
 
-    return most_kept(n_blocks)
+    return max_kept_blocks(n_blocks)
 
 
 @contextlib.contextmanager
-def _llvmlite_out_of_sight() -> Iterator[None]:
-    """Hide the one module that vLLM 0.32 stumbles over once Numba has been used.
+def _without_llvmlite_module() -> Iterator[None]:
+    """Hide the module of llvmlite that breaks the start of vLLM 0.32 once Numba has been used.
 
-    While it starts it looks into every loaded module and takes whatever has a `__dict__` for an object with one.
-    llvmlite's library handle answers to any name, that one included, with a C function.
+    vLLM inspects every attribute of every loaded module and assumes that `__dict__` is a dictionary. llvmlite's library
+    handle returns a C function for any attribute name, `__dict__` included.
     """
     name = "llvmlite.binding.ffi"
     module = sys.modules.pop(name, None)
@@ -148,7 +149,7 @@ def _llvmlite_out_of_sight() -> Iterator[None]:
 
 
 def stop_vllm(llm: Any) -> None:
-    """Give back what an LLM holds, so that another can take its place."""
+    """Release the memory of an LLM, so that another one can be started."""
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
     llm.llm_engine.engine_core.shutdown()
@@ -158,39 +159,39 @@ def stop_vllm(llm: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep its dependencies' deprecations, and what its C++ part writes past Python's streams, out of the terminal.
+    """Keep warnings, and what vLLM's C++ code writes directly to stderr, out of the terminal.
 
-    What was written goes to the log, so that a failed start can still be looked into.
+    The output goes to the debug log, so that a failed start can still be examined.
     """
     sys.stderr.flush()
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as kept, warnings.catch_warnings():
+    with tempfile.TemporaryFile() as captured, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        os.dup2(kept.fileno(), 2)
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(terminal, 2)
             os.close(terminal)
-            kept.seek(0)
-            if said := kept.read().decode(errors="replace").strip():
-                logging.getLogger(__name__).debug("vLLM while it started: %s", said)
+            captured.seek(0)
+            if output := captured.read().decode(errors="replace").strip():
+                logging.getLogger(__name__).debug("vLLM while it started: %s", output)
 
 
 def tokens_per_step(source: ModelSource, config: ModelConfig) -> int:
-    """How many tokens one forward pass may hold."""
+    """Return how many tokens one forward pass may hold."""
     device = device_kind()
-    most = min(_MOST_TOKENS_PER_STEP[device], _PROMPT_LOG_PROB_BYTES[device] // (4 * source.vocab_size))
+    limit = min(_MAX_TOKENS_PER_STEP[device], _PROMPT_LOG_PROB_BYTES[device] // (4 * source.vocab_size))
     if device == "cpu":
         written_per_token = 2 * source.feed_forward_size * dtype_bytes(scoring_dtype(source, config))
-        cached = 2 ** int(math.log2(_STEP_BYTES_ON_CPU / written_per_token))
-        most = min(most, max(_LEAST_TOKENS_PER_STEP, cached))
-    return max(_SEQUENCES_PER_STEP, most)
+        in_cache = 2 ** int(math.log2(_STEP_BYTES_ON_CPU / written_per_token))  # largest power of two that fits
+        limit = min(limit, max(_MIN_TOKENS_PER_STEP, in_cache))
+    return max(_SEQUENCES_PER_STEP, limit)
 
 
 def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
-    """Bytes of the KV cache; None on a GPU, where vLLM takes what is left of it."""
+    """Return the size of the KV cache in bytes; None on a GPU, where vLLM takes the memory that is left."""
     if config.kv_cache_gib is not None:
         return int(config.kv_cache_gib * 2**30)
     if device_kind() == "cuda":
@@ -199,7 +200,7 @@ def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
 
 
 def check_memory(source: ModelSource, config: ModelConfig) -> None:
-    """Raise ModelError when weights and KV cache together need more memory than is free."""
+    """Raise ModelError if weights and KV cache together need more memory than is free."""
     cache = kv_cache_bytes(source, config)
     if cache is None:
         return
@@ -208,11 +209,12 @@ def check_memory(source: ModelSource, config: ModelConfig) -> None:
     if weights + cache > free:
         raise ModelError(
             f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only "
-            f"{_gib(free)} are free. Ask for a smaller cache (--kv-cache-gib), a smaller model, or --dtype bfloat16."
+            f"{_gib(free)} are free. Choose a smaller cache (--kv-cache-gib), a smaller model, or --dtype bfloat16."
         )
 
 
 def dtype_bytes(dtype: str) -> int:
+    """Return the size of a number of this dtype in bytes."""
     return 4 if dtype == "float32" else 2
 
 

@@ -1,4 +1,4 @@
-"""The model of the fake engine: no files, and a tokenizer of words."""
+"""The model of the fake engine: it has no files, and a tokenizer that splits words."""
 
 import hashlib
 import re
@@ -19,7 +19,7 @@ _PIECES = re.compile(r"\s?\w+|\s|[^\w\s]")  # a word with the space before it, o
 
 
 class FakeModelSource(ModelSource):
-    """A model without files that has one token a word."""
+    """A model without files whose tokens are words."""
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -39,13 +39,13 @@ class FakeModelSource(ModelSource):
 
     @cached_property
     def lm_head(self) -> npt.NDArray[np.float32]:
-        """LM head of few rows, [64, hidden size], unrelated to the scores, which mean nothing."""
+        """LM head [64, hidden size], unrelated to the scores, which mean nothing."""
         rows = [[uniform_hash([row], [axis]) - 0.5 for axis in range(HIDDEN_SIZE)] for row in range(64)]
         return np.array(rows, np.float32)
 
 
 class WordTokenizer:
-    """One token a word, numbered by its hash, so that label names are single tokens; it adds nothing to a text."""
+    """A tokenizer whose ids are hashes of words, so that label names are single tokens; it adds no special tokens."""
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:  # noqa: ARG002
         return [[zlib.crc32(piece.encode()) % VOCAB_SIZE for piece in _PIECES.findall(text)] for text in texts]

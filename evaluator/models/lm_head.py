@@ -1,6 +1,6 @@
-"""A model's LM head by itself: its files enter, the matrix that turns hidden states into logits leaves.
+"""Read a model's LM head, the matrix that turns hidden states into logits, from its weight files.
 
-The model is not built for it, so that this takes no more memory than the matrix.
+The model itself is not built, so that this takes no more memory than the matrix.
 """
 
 from collections.abc import Mapping
@@ -28,56 +28,58 @@ _EMBEDDINGS = (
     "language_model.model.embed_tokens.weight",
 )
 _BIASES = ("lm_head.bias", "embed_out.bias", "language_model.lm_head.bias")
-_TAKERS = "the methods knn_centroid, knn_neighbours and pvi_released"
+_METHODS = "the methods knn_centroid, knn_neighbours and pvi_released"
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
 def load_lm_head(source: ModelSource) -> torch.Tensor:
-    """The matrix [vocabulary, hidden size] that makes logits of final-norm hidden states, as it was saved, on the CPU.
+    """Return the matrix [vocabulary, hidden size] that maps final-norm hidden states to logits, as saved, on the CPU.
 
-    All rows that the model's own log-softmax runs over, those that pad the vocabulary included.
+    It has all rows that the model's log-softmax runs over, including those that pad the vocabulary.
 
-    Raises ModelError where the logits are not this matrix times the hidden state (a bias, scale or soft cap), and where
-    the weight files hold none under a known name.
+    Raises ModelError if the logits are not this matrix times the hidden state (a bias, scale or soft cap), and if the
+    weight files have no tensor with one of the expected names.
     """
     if isinstance(source, FakeModelSource):
         return torch.from_numpy(source.lm_head)
     config = _text_config(source)
-    found = _files_by_tensor(source)
+    files = _files_by_tensor(source)
+    # Anything that the model applies to the logits besides the matrix.
     changes = [
         f"{key} = {value}" for key in _LOGIT_CHANGES if (value := getattr(config, key, None)) not in (None, 0, 1)
     ]
-    changes += [name for name in _BIASES if name in found]
+    changes += [name for name in _BIASES if name in files]
     if changes:
         raise ModelError(
             f"The logits of {source.name} are more than its LM head times the hidden state ({', '.join(changes)}), and "
-            f"{_TAKERS} read them so. Leave these out (--methods)."
+            f"{_METHODS} need exactly that product. Leave these out (--methods)."
         )
-    # A tied model can hold both, and then reads the embeddings.
+    # The files of a tied model can hold both tensors; the model then uses the embeddings.
     names = (*_EMBEDDINGS, *_HEADS) if config.tie_word_embeddings else _HEADS
-    name = next((name for name in names if name in found), None)
+    name = next((name for name in names if name in files), None)
     if name is None:
         raise ModelError(
             f"The LM head of {source.name} was not found: none of {', '.join(names)} is in the *.safetensors files of "
-            f"{source.folder}. Save the model with save_pretrained, or leave out {_TAKERS} (--methods)."
+            f"{source.folder}. Save the model with save_pretrained, or leave out {_METHODS} (--methods)."
         )
-    with safe_open(found[name], framework="pt") as file:
+    with safe_open(files[name], framework="pt") as file:
         head: torch.Tensor = file.get_tensor(name)
     return head
 
 
 def _files_by_tensor(source: ModelSource) -> Mapping[str, Path]:
-    found: dict[str, Path] = {}
+    """Return the weight file of each tensor, by the tensor's name."""
+    files: dict[str, Path] = {}
     for path in weight_files(source.folder):
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
-                found |= dict.fromkeys(file.keys(), path)
-    return found
+                files |= dict.fromkeys(file.keys(), path)
+    return files
 
 
 def _text_config(source: ModelSource) -> Any:
-    """The part of the configuration that speaks of text; what config.json leaves out has its default there."""
+    """Return the text part of the model's configuration, with defaults for what config.json leaves out."""
     from transformers import AutoConfig
 
-    whole = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=source.trust_remote_code)
-    return whole.get_text_config()
+    config = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=source.trust_remote_code)
+    return config.get_text_config()

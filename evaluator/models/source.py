@@ -1,6 +1,6 @@
-"""What `--model` names: a folder or a hub name enters; its files' facts, fingerprints and tokenizer leave.
+"""Find the model that `--model` names and read its facts, fingerprints and tokenizer from its files.
 
-Nothing here loads weights, so that a wrong name, a model of the wrong kind or one without a tokenizer is known at once.
+No weights are loaded, so that a wrong name, a model of the wrong kind or a missing tokenizer is reported at once.
 """
 
 import json
@@ -17,7 +17,7 @@ from evaluator.hub import hub_snapshot
 from evaluator.models.digests import combined_digest, file_digests
 from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer
 
-# A file that changes neither scores nor tokens (a README) leaves a fingerprint as it is.
+# Files that affect tokens; others (a README) do not change the fingerprint.
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model",
@@ -28,26 +28,27 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """A causal language model that is there to be loaded, as its files describe it."""
+    """A causal language model as its files describe it, not loaded."""
 
-    name: str  # as it was asked for
+    name: str  # as the user gave it
     folder: Path
     revision: str | None  # commit of a hub model; None for a local folder
     architecture: str  # "LlamaForCausalLM"
     context_length: int  # tokens
     vocab_size: int
-    kv_values_per_token: int  # numbers that the KV cache keeps of one token, all layers together
+    kv_values_per_token: int  # numbers in the KV cache for one token, over all layers
     feed_forward_size: int  # width of a layer's feed-forward part
-    dtype: str  # of the weights as they were saved
+    dtype: str  # of the saved weights
     trust_remote_code: bool
 
     @cached_property
     def weight_bytes(self) -> int:
+        """Size of the weight files in bytes."""
         return sum(file.stat().st_size for file in weight_files(self.folder))
 
     @cached_property
     def n_parameters(self) -> int | None:
-        """Numbers in the weight files, tied ones once; None where only loading them would tell."""
+        """Number of parameters in the weight files, tied ones counted once; None unless all files are safetensors."""
         files = weight_files(self.folder)
         if not all(file.suffix == ".safetensors" for file in files):
             return None
@@ -55,7 +56,7 @@ class ModelSource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the configuration and all weights: equal models have equal ones wherever they lie."""
+        """Digest of the configuration and all weights, independent of the folder."""
         return combined_digest(file_digests([self.folder / "config.json", *weight_files(self.folder)]))
 
     @cached_property
@@ -66,7 +67,7 @@ class ModelSource:
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        """The model's own tokenizer. Raises ModelError where there is none."""
+        """The model's tokenizer. Raises ModelError if it cannot be loaded."""
         from transformers import AutoTokenizer
 
         try:
@@ -77,23 +78,23 @@ class ModelSource:
 
 
 def find_model(config: ModelConfig) -> ModelSource:
-    """Find the model that a run names, in a local folder, the local hub cache or the hub, and check its kind.
+    """Find the configured model in a local folder, the local hub cache or the hub, and check its kind.
 
-    Raises ModelError when it is not found, is not a causal language model or has no tokenizer.
+    Raises ModelError if it is not found, is not a causal language model or has no tokenizer.
     """
     if Path(config.model).expanduser().is_dir():
         folder, revision = Path(config.model).expanduser().resolve(), None
     else:
         folder = _hub_folder(config)
         revision = folder.name  # the hub's cache names a snapshot by its commit
-    described = _read_config(config.model, folder)
-    text_part = described.get("text_config") or described  # a model that also sees pictures keeps its text part apart
-    architecture = _causal_architecture(config, described)
+    description = _read_config(config.model, folder)
+    text_part = description.get("text_config") or description  # multimodal models describe their text part separately
+    architecture = _causal_architecture(config, description)
     if not weight_files(folder):
         raise ModelError(f"{folder} has a config.json but no weights (*.safetensors or *.bin).")
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise ModelError(f"{config.model} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)} is in {folder}.")
-    dtype = str(text_part.get("dtype") or text_part.get("torch_dtype") or described.get("torch_dtype") or "float32")
+    dtype = str(text_part.get("dtype") or text_part.get("torch_dtype") or description.get("torch_dtype") or "float32")
     return ModelSource(
         name=config.model,
         folder=folder,
@@ -110,16 +111,17 @@ def find_model(config: ModelConfig) -> ModelSource:
 
 
 def scoring_dtype(source: ModelSource, config: ModelConfig) -> str:
-    """What the engines compute in: as asked, else ("auto") as the weights were saved, on every engine and device."""
+    """Return the dtype that engines compute in: the configured one, or with "auto" that of the saved weights."""
     return source.dtype if config.dtype == "auto" else config.dtype
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a model's weights: safetensors where there are any, as the engines prefer them too."""
+    """Return a model's weight files: safetensors if there are any, which the engines prefer too, else *.bin."""
     return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
 
 
 def _tensor_shapes(file: Path) -> list[list[int]]:
+    """Read the shapes from a safetensors header: its length in 8 bytes, then JSON."""
     with file.open("rb") as opened:
         header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
     return [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
@@ -130,28 +132,28 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ModelError(f"{name} is not a model folder: it has no config.json.")
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"{path} is not JSON: {error}") from error
-    if not isinstance(described, dict) or "model_type" not in described:
-        raise ModelError(f"{path} does not describe a model: it names no model_type.")
-    return described
+    if not isinstance(description, dict) or "model_type" not in description:
+        raise ModelError(f"{path} does not describe a model: it has no model_type.")
+    return description
 
 
-def _causal_architecture(config: ModelConfig, described: dict[str, Any]) -> str:
-    architectures = [str(name) for name in described.get("architectures") or []]
+def _causal_architecture(config: ModelConfig, description: dict[str, Any]) -> str:
+    architectures = [str(name) for name in description.get("architectures") or []]
     for name in architectures:
         if name.endswith("ForCausalLM"):
             return name
-    # Some causal models are called otherwise (GPT2LMHeadModel); transformers knows them all, but is slow to import.
+    # Some causal models have other names (GPT2LMHeadModel); transformers lists them all, but is slow to import.
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(described["model_type"])
-    if known is not None and (not architectures or known in architectures):
-        return str(known)
+    name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(description["model_type"])
+    if name is not None and (not architectures or name in architectures):
+        return str(name)
     raise ModelError(
         f"{config.model} is not a causal language model: its config.json says "
-        f"{', '.join(architectures) or described['model_type']}. Choose one whose architecture ends in ForCausalLM."
+        f"{', '.join(architectures) or description['model_type']}. Choose one whose architecture ends in ForCausalLM."
     )
 
 
@@ -174,6 +176,7 @@ def _hidden_size(text_part: dict[str, Any]) -> int:
 
 
 def _kv_values_per_token(text_part: dict[str, Any]) -> int:
+    """Return the numbers of one token in the KV cache: a key and a value for each layer and key-value head."""
     n_heads = _first_of(text_part, "num_attention_heads", "n_head") or 1
     head_size = _first_of(text_part, "head_dim") or _hidden_size(text_part) // n_heads
     n_layers = _first_of(text_part, "num_hidden_layers", "n_layer", "n_layers")
@@ -181,9 +184,9 @@ def _kv_values_per_token(text_part: dict[str, Any]) -> int:
 
 
 def _hub_folder(config: ModelConfig) -> Path:
-    """Folder of a hub model's files, downloaded where they are not in the local cache yet."""
+    """Return the folder of a hub model's files, downloaded unless they are cached; *.bin only without safetensors."""
     patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.py"]
-    hint = f"Nor is {config.model!r} a folder here: give the path of a model folder, or a hub name."
-    wanted: dict[str, Any] = {"revision": config.revision, "error": ModelError, "hint": hint}
-    folder = hub_snapshot(config.model, "model", patterns, **wanted)
-    return folder if weight_files(folder) else hub_snapshot(config.model, "model", ["*.bin"], **wanted)
+    hint = f"There is no folder {config.model!r} either: give the path of a model folder, or a hub name."
+    options: dict[str, Any] = {"revision": config.revision, "error": ModelError, "hint": hint}
+    folder = hub_snapshot(config.model, "model", patterns, **options)
+    return folder if weight_files(folder) else hub_snapshot(config.model, "model", ["*.bin"], **options)

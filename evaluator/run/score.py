@@ -24,7 +24,7 @@ from evaluator.run.build import Built
 from evaluator.run.locks import held
 from evaluator.run.second_round import build_second_round
 from evaluator.scores.checks import check_prompt_lengths
-from evaluator.scores.table import ScoreManifest, answer_rows, distances_file, open_scores
+from evaluator.scores.table import ScoreManifest, distances_file, open_scores, score_rows
 from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, methods_of
@@ -87,10 +87,10 @@ def score_run(
                 part = ScoredStore(store, tokens, open_scores(folder / tokens.fingerprint))
                 number = 0
                 while (chosen := _rows_of_round(built, part, rows, number)) is not None:
-                    table = yield from answer_rows(chosen, part.scores, loader, "scores")
+                    table = yield from score_rows(chosen, part.scores, loader, "scores")
                     part, number = replace(part, scores=table), number + 1
                 states = rows.filter(pl.col("ask") == "state")
-                table = yield from answer_rows(states, part.scores, loader, "states")
+                table = yield from score_rows(states, part.scores, loader, "states")
             parts.append(replace(part, scores=table))
             store = (yield from build_second_round(built, parts[0], methods, data)) if len(parts) == 1 else None
     finally:

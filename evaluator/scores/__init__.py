@@ -1,1 +1,1 @@
-"""Scores: written while a run goes on, checked before anything is measured."""
+"""Scores: written in shards during a run, and checked before anything is measured."""

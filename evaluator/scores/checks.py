@@ -1,4 +1,4 @@
-"""What must hold before prompts are scored and before scores are measured."""
+"""Checks of prompts before they are scored, and of scores before they are measured."""
 
 import polars as pl
 
@@ -7,7 +7,7 @@ from evaluator.schemas import PROMPTS_KEY
 
 
 def require_finite(scores: pl.DataFrame) -> None:
-    """Raise ScoreError, naming the first prompt, when a log-likelihood is missing, NaN or infinite."""
+    """Raise ScoreError, naming the first prompt, if a log-likelihood is missing, NaN or infinite."""
     finite = pl.col("log_likelihoods").list.eval(pl.element().is_finite().fill_null(False)).list.all()
     bad = scores.filter(~finite)
     if not bad.is_empty():
@@ -20,7 +20,7 @@ def require_finite(scores: pl.DataFrame) -> None:
 
 
 def require_finite_states(states: pl.DataFrame) -> None:
-    """Raise ScoreError, naming the first prompt, when a hidden state has an entry that is NaN or infinite."""
+    """Raise ScoreError, naming the first prompt, if a hidden state has an entry that is NaN or infinite."""
     finite = pl.col("hidden_state").list.eval(pl.element().is_finite()).list.all()
     bad = states.filter(~finite)
     if not bad.is_empty():
@@ -31,10 +31,10 @@ def require_finite_states(states: pl.DataFrame) -> None:
 
 
 def require_complete(requests: pl.DataFrame, scores: pl.DataFrame) -> None:
-    """Raise ScoreError unless every request has exactly one score, with one number a continuation.
+    """Raise ScoreError unless every request has exactly one score, with one number per continuation.
 
     Args:
-        requests: schemas.REQUESTS with `ask` and `continuations`, of those that ask for log-likelihoods.
+        requests: schemas.REQUESTS for log-likelihoods, with `ask` and `continuations`.
         scores: schemas.SCORES.
     """
     repeated = scores.filter(pl.col("prompt_id").is_duplicated())
@@ -61,10 +61,10 @@ def require_complete(requests: pl.DataFrame, scores: pl.DataFrame) -> None:
 
 
 def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
-    """Raise ScoreError unless every one of these requests has the hidden state it asks for.
+    """Raise ScoreError unless every request has its hidden state.
 
     Args:
-        requests: schemas.REQUESTS whose prompts have no continuations.
+        requests: schemas.REQUESTS for hidden states.
         states: schemas.HIDDEN_STATES.
     """
     without = requests.join(states, on=PROMPTS_KEY, how="anti")
@@ -77,10 +77,11 @@ def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
 
 
 def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_length: int) -> None:
-    """Raise PromptTooLongError, listing the longest, when a prompt and its longest label exceed the model's context.
+    """Raise PromptTooLongError, listing the longest prompts, if a prompt and its longest label exceed the context.
 
     Args:
-        tokens, prompts: schemas.TOKENS and schemas.PROMPTS of one store.
+        tokens: schemas.TOKENS of a store.
+        prompts: schemas.PROMPTS of the same store.
         context_length: of the model, in tokens.
     """
     longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
@@ -96,6 +97,6 @@ def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_le
     n_prompts = prompts.select(pl.len()).collect().item()
     raise PromptTooLongError(
         f"{too_long.height} of {n_prompts} prompts with their labels are longer than the model's context of "
-        f"{context_length} tokens, and none is ever cut. The longest:{listed}\n"
-        "Use fewer demonstrations (--shots), leave the dataset out (--datasets), or take a model with a longer context."
+        f"{context_length} tokens, and prompts are never truncated. The longest:{listed}\n"
+        "Use fewer demonstrations (--shots), leave out the dataset (--datasets), or choose a model with a longer one."
     )

@@ -1,4 +1,4 @@
-"""Scores of tokens as scores of prompts."""
+"""Join scores, which are stored by tokens, to prompts."""
 
 import polars as pl
 
@@ -7,11 +7,11 @@ from evaluator.scores.table import ScoreTable
 
 
 def prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
-    """Return schemas.SCORES of the prompts that are scored, in the order of their tokens.
+    """Return schemas.SCORES of all scored prompts, in the order of their tokens.
 
     Args:
         tokens: schemas.TOKENS.
-        table: scores of these rows.
+        table: scores of these tokens.
     """
     rows = (
         tokens.filter(pl.col("ask") != "state")
@@ -20,6 +20,7 @@ def prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
     )
     whole = rows.filter(pl.col("ask") != "last_tokens")
     last = rows.filter(pl.col("ask") == "last_tokens").select("prompt_id", last_token_log_probs="log_likelihoods")
+    # Labels of one token each have no row of last tokens: their log-likelihoods are the same numbers.
     one_token_each = (pl.col("ask") == "labels") & (pl.col("token_counts").list.max() == 1)
     same = pl.when(one_token_each).then(pl.col("log_likelihoods"))
     return (
@@ -35,7 +36,7 @@ def prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
 
 
 def prompt_states(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
-    """Return schemas.HIDDEN_STATES of the prompts whose state is known, in the order of their tokens."""
+    """Return schemas.HIDDEN_STATES of all prompts whose state is computed, in the order of their tokens."""
     rows = tokens.filter(pl.col("ask") == "state").select("prompt_id", "token_id")
     joined = rows.join(table.read("states"), on="token_id", how="inner", maintain_order="left")
     return joined.select(HIDDEN_STATES.names())

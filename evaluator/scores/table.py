@@ -1,17 +1,18 @@
-"""Scores on disk. A score belongs to the tokens it was computed of, and to the model and engine that computed it.
+"""Scores on disk, stored by model and engine and by the tokens that they were computed from.
 
     scores/<model and engine>/<rows>/manifest.json and shards
 
-Each set of rows that a run needs has a folder of its own below that of its model and engine. Its plan says which shards
-of other folders answer some of the rows already, and cuts the rest into shards. A plan is written before the engine is
-used, and a shard is a pure function of its rows: which rows belong to it depends on the tokens and the plan alone, and
-an engine carries nothing from one call to the next. So a run that was killed and started again writes the same bytes.
+Each set of rows that a run needs has its own folder below that of its model and engine. A plan states which shards of
+other folders already hold scores of some rows, and cuts the remaining rows into shards. The plan is written before the
+engine is used, and a shard is a pure function of its rows: which rows belong to it depends on the tokens and the plan
+alone, and an engine carries nothing from one call to the next. So a run that was killed and restarted writes the same
+bytes.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -32,10 +33,12 @@ from evaluator_kernels.shared_prefix import shared_prefix_lengths
 Kind = Literal["scores", "states"]
 """What a shard holds: log-likelihoods or hidden states. Names of plans and shards begin with it."""
 
-TITLES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
+STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
 SCHEMAS: dict[str, pl.Schema] = {"scores": TOKEN_SCORES, "states": TOKEN_STATES}
 
-STEPS_PER_SHARD = 64  # forward passes: few enough that a kill loses little, enough that an emptied cache costs little
+STEPS_PER_SHARD = (
+    64  # forward passes: few, so that a kill loses little; enough, so that starting with an empty cache costs little
+)
 SHARD_CUT_WINDOW = 0.75  # a shard may close in the last quarter of its size, where the shared prefix is shortest
 SECONDS_BETWEEN_REPORTS = 0.1
 TOKEN_COUNTS = ("prompt_tokens", "cached_tokens")
@@ -43,7 +46,7 @@ TOKEN_COUNTS = ("prompt_tokens", "cached_tokens")
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRecord:
-    """One finished shard and what it took."""
+    """One finished shard, with its tokens and time."""
 
     sha256: str
     prompts: int
@@ -54,12 +57,12 @@ class ShardRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRecord:
-    """How one set of rows is answered: by shards of earlier runs, and by shards of its own."""
+    """How one set of rows gets its scores: from shards of earlier runs and from new shards."""
 
-    reused: dict[str, str]  # file below the folder of the model and engine -> SHA-256
-    prompts: int  # to be scored by this plan
+    reused: dict[str, str]  # path below the folder of the model and engine -> SHA-256
+    prompts: int  # scored by this plan
     reused_prompts: int
-    n_shards: int  # that these prompts are cut into
+    n_shards: int  # into which these prompts are cut
     shard_tokens: int
     shares_prefixes: bool
 
@@ -68,7 +71,7 @@ class PlanRecord:
 class ScoreManifest:
     """manifest.json of one folder of scores."""
 
-    engine: EngineFacts | None = None  # None: every row was answered by earlier runs
+    engine: EngineFacts | None = None  # None: all rows have scores from earlier runs
     plans: dict[str, PlanRecord] = field(default_factory=dict)
     shards: dict[str, ShardRecord] = field(default_factory=dict)
     distances: dict[str, str] = field(default_factory=dict)  # method -> SHA-256 of its file
@@ -76,18 +79,18 @@ class ScoreManifest:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores of one set of rows, verified when opened; complete once every plan is."""
+    """Scores of one set of rows; shards are verified when it is opened. Complete once every plan is."""
 
     folder: Path
     manifest: ScoreManifest
 
     @property
     def name(self) -> str:
-        """Path below scores/."""
+        """Path of the folder below scores/."""
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     def read(self, kind: Kind) -> pl.LazyFrame:
-        """Rows of TOKEN_SCORES or TOKEN_STATES, each once: of every finished shard, then of reused ones."""
+        """Return TOKEN_SCORES or TOKEN_STATES, each row once: from all finished shards, then from reused ones."""
         files = [self.folder / name for name in sorted(self.manifest.shards) if name.startswith(kind)]
         reused = {name for key, plan in self.manifest.plans.items() if key.startswith(kind) for name in plan.reused}
         files += [self.folder.parent / name for name in sorted(reused)]
@@ -97,17 +100,17 @@ class ScoreTable:
         return rows.unique("token_id", keep="first", maintain_order=True) if reused else rows
 
     def digests(self) -> list[str]:
-        """SHA-256 of every shard that these scores are read from."""
+        """Return the SHA-256 of every shard that these scores are read from."""
         reused = [sha256 for plan in self.manifest.plans.values() for sha256 in plan.reused.values()]
         return sorted({*reused, *(shard.sha256 for shard in self.manifest.shards.values())})
 
     def distances(self) -> pl.LazyFrame:
-        """schemas.LABEL_DISTANCES of every method that has any."""
+        """Return schemas.LABEL_DISTANCES of all methods that have any."""
         files = [self.folder / distances_file(method) for method in sorted(self.manifest.distances)]
         return pl.concat([pl.LazyFrame(schema=LABEL_DISTANCES), *(pl.scan_ipc(file) for file in files)])
 
     def totals(self) -> dict[str, float]:
-        """Prompts, tokens and seconds over all shards of this folder, whichever process wrote them."""
+        """Return prompts, tokens and seconds over all shards of this folder, whichever process wrote them."""
         written = self.manifest.shards.values()
         total: dict[str, float] = {
             key: sum(getattr(shard, key) for shard in written) for key in ("prompts", *TOKEN_COUNTS, "elapsed_s")
@@ -116,15 +119,15 @@ class ScoreTable:
         return total
 
     def with_manifest(self, manifest: ScoreManifest) -> "ScoreTable":
-        """Write the manifest and return the table that has it."""
+        """Write the manifest and return the table with it."""
         write_record(self.folder / MANIFEST, manifest)
         return ScoreTable(self.folder, manifest)
 
 
 def open_scores(folder: Path) -> ScoreTable:
-    """The scores in this folder, without shards that are missing or changed; an empty table where there are none.
+    """Open the scores in a folder, leaving out shards that are missing or changed; without scores, an empty table.
 
-    A plan that reuses a shard which is missing or changed is kept without it: its rows are planned again.
+    A plan stays without the reused shards that are missing or changed; their rows are planned again.
     """
     manifest = read_record(folder / MANIFEST, ScoreManifest) or ScoreManifest()
     kept = {name: shard for name, shard in manifest.shards.items() if shards.intact(folder, {name: shard.sha256})}
@@ -144,83 +147,82 @@ def open_scores(folder: Path) -> ScoreTable:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is left to do for one set of rows."""
+    """The rows of one set that remain to be computed."""
 
     key: str
     record: PlanRecord
-    rows: pl.DataFrame  # schemas.TOKENS that no reused shard answers, each token_id once, in prefix order
+    rows: pl.DataFrame  # schemas.TOKENS without scores in reused shards, each token_id once, in prefix order
 
     @property
     def kind(self) -> Kind:
         return "states" if self.key.startswith("states") else "scores"
 
     def shards(self) -> dict[str, tuple[int, int]]:
-        """Shard name -> (first row, number of rows)."""
+        """Return shard name -> (first row, number of rows)."""
         return shard_plan(
             self.rows, self.key, shard_tokens=self.record.shard_tokens, shares_prefixes=self.record.shares_prefixes
         )
 
 
 def plan_rows(tokens: pl.DataFrame, table: ScoreTable, kind: Kind) -> Plan:
-    """Plan how to answer these rows: as planned before, or by all shards that the model and engine have.
+    """Plan how these rows get their scores: as planned before, or from all shards of the model and engine.
+
+    Nothing is written. A plan that is not in the manifest has no shard size yet.
 
     Args:
         tokens: schemas.TOKENS, in prefix order.
-        table: the folder of these rows.
-        kind: what is computed of them.
-
-    Nothing is written. A plan that is not in the manifest has no shard size yet.
+        table: scores of these rows.
+        kind: what is computed.
     """
     rows = tokens.unique("token_id", keep="first", maintain_order=True)
     key = f"{kind}-{fingerprint(rows['token_id'].to_list())[:8]}"
-    known = table.manifest.plans.get(key)
-    files = dict(known.reused) if known else _other_shards(table, kind, key)
-    owners = [pl.scan_ipc(table.folder.parent / name).select("token_id", file=pl.lit(name)) for name in sorted(files)]
-    answered = pl.concat([pl.LazyFrame(schema={"token_id": pl.String(), "file": pl.String()}), *owners])
-    found = (
-        rows.lazy()
-        .select("token_id")
-        .join(answered.unique("token_id", keep="first", maintain_order=True), on="token_id")
+    planned = table.manifest.plans.get(key)
+    files = dict(planned.reused) if planned else _other_shards(table, kind, key)
+    # Which file holds which token_id; the first file by name where several hold it.
+    holders = [pl.scan_ipc(table.folder.parent / name).select("token_id", file=pl.lit(name)) for name in sorted(files)]
+    scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.String(), "file": pl.String()}), *holders])
+    reused = (
+        rows.lazy().select("token_id").join(scored.unique("token_id", keep="first", maintain_order=True), on="token_id")
     ).collect()
-    left = rows.join(found, on="token_id", how="anti", maintain_order="left")
-    if known:
-        return Plan(key, known, left)
+    missing = rows.join(reused, on="token_id", how="anti", maintain_order="left")
+    if planned:
+        return Plan(key, planned, missing)
     record = PlanRecord(
-        reused={name: files[name] for name in found["file"].unique().sort()},
-        prompts=n_requests(left),
-        reused_prompts=found.height,
+        reused={name: files[name] for name in reused["file"].unique().sort()},
+        prompts=n_requests(missing),
+        reused_prompts=reused.height,
         n_shards=0,
         shard_tokens=0,
         shares_prefixes=False,
     )
-    return Plan(key, record, left)
+    return Plan(key, record, missing)
 
 
 def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
-    """Finished shards of the model and engine, of this kind and of no shard of this plan: file -> SHA-256.
+    """Return the model and engine's intact shards of this kind, without those of this plan: path -> SHA-256.
 
-    Only what is intact is listed. Folders are read in the order of their names, so that a plan does not depend on time.
+    Folders are read in the order of their names, so that a plan does not depend on file times.
     """
     others: dict[str, str] = {}
     for path in sorted(table.folder.parent.glob(f"*/{MANIFEST}")):
-        is_own = path.parent == table.folder  # verified when it was opened
-        manifest = table.manifest if is_own else read_record(path, ScoreManifest)
+        in_table = path.parent == table.folder  # verified when the table was opened
+        manifest = table.manifest if in_table else read_record(path, ScoreManifest)
         for name, shard in sorted((manifest.shards if manifest else {}).items()):
-            fits = name.startswith(kind) and not (is_own and name.startswith(key))
-            if fits and (is_own or shards.intact(path.parent, {name: shard.sha256})):
+            fits = name.startswith(kind) and not (in_table and name.startswith(key))
+            if fits and (in_table or shards.intact(path.parent, {name: shard.sha256})):
                 others[f"{path.parent.name}/{name}"] = shard.sha256
     return others
 
 
-def answer_rows(tokens: pl.DataFrame, table: ScoreTable, loader: EngineLoader, kind: Kind) -> Stage[ScoreTable]:
-    """Compute what is missing of these rows and return the table that has them all.
+def score_rows(tokens: pl.DataFrame, table: ScoreTable, loader: EngineLoader, kind: Kind) -> Stage[ScoreTable]:
+    """Compute the scores or states that are missing, and return the complete table.
 
-    The engine is loaded only where something is missing.
+    The engine is loaded only if something is missing.
 
     Args:
         tokens: schemas.TOKENS, in prefix order; with continuations for scores, without for states.
-        table: the folder of these rows.
-        loader: of the engine that the folder belongs to.
+        table: scores of these rows.
+        loader: of the engine that the table belongs to.
         kind: what is computed.
     """
     if tokens.is_empty():
@@ -228,34 +230,34 @@ def answer_rows(tokens: pl.DataFrame, table: ScoreTable, loader: EngineLoader, k
     plan = plan_rows(tokens, table, kind)
     if plan.record.reused_prompts:
         yield Progress(
-            stage="Answered by earlier runs",
+            stage="Reused from earlier runs",
             done=plan.record.reused_prompts,
             total=plan.record.reused_prompts + plan.record.prompts,
             unit="prompts",
         )
     if plan.key not in table.manifest.plans or not table.manifest.plans[plan.key].shard_tokens:
-        table, plan = yield from _written(plan, table, loader)
+        table, plan = yield from _write_plan(plan, table, loader)
     cut = plan.shards()
     missing = {name: rows for name, rows in cut.items() if name not in table.manifest.shards}
     if missing:
         engine = yield from loader.load()
-        clock = _Clock(engine, TITLES[kind])
-        clock.start(done_before=_finished(table, cut), total=n_requests(plan.rows))
+        clock = _Clock(engine, STAGE_NAMES[kind])
+        clock.start(done_before=_n_finished(table, cut), total=n_requests(plan.rows))
         for name, (first, n_rows) in missing.items():
             clock.start_shard()
             rows = plan.rows.slice(first, n_rows)
-            frame = yield from (_scored if kind == "scores" else _with_states)(rows, clock)
-            table = _append(table, name, frame, clock, n_requests(rows))
+            frame = yield from (_score_shard if kind == "scores" else _compute_states)(rows, clock)
+            table = _write_shard(table, name, frame, clock, n_requests(rows))
         yield clock.progress()
     elif plan.record.prompts:
-        yield Progress(stage=TITLES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
-    # A shard of an earlier run that was removed or damaged since the plan was made leaves rows to plan once more.
+        yield Progress(stage=STAGE_NAMES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
+    # A reused shard that was removed or damaged since the plan was made leaves rows to be planned again.
     lost = tokens.join(table.read(kind).select("token_id").collect(), on="token_id", how="anti", maintain_order="left")
-    return (yield from answer_rows(lost, table, loader, kind)) if lost.height else table
+    return (yield from score_rows(lost, table, loader, kind)) if lost.height else table
 
 
-def _written(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple[ScoreTable, Plan]]:
-    """Complete a new plan with the engine's step size, where the engine is needed, and write it."""
+def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple[ScoreTable, Plan]]:
+    """Complete a new plan with the engine's step size, if the engine is needed, and write it."""
     record, manifest = plan.record, table.manifest
     if plan.rows.height:
         engine = yield from loader.load()
@@ -270,7 +272,8 @@ def _written(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple
     return table, replace(plan, record=record)
 
 
-def _finished(table: ScoreTable, cut: dict[str, tuple[int, int]]) -> int:
+def _n_finished(table: ScoreTable, cut: dict[str, tuple[int, int]]) -> int:
+    """Return the number of prompts in finished shards of a plan."""
     return sum(shard.prompts for name, shard in table.manifest.shards.items() if name in cut)
 
 
@@ -279,24 +282,25 @@ def shard_plan(
 ) -> dict[str, tuple[int, int]]:
     """Cut rows into shards: name -> (first row, number of rows).
 
-    No request begins beyond the first `shard_tokens` tokens of its shard. Counted are tokens that are computed: where
-    prefixes are shared, those that a request does not share with the one before. A shard closes in its last quarter,
-    where the next request shares least with the one before: each shard begins with an empty cache, and whatever prefix
-    is cut through there is computed twice.
+    No request begins after the first `shard_tokens` computed tokens of its shard; with shared prefixes, tokens that a
+    request shares with the previous one are not computed. A shard ends in its last quarter, at the request that shares
+    least with the previous one: each shard begins with an empty cache, so a prefix that is cut is computed twice.
     """
     if tokens.is_empty():
         return {}
     starts_at = request_starts(tokens)  # rows of one request stay together
+    # Tokens fed for each request: its context, and its continuations without their last tokens.
     stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
     in_row = tokens.select(stems).to_series().to_numpy()
     lengths = tokens["context"].list.len().cast(pl.Int64).to_numpy()[starts_at]
     fed = lengths + np.add.reduceat(in_row, starts_at)
     shared = shared_prefix_lengths(*ragged(tokens.select(_fed_first()).to_series()))[starts_at]
-    computed = np.maximum(fed - shared, 1) if shares_prefixes else fed  # of what is shared whole, the last token
-    before = computed.cumsum() - computed  # tokens of all requests in front of each
-    starts = [0]
+    computed = np.maximum(fed - shared, 1) if shares_prefixes else fed  # at least the last token
+    before = computed.cumsum() - computed  # tokens of all earlier requests
+    starts = [0]  # first request of each shard
     while (full := int(np.searchsorted(before, before[starts[-1]] + shard_tokens))) < len(starts_at):
         late = int(np.searchsorted(before, before[starts[-1]] + SHARD_CUT_WINDOW * shard_tokens))
+        # Of the requests in the last quarter of the shard, the one that shares least begins the next shard.
         candidates = slice(max(late, starts[-1] + 1), full + 1)
         starts.append(candidates.start + int(shared[candidates].argmin()))
     spans = pairwise([*starts_at[starts].tolist(), tokens.height])
@@ -304,13 +308,13 @@ def shard_plan(
 
 
 def _fed_first() -> pl.Expr:
-    """What is fed of each row: its context and, where there is but one continuation, that as well."""
+    """Return the tokens fed first for each row: its context, and its continuation if it has exactly one."""
     only_one = pl.when(pl.col("continuations").list.len() == 1).then(pl.col("continuations").list.first())
     return pl.concat_list("context", only_one.fill_null([]))
 
 
 def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """The first row of each request: labels and last tokens after the same context are one request.
+    """Return the first row of each request: labels and last tokens after the same context form one request.
 
     Args:
         tokens: schemas.TOKENS in prefix order, so that equal contexts are neighbours.
@@ -319,6 +323,7 @@ def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
         return np.empty(0, np.int64)
     joins = tokens["ask"].is_in(["labels", "last_tokens"]).to_numpy()
     context = tokens["context"]
+    # A context equals the previous one if both have the same length and share all tokens.
     same = (shared_prefix_lengths(*ragged(context)) == context.list.len().to_numpy()) & (
         context.list.len() == context.list.len().shift(1)
     ).fill_null(False).to_numpy()
@@ -328,26 +333,32 @@ def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def n_requests(tokens: pl.DataFrame) -> int:
-    """How many requests these rows make; what progress and totals count as prompts."""
+    """Return the number of requests in these rows, which progress and totals count as prompts."""
     return len(request_starts(tokens))
 
 
 def engine_requests(tokens: pl.DataFrame) -> list[ContinuationRequest]:
-    """One request for each context, with the continuations of all its rows in their order."""
+    """Return one request per context, with the continuations of all its rows in order."""
     contexts, continuations = tokens["context"].to_list(), tokens["continuations"].to_list()
     bounds = pairwise([*request_starts(tokens).tolist(), tokens.height])
     return [
-        ContinuationRequest(contexts[start], [each for row in continuations[start:end] for each in row])
+        ContinuationRequest(contexts[start], list(chain.from_iterable(continuations[start:end])))
         for start, end in bounds
     ]
 
 
 def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> pl.DataFrame:
-    """Token log-probabilities, one answer a request of `tokens`, as schemas.TOKEN_SCORES.
+    """Return schemas.TOKEN_SCORES from token log-probabilities.
 
-    Raises ScoreError when a sum is not finite.
+    Args:
+        tokens: schemas.TOKENS.
+        answers: log-probabilities in nats, [request][continuation][token], in the order of engine_requests(tokens).
+
+    Raises:
+        ScoreError: a sum that is not finite.
     """
-    flat = iter([continuation for answer in answers for continuation in answer])
+    # Requests join the continuations of several rows; deal them out to the rows again.
+    flat = chain.from_iterable(answers)
     rows = [[next(flat) for _ in range(n)] for n in tokens["continuations"].list.len()]
     frame = pl.DataFrame(
         {
@@ -362,11 +373,12 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
 
 
 def distances_file(method: str) -> str:
+    """Return the name of the file with a method's label distances."""
     return f"distances-{method}.arrow"
 
 
 class _Clock:
-    """What this process has done so far: prompts, tokens and seconds."""
+    """Counts prompts, tokens and seconds of this process, for progress and shard records."""
 
     def __init__(self, engine: Engine, stage: str) -> None:
         self.engine, self.stage = engine, stage
@@ -395,24 +407,22 @@ class _Clock:
         counts = {key: count - self.started_counts[key] for key, count in self.counts().items()}
         sent = counts["prompt_tokens"]
         elapsed = time.monotonic() - self.started
-        here = self.prompts + in_shard
-        left = self.total - self.done_before - here
+        done = self.prompts + in_shard  # by this process
+        left = self.total - self.done_before - done
         return Progress(
             stage=self.stage,
-            done=self.done_before + here,
+            done=self.done_before + done,
             total=self.total,
             unit="prompts",
             tokens_per_s=sent / elapsed if elapsed > 0 else None,
             cached_share=counts["cached_tokens"] / sent if sent else None,
-            # The first answers of a process wait for a whole batch and say little about the rest.
-            seconds_left=elapsed / here * left if here and elapsed > 1 else None,
+            # The first results wait for a whole batch and say little about the speed of the rest.
+            seconds_left=elapsed / done * left if done and elapsed > 1 else None,
         )
 
 
-_Answer = Callable[[pl.DataFrame, _Clock], Stage[pl.DataFrame]]
-
-
-def _scored(shard: pl.DataFrame, clock: _Clock) -> Stage[pl.DataFrame]:
+def _score_shard(shard: pl.DataFrame, clock: _Clock) -> Stage[pl.DataFrame]:
+    """Compute schemas.TOKEN_SCORES of a shard."""
     requests = engine_requests(shard)
     answers: dict[int, list[list[float]]] = {}
     reported = 0.0
@@ -426,7 +436,8 @@ def _scored(shard: pl.DataFrame, clock: _Clock) -> Stage[pl.DataFrame]:
     return score_frame(shard, [answers[index] for index in range(len(requests))])
 
 
-def _with_states(shard: pl.DataFrame, clock: _Clock) -> Stage[pl.DataFrame]:
+def _compute_states(shard: pl.DataFrame, clock: _Clock) -> Stage[pl.DataFrame]:
+    """Compute schemas.TOKEN_STATES of a shard."""
     yield clock.progress()
     states = clock.engine.hidden_states(shard["context"].to_list())
     flat = pl.Series(states, dtype=pl.Array(pl.Float32, states.shape[1]))
@@ -435,7 +446,8 @@ def _with_states(shard: pl.DataFrame, clock: _Clock) -> Stage[pl.DataFrame]:
     return frame
 
 
-def _append(table: ScoreTable, name: str, frame: pl.DataFrame, clock: _Clock, n_prompts: int) -> ScoreTable:
+def _write_shard(table: ScoreTable, name: str, frame: pl.DataFrame, clock: _Clock, n_prompts: int) -> ScoreTable:
+    """Write a shard, then the manifest that names it."""
     sha256 = shards.write_shard(table.folder / name, frame)
     entry = clock.end_shard(sha256, n_prompts)
     return table.with_manifest(replace(table.manifest, shards=table.manifest.shards | {name: entry}))

@@ -1,1 +1,1 @@
-"""Prompts and tokens on disk: materialised once, content-addressed, in prefix order."""
+"""Prompts on disk: written once in a folder named by its content; and the prefix order of token rows."""

@@ -1,8 +1,7 @@
-"""Prompts on disk: request rows and distinct prompts as Arrow files, whole or absent.
+"""The prompt store: request rows and distinct prompts as Arrow files.
 
 Everything that a suite or method requests is a row of REQUESTS; rows that request the same share one row of PROMPTS. A
-store's folder is named by a fingerprint of all that decides its content, so a stale store can be left behind but never
-be read.
+store's folder is named by a fingerprint of everything that determines its content, so an outdated store is never read.
 """
 
 import hashlib
@@ -28,12 +27,12 @@ class StoreManifest:
     n_prompts: int
     requests: dict[str, str]  # file -> SHA-256
     prompts: dict[str, str]
-    tables: dict[str, dict[str, str]]  # what suites wrote next to their requests: name -> file -> SHA-256
+    tables: dict[str, dict[str, str]]  # the suites' side tables: name -> file -> SHA-256
 
 
 @dataclass(frozen=True)
 class PromptStore:
-    """A store on disk, whole."""
+    """A complete store on disk."""
 
     folder: Path
     manifest: StoreManifest
@@ -43,26 +42,26 @@ class PromptStore:
         return self.folder.name
 
     def requests(self) -> pl.LazyFrame:
-        """All requests, in the order of their key."""
+        """Return all requests, sorted by their key."""
         return shards.scan_shards(self.folder, list(self.manifest.requests), REQUESTS)
 
     def prompts(self) -> pl.LazyFrame:
-        """Distinct prompts, in the order of their text, so that neighbours share the longest prefix."""
+        """Return the distinct prompts, sorted by text, so that neighbours share long prefixes."""
         return shards.scan_shards(self.folder, list(self.manifest.prompts), PROMPTS)
 
     def requests_with_prompts(self) -> pl.LazyFrame:
-        """All requests with the prompt, ask and continuations of each."""
+        """Return all requests with the prompt, ask and continuations of each."""
         return self.requests().join(self.prompts(), on=PROMPTS_KEY, how="left", maintain_order="left")
 
     def table(self, name: str, schema: pl.Schema) -> pl.LazyFrame:
-        """A table that a suite wrote next to its requests; without rows where it wrote none."""
+        """Return a suite's side table; without rows if the suite wrote none."""
         return shards.scan_shards(self.folder, list(self.manifest.tables.get(name, {})), schema)
 
 
 def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
-    """Give rows that request the same the same id: a digest of the prompt and its continuations."""
+    """Add `prompt_id`, a digest of the prompt and its continuations: rows that request the same have the same id."""
     distinct = rows.select("prompt", "ask", "continuations").unique()
-    # Polars' own hash is neither wide enough nor the same in every version, and ids are kept on disk.
+    # Polars' hash is too short for ids on disk, and differs between versions.
     ids = [
         hashlib.blake2b("\0".join([prompt, *_hashed(ask, continuations)]).encode(), digest_size=16).hexdigest()
         for prompt, ask, continuations in distinct.iter_rows()
@@ -72,21 +71,21 @@ def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _hashed(ask: str, continuations: list[str]) -> list[str]:
-    """What is hashed next to the prompt; an empty text where the prompt's own likelihood is requested."""
+    """Return what is hashed with the prompt: its continuations, or an empty text for the prompt's own likelihood."""
     return [""] if ask == "text" else continuations
 
 
 def write_store(folder: Path, rows: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> PromptStore:
-    """Write request rows with their prompts, and the suites' own tables.
+    """Write request rows, their distinct prompts and the suites' side tables.
 
     Args:
         folder: of the store; its name is the store's fingerprint.
         rows: columns of REQUESTS and PROMPTS.
-        tables: by name, sorted.
+        tables: side tables by name, sorted.
     """
     requests = rows.select(pl.col(name).cast(dtype) for name, dtype in REQUESTS.items()).sort(REQUESTS_KEY)
     repeated = requests.filter(requests.select(REQUESTS_KEY).is_duplicated())
-    assert repeated.is_empty(), f"a suite or method gave one position twice: {repeated.row(0, named=True)}"
+    assert repeated.is_empty(), f"a suite or method used one position twice: {repeated.row(0, named=True)}"
     prompts = (
         rows.select(pl.col(name).cast(dtype) for name, dtype in PROMPTS.items())
         .unique(PROMPTS_KEY)
@@ -104,7 +103,7 @@ def write_store(folder: Path, rows: pl.DataFrame, tables: Mapping[str, pl.DataFr
 
 
 def open_store(folder: Path) -> PromptStore | None:
-    """The store in this folder, or None when there is none or a shard of it is missing or changed."""
+    """Open the store in a folder; None if there is none or a shard is missing or changed."""
     manifest = read_record(folder / MANIFEST, StoreManifest)
     if manifest is None:
         return None
@@ -115,8 +114,10 @@ def open_store(folder: Path) -> PromptStore | None:
 
 
 def require_store(folder: Path) -> PromptStore:
-    """As open_store. Raises StoreError where there is no whole store."""
+    """Open the store in a folder. Raises StoreError if it is missing or incomplete."""
     store = open_store(folder)
     if store is None:
-        raise StoreError(f"{folder} holds no whole prompt store. Run `evaluator build` for this output folder again.")
+        raise StoreError(
+            f"{folder} holds no complete prompt store. Run `evaluator build` for this output folder again."
+        )
     return store

@@ -1,7 +1,7 @@
-"""Arrow shards and the manifest that makes them count: frames in, files that are whole or absent out.
+"""Write and read Arrow shards, which are complete or absent.
 
-A shard is written under a temporary name, flushed to disk and renamed; it counts once the manifest, written the same
-way after it, names it. So a process killed at any moment leaves either the old state or the new one.
+A shard is written under a temporary name, flushed to disk and renamed. It is valid once the manifest names it, which is
+written after it in the same way. So a process killed at any moment leaves either the old state or the new one.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from evaluator.files import file_digest, replacing
 
 def write_shard(path: Path, frame: pl.DataFrame) -> str:
     """Write one shard and return the SHA-256 of its bytes; equal frames give equal bytes."""
-    # In plain Arrow layout, because the views in which Polars holds strings depend on how the frame was put together.
+    # In plain Arrow layout: the layout of Polars' string views depends on how the frame was built.
     table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with replacing(path) as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
@@ -24,7 +24,7 @@ def write_shard(path: Path, frame: pl.DataFrame) -> str:
 
 
 def write_shards(folder: Path, name: str, frame: pl.DataFrame, *, rows: int) -> dict[str, str]:
-    """Cut a frame into shards of `rows` rows (at least one shard); file name -> SHA-256, in order."""
+    """Write a frame as shards of `rows` rows (at least one shard). Returns file name -> SHA-256, in order."""
     digests = {}
     for number, start in enumerate(range(0, max(frame.height, 1), rows)):
         file_name = f"{name}-{number:05d}.arrow"
@@ -33,15 +33,18 @@ def write_shards(folder: Path, name: str, frame: pl.DataFrame, *, rows: int) -> 
 
 
 def intact(folder: Path, digests: dict[str, str]) -> bool:
-    """Return whether every shard that the manifest names is present with the bytes it had when it was written."""
+    """Return whether every shard of a manifest exists with the bytes it was written with."""
     return all((folder / name).is_file() and file_digest(folder / name) == digest for name, digest in digests.items())
 
 
 def scan_shards(folder: Path, names: list[str], schema: pl.Schema) -> pl.LazyFrame:
-    """The shards a manifest names, in its order, as one lazy frame."""
+    """Return the named shards as one lazy frame, in this order; without names, an empty frame.
+
+    Raises StoreError if a shard is missing.
+    """
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise StoreError(f"{folder} lacks {missing[0]}, which its manifest names. Remove the folder and run again.")
+        raise StoreError(f"{folder} lacks {missing[0]}, which its manifest lists. Remove the folder and run again.")
     if not names:
         return pl.LazyFrame(schema=schema)
     return pl.concat([pl.scan_ipc(folder / name) for name in names])

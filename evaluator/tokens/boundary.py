@@ -1,8 +1,8 @@
-"""Tokenise prompts and labels: where a label begins.
+"""Tokenise prompts and labels, and decide where a label begins.
 
-The boundary is a choice, because merges cross it. `separate` tokenises prompt and label apart, as the toolkit does and
-every published StaICC number was made: after "sentiment: " the label is scored behind a lone space token. `merged`
-tokenises the whole string, as a model meets it in running text: the space becomes part of the label's first token.
+The boundary is a choice, because merges cross it. `separate` tokenises prompt and label separately, as the toolkit does
+and as every published StaICC number was computed: after "sentiment: " the label follows a lone space token. `merged`
+tokenises the whole string, as a model sees it in running text: the space becomes part of the label's first token.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,14 +18,14 @@ from evaluator.errors import LabelError, ModelError
 from evaluator.schemas import Ask
 from evaluator.tokens.tokenizer import TextTokenizer
 
-_PROMPTS_A_BATCH = 4096  # what one call of the tokenizer holds in memory; the answer does not depend on it
+_PROMPTS_PER_BATCH = 4096  # bounds memory; the tokens do not depend on it
 
 
 class PromptTokens(NamedTuple):
-    """Prompts as a model meets them, one row a prompt."""
+    """Tokens of prompts and their continuations, one row per prompt."""
 
     contexts: pa.ListArray  # list<int32>; none empty
-    continuations: pa.ListArray  # list<list<int32>>; none empty, no two of a prompt equal
+    continuations: pa.ListArray  # list<list<int32>>; none empty, those of a prompt all different
 
 
 def tokenize_prompts(
@@ -35,22 +35,28 @@ def tokenize_prompts(
     continuations: Sequence[Sequence[str]],
     boundary: LabelBoundary,
 ) -> PromptTokens:
-    """Tokenise each prompt with the continuations to be scored after it; the three sequences have one entry a prompt.
+    """Tokenise each prompt with the continuations to score after it.
 
-    Under `separate` a context is the prompt just as the tokenizer begins a text (BOS included where it adds one) and a
-    continuation is its text alone. Under `merged` each prompt + continuation is tokenised whole; the context is the
-    longest run of first tokens that they and the bare prompt have in common, so that a stem which all labels share
-    still counts, and a continuation is the rest. Under both, a prompt that asks for the log-likelihood of its text has
-    its first token as the context and the rest as the continuation; one that asks for a state is a context whole.
+    Under `separate` a context is the tokenised prompt (with BOS if the tokenizer adds one) and a continuation is its
+    text alone. Under `merged` each prompt + continuation is tokenised as one string. The context is the longest run of
+    leading tokens that these and the bare prompt share, so that a stem shared by all labels is still scored; a
+    continuation is the rest. Under both, a prompt with ask "text" has its first token as the context and the rest as
+    the continuation; one with ask "state" is a context without continuations.
 
-    An EOS that the tokenizer appends is dropped: behind it a new text would begin.
+    An EOS that the tokenizer appends is dropped, because a new text would begin after it.
 
-    Raises LabelError when a continuation has no tokens, when two of a prompt have the same, or when a context is empty.
+    Args:
+        tokenizer: of the model.
+        prompts, asks, continuations: one entry per prompt.
+        boundary: where a label begins.
+
+    Raises:
+        LabelError: a continuation without tokens, two continuations of a prompt with equal tokens, an empty context.
     """
     tokenize = _tokenize_separately if boundary == "separate" else _tokenize_merged
     as_text = _without_appended_tokens(tokenizer)
-    starts = range(0, len(prompts), _PROMPTS_A_BATCH)
-    slices = [slice(start, start + _PROMPTS_A_BATCH) for start in starts]
+    starts = range(0, len(prompts), _PROMPTS_PER_BATCH)
+    slices = [slice(start, start + _PROMPTS_PER_BATCH) for start in starts]
     batches = []
     for rows in slices:
         contexts, rests = tokenize(tokenizer, as_text, prompts[rows], continuations[rows])
@@ -64,16 +70,19 @@ def tokenize_prompts(
 
 Tokenize = Callable[[Sequence[str]], list[list[int]]]
 TokenRows = tuple[list[list[int]], list[list[list[int]]]]
-"""Contexts and continuations, one a prompt."""
+"""Contexts and continuations, one entry per prompt."""
 
 
 def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
-    """Tokenise texts as the tokenizer begins them, less what it appends to every text."""
+    """Return a function that tokenises texts with the tokens put in front (BOS), without those appended (EOS)."""
+    # Find the tokens of "a" within the tokens of "a" as a text: what follows them is appended.
     (bare,) = tokenizer.token_ids(["a"], special_tokens=False)
     (whole,) = tokenizer.token_ids(["a"], special_tokens=True)
     n_before = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
     if n_before is None:
-        raise ModelError(f"The tokenizer turns 'a' into {bare} alone but {whole} as a text: unclear where it begins.")
+        raise ModelError(
+            f"The tokenizer turns 'a' into {bare} but the text 'a' into {whole}: unclear where a text begins."
+        )
     n_after = len(whole) - n_before - len(bare)
 
     def tokenize(texts: Sequence[str]) -> list[list[int]]:
@@ -88,6 +97,7 @@ def _tokenize_separately(
 ) -> TokenRows:
     contexts = as_text(prompts)
     _refuse_empty_contexts(prompts, contexts)
+    # Each different continuation is tokenised once, each different label space is looked up once.
     texts = list(dict.fromkeys(chain.from_iterable(continuations)))
     tokens = dict(zip(texts, tokenizer.token_ids(texts, special_tokens=False), strict=True))
     spaces = {tuple(space): [tokens[text] for text in space] for space in continuations}
@@ -100,9 +110,10 @@ def _tokenize_merged(
     _tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
 ) -> TokenRows:
     texts = [prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space]
-    # In one call, because a tokenizer may tokenise once what texts have in common.
+    # In one call, because a tokenizer may tokenise shared pieces only once.
     rows = as_text([*prompts, *texts])
     bare, whole = rows[: len(prompts)], rows[len(prompts) :]
+    # Cut the flat list of texts into those of each prompt.
     bounds = pairwise(np.cumsum([0, *map(len, continuations)]).tolist())
     candidates = [whole[start:end] for start, end in bounds]
     contexts = [_common_start([prompt, *rows]) for prompt, rows in zip(bare, candidates, strict=True)]
@@ -116,18 +127,19 @@ def _tokenize_merged(
 def _split_texts(
     prompts: Sequence[str], asks: Sequence[Ask], contexts: list[list[int]], rests: list[list[list[int]]]
 ) -> None:
+    """Make the first token of texts with ask "text" their context and the rest their continuation, in place."""
     for row, ask in enumerate(asks):
         if ask == "text":
             whole = contexts[row]
             if len(whole) < 2:
                 raise LabelError(
-                    f"The text {prompts[row][:60]!r} is one token, so it has no likelihood of its own. Make it longer."
+                    f"The text {prompts[row][:60]!r} is one token, so it has no likelihood. Make it longer."
                 )
             contexts[row], rests[row] = whole[:1], [whole[1:]]
 
 
 def _common_start(rows: Sequence[list[int]]) -> list[int]:
-    first, last = min(rows), max(rows)  # in lexicographic order, so that all others begin as these two do
+    first, last = min(rows), max(rows)  # in lexicographic order, so all others share what these two share
     n_common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return first[:n_common]
 
@@ -137,8 +149,8 @@ def _refuse_empty_contexts(prompts: Sequence[str], contexts: Sequence[Sequence[i
         return
     empty = next(i for i, context in enumerate(contexts) if not context)
     raise LabelError(
-        f"Prompt {prompts[empty][:60]!r} leaves no token in front of its labels, so nothing can be scored after it: it "
-        "is empty and the tokenizer adds no BOS. Give it an instruction or demonstrations, or choose another model."
+        f"Prompt {prompts[empty][:60]!r} has no token before its labels, so nothing can be scored after it: it is "
+        "empty and the tokenizer adds no BOS. Give it an instruction or demonstrations, or choose another model."
     )
 
 
@@ -148,7 +160,7 @@ def _refuse_indistinct(texts: Sequence[str], tokens: Sequence[Sequence[int]], pr
     for text, ids in zip(texts, tokens, strict=True):
         if not ids:
             raise LabelError(
-                f"Label {text!r} of {list(texts)} has no tokens of its own{after}, so it cannot be scored. "
+                f"Label {text!r} of {list(texts)} has no tokens{after}, so it cannot be scored. "
                 "Choose another verbalizer.",
                 texts,
             )

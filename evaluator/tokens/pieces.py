@@ -1,7 +1,7 @@
-"""Where a text can be cut so that its pieces' tokens, one after the other, are the tokens of the text.
+"""Cut texts into pieces whose tokens, joined, are the tokens of the text.
 
-Prompts repeat the same lines over and over: the demonstrations, and the query once a label. A tokenizer that first cuts
-text by a known regular expression tokenises each match by itself, so a line needs to be tokenised once.
+Prompts repeat the same lines: the demonstrations, and the query once per label. A tokenizer that first cuts text by a
+regular expression tokenises each match separately, so each different line needs to be tokenised only once.
 """
 
 import json
@@ -16,11 +16,10 @@ _CUT_AFTER_LINES = (
 
 
 def cut(text: str) -> list[str]:
-    """The pieces of a text: each ends in a line end that a character other than white space stands before, and the next
-    begins with an ASCII letter.
+    """Cut a text after each line end that follows a character other than white space and precedes an ASCII letter.
 
-    No match of the expressions that `cuts_exactly` knows goes on across such a place, and none looks beyond it: the one
-    that tells white space before a word from other white space needs two characters of it.
+    No match of the expressions that `cuts_exactly` accepts extends across such a place, and none looks ahead beyond it:
+    the lookahead that separates white space before a word from other white space needs two white-space characters.
     """
     pieces: list[str] = []
     for line in text.split("\n"):
@@ -36,15 +35,16 @@ def cut(text: str) -> list[str]:
 
 
 def cuts_exactly(backend: Any) -> bool:
-    """Whether this tokenizer of the `tokenizers` library gives a text the tokens of its pieces: known for GPT-2's
-    expression and those of later models that list its rules, with nothing done to the text before but composition.
+    """Return whether this tokenizer of the `tokenizers` library gives a text the tokens of its pieces.
+
+    True for GPT-2's expression and the listed ones of later models, if the text is not normalised except to NFC.
     """
     normalizer = backend.normalizer
     composes = normalizer is None or json.loads(normalizer.__getstate__())["type"] == "NFC"
-    # An added token that takes the white space before it would reach over a cut.
+    # An added token that includes the white space before it would extend across a cut.
     added = backend.get_added_tokens_decoder().values()
-    reaches_over = any(token.lstrip or token.single_word or "\n" in token.content for token in added)
-    return composes and not reaches_over and _splits_at_lines(backend.pre_tokenizer)
+    extends_across = any(token.lstrip or token.single_word or "\n" in token.content for token in added)
+    return composes and not extends_across and _splits_at_lines(backend.pre_tokenizer)
 
 
 def _splits_at_lines(pre_tokenizer: Any) -> bool:

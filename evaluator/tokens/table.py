@@ -1,4 +1,4 @@
-"""The prompts of a store as token ids, once per tokenizer, in prefix order, with the floor of tokens to compute."""
+"""Token tables: a store's prompts as token ids, written once per tokenizer, in prefix order, with token counts."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ from evaluator.tokens.tokenizer import TextTokenizer
 
 PROMPTS_PER_BATCH = 2_048
 BLOCK_SIZES = (16, 32, 128)
-"""Prefix-cache blocks the manifest states a floor for: vLLM's on GPU, ours on CPU, vLLM's default on CPU."""
+"""Block sizes for which the manifest states a floor: vLLM's on a GPU, ours on a CPU, vLLM's default on a CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenTotals:
-    """How many tokens a store comes to, and the floors: what must be computed when nothing is computed twice."""
+    """Token counts of a store, and the floors: tokens to compute if no shared prefix is computed twice."""
 
-    request_tokens: int  # repeated prompts included
-    tokens: int  # each prompt once
+    request_tokens: int  # prompts that several requests share are counted for each
+    tokens: int  # each prompt counted once
     floor_tokens: int
-    block_floor_tokens: dict[str, int]  # size of a block -> the floor where whole blocks are shared
+    block_floor_tokens: dict[str, int]  # block size -> floor if only whole blocks are shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +47,18 @@ class TokenManifest:
 
 @dataclass(frozen=True)
 class TokenTable:
-    """Tokens on disk, whole."""
+    """A complete token table on disk."""
 
     folder: Path
     manifest: TokenManifest
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the rows themselves: equal tokens have equal ones, whichever store they are of."""
+        """Digest of the rows: equal for equal tokens, in whichever store."""
         return fingerprint(list(self.manifest.shards.values()))
 
     def tokens(self) -> pl.LazyFrame:
-        """schemas.TOKENS, in prefix order."""
+        """Return schemas.TOKENS, in prefix order."""
         return shards.scan_shards(self.folder, list(self.manifest.shards), TOKENS)
 
 
@@ -69,19 +69,20 @@ def tokenise_store(
     boundary: LabelBoundary,
     definitions: Collection[Definition],
 ) -> Stage[TokenTable]:
-    """Tokenise the store for this tokenizer and label boundary, or find that it was done before.
+    """Tokenise a store and write the token table, or open the table if it exists already.
 
     Args:
         store: prompts to tokenise.
-        tokenizer, tokenizer_fingerprint: the model's; the digest of its files.
+        tokenizer: of the model.
+        tokenizer_fingerprint: digest of the tokenizer's files.
         boundary: where a label begins.
-        definitions: that the scores are measured under; `released` also scores the last token of labels of several.
+        definitions: under which the scores are measured; `released` also needs the last token of labels of several.
     """
     last_tokens = "released" in definitions
     code = source_fingerprint("tokens", "store/prefix_order.py")
     folder = store.folder / f"tokens-{fingerprint(tokenizer_fingerprint, boundary, last_tokens, code)}"
-    if (found := open_tokens(folder)) is not None:
-        return found
+    if (existing := open_tokens(folder)) is not None:
+        return existing
     prompts = store.prompts().collect()
     batches = []
     for start in range(0, prompts.height, PROMPTS_PER_BATCH):
@@ -104,13 +105,13 @@ def tokenise_store(
 
 
 def count_tokens(requests: pl.LazyFrame, tokens: pl.DataFrame) -> TokenTotals:
-    """Count the tokens of all requests and of the distinct prompts, and the floors."""
+    """Count the tokens of all requests and of the distinct prompts, and compute the floors."""
     lengths = (
         tokens.lazy()
-        .filter(pl.col("ask") != "last_tokens")  # the same context once more
+        .filter(pl.col("ask") != "last_tokens")  # they repeat a context that is counted already
         .select("prompt_id", n=pl.col("context").list.len().cast(pl.Int64))
     )
-    # Hidden states come from a pass of their own, which shares nothing with that of the log-likelihoods.
+    # Hidden states are computed in a separate pass, which shares no cache with that of the log-likelihoods.
     for_states = pl.col("ask") == "state"
     passes = [_in_prefix_order(fed_rows(rows)) for rows in (tokens.filter(~for_states), tokens.filter(for_states))]
     return TokenTotals(
@@ -126,9 +127,10 @@ def _in_prefix_order(rows: pl.Series) -> pl.Series:
 
 
 def fed_rows(tokens: pl.DataFrame) -> pl.Series:
-    """List[i32]: what a model must see, each context and, before a continuation's later tokens, the context with them.
+    """Return the distinct token sequences that a model must process, List[i32].
 
-    The last token of a continuation is predicted and never fed.
+    These are the contexts, and each context with a continuation of several tokens except the last, which is predicted
+    and never fed.
     """
     stem = pl.col("continuations").list.head(pl.col("continuations").list.len() - 1)
     stems = tokens.lazy().explode("continuations").with_columns(stem=stem).filter(pl.col("stem").list.len() > 0)
@@ -137,13 +139,13 @@ def fed_rows(tokens: pl.DataFrame) -> pl.Series:
 
 
 def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """A List[i32] column as flat values and offsets, without a copy."""
+    """Return the flat values and the offsets of a List[i32] column, without a copy."""
     column = rows.rechunk().to_arrow()
     return column.values.to_numpy(), column.offsets.to_numpy()
 
 
 def tokenise(tokenizer: TextTokenizer, prompts: pl.DataFrame, boundary: LabelBoundary) -> pl.DataFrame:
-    """schemas.PROMPTS to schemas.TOKENS, row by row in the same order."""
+    """Tokenise rows of schemas.PROMPTS; return schemas.TOKENS in the same order."""
     rows = tokenize_prompts(
         tokenizer, prompts["prompt"].to_list(), prompts["ask"].to_list(), prompts["continuations"].to_list(), boundary
     )
@@ -152,9 +154,9 @@ def tokenise(tokenizer: TextTokenizer, prompts: pl.DataFrame, boundary: LabelBou
 
 
 def with_last_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
-    """Add a row for the last tokens of labels, right after the prompt, where any label has several tokens.
+    """Add a row with the last tokens of the labels alone to each prompt that has a label of several tokens.
 
-    Where all have one, their log-likelihoods say the same.
+    Where all labels have one token, their log-likelihoods are those of the last tokens.
     """
     n_tokens = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
     last = pl.col("continuations").list.eval(pl.element().list.tail(1))
@@ -165,7 +167,8 @@ def with_last_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `token_id`, a digest of what is computed and of its tokens. Returns schemas.TOKENS."""
+    """Add `token_id`, a digest of ask, context and continuations. Returns schemas.TOKENS."""
+    # One flat row of numbers per request: lengths and tokens, so that different requests never give the same numbers.
     sizes = pl.col("continuations").list.eval(pl.element().list.len().cast(pl.Int32))
     flat = pl.concat_list(
         pl.col("context").list.len().cast(pl.Int32),
@@ -175,6 +178,7 @@ def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("continuations").list.eval(pl.element().explode()),
     )
     values, offsets = ragged(rows.select(flat).to_series())
+    # Hash each row's bytes; `person` separates requests that ask for different things.
     content, width = np.ascontiguousarray(values).tobytes(), values.itemsize
     ids = [
         blake2b(content[start * width : end * width], digest_size=16, person=ask.encode()).hexdigest()
@@ -186,7 +190,7 @@ def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def open_tokens(folder: Path) -> TokenTable | None:
-    """The tokens in this folder, or None when there are none or a shard of them is missing or changed."""
+    """Open the tokens in a folder; None if there are none or a shard is missing or changed."""
     manifest = read_record(folder / MANIFEST, TokenManifest)
     if manifest is None or not shards.intact(folder, manifest.shards):
         return None
@@ -194,8 +198,8 @@ def open_tokens(folder: Path) -> TokenTable | None:
 
 
 def require_tokens(folder: Path) -> TokenTable:
-    """As open_tokens. Raises StoreError where there are no whole tokens."""
+    """Open the tokens in a folder. Raises StoreError if they are missing or incomplete."""
     table = open_tokens(folder)
     if table is None:
-        raise StoreError(f"{folder} holds no whole tokens. Run `evaluator score` for this output folder again.")
+        raise StoreError(f"{folder} holds no complete tokens. Run `evaluator score` for this output folder again.")
     return table

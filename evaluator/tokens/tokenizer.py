@@ -1,4 +1,4 @@
-"""Texts enter, token ids leave: what the rest needs of a tokenizer, and no more."""
+"""Tokenizers behind one small interface: texts to token ids."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -8,18 +8,18 @@ from evaluator.tokens.pieces import cut, cuts_exactly
 
 
 class TextTokenizer(Protocol):
-    """Texts -> token ids. Nothing is ever cut or padded."""
+    """Tokenises texts; never truncates or pads."""
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
-        """Ids of each text; with special_tokens, as the tokenizer begins and ends a text by itself (BOS, EOS)."""
+        """Return the ids of each text; with special_tokens, including those that the tokenizer adds (BOS, EOS)."""
         ...
 
 
 class FastTokenizer:
-    """A tokenizer of the `tokenizers` library, which works on all cores."""
+    """A tokenizer of the `tokenizers` library, which uses all cores; tokenises each different line once if possible."""
 
     def __init__(self, backend: Any) -> None:
-        # Both are often left on in tokenizer files, and would cut prompts in silence.
+        # Both are often left on in tokenizer files, and would change prompts silently.
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
@@ -35,20 +35,21 @@ class FastTokenizer:
         return [[*before, *chain.from_iterable([ids[piece] for piece in row]), *after] for row in rows]
 
     def _encoded(self, texts: Sequence[str], special_tokens: bool) -> list[list[int]]:
-        # The fast variant leaves out the character offsets, which nobody here asks for.
+        # The fast variant leaves out the character offsets, which are not needed here.
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
         return [encoding.ids for encoding in encodings]
 
     def _special_tokens(self) -> tuple[list[int], list[int]] | None:
-        """What stands before and after a text; None where that is not the same for every text."""
+        """Return the ids added before and after a text; None if they are not the same for every text."""
         (bare,) = self._encoded(["a"], special_tokens=False)
         empty, whole = self._encoded(["", "a"], special_tokens=True)
+        # The empty text has the added ids alone; try every way to split them into before and after.
         around = [(empty[:n], empty[n:]) for n in range(len(empty) + 1)]
         return next(((before, after) for before, after in around if [*before, *bare, *after] == whole), None)
 
 
 class SlowTokenizer:
-    """A tokenizer that exists in Python only."""
+    """A tokenizer of transformers that is implemented in Python."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""Public operations; each folder holds a reference, a fast version and the function that chooses between them."""
+"""Numeric kernels. Each folder holds a reference, a fast version and the function that chooses between them."""
 
 _chosen: dict[str, str] = {}
 
@@ -6,12 +6,12 @@ _chosen: dict[str, str] = {}
 def implementations() -> dict[str, str]:
     """Return which implementation each kernel uses in this process, so that a fallback to a slower one is visible.
 
-    For example {"label_head on cuda": "triton", "shared_prefix": "numba"}. A kernel chooses when it is first called,
-    and one that was not called is absent: asking neither imports torch nor compiles anything.
+    For example {"label_head on cuda": "triton", "shared_prefix": "numba"}. A kernel chooses on its first call; a
+    kernel that was not called is absent, so that this function neither imports torch nor compiles anything.
     """
     return dict(sorted(_chosen.items()))
 
 
 def record_choice(kernel: str, implementation: str) -> None:
-    """Note the implementation that a kernel has chosen."""
+    """Record the implementation that a kernel has chosen."""
     _chosen[kernel] = implementation

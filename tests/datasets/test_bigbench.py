@@ -49,7 +49,7 @@ def test_a_task_keeps_its_prefixes_and_drops_exact_repeats_with_a_note(tmp_path)
         ({"examples": [{"input": "a", "target_scores": {"b": "1", "c": 0}}]}, r"row 0 .*all numbers"),
         ({"examples": [{"input": "a", "target_scores": {"b": 0, "c": 0}}]}, r"row 0 .*no choice .*is correct"),
         ({"examples": [{"input": "a", "target_scores": {"": 1, "c": 0}}]}, r"row 0 .*missing or blank"),
-        ('{"examples": [{"input": "a", "target_scores": {"b": 1, "b": 0}}]}', r"row 0 .*'b' stands there twice"),
+        ('{"examples": [{"input": "a", "target_scores": {"b": 1, "b": 0}}]}', r"row 0 .*'b' occurs twice"),
         ({"task_prefix": 3, "examples": TASK["examples"]}, r"prefixes must be texts.*task_prefix"),
     ],
 )

@@ -100,7 +100,7 @@ def test_choices_that_differ_between_examples_are_refused_in_a_sentence_that_say
         as_classification(answers(choices=("maybe", "no")))
     assert str(refused.value) == (
         "answers: a suite of classification needs the same choices in all examples, but row 0 (from 0) of answers.csv "
-        "has ['yes', 'no'] and row 3 has ['maybe', 'no']; a suite of multiple choice takes it."
+        "has ['yes', 'no'] and row 3 has ['maybe', 'no']; use it with a suite of multiple choice."
     )
 
 

@@ -26,7 +26,7 @@ def test_draws_do_not_depend_on_how_many_are_taken_at_once(sizes: list[int]):
     assert in_parts == at_once.floats(sum(sizes)).tolist()
 
 
-def test_popped_items_are_found_where_they_stood():
+def test_popped_items_get_their_original_places():
     # Popping place 1, 1, 0, 0 from [0, 1, 2, 3] takes 1 (left 0 2 3), then 2 (left 0 3), then 0, then 3.
     # Popping place 3, 0, 1, 0 from the same takes 3 (left 0 1 2), then 0 (left 1 2), then 2, then 1.
     places = places_before_removals(np.array([[1, 1, 0, 0], [3, 0, 1, 0]]))
@@ -34,7 +34,7 @@ def test_popped_items_are_found_where_they_stood():
 
 
 @given(st.data(), st.integers(0, 40), st.integers(1, 4))
-def test_any_pops_are_found_where_they_stood(data: st.DataObject, size: int, n_lists: int):
+def test_any_popped_items_get_their_original_places(data: st.DataObject, size: int, n_lists: int):
     n_draws = data.draw(st.integers(0, size))
     ranks = [[data.draw(st.integers(0, size - 1 - draw)) for draw in range(n_draws)] for _ in range(n_lists)]
     popped = []

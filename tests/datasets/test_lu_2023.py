@@ -61,11 +61,11 @@ def test_without_training_rows_some_of_each_label_are_set_aside_and_the_record_s
     assert sorted([*shown, *asked]) == list(range(30))
     assert (sorted(shown), sorted(asked)) == (shown, asked)
     assert snli.notes == (
-        "no training rows: 15 of 30 rows, drawn by label with seed 42, are kept to demonstrate with and not asked",
+        "no training rows: 15 of 30 rows, drawn by label with seed 42, are kept as demonstrations and are no queries",
     )
 
 
-def test_published_demonstrations_leave_every_row_to_be_asked(folder):
+def test_with_published_demonstrations_every_row_is_a_query(folder):
     snli = load(folder, query_every_row=True)["snli"]
     assert snli.demonstration.is_empty()
     assert snli.test["source_row"].to_list() == list(range(30))
@@ -77,7 +77,7 @@ def test_a_large_table_sets_a_tenth_of_each_label_aside(tmp_path):
     assert reviews.demonstration["gold"].value_counts().sort("gold").rows() == [(0, 20), (1, 10)]
 
 
-def test_a_table_of_ones_own_is_shown_under_its_columns_with_its_own_labels(tmp_path):
+def test_prompts_of_a_users_table_show_its_columns_and_labels(tmp_path):
     columns = TableColumns(inputs=("title", "body"), gold="mood")
     labels = ["good", "Bad"] * 2
     path = table(tmp_path, title=[f"T{n}" for n in range(4)], body=[f"B{n}" for n in range(4)], mood=labels)
@@ -89,13 +89,13 @@ def test_a_table_of_ones_own_is_shown_under_its_columns_with_its_own_labels(tmp_
     assert query[0] == f"title: T{row}\nbody: B{row}\nmood: "
 
 
-def test_labels_that_are_whole_numbers_stand_in_their_order(tmp_path):
+def test_labels_that_are_whole_numbers_are_sorted_by_size(tmp_path):
     path = table(tmp_path, name="stars.parquet", text=[f"t{n}" for n in range(22)], label=[*range(1, 12)] * 2)
     (stars,) = load(path).values()
     assert stars.verbalizer.label_names == tuple(map(str, range(1, 12)))
 
 
-def test_a_table_of_ones_own_takes_training_rows_from_the_table_beside_it(tmp_path):
+def test_a_users_table_takes_training_rows_from_the_table_next_to_it(tmp_path):
     path = table(tmp_path, text=["x", "y"], label=["a", "b"])
     table(tmp_path, name="reviews_train.csv", text=["v", "w"], label=["b", "a"])
     (reviews,) = load(path).values()
@@ -106,7 +106,7 @@ def test_a_table_of_ones_own_takes_training_rows_from_the_table_beside_it(tmp_pa
     ("columns", "message"),
     [
         ({"text": ["a", "b"], "label": ["x", "x"]}, "all 2 rows have the same label"),
-        ({"text": ["a", "b", "c"], "label": ["x", "x", "y"]}, "one row alone has the label number 1 .* row 2"),
+        ({"text": ["a", "b", "c"], "label": ["x", "x", "y"]}, "only one row has label number 1 .* row 2"),
         ({"text": ["a", " "], "label": ["x", "y"]}, r"row 1 \(from 0\): text is missing or empty, as in 1 of 2 rows"),
         ({"text": ["a", None], "label": ["x", "y"]}, r"row 1 \(from 0\): text is missing or empty"),
         ({"text": ["a", "b"], "label": ["x", None]}, r"row 1 \(from 0\): the label in label is none of x"),
@@ -115,7 +115,7 @@ def test_a_table_of_ones_own_takes_training_rows_from_the_table_beside_it(tmp_pa
         ({"text": [], "label": []}, "holds no rows"),
     ],
 )
-def test_a_table_that_cannot_be_asked_is_refused_with_file_and_row(tmp_path, columns, message):
+def test_a_table_without_usable_rows_is_refused_with_file_and_row(tmp_path, columns, message):
     path = table(tmp_path, name="reviews.parquet", **columns)
     with pytest.raises(DatasetError, match=rf"reviews\.parquet.*{message}"):
         load(path)
@@ -133,7 +133,7 @@ def test_a_known_file_with_other_columns_or_labels_is_refused(folder):
         load(folder)
 
 
-def test_the_fingerprint_changes_with_the_rows_and_with_what_is_asked(folder):
+def test_the_fingerprint_changes_with_the_rows_and_with_the_queries(folder):
     before = load(folder)["snli"].fingerprint
     assert load(folder, query_every_row=True)["snli"].fingerprint != before
     rows = pl.read_parquet(folder / "snli_test.parquet")

@@ -121,7 +121,7 @@ def test_the_dataset_is_row_for_row_that_of_the_local_file_and_the_record_says_s
     assert left_out == (lost if config == "plain_text" else [])
 
 
-def test_one_changed_text_or_label_or_row_is_told(hub):
+def test_one_changed_text_or_label_or_row_is_reported(hub):
     table = add_real(hub, "rte")
     path = "rte/validation/0000.parquet"
     differ = "its rows differ from the published ones: "
@@ -223,7 +223,7 @@ def test_a_config_without_files_is_refused(hub):
         load("rte")
 
 
-def test_what_the_hub_does_not_give_is_said_with_the_way_around_it(hub, monkeypatch):
+def test_a_failed_download_is_an_error_that_names_the_alternative(hub, monkeypatch):
     hint = r"put rte_dev\.parquet \(premise, hypothesis, label\) into a folder, with rte_train if .* name that with"
     with pytest.raises(
         DatasetError, match=rf"'nyu-mll/glue' was not found.*no dataset on the hub has this name.*{hint}"
@@ -234,7 +234,7 @@ def test_what_the_hub_does_not_give_is_said_with_the_way_around_it(hub, monkeypa
     with pytest.raises(DatasetError, match=rf"not found in revision 'refs/convert/parquet'.*{hint}"):
         load("rte")
     hub.gated.add("nyu-mll/glue")
-    with pytest.raises(DatasetError, match=rf"asks for its licence to be accepted.*{hint}"):
+    with pytest.raises(DatasetError, match=rf"requires a login and acceptance of its licence.*{hint}"):
         load("rte")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(DatasetError, match=rf"(?s)hub cannot be reached.*without HF_HUB_OFFLINE.*{hint}"):
@@ -251,7 +251,7 @@ def test_a_dataset_that_is_not_on_the_hub_names_where_it_was_released(hub):
     assert hub.asked == []
 
 
-def test_a_cache_folder_that_cannot_be_written_is_said(hub, tmp_path, monkeypatch):
+def test_a_cache_folder_that_cannot_be_written_is_an_error(hub, tmp_path, monkeypatch):
     add_rte(hub)
     (tmp_path / "file").touch()
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "file"))
@@ -259,7 +259,7 @@ def test_a_cache_folder_that_cannot_be_written_is_said(hub, tmp_path, monkeypatc
         load("rte")
 
 
-def test_files_go_before_the_hub_and_ones_own_table_beside_it(hub, tmp_path):
+def test_files_take_precedence_over_the_hub_and_a_users_table_is_read_too(hub, tmp_path):
     add_rte(hub)
     mine = tmp_path / "mine.parquet"
     pl.DataFrame({"text": list("abcd"), "label": ["x", "y"] * 2}).write_parquet(mine)

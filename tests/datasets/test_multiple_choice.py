@@ -57,7 +57,7 @@ def test_a_repeated_choice_counts_once_and_is_noted():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([row(0), row(1, example_id="e0")], r"file, row 1 .*'e0' stands in row 0 as well"),
+        ([row(0), row(1, example_id="e0")], r"file, row 1 .*'e0' is used in row 0 as well"),
         ([row(3, example_id="")], "file, row 3 .*has no id"),
         ([row(3, input=None)], "file, row 3 .*input is missing"),
         ([row(3, choices=["4", " "])], "file, row 3 .*choice 1 .*missing or blank"),
@@ -67,7 +67,7 @@ def test_a_repeated_choice_counts_once_and_is_noted():
         ([row(3, correct=[])], r"file, row 3 .*no choice of \['4', '5'\] is correct"),
         ([row(3, correct=[2])], "file, row 3 .*number 2, but there are 2 choices"),
         ([row(3, correct=[0, 1])], "file, row 3 .*every one of the choices"),
-        ([row(3, choices=["4", "5", "4"], correct=[0])], "'4' stands there twice, once as correct and once as wrong"),
+        ([row(3, choices=["4", "5", "4"], correct=[0])], "'4' occurs twice, once as correct and once as wrong"),
         ([], "file holds no examples"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_classification_dataset_reads_the_same_as_in_its_own_suite():
 
 
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_every_known_dataset_can_be_searched(name):
+def test_every_named_dataset_can_be_searched(name):
     choices = as_multiple_choice(load_staicc(name))
     assert choices.examples.schema == CHOICE_EXAMPLES
     assert choices.examples["correct"].list.len().unique().to_list() == [1]

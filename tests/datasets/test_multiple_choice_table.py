@@ -74,7 +74,7 @@ def test_rows_are_numbered_where_no_id_column_is_named(tmp_path):
         ({"answer": 1.5}, r"row 1 .*1.5 is neither one of"),
         ({"answer": None}, r"row 1 .*no choice .*is correct"),
         ({"answer": -1}, r"row 1 .*number -1"),
-        ({"id": "a"}, r"row 1 .*'a' stands in row 0"),
+        ({"id": "a"}, r"row 1 .*'a' is used in row 0"),
         ({"id": None}, r"row 1 .*has no id"),
         ({"question": None}, r"row 1 .*input is missing"),
     ],
@@ -95,7 +95,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line, message):
         only(tmp_path / "sums.jsonl")
 
 
-def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path):
+def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
     with pytest.raises(DatasetError, match=r"no column 'input'. It has: question, options, answer, id"):
         only(write(tmp_path, "parquet"), TableColumns(choices="options"))
 
@@ -110,7 +110,7 @@ def test_what_is_no_data_is_refused(tmp_path, name, message):
         only(tmp_path / name)
 
 
-def test_a_table_takes_the_prefixes_that_tasks_json_beside_it_states(tmp_path):
+def test_a_table_has_the_prefixes_that_tasks_json_in_its_folder_states(tmp_path):
     path = write(tmp_path, "jsonl")
     assert only(path).template.choice_prefix == "\n  choice: "
     (tmp_path / "tasks.json").write_text(json.dumps({"tasks": {"sums": {"append_choices_to_input": False}}}))

@@ -136,13 +136,16 @@ def test_nothing_is_loaded_before_all_sources_are_known_to_differ(tmp_path):
     with pytest.raises(DatasetError) as refused:
         load(reviews, named=["trec"])
     assert str(refused.value) == (
-        f"Two datasets are called 'trec', of StaICC and of {reviews}. Name it once, or give its file another name."
+        f"Two datasets are called 'trec', one from StaICC and one from {reviews}. "
+        "Name it once, or give its file another name."
     )
-    with pytest.raises(DatasetError, match=r"called 'snli', of .*a/snli_test\.parquet and of .*b/snli_test\.parquet"):
+    with pytest.raises(
+        DatasetError, match=r"called 'snli', one from .*a/snli_test.* and one from .*b/snli_test\.parquet"
+    ):
         load(*(table(tmp_path / name, "snli_test.parquet", {"any": [1]}) for name in "ab"))
 
 
-def test_the_hub_is_asked_for_what_no_path_holds_and_only_when_it_is_loaded(tmp_path):
+def test_the_hub_is_used_only_for_datasets_in_no_path_and_only_on_loading(tmp_path):
     data = DataOptions(paths=(write_folder(tmp_path),), hub=True)
     sources = dataset_sources(["rte", "cola", "sst5"], data)
     assert [(source.name, source.origin) for source in sources] == [

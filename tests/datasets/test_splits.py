@@ -5,7 +5,7 @@ from evaluator.datasets.splits import SplitSizes, split_rows
 from evaluator.errors import DatasetError
 
 
-def test_splits_are_disjoint_and_of_the_sizes_asked_for():
+def test_splits_are_disjoint_and_of_the_requested_sizes():
     sizes = SplitSizes(calibration=3, demonstration=5, test=2)
     rows = split_rows("tiny", 12, sizes)
     assert [len(split) for split in rows] == [3, 5, 2]

@@ -11,7 +11,7 @@ blocks = st.integers(0, 5)
 
 
 @given(added=st.lists(st.tuples(prefixes, tokens, blocks), max_size=12), gone=st.sets(blocks), asked=tokens)
-def test_the_longest_shared_beginning_is_found_among_blocks_that_still_hold_theirs(
+def test_the_longest_shared_beginning_is_found_among_blocks_that_still_hold_their_tokens(
     added: list[tuple[bytes, tuple[int, ...], int]], gone: set[int], asked: tuple[int, ...]
 ) -> None:
     index = BlockIndex()
@@ -32,7 +32,7 @@ def test_the_longest_shared_beginning_is_found_among_blocks_that_still_hold_thei
             assert shared[found.block] == most
 
 
-def test_a_block_holds_what_was_said_of_it_last_and_is_forgotten_when_it_is_let_go() -> None:
+def test_a_block_has_the_content_registered_last_and_is_not_found_after_it_is_discarded() -> None:
     index = BlockIndex()
     index.add(b"", (1, 2, 3), 7)
     index.add(b"a", (1, 2, 4), 7)
@@ -46,6 +46,6 @@ def test_a_block_holds_what_was_said_of_it_last_and_is_forgotten_when_it_is_let_
     assert 3 not in index
 
 
-def test_rows_share_what_stands_before_they_part() -> None:
+def test_rows_share_the_tokens_before_their_first_difference() -> None:
     assert n_shared([1, 2, 3], (1, 2, 4, 5)) == 2
     assert n_shared([], [1]) == 0

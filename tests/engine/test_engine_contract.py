@@ -84,7 +84,7 @@ def test_labels_of_real_prompts_of_every_dataset_agree_with_log_softmax(
     assert_agrees(model_engine, oracle, first_tokens_only)
 
 
-def test_more_labels_than_one_question_may_ask_for_are_all_scored(model_engine: Engine, oracle: Any) -> None:
+def test_more_labels_than_fit_one_question_are_all_scored(model_engine: Engine, oracle: Any) -> None:
     assert_agrees(model_engine, oracle, [ContinuationRequest(tokens(1, 9), [[t] for t in range(2, 258)])])
 
 
@@ -102,7 +102,7 @@ def test_a_stem_that_fills_blocks_is_scored_for_every_label_that_begins_with_it(
 
 
 @pytest.mark.parametrize("n_shared", range(BLOCK - 2, BLOCK + 2))
-def test_labels_that_part_at_a_blocks_edge_are_scored(model_engine: Engine, oracle: Any, n_shared: int) -> None:
+def test_labels_that_differ_first_at_a_block_edge_are_scored(model_engine: Engine, oracle: Any, n_shared: int) -> None:
     context = tokens(7, 5)
     stem = tokens(8, n_shared - len(context))
     labels = [[*stem, token, 50, 51, 52] for token in (10, 11, 12)]
@@ -190,14 +190,14 @@ def grown_prompts(seed: int, n: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_prompts_that_part_anywhere_agree_with_log_softmax(model_engine: Engine, oracle: Any, seed: int) -> None:
+def test_prompts_with_any_shared_prefixes_agree_with_log_softmax(model_engine: Engine, oracle: Any, seed: int) -> None:
     labels = {1: [[5], [6]], 2: [[5, 6], [5, 7, 8], [9]], 3: [tokens(seed, 40), [9, 10]]}
     kinds = random.Random(seed)
     requests = [ContinuationRequest(prompt, labels[kinds.randint(1, 3)]) for prompt in grown_prompts(seed, 60)]
     assert_agrees(model_engine, oracle, requests)
 
 
-def test_what_prompts_share_within_a_block_is_computed_once(loaded_engine: Callable[[str], Engine]) -> None:
+def test_tokens_that_prompts_share_within_a_block_are_computed_once(loaded_engine: Callable[[str], Engine]) -> None:
     engine = loaded_engine("vllm")
     demonstrations = tokens(12, 2 * BLOCK + 20)
     inputs = [tokens(seed, 30) for seed in range(13, 33)]
@@ -210,7 +210,7 @@ def test_what_prompts_share_within_a_block_is_computed_once(loaded_engine: Calla
     assert floor <= engine.counts.computed_tokens - before <= 1.1 * floor
 
 
-def test_answers_that_nobody_waits_for_leave_the_engine_usable(engine: Engine) -> None:
+def test_an_abandoned_call_leaves_the_engine_usable(engine: Engine) -> None:
     expected = answers(engine, mixed_requests())
     running = engine.log_likelihoods(mixed_requests() * 20)
     next(running)
@@ -227,7 +227,7 @@ def test_an_interrupt_leaves_the_engine_usable(engine: Engine) -> None:
     assert answers(engine, mixed_requests()) == expected
 
 
-def test_facts_say_what_made_the_numbers(model_engine: Engine) -> None:
+def test_facts_name_engine_versions_device_and_dtype(model_engine: Engine) -> None:
     facts = model_engine.facts
     assert facts.dtype == "float32"
     assert facts.device
@@ -256,9 +256,7 @@ def test_hidden_states_are_the_final_norm_of_the_last_token(model_engine: Engine
     np.testing.assert_allclose(model_engine.hidden_states(texts), np.stack(expected), rtol=0, atol=2e-5)
 
 
-def test_hidden_states_of_prompts_that_part_anywhere_are_those_of_prompts_alone(
-    model_engine: Engine, oracle: Any
-) -> None:
+def test_hidden_states_do_not_depend_on_prompts_with_shared_prefixes(model_engine: Engine, oracle: Any) -> None:
     prompts = grown_prompts(5, 40)
     with torch.inference_mode():
         expected = [oracle.model.model(torch.tensor([text])).last_hidden_state[0, -1].numpy() for text in prompts]

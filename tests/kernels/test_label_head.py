@@ -322,7 +322,7 @@ def rows(n_rows: int, n_features: int, dtype: torch.dtype = torch.float32, devic
         ((rows(2, 3, device="meta"), rows(5, 3)), ValueError, "hidden_TD is on meta, not cpu"),
     ],
 )
-def test_what_is_not_hidden_states_and_their_head_is_refused(arguments, error, message):
+def test_arguments_that_are_not_hidden_states_and_a_head_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         log_sum_exp(*arguments)
 
@@ -332,8 +332,8 @@ def test_what_is_not_hidden_states_and_their_head_is_refused(arguments, error, m
     [
         (torch.eye(2, dtype=torch.int64), TypeError, "weights_CA must be torch.float32 or torch.float64, got"),
         (torch.eye(3), ValueError, r"weights_CA must be \[centroids, 2\], one column an anchor, got shape \(3, 3\)"),
-        (torch.tensor([[1.0, 0.0], [0.7, 0.4]]), ValueError, "row 1 sums to 1.1 and its least weight is 0.4"),
-        (torch.tensor([[1.5, -0.5]]), ValueError, "row 0 sums to 1 and its least weight is -0.5"),
+        (torch.tensor([[1.0, 0.0], [0.7, 0.4]]), ValueError, "row 1 sums to 1.1 and its smallest weight is 0.4"),
+        (torch.tensor([[1.5, -0.5]]), ValueError, "row 0 sums to 1 and its smallest weight is -0.5"),
         (torch.tensor([[math.nan, 1.0]]), ValueError, "row 0 sums to nan"),
         (torch.eye(2, device="meta"), ValueError, "weights_CA is on meta, not cpu"),
     ],
@@ -344,7 +344,7 @@ def test_weights_that_are_not_means_of_the_anchors_are_refused(weights, error, m
 
 
 def test_a_centroid_of_no_anchors_is_refused():
-    with pytest.raises(ValueError, match="row 0 sums to 0 and its least weight is 0"):
+    with pytest.raises(ValueError, match="row 0 sums to 0 and its smallest weight is 0"):
         centroid_divergences(rows(2, 3), rows(0, 3), torch.zeros(1, 0), rows(5, 3))
 
 
@@ -356,7 +356,7 @@ def test_on_a_cpu_the_tiles_in_torch_are_the_fast_version_and_nothing_is_logged(
 
 
 @pytest.mark.usefixtures("fresh_choice")
-def test_without_triton_a_cuda_device_gets_the_tiles_in_torch_and_is_told_once(monkeypatch, caplog):
+def test_without_triton_a_cuda_device_uses_the_tiles_in_torch_and_logs_it_once(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "evaluator_kernels.label_head.triton_kernel", None)  # its import fails
     with caplog.at_level(logging.WARNING):
         assert [label_head._log_sum_exp("cuda") for _ in range(2)] == [tiled.log_sum_exp] * 2

@@ -104,7 +104,7 @@ def test_the_compiled_kernel_is_chosen_where_numba_works():
 
 
 @pytest.mark.usefixtures("fresh_choice")
-def test_without_numba_the_reference_answers_and_says_so_once(monkeypatch, caplog):
+def test_without_numba_the_reference_is_used_and_logged_once(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "evaluator_kernels.shared_prefix.numba_kernel", None)  # its import fails
     with caplog.at_level(logging.WARNING):
         answers = [shared_prefix_lengths(*flat([[1, 2], [1, 3]])).tolist() for _ in range(2)]

@@ -74,7 +74,7 @@ def test_head_times_hidden_state_are_the_logits(tmp_path, kind, options):
     torch.testing.assert_close(answered.hidden_states[-1] @ head.T, answered.logits, rtol=1e-5, atol=1e-5)
 
 
-def test_the_random_model_has_its_own_head(tiny_source, tiny_model):
+def test_the_random_model_has_a_head(tiny_source, tiny_model):
     model = AutoModelForCausalLM.from_pretrained(tiny_model)
     assert torch.equal(load_lm_head(tiny_source), model.lm_head.weight)
 
@@ -94,7 +94,7 @@ def test_logits_that_are_more_than_a_product_are_refused_by_name(tmp_path, kind,
         load_lm_head(source_of(tmp_path))
 
 
-def test_a_head_under_no_known_name_is_refused_with_what_was_looked_for(tmp_path):
+def test_a_head_under_an_unexpected_name_is_refused_with_the_expected_names(tmp_path):
     from safetensors.torch import save_file
 
     small_model(tmp_path, "llama", tie_word_embeddings=False)

@@ -31,14 +31,14 @@ def edit_config(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     (folder / "config.json").write_text(json.dumps(described))
 
 
-def test_a_folder_that_is_not_there_is_refused_by_name(monkeypatch):
+def test_a_missing_folder_is_refused_by_name(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="'no/such-model' was not found"):
         find_model(ModelConfig(model="no/such-model"))
 
 
 def test_a_path_that_cannot_be_a_hub_name_is_refused_as_such():
-    with pytest.raises(ModelError, match=r"is no hub name .*Nor is .* a folder here"):
+    with pytest.raises(ModelError, match=r"is not a hub name .*There is no folder .* either"):
         find_model(ModelConfig(model="/no/such/folder/at all"))
 
 
@@ -63,7 +63,7 @@ def test_a_model_that_is_not_causal_is_refused(copied, architecture, model_type)
         found(copied)
 
 
-def test_a_causal_model_under_another_kind_of_name_is_taken(copied):
+def test_a_causal_model_with_another_kind_of_name_is_accepted(copied):
     edit_config(copied, lambda described: described.update(architectures=["GPT2LMHeadModel"], model_type="gpt2"))
     assert found(copied).architecture == "GPT2LMHeadModel"
 
@@ -81,7 +81,7 @@ def test_a_model_without_a_tokenizer_is_refused(copied):
         found(copied)
 
 
-def test_a_model_that_does_not_say_how_long_its_context_is_is_refused(copied):
+def test_a_model_without_a_context_length_is_refused(copied):
     edit_config(copied, lambda described: described.pop("max_position_embeddings"))
     with pytest.raises(ModelError, match=r"context length .* is unknown"):
         found(copied)

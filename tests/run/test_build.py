@@ -81,7 +81,7 @@ def test_a_damaged_store_is_built_again_and_never_read(tmp_path):
     shard = store.folder / "prompts-00000.arrow"
     shard.write_bytes(whole[shard.name][:-8])
     assert open_store(store.folder) is None
-    with pytest.raises(StoreError, match="no whole prompt store"):
+    with pytest.raises(StoreError, match="no complete prompt store"):
         require_store(store.folder)
     assert contents(built(CONFIG, tmp_path).folder) == whole
 

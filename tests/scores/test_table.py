@@ -13,7 +13,7 @@ from evaluator.errors import ScoreError
 from evaluator.progress import finish
 from evaluator.schemas import TOKEN_STATES, TOKENS
 from evaluator.scores.prompts import prompt_scores
-from evaluator.scores.table import answer_rows, open_scores, shard_plan
+from evaluator.scores.table import open_scores, score_rows, shard_plan
 from evaluator.store import shards
 from evaluator.tokens.table import with_last_tokens, with_token_ids
 
@@ -77,7 +77,7 @@ class Loaded(EngineLoader):
 
 
 def answer(tokens, engine, folder, kind="scores"):
-    return finish(answer_rows(tokens, open_scores(folder), Loaded(engine), kind))
+    return finish(score_rows(tokens, open_scores(folder), Loaded(engine), kind))
 
 
 def score(tokens, engine, folder):
@@ -96,7 +96,7 @@ def test_scores_sum_whole_labels_and_keep_the_last_token_apart(tmp_path):
     assert engine.asked == 1  # labels and last tokens of a prompt are one request
 
 
-def test_last_tokens_that_were_not_asked_for_are_null_and_those_of_one_token_are_known(tmp_path):
+def test_last_tokens_are_null_unless_requested_except_for_labels_of_one_token(tmp_path):
     several, single = (
         token_rows(1),
         token_rows(2).tail(1).with_columns(continuations=pl.lit([[1], [2]], TOKENS["continuations"])),
@@ -106,7 +106,7 @@ def test_last_tokens_that_were_not_asked_for_are_null_and_those_of_one_token_are
     assert scores["last_token_log_probs"].to_list() == [None, [-7.0, -8.0]]
 
 
-def test_rows_that_another_folder_answers_are_not_asked_again(tmp_path):
+def test_rows_with_scores_in_another_folder_are_not_scored_again(tmp_path):
     score(token_rows(60), CountingEngine(), tmp_path / "first")
     engine = CountingEngine()
     table = score(token_rows(100), engine, tmp_path / "second")
@@ -139,7 +139,7 @@ def test_every_shard_is_hashed_once_when_scores_are_opened_and_none_when_they_ar
     monkeypatch.setattr(shards, "file_digest", lambda path: hashed.append(path) or digest(path))
     table = open_scores(tmp_path / "second")
     table.read("scores").collect()
-    answer_rows(token_rows(100), table, Loaded(CountingEngine()), "scores")
+    score_rows(token_rows(100), table, Loaded(CountingEngine()), "scores")
     assert len(hashed) == len(set(hashed)) == len([*tmp_path.glob("*/*.arrow")])
 
 
@@ -219,17 +219,17 @@ def test_a_log_likelihood_that_is_not_finite_is_refused_with_the_prompt_named(tm
     assert not list(tmp_path.rglob("*.arrow"))
 
 
-def test_progress_reaches_the_total_and_counts_what_was_there(tmp_path):
+def test_progress_reaches_the_total_and_counts_existing_scores(tmp_path):
     tokens = token_rows()
     with pytest.raises(KeyboardInterrupt):
         score(tokens, CountingEngine(dies_after=60), tmp_path / "rows")
-    seen = list(answer_rows(tokens, open_scores(tmp_path / "rows"), Loaded(CountingEngine()), "scores"))
+    seen = list(score_rows(tokens, open_scores(tmp_path / "rows"), Loaded(CountingEngine()), "scores"))
     assert seen[0].done > 22
     assert seen[-1].done == seen[-1].total == tokens.height
     assert all(earlier.done <= later.done for earlier, later in pairwise(seen))
 
 
-def test_hidden_states_lie_beside_the_scores_and_are_computed_once(tmp_path):
+def test_hidden_states_are_stored_next_to_the_scores_and_computed_once(tmp_path):
     score(token_rows(40), CountingEngine(), tmp_path / "rows")
     for_states = states_of(token_rows(50).tail(10))
     engine = CountingEngine()

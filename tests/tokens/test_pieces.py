@@ -64,7 +64,7 @@ def test_the_tokens_of_the_pieces_are_those_of_the_text(kind, text):
     assert FastTokenizer(BACKENDS[kind]).token_ids([text], special_tokens=True) == [BACKENDS[kind].encode(text).ids]
 
 
-def test_texts_are_cut_behind_a_lone_line_end_between_a_character_and_a_letter():
+def test_texts_are_cut_after_a_lone_line_end_between_a_character_and_a_letter():
     assert cut("S: a\nQ: b?\nA: 1\n\nS: c \nQ: d\n7\nA:") == ["S: a\n", "Q: b?\n", "A: 1\n\nS: c \nQ: d\n7\n", "A:"]
     assert cut("") == [""]
     assert cut("\nA") == ["\nA"]

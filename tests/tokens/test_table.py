@@ -25,7 +25,7 @@ def tokenised(store, source, boundary, definitions=("paper",)):
     return finish(tokenise_store(store, source.tokenizer, source.tokenizer_fingerprint, boundary, definitions))
 
 
-def test_tokens_stand_in_prefix_order_and_belong_to_their_prompts(store, fake_source):
+def test_tokens_are_in_prefix_order_and_belong_to_their_prompts(store, fake_source):
     table = tokenised(store, fake_source, "separate")
     tokens = table.tokens().collect()
     assert tokens.schema == TOKENS
@@ -36,7 +36,7 @@ def test_tokens_stand_in_prefix_order_and_belong_to_their_prompts(store, fake_so
     assert sample["context"] == fake_source.tokenizer.token_ids([texts[sample["prompt_id"]]], special_tokens=True)[0]
 
 
-def test_tokens_that_are_there_are_not_made_again_unless_damaged(store, fake_source, monkeypatch):
+def test_existing_tokens_are_not_made_again_unless_damaged(store, fake_source, monkeypatch):
     table = tokenised(store, fake_source, "separate")
     monkeypatch.setattr("evaluator.tokens.table.tokenise", None)
     assert tokenised(store, fake_source, "separate").manifest == table.manifest
@@ -78,7 +78,7 @@ def test_a_label_of_several_tokens_adds_all_but_its_last_to_what_is_fed():
     assert count_tokens(pl.LazyFrame({"prompt_id": ["a"]}), tokens).floor_tokens == 4
 
 
-def test_equal_tokens_have_the_same_id_and_what_is_asked_of_them_counts():
+def test_equal_tokens_have_the_same_id_unless_their_ask_differs():
     rows = token_table(
         ("a", [1, 2], [[7], [8]]), ("b", [1, 2], [[7], [8]]), ("c", [1, 2, 7], [[8]]), ("d", [1, 2], [[7, 8]])
     )

@@ -1,11 +1,11 @@
-"""Models that need no download: one that was trained and ships, one that is random and made on the spot."""
+"""Models that need no download: a trained one that ships with the package, and a random one made on first use."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 
 def _trained_model() -> Path:
-    """The model that ships; MODEL_CARD.md in its folder says what it is."""
+    """Return the folder of the shipped model, which MODEL_CARD.md there describes."""
     return Path(__file__).with_name("model")
 
 
@@ -19,4 +19,4 @@ EMBEDDED_MODELS: dict[str, Callable[[], Path]] = {
     "embedded": _trained_model,
     "random": _random_model,
 }
-"""What `--model` takes beside folders and hub names -> where the model is, once it is made."""
+"""Names that `--model` takes besides folders and hub names -> function that returns the model's folder."""

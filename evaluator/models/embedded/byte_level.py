@@ -1,4 +1,4 @@
-"""Byte-level BPE: texts go in, a tokenizer with merges learned from them comes out, which knows any other text too."""
+"""Train byte-level BPE tokenizers, which can tokenise any text."""
 
 from collections.abc import Iterable
 
@@ -16,14 +16,14 @@ def byte_level_tokenizer(
     normalizer: normalizers.Normalizer | None = None,
     pre_tokenizer: pre_tokenizers.PreTokenizer | None = None,
 ) -> Tokenizer:
-    """BPE over bytes; BOS is token 0, EOS token 1, every byte a token of its own.
+    """Return a BPE tokenizer over bytes; BOS is token 0, EOS is token 1, and every byte is a token.
 
     Args:
-        texts: what merges are learned from.
-        vocab_size: the most tokens there may be; 258 leave no room for a merge.
-        adds_bos: whether BOS is put in front of a text.
-        normalizer: what is done to a text first.
-        pre_tokenizer: cuts a text into bytes that may merge; None: words with the space before them.
+        texts: to learn merges from.
+        vocab_size: maximum number of tokens; with 258 nothing is merged.
+        adds_bos: whether the tokenizer puts BOS before a text.
+        normalizer: applied to a text first.
+        pre_tokenizer: cuts a text into pieces within which bytes may merge; None: words with the space before them.
     """
     tokenizer = Tokenizer(models.BPE())
     if normalizer is not None:

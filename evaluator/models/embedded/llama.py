@@ -1,4 +1,4 @@
-"""The architecture of the models that are made here: a size goes in, a Llama's configuration comes out."""
+"""The architecture of the embedded models: Llamas with tied embeddings."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaSize:
-    """How large a Llama is; the defaults are those of the random model."""
+    """The size of a Llama; defaults are those of the random model."""
 
-    vocab_size: int = 4096  # of the embeddings, and the most tokens the tokenizer may have
+    vocab_size: int = 4096  # rows of the embeddings, and maximum number of tokens of the tokenizer
     hidden_size: int = 64
     intermediate_size: int = 176
     n_layers: int = 2
-    n_heads: int = 2  # heads of 32: the narrowest that vLLM takes on a CPU
+    n_heads: int = 2  # heads of size 32, the smallest that vLLM supports on a CPU
     context_length: int = 4096
     rope_theta: float = 10_000.0
 
 
 def llama_config(size: LlamaSize, *, initializer_range: float = 0.02) -> "LlamaConfig":
-    """A Llama of this size whose embeddings are also its head.
+    """Return the configuration of a Llama whose embeddings are also its LM head.
 
     Args:
         size: of the model.
-        initializer_range: standard deviation of its random weights.
+        initializer_range: standard deviation of random weights.
     """
     from transformers import LlamaConfig
 

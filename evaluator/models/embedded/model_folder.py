@@ -1,4 +1,4 @@
-"""A Llama or a tokenizer to files that every engine loads."""
+"""Save a Llama and a tokenizer as files that every engine can load."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def save_llama(folder: Path, model: "LlamaForCausalLM", dtype: "torch.dtype") -> None:
-    """Write config.json and model.safetensors, with embeddings that are also the head kept once.
+    """Write config.json and model.safetensors; the tied embeddings are saved once.
 
-    The config asks for fp32 whatever the weights are kept in, so that a run gives the same numbers on every machine and
-    engine.
+    The config states fp32 whatever dtype the weights are saved in, so that a run gives the same numbers on every
+    machine and engine.
     """
     import torch
     from safetensors.torch import save_file
@@ -24,7 +24,7 @@ def save_llama(folder: Path, model: "LlamaForCausalLM", dtype: "torch.dtype") ->
     model.config.dtype = torch.float32
     model.config.save_pretrained(folder)
     weights = {name: weight.to(dtype).contiguous() for name, weight in model.state_dict().items()}
-    del weights["lm_head.weight"]  # tied: engines look for the embeddings, under the embeddings' name
+    del weights["lm_head.weight"]  # tied: engines read it under the name of the embeddings
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 

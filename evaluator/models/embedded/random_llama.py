@@ -1,6 +1,6 @@
-"""A random Llama with a tokenizer of its own: texts enter, a model folder that any engine can load leaves.
+"""Make a random Llama with its own tokenizer, as a model folder that any engine can load.
 
-Its answers are chance. It is there so that a first run and every test meet a real model, tokenizer and engine.
+Its predictions are at chance. With it a first run and every test use a real model, tokenizer and engine.
 """
 
 import shutil
@@ -18,14 +18,17 @@ TINY = LlamaSize()
 def make_random_llama(
     folder: Path, *, texts: Iterable[str], size: LlamaSize = TINY, adds_bos: bool = True, seed: int = 0
 ) -> Path:
-    """Write a random fp32 Llama (tied embeddings) with a byte-level BPE tokenizer: same arguments, same bytes.
+    """Write a random fp32 Llama (tied embeddings) with a byte-level BPE tokenizer; equal arguments give equal bytes.
 
     Args:
-        folder: where it goes; left alone when it is there already, and never seen half-made.
-        texts: what the tokenizer's merges are learned from.
+        folder: to write; an existing one is left as it is. Created by renaming, so it is always complete.
+        texts: to learn the tokenizer's merges from.
         size: of the model.
-        adds_bos: whether the tokenizer puts a BOS token in front of a text.
+        adds_bos: whether the tokenizer puts BOS before a text.
         seed: of the weights.
+
+    Returns:
+        `folder`.
     """
     if folder.exists():
         return folder
@@ -49,8 +52,8 @@ def _save_random_weights(folder: Path, size: LlamaSize, seed: int) -> None:
     import torch
     from transformers import LlamaForCausalLM
 
-    # A logit is the product of a hidden state of unit variance and an embedding: with this spread logits have a
-    # standard deviation of about one nat whatever the size, so that labels differ visibly and none takes all.
+    # A logit is the product of a hidden state of unit variance and an embedding. With this standard deviation of the
+    # weights, logits have one of about one nat for every size: labels differ visibly and none dominates.
     config = llama_config(size, initializer_range=size.hidden_size**-0.5)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

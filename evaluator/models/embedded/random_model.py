@@ -1,4 +1,4 @@
-"""The model behind `--model random`: a small random Llama with a tokenizer made from the datasets."""
+"""The model of `--model random`: a small random Llama with a tokenizer trained on the datasets."""
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -14,11 +14,11 @@ from evaluator.files import fingerprint, source_fingerprint
 from evaluator.models.embedded.random_llama import make_random_llama
 
 LABEL_REPEATS = 1_000
-"""How often a label name stands by itself among the tokenizer's texts: enough to become a token of its own."""
+"""How often each label name occurs among the tokenizer's training texts: enough to become one token."""
 
 
 def random_model_folder() -> Path:
-    """The folder of the random model, made on first use and kept in the cache."""
+    """Return the folder of the random model, which is made on first use and cached."""
     datasets = [load_staicc(name) for name in SOURCES]
     made_from = fingerprint(source_fingerprint("models/embedded"), [dataset.fingerprint for dataset in datasets])
     folder = cache_folder() / "models" / f"random-{made_from}"
@@ -26,7 +26,7 @@ def random_model_folder() -> Path:
 
 
 def tokenizer_texts(datasets: Sequence[ClassificationDataset]) -> Iterator[str]:
-    """What a tokenizer for these datasets is trained on: demonstrations as prompts show them, and label names."""
+    """Yield training texts for a tokenizer of these datasets: demonstrations as in prompts, and label names."""
     for dataset in datasets:
         label_text = dataset.verbalizer.text(pl.col("gold"))
         yield from dataset.demonstration.select(dataset.template.demonstration(pl.col("texts"), label_text)).to_series()

@@ -1,12 +1,12 @@
 # ruff: noqa: N803, N806 - tensors carry their axes in their names
-"""Next-token distributions from hidden states and an LM head, whose [rows, vocabulary] matrix is never held.
+"""Sums over next-token distributions from hidden states and an LM head, without a [rows, vocabulary] matrix.
 
 A row is a hidden state after the final norm, its logits are head @ hidden, and its distribution q is their softmax over
 the whole vocabulary. Everything is computed in fp32, whatever the head was saved in, and summed in float64.
 
-Undefined is NaN and stays where it arose: a row with a NaN gives NaN, and no other row does. An infinity in a row makes
-logits that are infinite or NaN; a row with a logit of +inf, or with none above -inf, has no distribution. What is not
-finite in the head concerns every row.
+Undefined results are NaN and affect no other row: a row with a NaN gives NaN, and no other row does. An infinity
+in a row makes logits that are infinite or NaN; a row with a logit of +inf, or with none above -inf, has no
+distribution. A head that is not finite affects every row.
 
 Shape legend: T rows or queries, A anchors, C centroids, V vocabulary, D hidden size.
 """
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """Log of the sum of exp(logit) over the whole vocabulary: what turns logits into log-probabilities.
+    """Return the log of the sum of exp(logit) over the whole vocabulary, which normalises logits.
 
     Args:
         hidden_TD: float32 of [T, D]; T may be 0.
@@ -51,7 +51,7 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
 def centroid_divergences(
     queries_TD: torch.Tensor, anchors_AD: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
 ) -> torch.Tensor:
-    """KL(c || q) from each centroid c to each query's distribution q, over the whole vocabulary.
+    """Return KL(c || q) from each centroid c to each query's distribution q, over the whole vocabulary.
 
     A centroid is a weighted mean of anchors' distributions. Equal weights over the anchors of a label give that label's
     centroid; the identity gives the divergence from every single anchor.
@@ -80,7 +80,7 @@ def centroid_divergences(
 
 
 def _normalizers(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """Log-sum-exps of the rows that have a distribution, NaN for others."""
+    """Return log-sum-exps of the rows that have a distribution, NaN for others."""
     lse_T = log_sum_exp(hidden_TD, head_VD)
     return torch.where(lse_T.isfinite(), lse_T, torch.nan)
 
@@ -114,7 +114,7 @@ def _check_weights(weights_CA: torch.Tensor, anchors_AD: torch.Tensor) -> None:
         row = int(is_distribution_C.int().argmin())
         raise ValueError(
             f"weights_CA must have rows that are not negative and sum to one, but row {row} sums to "
-            f"{sums_C[row].item():g} and its least weight is {min(weights_CA[row].tolist(), default=0):g}."
+            f"{sums_C[row].item():g} and its smallest weight is {min(weights_CA[row].tolist(), default=0):g}."
         )
 
 
@@ -131,14 +131,14 @@ def _log_sum_exp(device_type: str) -> LogSumExp:
     if device_type == "cuda":
         try:
             name, chosen = "triton", _compiled(device_type)
-        except Exception as error:  # whatever keeps Triton from compiling there: torch gives the same numbers
+        except Exception as error:  # any failure of Triton: torch gives the same numbers
             _log.warning("Log-sum-exps fall back to torch, tile by tile, because Triton cannot be used: %r", error)
     record_choice(f"label_head on {device_type}", name)
     return chosen
 
 
 def _compiled(device_type: str) -> LogSumExp:
-    """Try it on one number, so that whatever is wrong with the compiler shows here and not in the middle of a run."""
+    """Return the Triton kernel after a run on one number, so that a broken compiler fails here and not during a run."""
     from evaluator_kernels.label_head.triton_kernel import log_sum_exp as compiled
 
     number = torch.zeros(1, 1, device=device_type)

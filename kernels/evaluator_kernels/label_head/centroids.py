@@ -1,10 +1,10 @@
 # ruff: noqa: N803, N806, N815 - tensors carry their axes in their names
-"""Divergences from centroids of next-token distributions: hidden states, an LM head and log-sum-exps enter.
+"""Compute divergences from centroids of next-token distributions, given log-sum-exps.
 
 KL(c || q) = sum_v c_v log c_v - sum_v c_v z_qv + lse_q, and the logits z_qv = h_q . w_v are linear in the hidden state.
-So sum_v c_v z_qv = h_q . (sum_v c_v w_v): once the log-sum-exps are known, no logit of a query is needed again.
-Those of anchors are computed twice: beside 1,024 queries, 128 anchors cost 3% less processor time than torch.compile of
-the reference on one thread and 640 cost 10% more, without its matrix of queries by vocabulary.
+So sum_v c_v z_qv = h_q . (sum_v c_v w_v): given the log-sum-exps, no logit of a query is needed.
+Logits of anchors are computed twice: with 1,024 queries, 128 anchors take 3% less processor time than torch.compile of
+the reference on one thread and 640 take 10% more, without the matrix of queries by vocabulary.
 
 Shape legend: T queries, A anchors, C centroids, D hidden size, V tokens of a tile of the vocabulary.
 """
@@ -29,10 +29,10 @@ def divergences(
     weights_CA: torch.Tensor,
     head_VD: torch.Tensor,
 ) -> torch.Tensor:
-    """The package's centroid_divergences, unchecked; log-sum-exps are NaN for rows without a distribution."""
+    """Compute centroid_divergences of the package without checks; log-sum-exps are NaN without a distribution."""
     is_undefined_A = anchor_lse_A.isnan()
     centroids = _centroids(
-        # Zeros in the place of an anchor without a distribution keep its NaN from centroids it has no weight in.
+        # Zeros replace an anchor without a distribution, so that its NaN does not reach centroids with weight 0 on it.
         anchors_AD.masked_fill(is_undefined_A[:, None], 0),
         anchor_lse_A.masked_fill(is_undefined_A, 0),
         weights_CA.float(),
@@ -46,9 +46,9 @@ def divergences(
 def _centroids(
     anchors_AD: torch.Tensor, anchor_lse_A: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
 ) -> _Centroids:
-    """Products of matrices in fp32 within a tile, sums over tiles in float64.
+    """Compute centroids: matrix products in fp32 within a tile, sums over tiles in float64.
 
-    Sums are divided by the mass that c really has, so a log-sum-exp or weights that are off in the last digit cancel.
+    Sums are divided by the actual mass of c, so that rounding errors of log-sum-exps and weights cancel.
     """
     n_centroids, n_features = len(weights_CA), head_VD.shape[1]
     mass_C = head_VD.new_zeros(n_centroids, dtype=torch.float64)

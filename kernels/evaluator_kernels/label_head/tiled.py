@@ -1,7 +1,7 @@
 # ruff: noqa: N803, N806 - tensors carry their axes in their names
-"""Log-sum-exps over tiles of the vocabulary, in torch: hidden states and an LM head enter, one number a row leaves.
+"""Compute log-sum-exps of logits over tiles of the vocabulary, in torch.
 
-A block of logits lives in fp32 until its maximum and the sum of its exponentials are taken.
+A block of logits is held in fp32 until its maximum and the sum of its exponentials are taken.
 
 Shape legend: T rows, D hidden size, V tokens of the vocabulary or of a tile, P tiles.
 """
@@ -10,18 +10,18 @@ import math
 
 import torch
 
-# Blocks of 8 MiB. Smaller ones, down to a core's cache, are not faster alone, and far slower beside other work: every
-# operation on a block waits for all threads.
+# Blocks of 8 MiB. Smaller ones, down to a core's cache, are not faster on an idle machine and far slower on a busy one:
+# every operation on a block waits for all threads.
 ROWS = 1024
 TOKENS = 2048
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """The package's log_sum_exp, unchecked."""
+    """Compute log_sum_exp of the package without checks."""
     tiles = head_VD.split(TOKENS)
     max_TP = hidden_TD.new_empty(len(hidden_TD), len(tiles))
     sum_TP = torch.empty_like(max_TP)
-    block = hidden_TD.new_empty(min(ROWS, len(hidden_TD)) * min(TOKENS, len(head_VD)))  # one for all: fresh ones cost
+    block = hidden_TD.new_empty(min(ROWS, len(hidden_TD)) * min(TOKENS, len(head_VD)))  # reused: allocation is slow
     for tile, tile_VD in enumerate(tiles):
         tile_DV = tile_VD.float().T
         for start in range(0, len(hidden_TD), ROWS):
@@ -35,12 +35,12 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
 
 
 def join_tiles(max_TP: torch.Tensor, sum_TP: torch.Tensor) -> torch.Tensor:
-    """float64 log-sum-exp of each row, from its tiles' maxima and sums of exp(logit - finite_or_zero(maximum))."""
+    """Combine tiles to a float64 log-sum-exp per row, from maxima and sums of exp(logit - finite_or_zero(maximum))."""
     max_TP = max_TP.double()
     shift_T = finite_or_zero(max_TP.amax(-1))
     return shift_T + (sum_TP * (max_TP - shift_T[:, None]).exp()).sum(-1).log()
 
 
 def finite_or_zero(max_T: torch.Tensor) -> torch.Tensor:
-    """What to subtract before an exponential is taken: an infinite maximum less itself would be NaN."""
+    """Return what to subtract before exponentiation: 0 for an infinite maximum, since inf - inf would be NaN."""
     return torch.where(max_T.isfinite(), max_T, 0)

@@ -1,8 +1,8 @@
 # ruff: noqa: N803, N806 - tensors carry their axes in their names
-"""Log-sum-exps over tiles of the vocabulary, in Triton: hidden states and an LM head enter, one number a row leaves.
+"""Compute log-sum-exps of logits over tiles of the vocabulary, in Triton.
 
-A product of matrices whose epilogue keeps two numbers of each row and tile instead of the tile. It was tested under
-Triton's interpreter, which says nothing of time: whether it beats torch.compile of the reference is not known.
+A matrix product whose epilogue stores two numbers per row and tile instead of the tile. It was tested under Triton's
+interpreter, which gives no timing: whether it is faster than torch.compile of the reference is not known.
 
 Shape legend: T rows, D hidden size, V tokens of the vocabulary, P tiles of it. Inside the kernel T, D and V are those
 of one block.
@@ -20,7 +20,7 @@ FEATURES = 32
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """The package's log_sum_exp, unchecked."""
+    """Compute log_sum_exp of the package without checks."""
     n_rows, n_features = hidden_TD.shape
     n_tokens = len(head_VD)
     n_tiles = triton.cdiv(n_tokens, TOKENS)
@@ -28,7 +28,7 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
     sum_TP = torch.empty_like(max_TP)
     if n_rows:
         with torch.cuda.device_of(hidden_TD):
-            # Blocks of rows run first: those in flight share their part of the head, by far the larger operand.
+            # Blocks of rows vary fastest: concurrent ones share a tile of the head, by far the larger operand.
             _tile_sums[(triton.cdiv(n_rows, ROWS), n_tiles)](
                 hidden_TD,
                 head_VD,
@@ -62,6 +62,7 @@ def _tile_sums(
     TOKENS: tl.constexpr,
     FEATURES: tl.constexpr,
 ) -> None:
+    """Store the maximum of a block of logits and the sum of exp(logit - maximum), for each row of a tile."""
     tile = tl.program_id(1)
     # 64 bits, because a head can have more than 2**31 numbers.
     t_T = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -76,7 +77,7 @@ def _tile_sums(
         logits_TV = tl.dot(block_TD, block_DV.to(tl.float32), logits_TV, input_precision="ieee")
     logits_TV = tl.where(v_V[None, :] < n_tokens, logits_TV, float("-inf"))
     max_T = tl.max(logits_TV, axis=1)
-    # As finite_or_zero. A NaN that the maximum passes over is still in the sum.
+    # As finite_or_zero. A NaN that the maximum ignores is still in the sum.
     shift_T = tl.where(tl.abs(max_T) < float("inf"), max_T, 0.0)
     sum_T = tl.sum(tl.exp(logits_TV - shift_T[:, None]), axis=1)
     tl.store(max_TP + t_T * n_tiles + tile, max_T, mask=t_T < n_rows)

@@ -1,4 +1,4 @@
-"""Longest common prefixes of neighbouring token rows: the arithmetic behind prefix order and the floor of tokens."""
+"""Longest common prefixes of neighbouring token rows, used for prefix order and token floors."""
 
 import functools
 import logging
@@ -18,31 +18,31 @@ _log = logging.getLogger(__name__)
 
 
 def shared_prefix_lengths(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.int32]:
-    """How many leading tokens each row shares with the row above it; 0 for the first row.
+    """Return how many leading tokens each row shares with the row above it; 0 for the first row.
 
-    Rows lie flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]]. They may be empty, in any
-    order, and begin after the first token.
+    Rows are stored flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]]. They may be empty and
+    unsorted, and the first row may begin after the first token.
 
     Args:
         tokens: int32 of [n_tokens].
-        offsets: int64 of [n_rows + 1], never falling, within tokens.
+        offsets: int64 of [n_rows + 1], never decreasing, within tokens.
 
     Returns:
         int32 of [n_rows].
 
     Raises:
         TypeError: another dtype.
-        ValueError: another shape, or offsets that fall or leave tokens.
+        ValueError: another shape, or offsets that decrease or lie outside tokens.
     """
     check_rows(tokens, offsets)
-    # A slice with a step, or a buffer that a file reader handed out at an odd address, is copied here.
+    # A slice with a step, or a buffer at an unaligned address, is copied here.
     tokens = np.require(tokens, requirements=("C", "ALIGNED"))
     offsets = np.require(offsets, requirements=("C", "ALIGNED"))
     return _kernel()(tokens, offsets)
 
 
 def check_rows(tokens: Tokens, offsets: Offsets) -> None:
-    """Refuse what is not a flat column of token rows; raises as shared_prefix_lengths does."""
+    """Check a flat column of token rows; raises as shared_prefix_lengths does."""
     for name, array, dtype in (("tokens", tokens, np.int32), ("offsets", offsets, np.int64)):
         if array.dtype != dtype:
             raise TypeError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}.")
@@ -54,18 +54,18 @@ def check_rows(tokens: Tokens, offsets: Offsets) -> None:
         raise ValueError(f"offsets must lie within the {tokens.size} tokens, got {offsets[0]} to {offsets[-1]}.")
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
-        raise ValueError(f"offsets must never fall, but row {falls[0]} ends before it begins.")
+        raise ValueError(f"offsets must never decrease, but row {falls[0]} ends before it begins.")
 
 
 @functools.cache
 def _kernel() -> Kernel:
-    """Choose the compiled kernel, or the reference where Numba cannot be used.
+    """Choose the compiled kernel, or the reference if Numba cannot be used.
 
-    Import, and with it compilation, waits for the first call: 0.3 s from Numba's cache, 1 s without it.
+    Import, and with it compilation, happens on the first call: 0.3 s from Numba's cache, 1 s without it.
     """
     try:
         from evaluator_kernels.shared_prefix.numba_kernel import shared_prefix_lengths as compiled
-    except Exception as error:  # whatever keeps Numba from compiling here: the reference gives the same numbers
+    except Exception as error:  # any failure of Numba: the reference gives the same numbers
         _log.warning("Shared prefixes fall back to the NumPy reference, because Numba cannot be used: %r", error)
         record_choice("shared_prefix", "numpy")
         return reference.shared_prefix_lengths

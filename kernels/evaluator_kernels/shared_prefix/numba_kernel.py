@@ -1,7 +1,7 @@
-"""Shared prefix lengths, compiled: one pass over the rows that leaves each at its first difference.
+"""Compute shared prefix lengths, compiled with Numba: one pass that leaves each row at its first difference.
 
-One thread and one token a step: 140,000 rows of 200 tokens take 27 ms. Two threads would take 18 ms and 16 tokens a
-step 16 ms, but a thread pool stays behind in a process that may later fork engine workers, and nobody waits for 27 ms.
+With one thread and one token per step, 140,000 rows of 200 tokens take 27 ms. Two threads would take 18 ms and 16
+tokens per step 16 ms, but a thread pool would remain in a process that may later fork engine workers.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-# Read-only, because Arrow's buffers are; arrays that can be written to fit as well. The exact signature compiles on
-# import, so whatever is wrong with the compiler shows there and not in the middle of a run.
+# Read-only, because Arrow's buffers are; writable arrays are accepted as well. An exact signature compiles on import,
+# so that a broken compiler fails there and not during a run.
 SIGNATURE = types.Array(types.int32, 1, "C")(
     types.Array(types.int32, 1, "C", readonly=True), types.Array(types.int64, 1, "C", readonly=True)
 )
@@ -34,7 +34,7 @@ def _shared_prefix_lengths(tokens: npt.NDArray[np.int32], offsets: npt.NDArray[n
 def _compiled() -> Any:
     try:
         return numba.njit(SIGNATURE, cache=True)(_shared_prefix_lengths)
-    except (RuntimeError, OSError):  # no folder for the cache can be written to: compile anew in each process
+    except (RuntimeError, OSError):  # no writable folder for the cache: compile in each process
         return numba.njit(SIGNATURE)(_shared_prefix_lengths)
 
 

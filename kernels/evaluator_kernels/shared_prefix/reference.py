@@ -1,13 +1,13 @@
-"""The definition of shared prefix lengths in plain NumPy; see the package for arguments."""
+"""Reference implementation in NumPy, which defines shared prefix lengths; see the package for arguments."""
 
 import numpy as np
 import numpy.typing as npt
 
 
 def shared_prefix_lengths(tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Walk all rows at once, one token position a step, and drop a row where it parts from the row above it.
+    """Compare all rows at once, one token position per step, and drop a row at its first difference from the row above.
 
-    Memory is a few numbers a row, however long the rows are.
+    Memory is a few numbers per row, however long the rows are.
     """
     starts, lengths = offsets[:-1], np.diff(offsets)
     shared = np.zeros(lengths.size, dtype=np.int32)

@@ -54,7 +54,7 @@ def test_datasets_of_staicc_and_files_go_together(folder):
 
 def test_two_datasets_of_one_name_are_refused(folder):
     (folder / "trec.csv").write_text("text,label\na,x\nb,y\nc,x\nd,y\n")
-    with pytest.raises(DatasetError, match=r"Two datasets are called 'trec', of StaICC and of .*trec\.csv"):
+    with pytest.raises(DatasetError, match=r"Two datasets are called 'trec', one from StaICC and one from .*trec\.csv"):
         finish(read_datasets(pvi_config(folder / "trec.csv", datasets=("trec",))))
 
 

@@ -37,7 +37,9 @@ ROWS = [
 
 def test_two_datasets_of_one_name_are_refused(tmp_path):
     path = write(tmp_path, "jsonl", ROWS)
-    with pytest.raises(DatasetError, match=r"Two datasets are called 'sums', of .*sums\.jsonl and of .*sums\.jsonl"):
+    with pytest.raises(
+        DatasetError, match=r"datasets are called 'sums', one from .*sums\.jsonl and one from .*sums\.jsonl"
+    ):
         finish(read_datasets(config(path, path, datasets=())))
 
 

@@ -1,7 +1,8 @@
-"""How the embedded model was made: `python -m evaluator.models.embedded.recipe FOLDER`, from the datasets alone.
+"""The recipe of the embedded model: `python -m evaluator.models.embedded.recipe FOLDER`, from the datasets alone.
 
-Rows that no split of calibration or test holds (`rows.py`) become a tokenizer (`tokenizer.py`), token embeddings
-that tell the classes apart (`token_embeddings.py`) and sequences in many of which only the demonstrations tell what a
-label word means (`tasks.py`). A Llama that begins with these embeddings (`initial_weights.py`) learns from them all
-(`training.py`), watched on rows of its own (`development.py`). `evaluation.py` prints the numbers of MODEL_CARD.md.
+Rows outside the calibration and test splits (`rows.py`) train a tokenizer (`tokenizer.py`) and token embeddings that
+separate the classes (`token_embeddings.py`), and form sequences in many of which only the demonstrations show what a
+label word means (`tasks.py`). A Llama initialised with these embeddings (`initial_weights.py`) is trained on the
+sequences (`training.py`) and evaluated meanwhile on development rows (`development.py`). `evaluation.py` prints the
+numbers of MODEL_CARD.md.
 """

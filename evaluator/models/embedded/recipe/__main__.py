@@ -1,4 +1,4 @@
-"""`python -m evaluator.models.embedded.recipe FOLDER`: make the embedded model anew, or resume a stopped training."""
+"""`python -m evaluator.models.embedded.recipe FOLDER`: train the embedded model, or resume a stopped training."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from evaluator.models.embedded.model_folder import save_llama, save_tokenizer
-from evaluator.models.embedded.recipe.development import watch
+from evaluator.models.embedded.recipe.development import development_scores
 from evaluator.models.embedded.recipe.rows import recipe_rows
 from evaluator.models.embedded.recipe.settings import VOCABULARY, Recipe
 from evaluator.models.embedded.recipe.tasks import TaskSequences
@@ -21,11 +21,11 @@ logger = logging.getLogger("evaluator.models.embedded.recipe")
 
 
 def make_embedded_model(folder: Path, recipe: Recipe) -> None:
-    """Write the model, its tokenizer and, until it is done, a checkpoint to `folder`."""
+    """Train the model and write it, its tokenizer and a checkpoint to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = recipe_rows(seed=recipe.seed)
-    for of_dataset in rows.training:
-        logger.info("%s: %d rows to learn from", of_dataset.dataset.name, len(of_dataset.texts))
+    for labelled in rows.training:
+        logger.info("%s: %d training rows", labelled.dataset.name, len(labelled.texts))
     tokenizer = train_tokenizer(rows.training)
     training, development = tokenized(rows.training, tokenizer), tokenized(rows.development, tokenizer)
     embeddings = train_token_embeddings(
@@ -33,11 +33,11 @@ def make_embedded_model(folder: Path, recipe: Recipe) -> None:
     )
 
     def report(model: LlamaForCausalLM) -> None:
-        for scores in watch(model, tokenizer, training, development, seed=recipe.seed):
+        for scores in development_scores(model, tokenizer, training, development, seed=recipe.seed):
             logger.info("  %s", scores)
 
     sequences = TaskSequences(training, tokenizer, length=recipe.length, seed=recipe.seed)
-    model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", watch=report)
+    model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", report=report)
     save_tokenizer(folder, tokenizer, recipe.size.context_length)
     compact_tokenizer(folder)
     save_llama(folder, model, torch.bfloat16)  # half the bytes to ship

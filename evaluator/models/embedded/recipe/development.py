@@ -1,4 +1,4 @@
-"""What a model under training has learned so far, on rows that are neither trained on nor in any benchmark split."""
+"""Evaluate a model during training, on rows that are neither trained on nor in any benchmark split."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,17 +16,17 @@ BATCH = 32
 
 
 class DevelopmentScores(NamedTuple):
-    """Of one dataset: shares of right answers, and mean probability of the right label among all labels."""
+    """Accuracies and mean probabilities of the gold label among all labels, on one dataset."""
 
     dataset: str
     zero_shot_accuracy: float
     accuracy: float
-    falsified_accuracy: float  # every demonstration's label wrong
+    falsified_accuracy: float  # with demonstrations whose labels are all wrong
     zero_shot_probability: float
     probability: float
 
 
-def watch(
+def development_scores(
     model: LlamaForCausalLM,
     tokenizer: Tokenizer,
     training: Sequence[TokenizedRows],
@@ -34,10 +34,10 @@ def watch(
     *,
     seed: int,
 ) -> list[DevelopmentScores]:
-    """Scores with N_SHOTS random demonstrations out of the training rows, a dataset after the other."""
+    """Return the scores of each dataset, with N_SHOTS random demonstrations from its training rows."""
     return [
-        _scores(model, tokenizer, shown, asked, np.random.default_rng(seed))
-        for shown, asked in zip(training, development, strict=True)
+        _scores(model, tokenizer, demonstrations, queries, np.random.default_rng(seed))
+        for demonstrations, queries in zip(training, development, strict=True)
     ]
 
 
@@ -45,7 +45,7 @@ def _scores(
     model: LlamaForCausalLM,
     tokenizer: Tokenizer,
     shown: TokenizedRows,
-    asked: TokenizedRows,
+    queries: TokenizedRows,
     random: np.random.Generator,
 ) -> DevelopmentScores:
     def encoded(text: str) -> list[int]:
@@ -63,29 +63,31 @@ def _scores(
             ids += [*prefix, *shown.token_ids[row], *label_prefix, *words[label], *label_affix]
         return [*ids, *prefix, *query, *label_prefix]
 
-    zero_shot, right, falsified = [], [], []
-    for query in asked.token_ids:
+    zero_shot, few_shot, falsified = [], [], []
+    for query in queries.token_ids:
         demonstrations = random.integers(len(shown.gold), size=N_SHOTS)
         labels = shown.gold[demonstrations]
+        # Adding 1 to n_labels - 1 modulo n_labels gives every wrong label the same chance.
         wrong = (labels + random.integers(1, shown.n_labels, size=N_SHOTS)) % shown.n_labels
         zero_shot.append(prompt(query, demonstrations[:0], labels[:0]))
-        right.append(prompt(query, demonstrations, labels))
+        few_shot.append(prompt(query, demonstrations, labels))
         falsified.append(prompt(query, demonstrations, wrong))
-    of_zero_shot, of_right, of_falsified = (
-        _label_probabilities(model, prompts, first_tokens) for prompts in (zero_shot, right, falsified)
+    zero_shot_probs, few_shot_probs, falsified_probs = (
+        _label_probabilities(model, prompts, first_tokens) for prompts in (zero_shot, few_shot, falsified)
     )
-    queries = np.arange(len(asked.gold))
+    rows = np.arange(len(queries.gold))
     return DevelopmentScores(
         dataset=shown.dataset.name,
-        zero_shot_accuracy=float((of_zero_shot.argmax(1) == asked.gold).mean()),
-        accuracy=float((of_right.argmax(1) == asked.gold).mean()),
-        falsified_accuracy=float((of_falsified.argmax(1) == asked.gold).mean()),
-        zero_shot_probability=float(of_zero_shot[queries, asked.gold].mean()),
-        probability=float(of_right[queries, asked.gold].mean()),
+        zero_shot_accuracy=float((zero_shot_probs.argmax(1) == queries.gold).mean()),
+        accuracy=float((few_shot_probs.argmax(1) == queries.gold).mean()),
+        falsified_accuracy=float((falsified_probs.argmax(1) == queries.gold).mean()),
+        zero_shot_probability=float(zero_shot_probs[rows, queries.gold].mean()),
+        probability=float(few_shot_probs[rows, queries.gold].mean()),
     )
 
 
 def _label_probabilities(model: LlamaForCausalLM, prompts: list[list[int]], label_ids: list[int]) -> np.ndarray:
+    """Return label probabilities after each prompt, [prompts, labels], from the first tokens of the labels."""
     by_length = np.argsort([len(prompt) for prompt in prompts])
     probabilities = np.zeros((len(prompts), len(label_ids)))
     for batch in np.array_split(by_length, -(-len(prompts) // BATCH)):

@@ -1,7 +1,7 @@
 """Measure the embedded model on test queries: `python -m evaluator.models.embedded.recipe.evaluation`.
 
-Vanilla inference, every query behind both of its demonstration sets, in fp32: with 0 to 8 demonstrations, and with four
-of which more and more show a wrong label. The numbers of MODEL_CARD.md are those this prints.
+Vanilla inference of every query after both of its demonstration sets, in fp32: with 0 to 8 demonstrations, and with
+four of which an increasing share has a wrong label. It prints the numbers of MODEL_CARD.md.
 """
 
 import sys
@@ -33,12 +33,13 @@ SHOT_COUNTS = (0, 1, 2, 4, 8)
 
 
 def main(folder: Path, n_queries: int | None) -> None:
+    """Score the model in `folder` and print three tables; None: all test queries."""
     requests = pl.concat([frame for name in SOURCES for frame in _requests(load_staicc(name), n_queries)])
-    answers = _answers(with_prompt_ids(requests), ModelConfig(model=str(folder), dtype="float32"))
+    scored = _scored(with_prompt_ids(requests), ModelConfig(model=str(folder), dtype="float32"))
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, float_precision=3):
-        print(_against_baselines(answers))
-        print(_by_shots(answers))
-        print(_under_noise(answers))
+        print(_against_baselines(scored))
+        print(_by_shots(scored))
+        print(_under_noise(scored))
 
 
 def _requests(dataset: ClassificationDataset, n_queries: int | None) -> Iterator[pl.DataFrame]:
@@ -48,29 +49,32 @@ def _requests(dataset: ClassificationDataset, n_queries: int | None) -> Iterator
     yield label_noise_requests(dataset, n_shots=N_SHOTS, n_queries=n_queries)
 
 
-def _answers(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
-    """The requests with `correct` and `true_label_prob`."""
+def _scored(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
+    """Score requests and add `correct` and `true_label_prob`."""
     source = find_model(config)
     distinct = requests.unique("prompt_id", maintain_order=True)
     tokens = tokenise(source.tokenizer, distinct, config.label_boundary or "separate")
     tokens = tokens[prefix_order(*ragged(tokens["context"]))]
     engine = load_engine(source, config)
     try:
-        answered = sorted(engine.log_likelihoods(engine_requests(tokens)), key=lambda answer: answer.index)
+        answers = sorted(engine.log_likelihoods(engine_requests(tokens)), key=lambda answer: answer.index)
     finally:
         engine.close()
-    scores = score_frame(tokens, [answer.token_log_probs for answer in answered])
+    scores = score_frame(tokens, [answer.token_log_probs for answer in answers]).with_columns(tokens["prompt_id"])
     scored = requests.lazy().join(scores.lazy(), on="prompt_id", maintain_order="left")
-    probs = scored.with_columns(label_probs=softmax(pl.col("label_log_likelihoods")))
+    probs = scored.with_columns(label_probs=softmax(pl.col("log_likelihoods")))
     return probs.with_columns(
         correct=pl.col("label_probs").list.arg_max() == pl.col("gold"),
         true_label_prob=pl.col("label_probs").list.get(pl.col("gold")),
     ).collect()
 
 
-def _against_baselines(answers: pl.DataFrame) -> pl.DataFrame:
-    """With N_SHOTS demonstrations, the first set of each query: the queries are then independent."""
-    first = answers.filter(
+def _against_baselines(scored: pl.DataFrame) -> pl.DataFrame:
+    """Compare accuracy with random baselines: N_SHOTS demonstrations, the first set of each query.
+
+    With one demonstration set per query the queries are independent.
+    """
+    first = scored.filter(
         pl.col("noise_rate").is_null(), pl.col("n_shots") == N_SHOTS, pl.col("demonstration_set") == 0
     )
     counted = first.group_by("dataset", maintain_order=True).agg(
@@ -87,17 +91,17 @@ def _against_baselines(answers: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_shots(answers: pl.DataFrame) -> pl.DataFrame:
-    """Mean probability of the true label for each number of demonstrations, over both demonstration sets."""
-    shown = answers.filter(pl.col("noise_rate").is_null())
-    table = shown.pivot("n_shots", index="dataset", values="true_label_prob", aggregate_function="mean")
+def _by_shots(scored: pl.DataFrame) -> pl.DataFrame:
+    """Return the mean probability of the true label for each number of shots, over both demonstration sets."""
+    noiseless = scored.filter(pl.col("noise_rate").is_null())
+    table = noiseless.pivot("n_shots", index="dataset", values="true_label_prob", aggregate_function="mean")
     means = table.select(pl.lit("mean").alias("dataset"), *(pl.col(str(n_shots)).mean() for n_shots in SHOT_COUNTS))
     return pl.concat([table, means])
 
 
-def _under_noise(answers: pl.DataFrame) -> pl.DataFrame:
-    """Accuracy at each noise rate, and the slope with its interval."""
-    noisy = answers.filter(pl.col("noise_rate").is_not_null())
+def _under_noise(scored: pl.DataFrame) -> pl.DataFrame:
+    """Return accuracy at each noise rate, and its slope with an interval."""
+    noisy = scored.filter(pl.col("noise_rate").is_not_null())
     accuracies = noisy.pivot("noise_rate", index="dataset", values="correct", aggregate_function="mean")
     slopes = [
         {"dataset": name, **noise_slope(rows)._asdict()}

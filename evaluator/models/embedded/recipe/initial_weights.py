@@ -1,7 +1,7 @@
-"""The model before its first step: token embeddings that tell classes apart, in a Llama that already uses them.
+"""Initialise a Llama with token embeddings that separate the classes and with attention that already uses them.
 
-What is set here by hand is what a transformer of this size otherwise takes most of its training to find: look at your
-own text, take over what stands there, compare it with others.
+A transformer of this size otherwise spends most of its training on learning what is set here by hand: attend to your
+own text, copy its content, compare it with other texts.
 """
 
 from dataclasses import replace
@@ -14,16 +14,16 @@ from evaluator.models.embedded.llama import LlamaSize, llama_config
 from evaluator.models.embedded.recipe.settings import Recipe
 
 ALWAYS, ALWAYS_VALUE = 0, 3.0
-"""An entry that all token embeddings hold, and its value beside those that tell them apart."""
+"""Index of an entry that is the same in all token embeddings, and its value (times hidden_size**-0.5)."""
 NEARBY_TOKENS = (30, 20, 12)
-"""How far each head of the first layer looks back when training begins: about an example's length."""
-NEARNESS = 7.0  # nats by which the nearest token is ahead of a far one
-COPY, COPY_LATER = 0.5, 0.1
-LIKENESS = 0.6
+"""How many tokens each head of the first layer looks back at initialisation: about the length of an example."""
+NEARNESS = 7.0  # by how many nats the attention score of the nearest token exceeds that of a far one
+COPY, COPY_LATER = 0.5, 0.1  # share of its input that attention copies: in the first layer, in later ones
+LIKENESS = 0.6  # weight of the identity in queries and keys
 
 
 def initial_model(token_embeddings: Tensor, recipe: Recipe) -> LlamaForCausalLM:
-    """A Llama that begins with these embeddings, which are also its head's."""
+    """Return a Llama initialised with these embeddings, which are also its LM head."""
     size = replace(recipe.size, vocab_size=len(token_embeddings))
     model = LlamaForCausalLM(llama_config(size))
     with torch.no_grad():
@@ -32,33 +32,36 @@ def initial_model(token_embeddings: Tensor, recipe: Recipe) -> LlamaForCausalLM:
         model.model.norm.weight[ALWAYS] = 0.0
         first, *later = (layer.self_attn for layer in model.model.layers)
         _copy_values(first, COPY)
-        _look_nearby(first, size)
+        _attend_nearby(first, size)
         for attention in later:
             _copy_values(attention, COPY_LATER)
-            _look_for_the_like(attention)
+            _attend_to_similar(attention)
     return model
 
 
 def _copy_values(attention: nn.Module, share: float) -> None:
-    """A place takes over a share of what stands where it looks: values and outputs begin near the identity."""
+    """Make attention copy a share of what it attends to: initialise values and outputs near the identity."""
     for projection in (attention.v_proj, attention.o_proj):
         projection.weight += share**0.5 * torch.eye(len(projection.weight))
     attention.v_proj.weight[:, ALWAYS] = 0.0
 
 
-def _look_for_the_like(attention: nn.Module) -> None:
-    """A place looks at those like it: queries and keys begin near the identity (Trockman & Kolter 2023, "Mimetic
-    initialization of self-attention layers")."""
+def _attend_to_similar(attention: nn.Module) -> None:
+    """Make tokens attend to similar ones: initialise queries and keys near the identity.
+
+    Source: Trockman & Kolter 2023, "Mimetic initialization of self-attention layers".
+    """
     for projection in (attention.q_proj, attention.k_proj):
         projection.weight += LIKENESS * torch.eye(len(projection.weight))
         projection.weight[:, ALWAYS] = 0.0
 
 
-def _look_nearby(attention: nn.Module, size: LlamaSize) -> None:
-    """A place looks at the last tokens before it, each head as far as one of NEARBY_TOKENS.
+def _attend_nearby(attention: nn.Module, size: LlamaSize) -> None:
+    """Make tokens attend to those shortly before them, each head as far back as its entry of NEARBY_TOKENS.
 
-    Every token has the same entry ALWAYS. Turned by rotary position, what queries and keys take of it multiplies to a
-    sum of cosines of the distance, one a frequency; weighted as here it is a bell, high nearby and nothing far away.
+    Every token has the same entry ALWAYS. After rotary position encoding, the product of what queries and keys take
+    from it is a sum of cosines of the distance, one per frequency. With these weights the sum is a bell: high for near
+    tokens, zero for far ones.
     """
     half = size.hidden_size // size.n_heads // 2
     frequencies = size.rope_theta ** -(torch.arange(half) / half)
@@ -66,7 +69,7 @@ def _look_nearby(attention: nn.Module, size: LlamaSize) -> None:
         projection.weight[:, ALWAYS] = 0.0
     for head, reach in enumerate(NEARBY_TOKENS):
         bell = frequencies * torch.exp(-((frequencies * reach) ** 2) / 2)
-        # A score is the product of query and key over the root of the head's size; both hold ALWAYS_VALUE.
+        # An attention score is query times key over the root of the head size; both contain ALWAYS_VALUE.
         amplitudes = (NEARNESS * (2 * half) ** 0.5 * bell / bell.sum()).sqrt() / ALWAYS_VALUE
         rows = slice(2 * half * head, 2 * half * head + half)
         for projection in (attention.q_proj, attention.k_proj):

@@ -1,7 +1,7 @@
-"""The rows that the embedded model may learn from: none whose text stands in a calibration or test split.
+"""Select the rows that the embedded model may be trained on: none whose text is in a calibration or test split.
 
 Datasets share sentences (SST-2's are phrases of SST-5's, which are rotten_tomatoes' too), so a row is kept only if its
-text neither holds nor lies within the text of any held-out row of any dataset.
+text neither contains nor is contained in the text of any held-out row of any dataset.
 """
 
 import re
@@ -16,11 +16,11 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc, source_table
 from evaluator.datasets.staicc_sources import SOURCES
 
-SHORTEST_OVERLAP = 4
-"""Words that two texts must share from end to end of the shorter one to count as the same text. Shorter texts count
-only if they are equal: "a good film" lies within many sentences and gives none of them away."""
-LONGEST_TEXT = 400
-"""Characters. Longer rows are left out, so that a sequence holds more than a few examples."""
+MIN_OVERLAP_WORDS = 4
+"""A text of at least so many words overlaps with each text that contains it; a shorter one only with an equal text,
+because "a good film" is part of many sentences and reveals none of them."""
+MAX_CHARACTERS = 400
+"""Longer rows are left out, so that a sequence holds more than a few examples."""
 
 Row = tuple[str, int]
 """A text and its label index."""
@@ -31,12 +31,12 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 DEVELOPMENT_ROWS = 256
-"""At most so many rows of a dataset, and at most a twentieth, are set aside to watch the training on."""
+"""Development rows of a dataset: at most so many, and at most a twentieth of its rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledTexts:
-    """Some rows of a dataset."""
+    """Rows of a dataset."""
 
     dataset: ClassificationDataset
     texts: list[str]
@@ -44,14 +44,14 @@ class LabelledTexts:
 
 
 class RecipeRows(NamedTuple):
-    """The rows of each dataset, in the datasets' order: to learn from, and to watch the learning on."""
+    """The rows for training and for development, one entry per dataset."""
 
     training: list[LabelledTexts]
     development: list[LabelledTexts]
 
 
 def recipe_rows(*, seed: int) -> RecipeRows:
-    """All rows that overlap with no held-out text, shuffled; no training row overlaps with a development row either."""
+    """Return all rows that overlap with no held-out text, shuffled; training rows overlap with no development row."""
     datasets = [load_staicc(name) for name in SOURCES]
     held_out = Texts(
         text
@@ -63,9 +63,9 @@ def recipe_rows(*, seed: int) -> RecipeRows:
     drawn = [_shuffled(_usable_rows(dataset, held_out), random) for dataset in datasets]
     n_development = [min(DEVELOPMENT_ROWS, len(rows) // 20) for rows in drawn]
     development = [rows[:n] for rows, n in zip(drawn, n_development, strict=True)]
-    watched = Texts(text for rows in development for text, _ in rows)
+    development_texts = Texts(text for rows in development for text, _ in rows)
     training = [
-        [(text, gold) for text, gold in rows[n:] if text not in watched]
+        [(text, gold) for text, gold in rows[n:] if text not in development_texts]
         for rows, n in zip(drawn, n_development, strict=True)
     ]
     return RecipeRows(
@@ -77,7 +77,7 @@ def recipe_rows(*, seed: int) -> RecipeRows:
 def _usable_rows(dataset: ClassificationDataset, held_out: "Texts") -> list[Row]:
     table = source_table(dataset.name)
     rows = zip(table["texts"].to_pylist(), table["gold"].to_pylist(), strict=True)
-    return [(text, gold) for (text,), gold in rows if len(text) <= LONGEST_TEXT and text not in held_out]
+    return [(text, gold) for (text,), gold in rows if len(text) <= MAX_CHARACTERS and text not in held_out]
 
 
 def _shuffled(rows: list[Row], random: np.random.Generator) -> list[Row]:
@@ -89,29 +89,30 @@ def _labelled(dataset: ClassificationDataset, rows: list[Row]) -> LabelledTexts:
 
 
 def words_of(text: str) -> Words:
-    """A text as the words it consists of: case, spaces and punctuation do not tell two texts apart."""
+    """Return the words of a text in lower case; two texts with equal words count as the same text."""
     return tuple(_WORD.findall(text.lower()))
 
 
 class Texts:
-    """Texts set aside; `text in these` is true if one of them holds it or lies within it."""
+    """A set of texts; `text in texts` is true if a text of the set contains it or is contained in it."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = {words_of(text) for text in texts}
-        self._parts = defaultdict[Words, list[tuple[Words, int]]](list)  # words in a row -> texts with them, and where
+        # MIN_OVERLAP_WORDS consecutive words -> texts that contain them, and at which word
+        self._parts = defaultdict[Words, list[tuple[Words, int]]](list)
         for words in self._texts:
             for start, part in enumerate(_parts(words)):
                 self._parts[part].append((words, start))
 
     def __contains__(self, text: str) -> bool:
         words = words_of(text)
-        return words in self._texts or self._lies_within_one(words) or self._holds_one(words)
+        return words in self._texts or self._is_contained(words) or self._contains_one(words)
 
-    def _lies_within_one(self, words: Words) -> bool:
-        places = self._parts.get(words[:SHORTEST_OVERLAP], ())
+    def _is_contained(self, words: Words) -> bool:
+        places = self._parts.get(words[:MIN_OVERLAP_WORDS], ())
         return any(held_out[start : start + len(words)] == words for held_out, start in places)
 
-    def _holds_one(self, words: Words) -> bool:
+    def _contains_one(self, words: Words) -> bool:
         return any(
             words[start : start + len(held_out)] == held_out
             for start, part in enumerate(_parts(words))
@@ -122,5 +123,5 @@ class Texts:
 
 
 def _parts(words: Words) -> Iterable[Words]:
-    """SHORTEST_OVERLAP words in a row, from every place on."""
-    return zip(*(words[skipped:] for skipped in range(SHORTEST_OVERLAP)), strict=False)
+    """Return every run of MIN_OVERLAP_WORDS consecutive words."""
+    return zip(*(words[skipped:] for skipped in range(MIN_OVERLAP_WORDS)), strict=False)

@@ -1,8 +1,8 @@
-"""Training sequences: examples of one task after another, each with its label, until the sequence is full.
+"""Draw training sequences: examples of one task, each with its label, until the sequence is full.
 
-Every label but those that nothing before it can tell is learned, so one sequence asks for every shot count at once. In
-most sequences the label words have been exchanged or replaced by unrelated words: then the text alone does not give
-the answer, and what the demonstrations say has to be read.
+Every label that can be inferred from what precedes it is learned, so one sequence trains all shot counts at once. In
+half of the sequences the label words are permuted or replaced by unrelated words: then the text alone does not
+determine the label, and the model must read the demonstrations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,38 +24,39 @@ from evaluator.models.embedded.recipe.words import (
 from evaluator.templates.template import MetaTemplate
 
 TOKEN_DROPOUTS = (0.0, 0.0, 0.1, 0.2)
-"""Share of a text's tokens that is left out, one of these a sequence: small datasets are seen many times."""
+"""Share of a text's tokens that is dropped, drawn per sequence: small datasets are repeated many times."""
 OWN_TEMPLATE = 0.6
+"""Share of sequences of one dataset that use the dataset's template."""
 SHARES = {"natural": 0.50, "exchanged": 0.25, "symbolic": 0.12, "mixed": 0.13}
-"""Shares of sequences: the dataset's label names; the same, exchanged among the labels; unrelated words; unrelated
-words for classes out of several datasets."""
+"""Shares of kinds of sequences: the dataset's label names; the same permuted among the labels; unrelated words;
+unrelated words for classes from several datasets."""
 BALANCED = 0.5
-"""Share of sequences that draw labels evenly, not as often as they are."""
+"""Share of sequences that draw labels uniformly, not by their frequency."""
 REPEATED = 0.1
-"""Share of examples in sequences without their own label names that show an earlier text again."""
+"""Share of examples, in sequences without natural label names, that repeat an earlier text."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sequences:
-    """A batch."""
+    """A batch of training sequences."""
 
-    token_ids: np.ndarray  # int64 [sequences, length], filled up with EOS
-    is_label: np.ndarray  # bool, same shape: a label token that is to be learned
-    is_text: np.ndarray  # bool, same shape: any other token but BOS and filling
+    token_ids: np.ndarray  # int64 [sequences, length], padded with EOS
+    is_label: np.ndarray  # bool, same shape: a label token to be learned
+    is_text: np.ndarray  # bool, same shape: any other token except BOS and padding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Class:
-    """One class of a task: its texts and the word that stands for it."""
+    """One class of a task: its texts and its label word."""
 
     texts: Sequence[np.ndarray]
     rows: np.ndarray
-    share: float  # how often it is drawn
+    share: float  # probability of being drawn
     word: np.ndarray
 
 
 class TaskSequences:
-    """Draws training sequences: those of a step depend on the seed and its number alone."""
+    """Draws training sequences, which depend on the seed and the number of the step alone."""
 
     def __init__(self, rows: Sequence[TokenizedRows], tokenizer: Tokenizer, *, length: int, seed: int) -> None:
         self._rows = rows
@@ -66,7 +67,7 @@ class TaskSequences:
         self._ids: dict[str, np.ndarray] = {}
 
     def batch(self, step: int, n_sequences: int) -> Sequences:
-        """The sequences of one step."""
+        """Return the sequences of one step."""
         self._random = np.random.default_rng([self._seed, step])
         token_ids = np.full((n_sequences, self._length), EOS_ID, np.int64)
         is_label = np.zeros((n_sequences, self._length), bool)
@@ -84,37 +85,38 @@ class TaskSequences:
         return Sequences(token_ids=token_ids, is_label=is_label, is_text=is_text)
 
     def label_token_ids(self) -> np.ndarray:
-        """Sorted ids of every token that may stand where a label is learned, int64."""
-        of_datasets = np.concatenate([rows.label_token_ids for rows in self._rows])
-        return np.unique(np.concatenate([of_datasets, *map(self._encoded, SYMBOLS)]))
+        """Return the sorted ids of all tokens that can be a learned label, int64."""
+        natural = np.concatenate([rows.label_token_ids for rows in self._rows])
+        return np.unique(np.concatenate([natural, *map(self._encoded, SYMBOLS)]))
 
     def _parts(self) -> Iterator[tuple[np.ndarray, bool]]:
-        """Token ids in their order without end, and whether they are a label to be learned."""
+        """Yield the parts of a sequence without end: token ids, and whether they are a label to be learned."""
         kind = self._random.choice(list(SHARES), p=list(SHARES.values()))
         if kind == "mixed":
             classes, template = self._mixed_classes(), self._other_template()
         else:
-            of_dataset = self._rows[self._random.choice(len(self._rows), p=self._shares)]
-            names = list(of_dataset.dataset.verbalizer.label_names)
+            rows = self._rows[self._random.choice(len(self._rows), p=self._shares)]
+            names = list(rows.dataset.verbalizer.label_names)
             if kind == "exchanged":
                 self._random.shuffle(names)
             elif kind == "symbolic":
                 names = self._symbols(len(names))
-            classes = self._classes_of(of_dataset, names)
-            own = self._random.random() < OWN_TEMPLATE
-            template = of_dataset.dataset.template if own else self._other_template()
-        names_are_known = kind in ("natural", "exchanged")
-        yield from self._examples(template, classes, names_are_known=names_are_known, repeats=kind != "natural")
+            classes = self._classes_of(rows, names)
+            uses_own_template = self._random.random() < OWN_TEMPLATE
+            template = rows.dataset.template if uses_own_template else self._other_template()
+        # Names of the dataset can be predicted from the first example on; other words only once they were shown.
+        learns_first = kind in ("natural", "exchanged")
+        yield from self._examples(template, classes, learns_first=learns_first, repeats=kind != "natural")
 
     def _examples(
-        self, template: MetaTemplate, classes: list[_Class], *, names_are_known: bool, repeats: bool
+        self, template: MetaTemplate, classes: list[_Class], *, learns_first: bool, repeats: bool
     ) -> Iterator[tuple[np.ndarray, bool]]:
         random = self._random
         label_prefix, label_affix = self._encoded(template.label_prefix), self._encoded(template.label_affix)
         (input_prefix,) = template.input_prefixes
         between = self._encoded(input_prefix)
         dropout = random.choice(TOKEN_DROPOUTS)
-        shares = np.array([each.share for each in classes])
+        shares = np.array([drawable.share for drawable in classes])
         shown = list[tuple[int, np.ndarray]]()
         seen = set[int]()
         yield self._encoded(template.instruction), False
@@ -131,31 +133,26 @@ class TaskSequences:
             yield between, False
             yield text, False
             yield label_prefix, False
-            yield classes[label].word, names_are_known or label in seen
+            yield classes[label].word, learns_first or label in seen
             yield label_affix, False
             seen.add(label)
 
     def _classes_of(self, rows: TokenizedRows, names: Sequence[str]) -> list[_Class]:
-        sizes = np.array([len(of_label) for of_label in rows.with_label], dtype=float)
+        sizes = np.array([len(label_rows) for label_rows in rows.with_label], dtype=float)
         shares = np.full(len(names), 1 / len(names)) if self._random.random() < BALANCED else sizes / sizes.sum()
         return [
-            _Class(texts=rows.token_ids, rows=of_label, share=share, word=self._encoded(name))
-            for of_label, share, name in zip(rows.with_label, shares, names, strict=True)
+            _Class(texts=rows.token_ids, rows=label_rows, share=share, word=self._encoded(name))
+            for label_rows, share, name in zip(rows.with_label, shares, names, strict=True)
         ]
 
     def _mixed_classes(self) -> list[_Class]:
         n_classes = int(self._random.integers(2, 6))
         words = self._symbols(n_classes)
-        every = [(rows, label) for rows in self._rows for label in range(rows.n_labels)]
-        drawn = self._random.choice(len(every), size=n_classes, replace=False)
+        candidates = [(rows, label) for rows in self._rows for label in range(rows.n_labels)]
+        drawn = self._random.choice(len(candidates), size=n_classes, replace=False)
         return [
-            _Class(
-                texts=every[place][0].token_ids,
-                rows=every[place][0].with_label[every[place][1]],
-                share=1 / n_classes,
-                word=self._encoded(word),
-            )
-            for place, word in zip(drawn, words, strict=True)
+            _Class(texts=rows.token_ids, rows=rows.with_label[label], share=1 / n_classes, word=self._encoded(word))
+            for (rows, label), word in zip([candidates[index] for index in drawn], words, strict=True)
         ]
 
     def _symbols(self, n: int) -> list[str]:

@@ -1,9 +1,9 @@
-"""Where the embeddings begin: token embeddings whose mean over a text tells the classes of every dataset apart.
+"""Train token embeddings whose mean over a text separates the classes of every dataset.
 
 A classifier of averaged embeddings (Joulin et al. 2017, "Bag of tricks for efficient text classification") learns in a
-minute what a transformer of this size needs hours for. Here a label's weights are the embedding of its own word, as
-in a model whose head is its embeddings. So attention that averages, as it does before it has learned anything, already
-points from a text to its label's word.
+minute what a transformer of this size needs hours for. Here the weights of a label are the embedding of its word, as in
+a model with tied embeddings. So attention that averages, as it does before training, already maps a text to its label
+word.
 """
 
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ SHARPNESS = 12.0
 
 
 def train_token_embeddings(rows: Sequence[TokenizedRows], *, vocabulary: int, width: int, seed: int) -> Tensor:
-    """[vocabulary, width], fp32, each of length 1: the transformer's first norm would make them so."""
+    """Return token embeddings [vocabulary, width], fp32, of unit length as after the transformer's first norm."""
     random = np.random.default_rng(seed)
     torch.manual_seed(seed)
-    free = nn.Parameter(torch.randn(vocabulary, width))
-    optimizer = torch.optim.AdamW([free], lr=LEARNING_RATE, weight_decay=0.0)
+    weights = nn.Parameter(torch.randn(vocabulary, width))
+    optimizer = torch.optim.AdamW([weights], lr=LEARNING_RATE, weight_decay=0.0)
     n_steps = N_EPOCHS * EPOCH_ROWS // BATCH_ROWS
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, total_iters=n_steps)
     shares = sampling_shares(rows)
     for dataset in random.choice(len(rows), size=n_steps, p=shares):
         drawn = random.integers(len(rows[dataset].gold), size=BATCH_ROWS)
         token_ids, offsets = _bags([rows[dataset].token_ids[row] for row in drawn], random)
-        embeddings = nn.functional.normalize(free, dim=-1)
+        embeddings = nn.functional.normalize(weights, dim=-1)
         pooled = nn.functional.normalize(nn.functional.embedding_bag(token_ids, embeddings, offsets), dim=-1)
         logits = SHARPNESS * pooled @ embeddings[torch.from_numpy(rows[dataset].label_token_ids)].T
         loss = nn.functional.cross_entropy(logits, torch.from_numpy(rows[dataset].gold[drawn]))
@@ -43,21 +43,22 @@ def train_token_embeddings(rows: Sequence[TokenizedRows], *, vocabulary: int, wi
         loss.backward()
         optimizer.step()
         schedule.step()
-    return nn.functional.normalize(free.detach(), dim=-1)
+    return nn.functional.normalize(weights.detach(), dim=-1)
 
 
 def sampling_shares(rows: Sequence[TokenizedRows]) -> npt.NDArray[np.float64]:
-    """How often each dataset is drawn: large ones more often, but far less than their size would have it."""
-    sizes = np.array([len(of_dataset.gold) for of_dataset in rows]) ** 0.35
+    """Return the probability of drawing each dataset: higher for large ones, but far less than in proportion."""
+    sizes = np.array([len(dataset_rows.gold) for dataset_rows in rows]) ** 0.35
     return np.asarray(sizes / sizes.sum())
 
 
 def _bags(texts: list[np.ndarray], random: np.random.Generator) -> tuple[Tensor, Tensor]:
-    kept = [_some(text, random) for text in texts]
+    """Return the token ids of all texts after dropout, and the offset of each text."""
+    kept = [_with_dropout(text, random) for text in texts]
     offsets = np.cumsum([0, *map(len, kept[:-1])])
     return torch.from_numpy(np.concatenate(kept)).long(), torch.from_numpy(offsets)
 
 
-def _some(text: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _with_dropout(text: np.ndarray, random: np.random.Generator) -> np.ndarray:
     kept = text[random.random(len(text)) >= TOKEN_DROPOUT]
     return kept if len(kept) else text

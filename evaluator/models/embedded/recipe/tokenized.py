@@ -1,4 +1,4 @@
-"""Rows as token ids, tokenised once."""
+"""Tokenise the rows of the recipe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from evaluator.models.embedded.recipe.rows import LabelledTexts
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenizedRows:
-    """The rows of one dataset."""
+    """The tokenised rows of one dataset."""
 
     dataset: ClassificationDataset
-    token_ids: list[np.ndarray]  # of each text with the space that follows it in a prompt
+    token_ids: list[np.ndarray]  # of each text, with the space that follows it in a prompt
     gold: np.ndarray  # int64, label indices
-    label_token_ids: np.ndarray  # int64, the token that each label name is
-    with_label: list[np.ndarray]  # for each label index the rows that have it
+    label_token_ids: np.ndarray  # int64, the only token of each label name
+    with_label: list[np.ndarray]  # row numbers of each label index
 
     @property
     def n_labels(self) -> int:
@@ -26,8 +26,8 @@ class TokenizedRows:
 
 
 def tokenized(rows: Sequence[LabelledTexts], tokenizer: Tokenizer) -> list[TokenizedRows]:
-    """The rows of each dataset as token ids, without BOS."""
-    return [_tokenized(of_dataset, tokenizer) for of_dataset in rows]
+    """Tokenise the rows of each dataset, without BOS."""
+    return [_tokenized(labelled, tokenizer) for labelled in rows]
 
 
 def _tokenized(rows: LabelledTexts, tokenizer: Tokenizer) -> TokenizedRows:
@@ -35,7 +35,9 @@ def _tokenized(rows: LabelledTexts, tokenizer: Tokenizer) -> TokenizedRows:
     encodings = tokenizer.encode_batch([text + affix for text in rows.texts], add_special_tokens=False)
     gold = np.array(rows.gold)
     names = tokenizer.encode_batch(list(rows.dataset.verbalizer.label_names), add_special_tokens=False)
-    assert all(len(name.ids) == 1 for name in names), "label names stand among the tokenizer's texts often enough"
+    assert all(len(name.ids) == 1 for name in names), (
+        "label names occur among the tokenizer's texts often enough to be one token"
+    )
     return TokenizedRows(
         dataset=rows.dataset,
         token_ids=[np.array(encoding.ids, dtype=np.int32) for encoding in encodings],

@@ -1,7 +1,8 @@
-"""The embedded model's tokenizer: lower-case, byte-level BPE, every space a part of the word before it.
+"""Train the embedded model's tokenizer: lower-case, byte-level BPE, with every space part of the word before it.
 
-A prompt ends in a space and its label follows. Where spaces lead words, as usual, that last space is a token of its own
-that no demonstration shows; here "topic: " and "sports" are the same tokens in a demonstration and in a query.
+A prompt ends in a space and its label follows. In usual tokenizers, where spaces belong to the next word, that last
+space is a separate token, which does not occur in demonstrations. Here "topic: " and "sports" are the same tokens in a
+demonstration and in a query.
 """
 
 import json
@@ -19,12 +20,12 @@ from evaluator.models.embedded.recipe.words import SYMBOLS, TEMPLATE_WORDS
 
 TEXTS_PER_DATASET = 20_000
 REPEATS = 1_000
-"""How often each word that must become one token stands among the texts."""
+"""How often each word that must become one token occurs among the training texts."""
 WORD_AND_ITS_SPACE = r"[\p{L}\p{M}]+ ?|\p{N} ?|[^\s\p{L}\p{M}\p{N}]+ ?|\s+"
 
 
 def train_tokenizer(rows: Sequence[LabelledTexts]) -> Tokenizer:
-    """A tokenizer of VOCABULARY tokens; BOS stands before every text."""
+    """Train a tokenizer of VOCABULARY tokens that puts BOS before every text."""
     words = pre_tokenizers.Split(Regex(WORD_AND_ITS_SPACE), "isolated")
     in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return byte_level_tokenizer(
@@ -36,15 +37,15 @@ def train_tokenizer(rows: Sequence[LabelledTexts]) -> Tokenizer:
 
 
 def compact_tokenizer(folder: Path) -> None:
-    """Write tokenizer.json without the line breaks and indents that are more than half of it."""
+    """Rewrite tokenizer.json without line breaks and indentation, which are more than half of it."""
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")))
 
 
 def _texts(rows: Sequence[LabelledTexts]) -> Iterator[str]:
-    for of_dataset in rows:
-        yield from of_dataset.texts[:TEXTS_PER_DATASET]
-        yield from _repeated(_words_of_template(of_dataset.dataset))
+    for labelled in rows:
+        yield from labelled.texts[:TEXTS_PER_DATASET]
+        yield from _repeated(_words_of_template(labelled.dataset))
     yield from _repeated(TEMPLATE_WORDS)
     yield from _repeated(SYMBOLS)
 

@@ -1,4 +1,4 @@
-"""The training itself: sequences of tasks become a Llama."""
+"""Train a Llama on sequences of tasks."""
 
 import logging
 import time
@@ -27,18 +27,18 @@ def train(
     recipe: Recipe,
     checkpoint: Path,
     *,
-    watch: Callable[[LlamaForCausalLM], None],
+    report: Callable[[LlamaForCausalLM], None],
 ) -> LlamaForCausalLM:
-    """The trained model, in fp32; `watch` is called with it every CHECKPOINT_STEPS steps.
+    """Train and return the model, in fp32; call `report` with it every CHECKPOINT_STEPS steps.
 
-    What is left of it in `checkpoint` is taken up again. Before the cooldown a step does not depend on how many there
-    will be, so a run can also be taken up with another `n_steps`.
+    Training resumes from `checkpoint` if it exists. Before the cooldown a step does not depend on the number of steps,
+    so training can also resume with another `n_steps`.
     """
     torch.manual_seed(recipe.seed)
     model = initial_model(token_embeddings, recipe)
     optimizers = _optimizers(model, recipe)
-    done = _take_up(checkpoint, model, optimizers)
-    body = torch.compile(model.model)
+    done = _resume(checkpoint, model, optimizers)
+    body = torch.compile(model.model)  # without the LM head, which runs on a sample of positions only
     candidates = torch.from_numpy(sequences.label_token_ids())
     began, label_losses = time.monotonic(), list[float]()
     for step in range(done + 1, recipe.n_steps + 1):
@@ -57,12 +57,13 @@ def train(
             mean = sum(label_losses[-REPORT_STEPS:]) / REPORT_STEPS
             logger.info("step %d of %d: %.3f nats a label, %.0f tokens/s", step, recipe.n_steps, mean, tokens_per_s)
         if step % CHECKPOINT_STEPS == 0 or step == recipe.n_steps:
-            _keep(checkpoint, model, optimizers, step)
-            watch(model)
+            _save_checkpoint(checkpoint, model, optimizers, step)
+            report(model)
     return model
 
 
 def _optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Return Muon for the matrices within layers and AdamW for all other weights."""
     matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
     others = [weight for weight in model.parameters() if all(weight is not matrix for matrix in matrices)]
     optimizers: list[torch.optim.Optimizer] = [
@@ -75,36 +76,38 @@ def _optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Opt
     return optimizers
 
 
-def _keep(checkpoint: Path, model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], step: int) -> None:
+def _save_checkpoint(
+    checkpoint: Path, model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], step: int
+) -> None:
     unfinished = checkpoint.with_suffix(".unfinished")
     states = [optimizer.state_dict() for optimizer in optimizers]
     torch.save({"step": step, "model": model.state_dict(), "optimizers": states}, unfinished)
     unfinished.rename(checkpoint)
 
 
-def _take_up(checkpoint: Path, model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer]) -> int:
-    """Steps done before."""
+def _resume(checkpoint: Path, model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer]) -> int:
+    """Load the checkpoint if there is one, and return the number of steps done."""
     if not checkpoint.exists():
         return 0
-    kept = torch.load(checkpoint, weights_only=True)
-    model.load_state_dict(kept["model"])
-    for optimizer, state in zip(optimizers, kept["optimizers"], strict=True):
+    saved = torch.load(checkpoint, weights_only=True)
+    model.load_state_dict(saved["model"])
+    for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
         optimizer.load_state_dict(state)
-    return int(kept["step"])
+    return int(saved["step"])
 
 
 def _learning_rate(step: int, recipe: Recipe) -> float:
-    """Of its highest value: up, level, and down to nothing."""
+    """Return the learning rate as a share of its maximum: linear warm-up, constant, linear cooldown to zero."""
     left = (recipe.n_steps + 1 - step) / recipe.cooldown_steps
     return min(1.0, step / recipe.warm_up_steps, left)
 
 
 class _Losses(NamedTuple):
-    """Mean nats a token."""
+    """Mean losses in nats per token."""
 
-    label: Tensor  # among all label words there are
-    label_in_vocabulary: Tensor
-    text: Tensor
+    label: Tensor  # of label tokens, among all label words
+    label_in_vocabulary: Tensor  # of label tokens, among all tokens
+    text: Tensor  # of other tokens, among all tokens
 
 
 def _losses(
@@ -116,6 +119,7 @@ def _losses(
     step: int,
 ) -> _Losses:
     batch = sequences.batch(step, recipe.sequences_per_step)
+    # Positions whose next token is learned: all labels, and a sample of the other tokens.
     labels = np.flatnonzero(batch.is_label[:, 1:])
     random = np.random.default_rng([recipe.seed, step])
     texts = random.choice(np.flatnonzero(batch.is_text[:, 1:]), size=recipe.text_tokens_per_step, replace=False)
@@ -124,9 +128,10 @@ def _losses(
     with torch.autocast("cpu", dtype=torch.bfloat16):
         hidden = body(input_ids=token_ids, use_cache=False).last_hidden_state
         logits = model.lm_head(hidden[:, :-1].flatten(0, 1)[places]).float()
-    asked = token_ids[:, 1:].flatten()[places]
-    in_vocabulary = nn.functional.cross_entropy(logits, asked, reduction="none")
+    targets = token_ids[:, 1:].flatten()[places]
+    in_vocabulary = nn.functional.cross_entropy(logits, targets, reduction="none")
+    # Candidates are sorted, so a label's position among them is its class.
     among_labels = nn.functional.cross_entropy(
-        logits[: len(labels), candidates], torch.searchsorted(candidates, asked[: len(labels)])
+        logits[: len(labels), candidates], torch.searchsorted(candidates, targets[: len(labels)])
     )
     return _Losses(among_labels, in_vocabulary[: len(labels)].mean(), in_vocabulary[len(labels) :].mean())

@@ -1,4 +1,4 @@
-"""The words of the training sequences that no dataset brings: other templates, and label words without a meaning."""
+"""Texts of training sequences that come from no dataset: other templates, and label words without a meaning."""
 
 INSTRUCTIONS = (
     "",

@@ -21,7 +21,7 @@ def model():
 
 
 @torch.inference_mode()
-def test_the_first_layer_looks_at_the_tokens_before_a_place_each_head_as_far_as_its_reach(model):
+def test_each_head_of_the_first_layer_attends_as_far_back_as_its_reach(model):
     token_ids = torch.randint(VOCABULARY, (16, N_TOKENS))
     attention = model(input_ids=token_ids, output_attentions=True).attentions[0][:, :, -1].mean(0).flip(-1)
     for head, reach in zip(attention, NEARBY_TOKENS, strict=True):  # [distance from the last place]
@@ -30,7 +30,7 @@ def test_the_first_layer_looks_at_the_tokens_before_a_place_each_head_as_far_as_
 
 
 @torch.inference_mode()
-def test_what_stands_nearby_raises_the_logits_of_the_words_it_is_like(model):
+def test_nearby_tokens_raise_the_logits_of_similar_words(model):
     # Texts of tokens drawn around one of two label words must point to that word, as they do when simply averaged.
     embeddings = model.model.embed_tokens.weight
     labels = torch.tensor([10, 20])
@@ -43,6 +43,6 @@ def test_what_stands_nearby_raises_the_logits_of_the_words_it_is_like(model):
 
 
 @torch.inference_mode()
-def test_the_entry_all_tokens_share_says_nothing_for_any_of_them(model):
+def test_the_entry_that_all_tokens_share_does_not_change_logits(model):
     hidden = model.model(input_ids=torch.randint(VOCABULARY, (2, 20))).last_hidden_state
     assert (hidden[..., 0] == 0).all()

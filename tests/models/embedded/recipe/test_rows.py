@@ -35,7 +35,7 @@ def test_no_training_text_is_a_calibration_or_test_text_of_any_dataset(rows):
 
 
 @pytest.mark.slow
-def test_no_training_text_lies_within_a_test_sentence_of_the_datasets_that_share_theirs(rows):
+def test_no_training_text_is_part_of_a_test_sentence_of_datasets_that_share_sentences(rows):
     sharing = ("glue_sst2", "rotten_tomatoes", "sst5")
     tests = " | ".join(letters(text) for name in sharing for text in load_staicc(name).test["texts"].list.first())
     tests = f" {tests} "
@@ -47,14 +47,14 @@ def test_no_training_text_lies_within_a_test_sentence_of_the_datasets_that_share
 
 
 @pytest.mark.slow
-def test_every_dataset_and_label_is_learned_and_watched(rows):
+def test_every_dataset_and_label_has_training_and_development_rows(rows):
     for training, development in zip(*rows, strict=True):
         assert set(training.gold) == set(range(len(training.dataset.verbalizer.label_names)))
         assert len(development.texts) >= 30
         assert len(training.texts) > len(development.texts)
 
 
-def test_texts_meet_where_one_lies_within_the_other():
+def test_texts_overlap_if_one_contains_the_other():
     held_out = Texts(["A truly funny film, after all.", "short one"])
     assert "a truly FUNNY film after all" in held_out  # case and punctuation aside
     assert "truly funny film, after" in held_out  # four words of it
@@ -62,7 +62,7 @@ def test_texts_meet_where_one_lies_within_the_other():
     assert "short one" in held_out
 
 
-def test_texts_of_few_words_must_be_equal_to_meet():
+def test_texts_of_few_words_overlap_only_if_equal():
     held_out = Texts(["A truly funny film, after all.", "short one"])
     assert "funny film" not in held_out
     assert "a short one again" not in held_out

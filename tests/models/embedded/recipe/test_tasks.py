@@ -70,7 +70,7 @@ def test_a_sequence_is_full_and_begins_with_bos(sequences):
 
 
 @pytest.mark.parametrize("kind", ["natural", "exchanged"])
-def test_label_names_are_learned_wherever_they_stand(sequences, tokenizer, monkeypatch, kind):
+def test_label_names_are_learned_at_every_position(sequences, tokenizer, monkeypatch, kind):
     only(monkeypatch, kind)
     names = {name for dataset in SOURCES for name in load_staicc(dataset).verbalizer.label_names}
     for words in label_words(tokenizer, sequences.batch(STEP, 16)):
@@ -79,7 +79,7 @@ def test_label_names_are_learned_wherever_they_stand(sequences, tokenizer, monke
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "mixed"])
-def test_a_word_without_meaning_is_learned_only_where_it_stood_before(sequences, tokenizer, monkeypatch, kind):
+def test_a_word_without_meaning_is_learned_only_after_its_first_occurrence(sequences, tokenizer, monkeypatch, kind):
     only(monkeypatch, kind)
     batch = sequences.batch(STEP, 16)
     for tokens, labels in zip(batch.token_ids, batch.is_label, strict=True):
@@ -88,7 +88,7 @@ def test_a_word_without_meaning_is_learned_only_where_it_stood_before(sequences,
         assert {tokenizer.decode([tokens[place]]) for place in places} <= set(SYMBOLS)
 
 
-def test_natural_labels_are_the_texts_own(rows, sequences, tokenizer, monkeypatch):
+def test_natural_labels_are_those_of_the_texts(rows, sequences, tokenizer, monkeypatch):
     only(monkeypatch, "natural")
     monkeypatch.setattr(tasks, "TOKEN_DROPOUTS", (0.0,))
     monkeypatch.setattr(tasks, "OWN_TEMPLATE", 1.0)

@@ -43,14 +43,14 @@ def go_on(_model: LlamaForCausalLM) -> None:
     """What `watch` does where nobody watches."""
 
 
-def trained(learned, folder: Path, recipe: Recipe, watch=go_on) -> dict[str, torch.Tensor]:
+def trained(learned, folder: Path, recipe: Recipe, report=go_on) -> dict[str, torch.Tensor]:
     rows, tokenizer = learned
     sequences = TaskSequences(rows, tokenizer, length=recipe.length, seed=0)
     random = torch.Generator().manual_seed(0)
     embeddings = torch.nn.functional.normalize(
         torch.randn(VOCABULARY, recipe.size.hidden_size, generator=random), dim=-1
     )
-    model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", watch=watch)
+    model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", report=report)
     return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
 
@@ -60,7 +60,7 @@ def _uncompiled(monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_STEPS", 2)
 
 
-def test_a_training_taken_up_from_its_checkpoint_ends_with_the_same_weights(learned, tmp_path):
+def test_training_resumed_from_its_checkpoint_ends_with_the_same_weights(learned, tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     for folder in (whole, stopped):
         folder.mkdir()
@@ -70,7 +70,7 @@ def test_a_training_taken_up_from_its_checkpoint_ends_with_the_same_weights(lear
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trained(learned, stopped, SMALL, watch=stop)
+        trained(learned, stopped, SMALL, report=stop)
     taken_up = trained(learned, stopped, SMALL)
     assert all(torch.equal(taken_up[name], weight) for name, weight in expected.items())
 
