@@ -1,12 +1,12 @@
 """Figures of a comparison, after those of Cho & Inoue 2025, as SVG elements."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+import altair as alt
 import polars as pl
 
-from evaluator.report.plot import BLUE, GREY, VERMILION, Axis, Plot, Room, log_axis, value_axis
+from evaluator.report.charts import BLUE, GREY, GRID, INK, VERMILION, Room, chart_svg
 
 WIDTH, HEIGHT, ROOM = 200, 140, Room(left=50, right=18, top=12, bottom=38)
 LARGE_WIDTH, LARGE_HEIGHT = 320, 200
@@ -15,8 +15,6 @@ MARGIN = 2
 
 SHIFTS = ((6, -5), (6, 13), (-14, -5), (-14, 13), (6, -16), (6, 24))
 """Pixels from a point to its number, the best place first."""
-
-REACH = 9  # pixels around a point within which it says its numbers
 
 
 def scaling_figure(
@@ -38,35 +36,50 @@ def scaling_figure(
     """
     ends = limits or value_limits([points, line], reference)
     decimals = max(2, 1 + math.ceil(-math.log10(ends[1] - ends[0])))
+    values = alt.Axis(format=f".{decimals}f", gridColor=GRID, tickCount=5)
+    scale = alt.Scale(domain=ends, zero=False, nice=False)
+    y = alt.Y("value:Q", title=None, axis=values, scale=scale)
+    low, high = alt.Y("ci_low:Q", scale=scale, title=None), alt.Y2("ci_high:Q")
     x = _parameter_axis(points["n_parameters"].to_list())
     width, height = (LARGE_WIDTH, LARGE_HEIGHT) if is_large else (WIDTH, HEIGHT)
-    plot = Plot(x, value_axis(ends, decimals=decimals), width=width, height=height, room=ROOM)
-    if reference is not None:
-        plot.rule((x.domain[0], reference), (x.domain[1], reference), colour=GREY, width=1.2, dash="4,3")
-    plot.line(line.select("n_parameters", "value").iter_rows(), colour=VERMILION, width=1.8)
-    rows = points.to_dicts()
-    for row in rows:
-        if row["ci_low"] is not None and row["ci_high"] is not None:
-            at = row["n_parameters"]
-            plot.rule((at, row["ci_low"]), (at, row["ci_high"]), colour=BLUE, width=1.6)
-    plot.points([(row["n_parameters"], row["value"]) for row in rows], colour=BLUE)
-    for row, shift in zip(rows, _label_shifts(plot, rows), strict=True):
-        plot.text((row["n_parameters"], row["value"]), str(row["number"]), shift=shift, size=10)
-    reach_x, reach_y = (math.log10(x.domain[1] / x.domain[0]) / width, (ends[1] - ends[0]) / height)
-    for row in rows:
-        factor, step = 10 ** (REACH * reach_x), REACH * reach_y
-        around = (row["n_parameters"] / factor, row["n_parameters"] * factor)
-        plot.band(around, (row["value"] - step, row["value"] + step), row["description"])
-    return plot.svg()
-
-
-def _label_shifts(plot: Plot, rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Pixels from each point to its number: up and to the right, or wherever no other number or point is."""
-    points = [
-        (plot.width * plot.x.share(row["n_parameters"]), plot.height * (1 - plot.y.share(row["value"]))) for row in rows
+    shifts = _label_shifts(_pixels(points, ends, width=width, height=height))
+    shifted = points.with_columns(dx=pl.Series([dx for dx, _ in shifts]), dy=pl.Series([dy for _, dy in shifts]))
+    base = alt.Chart(shifted).encode(x=x)
+    numbers = base.mark_text(
+        align="left",
+        baseline="alphabetic",
+        dx=alt.expr("datum.dx"),
+        dy=alt.expr("datum.dy"),
+        fontSize=10,
+        color=INK,
+        aria=False,
+    )
+    across = alt.Chart(pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64}))
+    layers: list[alt.Chart] = [
+        across.mark_rule(color=GREY, strokeDash=[4, 3], strokeWidth=1.2, aria=False).encode(y=y),
+        alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, aria=False).encode(x=x, y=y),
+        base.mark_rule(color=BLUE, strokeWidth=1.6, aria=False).encode(y=low, y2=high),
+        base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(y=y),
+        numbers.encode(y=y, text="number:N"),
+        base.mark_point(filled=True, color="#ffffff", opacity=0, size=340).encode(y=y, description="description:N"),
     ]
+    return chart_svg(alt.layer(*layers).properties(width=width, height=height), ROOM)
+
+
+def _pixels(points: pl.DataFrame, limits: tuple[float, float], *, width: int, height: int) -> list[tuple[float, float]]:
+    """Return where points lie, in pixels from the top left corner."""
+    low, high = map(math.log, _parameter_limits(points["n_parameters"].to_list()))
+    bottom, top = limits
+    return [
+        (width * (math.log(n_parameters) - low) / (high - low), height * (top - value) / (top - bottom))
+        for n_parameters, value in points.select("n_parameters", "value").iter_rows()
+    ]
+
+
+def _label_shifts(points: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
+    """Return the pixels from each point to its number: up and to the right, or where no other number or point is."""
     taken: list[tuple[float, float]] = []
-    shifts: list[tuple[float, float]] = []
+    shifts: list[tuple[int, int]] = []
     for x, y in points:
         # A point takes as much room as a number that stands on it.
         others = [*taken, *((other_x - 4, other_y + 4) for other_x, other_y in points if (other_x, other_y) != (x, y))]
@@ -81,16 +94,27 @@ def _is_free(x: float, y: float, taken: Sequence[tuple[float, float]]) -> bool:
     return all(abs(x - other_x) > 11 or abs(y - other_y) > 9 for other_x, other_y in taken)
 
 
+def _parameter_limits(counts: Sequence[int]) -> tuple[float, float]:
+    return min(counts) / MARGIN, max(counts) * MARGIN
+
+
 def value_limits(frames: Sequence[pl.DataFrame], reference: float | None = None) -> tuple[float, float]:
-    """Both ends of an axis that shows all values and intervals of these points and lines."""
+    """Return both ends of an axis that shows all values and intervals of these points and lines."""
     numbers = [frame[name] for frame in frames for name in ("value", "ci_low", "ci_high") if name in frame.columns]
     shown = [*pl.concat(numbers).drop_nulls(), *([] if reference is None else [reference])]
     margin = 0.08 * (max(shown) - min(shown) or 0.1)
     return min(shown) - margin, max(shown) + margin
 
 
-def _parameter_axis(counts: Sequence[int]) -> Axis:
-    low, high = min(counts) / MARGIN, max(counts) * MARGIN
+def _parameter_axis(counts: Sequence[int]) -> alt.X:
+    low, high = _parameter_limits(counts)
     steps = (1,) if high / low > 500 else (1, 3) if high / low > 50 else (1, 2, 5)
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return log_axis((low, high), "parameters", [step * 10.0**exponent for exponent in exponents for step in steps])
+    ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
+    # What SI calls giga, a number of parameters calls billion.
+    named = alt.Axis(
+        values=[tick for tick in ticks if low <= tick <= high],
+        labelExpr="replace(format(datum.value, '~s'), 'G', 'B')",
+        gridColor=GRID,
+    )
+    return alt.X("n_parameters:Q", title="parameters", axis=named).scale(type="log", domain=[low, high], nice=False)

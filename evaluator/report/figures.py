@@ -1,14 +1,30 @@
 """Figures of a classification run: frames to SVG elements that need no script to be seen."""
 
+from functools import cache
+from typing import Any
+
+import altair as alt
 import polars as pl
 
-from evaluator.report.plot import BLUE, GREY, VERMILION, Axis, Plot, Room, Tick, share_axis
+from evaluator.report.charts import (
+    BLUE,
+    GREY,
+    GRID,
+    VERMILION,
+    Room,
+    VegaSpec,
+    compiled,
+    draw_svg,
+    styled,
+)
 
 ROW_HEIGHT, TICK = 26, 18
 INTERVAL_WIDTH, INTERVAL_ROOM = 320, Room(left=134, right=12, top=4, bottom=22)
-PANEL_WIDTH, PANEL_ROOM = 150, Room(left=44, right=12, top=12, bottom=36)
+PANEL_WIDTH, PANEL_ROOM = 150, Room(left=48, right=12, top=12, bottom=36)
 
-MAX_POINT_AREA, MIN_POINT_AREA = 420, 12  # of a bin with all predictions, and of one with hardly any
+CHANCE_LINE = {"noise_rate": pl.Float64(), "accuracy": pl.Float64()}
+
+Names = tuple[str, ...]
 
 
 def interval_figure(rows: pl.DataFrame) -> str:
@@ -18,18 +34,7 @@ def interval_figure(rows: pl.DataFrame) -> str:
         rows: dataset, value, ci_low, ci_high, chance, max_random, majority and description, in drawing order. A null is
             not drawn.
     """
-    plot = _row_plot(rows)
-    for place, row in enumerate(rows.iter_rows(named=True)):
-        if row["chance"] is not None:
-            if row["max_random"] is not None:
-                shaded = (row["chance"], row["max_random"])
-                plot.bar(shaded, _height(place, TICK), colour=VERMILION, opacity=0.3)
-                _tick(plot, place, row["max_random"], width=1)
-            _tick(plot, place, row["chance"], width=2)
-        if row["majority"] is not None:
-            plot.points([(row["majority"], place + 0.5)], colour=GREY, area=42, shape="diamond")
-    _draw_values(plot, rows)
-    return plot.svg()
+    return draw_svg(_interval_chart(tuple(rows["dataset"])), rows=rows)
 
 
 def strip_figure(rows: pl.DataFrame, dots: pl.DataFrame) -> str:
@@ -39,11 +44,7 @@ def strip_figure(rows: pl.DataFrame, dots: pl.DataFrame) -> str:
         rows: dataset, value, ci_low, ci_high and description, in drawing order. A null is not drawn.
         dots: dataset and value.
     """
-    plot, places = _row_plot(rows), {name: place for place, name in enumerate(rows["dataset"])}
-    several = [(value, places[name] + 0.5) for name, value in dots.select("dataset", "value").iter_rows()]
-    plot.points(several, colour=GREY, opacity=0.45)
-    _draw_values(plot, rows)
-    return plot.svg()
+    return draw_svg(_strip_chart(tuple(rows["dataset"])), rows=rows, dots=dots)
 
 
 def reliability_figure(bins: pl.DataFrame) -> str:
@@ -52,24 +53,17 @@ def reliability_figure(bins: pl.DataFrame) -> str:
     Args:
         bins: bin_low, bin_high, n_requests, mean_confidence and accuracy of one dataset; an empty bin is not drawn.
     """
-    filled = bins.filter(pl.col("n_requests") > 0).to_dicts()
-    total = sum(row["n_requests"] for row in filled)
-    plot = _panel("confidence", "accuracy")
-    plot.line([(0, 0), (1, 1)], colour=GREY, width=1, dash="3,3")
-    points = [(row["mean_confidence"], row["accuracy"]) for row in filled]
-    for confidence, accuracy in points:
-        plot.rule((confidence, confidence), (confidence, accuracy), colour=VERMILION)
-    plot.line(points, colour=BLUE, width=1, opacity=0.5)
-    span = MAX_POINT_AREA - MIN_POINT_AREA
-    areas = [MIN_POINT_AREA + span * row["n_requests"] / total for row in filled]
-    plot.points(points, colour=BLUE, area=areas, opacity=0.85)
-    for row in filled:
-        description = (
-            f"Confidence {row['bin_low']} to {row['bin_high']}: {row['n_requests']} predictions, mean confidence "
-            f"{round(row['mean_confidence'], 3)}, accuracy {round(row['accuracy'], 3)}"
-        )
-        plot.band((row["bin_low"], row["bin_high"]), (0, 1), description)
-    return plot.svg()
+    filled = bins.filter(pl.col("n_requests") > 0)
+    descriptions = [
+        f"Confidence {row['bin_low']} to {row['bin_high']}: {row['n_requests']} predictions, mean confidence "
+        f"{round(row['mean_confidence'], 3)}, accuracy {round(row['accuracy'], 3)}"
+        for row in filled.iter_rows(named=True)
+    ]
+    filled = filled.with_columns(
+        share=pl.col("n_requests") / pl.col("n_requests").sum(),
+        description=pl.Series(descriptions, dtype=pl.String),
+    )
+    return draw_svg(_reliability_chart(), bins=filled)
 
 
 def noise_figure(points: pl.DataFrame, chance: float | None) -> str:
@@ -78,53 +72,99 @@ def noise_figure(points: pl.DataFrame, chance: float | None) -> str:
     Args:
         points: noise_rate, accuracy and description of one dataset.
     """
-    plot = _panel("noise rate", "accuracy")
-    if chance is not None:
-        plot.line([(0, chance), (1, chance)], colour=GREY, width=1, dash="3,3")
-    places = points.select("noise_rate", "accuracy").rows()
-    plot.line(places, colour=BLUE, width=2)
-    plot.points(places, colour=BLUE)
-    reach = 0.5 / max(points.height - 1, 1)
-    for rate, description in points.select("noise_rate", "description").iter_rows():
-        plot.band((rate - reach, rate + reach), (0, 1), description)
-    return plot.svg()
+    rate, reach = pl.col("noise_rate"), 0.5 / max(points.height - 1, 1)
+    banded = points.with_columns(low=(rate - reach).clip(0, 1), high=(rate + reach).clip(0, 1))
+    guess = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [chance, chance]}, schema_overrides=CHANCE_LINE)
+    return draw_svg(_noise_chart(), points=banded, guess=guess)
 
 
-def _panel(x: str, y: str) -> Plot:
-    return Plot(share_axis(x), share_axis(y), width=PANEL_WIDTH, height=PANEL_WIDTH, room=PANEL_ROOM)
-
-
-def _row_plot(rows: pl.DataFrame) -> Plot:
-    """One row a dataset, from the top down; row k lies between k and k + 1."""
-    names = [Tick(place + 0.5, name) for place, name in enumerate(rows["dataset"])]
-    y = Axis(domain=(rows.height, 0), ticks=names)
-    height = ROW_HEIGHT * rows.height
-    return Plot(share_axis(step=0.2), y, width=INTERVAL_WIDTH, height=height, room=INTERVAL_ROOM)
-
-
-def _height(place: int, pixels: float) -> tuple[float, float]:
-    """Both ends of so many pixels around the middle of a row."""
-    half = pixels / ROW_HEIGHT / 2
-    return place + 0.5 - half, place + 0.5 + half
-
-
-def _tick(plot: Plot, place: int, value: float, *, width: float) -> None:
-    low, high = _height(place, TICK)
-    plot.rule((value, low), (value, high), colour=VERMILION, width=width)
-
-
-def _draw_values(plot: Plot, rows: pl.DataFrame) -> None:
-    """Values over everything else, and over them the bands that say their numbers."""
-    for place, row in enumerate(rows.iter_rows(named=True)):
-        if row["ci_low"] is not None and row["ci_high"] is not None:
-            plot.rule((row["ci_low"], place + 0.5), (row["ci_high"], place + 0.5), colour=BLUE, width=2)
-    known = [
-        (row["value"], place + 0.5) for place, row in enumerate(rows.iter_rows(named=True)) if _is_known(row["value"])
+@cache
+def _interval_chart(names: Names) -> VegaSpec:
+    base, x = alt.Chart(alt.NamedData("rows")).encode(y=_dataset_rows(names)), _row_place
+    guessed = base.transform_filter("isValid(datum.max_random)")
+    layers = [
+        guessed.mark_bar(color=VERMILION, opacity=0.3, height=TICK, aria=False).encode(
+            x=x("chance"), x2="max_random:Q"
+        ),
+        guessed.mark_tick(color=VERMILION, thickness=1, size=TICK, opacity=1, aria=False).encode(x=x("max_random")),
+        base.mark_tick(color=VERMILION, thickness=2, size=TICK, opacity=1, aria=False).encode(x=x("chance")),
+        base.mark_point(shape="diamond", color=GREY, size=42, strokeWidth=1.5, aria=False).encode(x=x("majority")),
+        *_values_with_intervals(base),
     ]
-    plot.points(known, colour=BLUE, area=58)
-    for place, description in enumerate(rows["description"]):
-        plot.band((0, 1), _height(place, ROW_HEIGHT - 2), description)
+    return _row_chart(layers, names)
 
 
-def _is_known(value: float | None) -> bool:
-    return value is not None and value == value
+@cache
+def _strip_chart(names: Names) -> VegaSpec:
+    y = _dataset_rows(names)
+    dots = alt.Chart(alt.NamedData("dots")).mark_point(filled=True, color=GREY, size=46, opacity=0.45, aria=False)
+    means = alt.Chart(alt.NamedData("rows")).encode(y=y)
+    return _row_chart([dots.encode(y=y, x=_row_place("value")), *_values_with_intervals(means)], names)
+
+
+def _dataset_rows(names: Names) -> alt.Y:
+    axis = alt.Axis(labelFontSize=12, labelLimit=INTERVAL_ROOM.left - 10, grid=True, gridColor=GRID)
+    return alt.Y("dataset:N", sort=list(names), title=None, axis=axis)
+
+
+def _row_place(column: str) -> alt.X:
+    axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
+    return alt.X(f"{column}:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, 1], clamp=True))
+
+
+def _values_with_intervals(base: alt.Chart) -> list[alt.Chart]:
+    """Layers over all others: the values, and over them the bands that say their numbers."""
+    return [
+        base.mark_rule(color=BLUE, strokeWidth=2, aria=False).encode(x=_row_place("ci_low"), x2="ci_high:Q"),
+        base.mark_point(filled=True, color=BLUE, size=58, opacity=1, aria=False).encode(x=_row_place("value")),
+        base.mark_bar(color="#ffffff", fillOpacity=0, height=ROW_HEIGHT - 2).encode(
+            x=alt.datum(0, scale=alt.Scale(domain=[0, 1])), x2=alt.datum(1), description="description:N"
+        ),
+    ]
+
+
+def _row_chart(layers: list[alt.Chart], names: Names) -> VegaSpec:
+    chart = alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=ROW_HEIGHT * len(names))
+    return compiled(styled(chart, INTERVAL_ROOM))
+
+
+@cache
+def _reliability_chart() -> VegaSpec:
+    base = alt.Chart(alt.NamedData("bins"))
+    x, y = _share(alt.X, "mean_confidence", "confidence"), _share(alt.Y, "accuracy", "accuracy")
+    diagonal = alt.Chart(alt.InlineData(values=[{"at": 0}, {"at": 1}]))
+    area = alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[12, 420]))
+    return _panel(
+        diagonal.mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(
+            x=_share(alt.X, "at", "confidence"), y=_share(alt.Y, "at", "accuracy")
+        ),
+        base.mark_rule(color=VERMILION, strokeWidth=1.5, aria=False).encode(x=x, y=y, y2="mean_confidence:Q"),
+        base.mark_line(color=BLUE, strokeWidth=1, opacity=0.5, aria=False).encode(x=x, y=y),
+        base.mark_point(filled=True, color=BLUE, opacity=0.85, aria=False).encode(x=x, y=y, size=area),
+        base.mark_rect(color="#ffffff", fillOpacity=0).encode(
+            x=_share(alt.X, "bin_low", "confidence"), x2="bin_high:Q", description="description:N"
+        ),
+    )
+
+
+@cache
+def _noise_chart() -> VegaSpec:
+    base, guess = alt.Chart(alt.NamedData("points")), alt.Chart(alt.NamedData("guess"))
+    x, y = _share(alt.X, "noise_rate", "noise rate"), _share(alt.Y, "accuracy", "accuracy")
+    return _panel(
+        guess.mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(x=x, y=y),
+        base.mark_line(color=BLUE, strokeWidth=2, aria=False).encode(x=x, y=y),
+        base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(x=x, y=y),
+        base.mark_rect(color="#ffffff", fillOpacity=0).encode(
+            x=_share(alt.X, "low", "noise rate"), x2="high:Q", description="description:N"
+        ),
+    )
+
+
+def _panel(*layers: alt.Chart) -> VegaSpec:
+    return compiled(styled(alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_WIDTH), PANEL_ROOM))
+
+
+def _share(channel: Any, column: str, title: str) -> Any:
+    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID)
+    return channel(f"{column}:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 1]))

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import polars as pl
 
 from evaluator.errors import BaselineError
@@ -13,10 +13,9 @@ from evaluator.files import replacing
 from evaluator.random_baselines.binomial import IntArray
 from evaluator.random_baselines.checks import MOST_EXAMPLES, MOST_TRIES, whole_numbers
 from evaluator.random_baselines.grid import accuracy_contours, log_spaced, tail_contours
-from evaluator.report.plot import INK, Axis, Plot, Room, figure_svg, log_axis, share_axis
+from evaluator.report.charts import INK, compiled, draw_svg
 
-PANEL_WIDTH, PANEL_HEIGHT, ROOM = 300, 225, Room(left=58, right=30, top=30, bottom=40)
-LOW_COLOUR, HIGH_COLOUR = (0xEE, 0xF5, 0xFB), (0x4A, 0x98, 0xC9)
+PANEL_WIDTH, PANEL_HEIGHT = 300, 225
 STEPS = 81
 """Points along an axis."""
 
@@ -50,9 +49,13 @@ def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequenc
     """
     sizes = _axis("n", n, MOST_EXAMPLES)
     along = _axis("tries", tries, MOST_TRIES)
-    rows = [[_accuracy_panel(chance, sizes, along) for chance in chances]]
-    rows += [[_tail_panel(chance, sizes, tried) for chance in chances] for tried in tries]
-    return figure_svg(rows, background="white")
+    columns = [
+        alt.vconcat(_accuracy_panel(chance, sizes, along), *(_tail_panel(chance, sizes, tried) for tried in tries))
+        for chance in chances
+    ]
+    chart = alt.hconcat(*columns, spacing=30).configure(font="sans-serif", background="white", padding=12)
+    chart = chart.configure_axis(labelColor=INK, titleColor=INK, titleFontWeight="normal", grid=False)
+    return draw_svg(compiled(chart))
 
 
 def _axis(name: str, given: Sequence[float], most: int) -> IntArray:
@@ -62,58 +65,52 @@ def _axis(name: str, given: Sequence[float], most: int) -> IntArray:
     return log_spaced(whole.min(), whole.max(), STEPS)
 
 
-def _accuracy_panel(chance: float, n: IntArray, tries: IntArray) -> Plot:
+def _accuracy_panel(chance: float, n: IntArray, tries: IntArray) -> alt.LayerChart:
     """Figures 2 and 6: contours of the expected accuracy."""
     contours = accuracy_contours(chance, n, tries)
-    plot = _panel(_log_axis("tries", tries), _log_axis("examples", n), f"Expected accuracy, chance {chance:.4g}")
-    _draw_areas(plot, contours.select("level", x="tries", y="n"), chance)
     inside = contours.filter("inside")
-    _draw_lines(plot, inside.select("level", x="tries", y="n"))
-    for level, x, y in (
-        _apart(inside.group_by("level", maintain_order=True).last(), n).select("level", "tries", "n").rows()
-    ):
-        plot.text((x, y), f"{level:.3g}", shift=(-3, 10), anchor="end", size=9)
-    return plot
+    x, y = _log_axis(alt.X, "tries", tries), _log_axis(alt.Y, "n", n, title="examples")
+    layers = [
+        _areas(contours, chance).encode(x=x, y=y, y2=alt.datum(int(n[0]))),
+        _lines(inside).encode(x=x, y=y),
+        _names(_apart(inside.group_by("level", maintain_order=True).last(), n)).encode(x=x, y=y),
+    ]
+    return _panel(layers, f"Expected accuracy, chance {chance:.4g}")
 
 
-def _tail_panel(chance: float, n: IntArray, tries: float) -> Plot:
+def _tail_panel(chance: float, n: IntArray, tries: float) -> alt.LayerChart:
     """Figure 7: contours of the probability that the best of `tries` reaches an accuracy."""
-    contours = tail_contours(chance, n, tries).select("level", x="n", y="accuracy")
-    title = f"Tail, chance {chance:.4g}, {int(tries):,} {'tries' if tries > 1 else 'try'}"
-    plot = _panel(_log_axis("examples", n), share_axis("accuracy", step=0.2), title)
-    _draw_areas(plot, contours, 0)
-    _draw_lines(plot, contours.filter(pl.col("level").is_in(LABELLED_TAILS)))
-    return plot
+    contours = tail_contours(chance, n, tries)
+    x = _log_axis(alt.X, "n", n, title="examples")
+    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=[0, 1])
+    layers = [
+        _areas(contours, 0).encode(x=x, y=y, y2=alt.datum(0)),
+        _lines(contours.filter(pl.col("level").is_in(LABELLED_TAILS))).encode(x=x, y=y),
+    ]
+    return _panel(layers, f"Tail, chance {chance:.4g}, {int(tries):,} {'tries' if tries > 1 else 'try'}")
 
 
-def _log_axis(title: str, along: IntArray) -> Axis:
-    powers = [10.0**power for power in range(16)]
-    axis = log_axis((int(along[0]), int(along[-1])), title, powers, lambda value: f"{value:,.0f}")
-    return replace(axis, has_grid=False)
+def _log_axis(channel: type[alt.X] | type[alt.Y], column: str, along: IntArray, *, title: str | None = None) -> Any:
+    low, high = int(along[0]), int(along[-1])
+    powers = [10**power for power in range(16) if low <= 10**power <= high]
+    axis = alt.Axis(values=powers, format=",", title=title or column)
+    return channel(f"{column}:Q", axis=axis).scale(type="log", domain=[low, high], nice=False)
 
 
-def _panel(x: Axis, y: Axis, title: str) -> Plot:
-    plot = Plot(x, replace(y, has_grid=False), width=PANEL_WIDTH, height=PANEL_HEIGHT, room=ROOM)
-    middle = math.sqrt(x.domain[0] * x.domain[1])
-    plot.text((middle, y.domain[1]), title, shift=(0, -8), anchor="middle", size=13)
-    return plot
-
-
-def _draw_areas(plot: Plot, contours: pl.DataFrame, lowest: float) -> None:
+def _areas(contours: pl.DataFrame, lowest: float) -> alt.Chart:
     """An area from the bottom up to each contour, painted over the ones before it and darker."""
-    for (level,), rows in contours.partition_by("level", as_dict=True, maintain_order=True).items():
-        plot.area(rows.select("x", "y").rows(), colour=_colour((float(level) - lowest) / (1 - lowest)))
+    color = alt.Color("level:Q", legend=None).scale(domain=[lowest, 1], range=["#eef5fb", "#4a98c9"], interpolate="rgb")
+    return alt.Chart(contours).mark_area(clip=True, opacity=1, aria=False).encode(detail="level:Q", color=color)
 
 
-def _draw_lines(plot: Plot, contours: pl.DataFrame) -> None:
-    for rows in contours.partition_by("level", maintain_order=True):
-        plot.line(rows.select("x", "y").iter_rows(), colour=INK, width=0.8)
+def _lines(contours: pl.DataFrame) -> alt.Chart:
+    return alt.Chart(contours).mark_line(color=INK, strokeWidth=0.8, aria=False).encode(detail="level:Q")
 
 
-def _colour(share: float) -> str:
-    """Between the colours of no probability and of certainty."""
-    mixed = (round(low + share * (high - low)) for low, high in zip(LOW_COLOUR, HIGH_COLOUR, strict=True))
-    return "#" + "".join(f"{part:02x}" for part in mixed)
+def _names(ends: pl.DataFrame) -> alt.Chart:
+    """The level of each contour, just below the end of its line."""
+    text = alt.Text("level:Q", format=".3~f")
+    return alt.Chart(ends).mark_text(align="right", dx=-3, dy=6, color=INK, fontSize=9).encode(text=text)
 
 
 def _apart(ends: pl.DataFrame, n: IntArray) -> pl.DataFrame:
@@ -124,3 +121,7 @@ def _apart(ends: pl.DataFrame, n: IntArray) -> pl.DataFrame:
         if math.log(row["n"] / n[0]) > room and (not kept or math.log(kept[-1]["n"] / row["n"]) > room):
             kept.append(row)
     return pl.DataFrame(kept, schema=ends.schema)
+
+
+def _panel(layers: Sequence[alt.Chart], title: str) -> alt.LayerChart:
+    return alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT, title=title)

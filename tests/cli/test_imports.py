@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "vllm", "transformers", "numba", "scipy"}
+HEAVY = {"torch", "vllm", "transformers", "numba", "altair", "scipy"}
 
 
 def python(script: str) -> str:

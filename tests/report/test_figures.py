@@ -1,6 +1,5 @@
 """Frames to figures: where marks lie, and that names stay text."""
 
-import math
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -8,7 +7,6 @@ import polars as pl
 import pytest
 
 from evaluator.report import figures
-from evaluator.report.plot import BLUE
 
 EVIL = "</text></svg><script>alert(1)</script>\"'&"
 
@@ -23,33 +21,33 @@ def interval_rows(dataset: str = "zoo") -> pl.DataFrame:
 
 
 def marks(svg: str, kind: str) -> list[ElementTree.Element]:
-    """The drawn elements of one kind, in drawing order."""
-    found = [element for element in ElementTree.fromstring(svg).iter() if element.get("class") == kind]
-    return [mark for group in found for mark in group] if kind == "points" else found
-
-
-def numbers(mark: ElementTree.Element) -> list[float]:
-    """The numbers of a path."""
-    return [float(number) for number in re.findall(r"-?[\d.]+", mark.get("d", ""))]
+    """The drawn elements of all mark groups of one kind, in drawing order."""
+    groups = (
+        group for group in ElementTree.fromstring(svg).iter() if f"mark-{kind} role-mark" in group.get("class", "")
+    )
+    return [mark for group in groups for mark in group]
 
 
 def x_of(mark: ElementTree.Element) -> float:
-    return float(mark.get("cx", "nan"))
+    found = re.match(r"translate\(([-\d.]+),", mark.get("transform", ""))
+    assert found
+    return float(found[1])
 
 
 def test_points_and_intervals_lie_where_their_values_are() -> None:
     svg = figures.interval_figure(interval_rows())
-    points = [x_of(mark) for mark in marks(svg, "points") if mark.get("cx")]
-    assert points == [0.25 * figures.INTERVAL_WIDTH, 0.5 * figures.INTERVAL_WIDTH]
-    intervals = [numbers(mark) for mark in marks(svg, "rule") if mark.get("stroke") == BLUE]
-    ends = [(left / figures.INTERVAL_WIDTH, right / figures.INTERVAL_WIDTH) for left, _, right, _ in intervals]
-    assert ends == [(0.125, 0.5), (0.375, 0.75)]
+    points = [x_of(mark) for mark in marks(svg, "symbol")]
+    assert points == pytest.approx([0.25 * figures.INTERVAL_WIDTH, 0.5 * figures.INTERVAL_WIDTH], abs=0.6)
+    rules = [(x_of(mark), abs(float(mark.get("x2", "nan")))) for mark in marks(svg, "rule")]
+    lengths = [length / figures.INTERVAL_WIDTH for _, length in rules]
+    assert lengths == pytest.approx([0.375, 0.375])  # 0.5 - 0.125 and 0.75 - 0.375
 
 
 def test_the_way_from_chance_to_max_random_is_shaded_where_both_are_known() -> None:
     svg = figures.interval_figure(interval_rows())
     # Of two rows one has no max random; 0.5 to 0.625 of a width of 320 is 160 to 200.
-    assert [(numbers(bar)[0], numbers(bar)[2]) for bar in marks(svg, "bar")] == [(160, 200)]
+    shaded = [mark.get("d", "") for mark in marks(svg, "rect") if mark.get("opacity") == "0.3"]
+    assert [re.match(r"M([-\d.]+),[-\d.]+h([\d.]+)", path).groups() for path in shaded] == [("160", "40")]  # type: ignore[union-attr]
     assert figures.INTERVAL_WIDTH == 320
 
 
@@ -59,8 +57,8 @@ def test_an_empty_bin_draws_no_point() -> None:
         | {"mean_confidence": [None, 0.55], "accuracy": [None, 0.25]},
     )
     svg = figures.reliability_figure(bins)
-    (point,) = marks(svg, "points")
-    assert x_of(point) == pytest.approx(0.55 * figures.PANEL_WIDTH)
+    (point,) = marks(svg, "symbol")
+    assert x_of(point) == pytest.approx(0.55 * figures.PANEL_WIDTH, abs=0.6)
     assert "Confidence 0.5 to 0.6: 8 predictions, mean confidence 0.55, accuracy 0.25" in svg
 
 
@@ -69,9 +67,10 @@ def test_a_point_of_a_reliability_diagram_grows_with_the_share_of_its_bin() -> N
         {"bin_low": [0.4, 0.5], "bin_high": [0.5, 0.6], "n_requests": [25, 75]}
         | {"mean_confidence": [0.45, 0.55], "accuracy": [0.5, 0.25]},
     )
-    radii = [float(mark.get("r", "nan")) for mark in marks(figures.reliability_figure(bins), "points")]
-    # Areas from 12 to 420: a quarter of all is 114, three quarters are 318.
-    assert [math.pi * radius**2 for radius in radii] == pytest.approx([114, 318], rel=0.01)
+    paths = [mark.get("d", "") for mark in marks(figures.reliability_figure(bins), "symbol")]
+    radii = [float(path.removeprefix("M").partition(",")[0]) for path in paths]
+    # The square around a point has an area from 12 to 420: with a quarter of all 114, with three quarters 318.
+    assert [(2 * radius) ** 2 for radius in radii] == pytest.approx([114, 318], rel=0.01)
 
 
 def test_a_name_in_a_figure_is_text_and_never_markup() -> None:
@@ -80,21 +79,25 @@ def test_a_name_in_a_figure_is_text_and_never_markup() -> None:
     assert any(EVIL in element.get("aria-label", "") for element in root.iter())
 
 
+def test_the_same_frame_is_drawn_the_same_way_twice() -> None:
+    assert figures.interval_figure(interval_rows()) == figures.interval_figure(interval_rows())
+
+
 def strip_svg(dots: list[float]) -> str:
     rows = interval_rows().drop("chance", "max_random", "majority")
     return figures.strip_figure(rows, pl.DataFrame({"dataset": ["zoo"] * len(dots), "value": dots}))
 
 
 def test_a_strip_has_a_dot_a_value_and_the_mean_over_them() -> None:
-    found = [x_of(mark) / figures.INTERVAL_WIDTH for mark in marks(strip_svg([0.125, 0.375, 0.5]), "points")]
-    assert found == [0.125, 0.375, 0.5, 0.25, 0.5]  # the last two are the rows' means
+    found = [x_of(mark) / figures.INTERVAL_WIDTH for mark in marks(strip_svg([0.125, 0.375, 0.5]), "symbol")]
+    assert found == pytest.approx([0.125, 0.375, 0.5, 0.25, 0.5], abs=0.002)  # the last two are the rows' means
 
 
 def test_accuracies_lie_at_their_noise_rates_and_chance_on_a_level_line() -> None:
     rates, accuracies = [0.0, 0.25, 0.5, 0.75, 1.0], [0.75, 0.5, 0.5, 0.25, 0.125]
     points = pl.DataFrame({"noise_rate": rates, "accuracy": accuracies, "description": ["-"] * 5})
     drawn = figures.noise_figure(points, 0.25)
-    assert [x_of(mark) / figures.PANEL_WIDTH for mark in marks(drawn, "points")] == rates
+    assert [x_of(mark) / figures.PANEL_WIDTH for mark in marks(drawn, "symbol")] == pytest.approx(rates)
     chance, line = (mark.get("d") for mark in marks(drawn, "line"))
     # Downwards from the top of a panel 150 high: 0.25 is at 112.5, 0.75 at 37.5, 0.5 at 75 and 0.125 at 131.25.
     assert chance == "M0,112.5L150,112.5"
@@ -103,4 +106,5 @@ def test_accuracies_lie_at_their_noise_rates_and_chance_on_a_level_line() -> Non
 
 def test_chance_that_is_not_known_is_not_drawn() -> None:
     points = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [0.5, 0.25], "description": ["-"] * 2})
-    assert [mark.get("d") for mark in marks(figures.noise_figure(points, None), "line")] == ["M0,75L150,112.5"]
+    drawn = [mark.get("d") for mark in marks(figures.noise_figure(points, None), "line")]
+    assert [path for path in drawn if path] == ["M0,75L150,112.5"]

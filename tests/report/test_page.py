@@ -134,7 +134,7 @@ def test_a_dataset_that_is_unticked_leaves_tables_and_panels(page: webdriver.Chr
 
 
 def test_a_figure_tells_its_numbers_when_it_is_pointed_at(page: webdriver.Chrome) -> None:
-    bands = page.find_elements(By.CSS_SELECTOR, ".interval-figure .band")
+    bands = page.find_elements(By.CSS_SELECTOR, ".interval-figure .role-mark [aria-label]")
     # A scroll hides what was told, and is announced a frame late.
     page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", bands[0])
     page.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))")

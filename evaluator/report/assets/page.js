@@ -19,7 +19,7 @@ function showDatasets() {
   for (const element of all("[data-dataset]")) element.classList.toggle("filtered", !shown.has(element.dataset.dataset));
   // A row of a drawn figure cannot be taken out; it is faded, and is known by how its label begins.
   const left = boxes.filter((box) => !box.checked).map((box) => `${box.value}: `);
-  for (const band of all(".interval-figure .band"))
+  for (const band of all(".interval-figure .role-mark [aria-label]"))
     band.classList.toggle("left-out", left.some((name) => band.getAttribute("aria-label").startsWith(name)));
 }
 
@@ -47,7 +47,7 @@ function compare(a, b) {
 const tip = document.querySelector(".tip");
 
 function showTip(event) {
-  const target = event.target.closest("[data-tip], svg [aria-label]");
+  const target = event.target.closest("[data-tip], .role-mark [aria-label]");
   tip.hidden = !target;
   if (!target) return;
   tip.textContent = target.dataset.tip ?? target.getAttribute("aria-label");

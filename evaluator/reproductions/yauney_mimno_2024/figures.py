@@ -1,36 +1,25 @@
 """Figures of the published experiments, after those of Yauney & Mimno 2024, as SVG elements."""
 
-from typing import Literal
+from typing import Literal, TypeVar
 
+import altair as alt
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from evaluator.report.plot import (
-    BLUE,
-    GREEN,
-    GREY,
-    VERMILION,
-    Axis,
-    Plot,
-    Room,
-    log_axis,
-    share_axis,
-    value_axis,
-)
+from evaluator.report.charts import BLUE, GREEN, GREY, GRID, VERMILION, Room, chart_svg
 from evaluator.statistics.ranking import ranking_curves
 
 WIDTH, HEIGHT, ROOM = 205, 130, Room(left=40, right=8, top=6, bottom=36)
 TAIL_HEIGHT = 62
-SQUARE, SQUARE_ROOM = 150, Room(left=44, right=10, top=6, bottom=38)
+SQUARE, SQUARE_ROOM = 150, Room(left=48, right=10, top=6, bottom=38)
 BAR_WIDTH, BAR_HEIGHT = 330, 74
 
-DASHED = "5,3"
-DASHES = {1: "", 2: DASHED, 4: "2,2"}
+PATTERNS = {"solid": [1, 0], "dashed": [5, 3], "dotted": [2, 2]}
+DASHES = {1: "solid", 2: "dashed", 4: "dotted"}
 """Shots -> dashes of a line; colour alone would not tell six lines apart."""
 
-TICKS = (1, 2, 5, 10, 20, 50, 100, 200)
-
+Channel = TypeVar("Channel", alt.X, alt.Y)
 Kind = Literal["ROC", "precision-recall"]
 CURVE_POINTS = 300
 """Of a curve over thousands of thresholds as many are drawn: more would not be seen."""
@@ -43,22 +32,26 @@ def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
         curves: schema.PUBLISHED_CURVES of one task; base_model in blue, others in green, dashes by shots.
         baselines: schema.PUBLISHED_BASELINES of that task: the authors' dashed, sound ones solid.
     """
-    values = pl.concat([curves["expected_maximum"], baselines["chance"], baselines["max_random"]]).to_numpy()
+    dash = pl.when(pl.col("rules") == "released").then(pl.lit("dashed")).otherwise(pl.lit("solid"))
+    guesses = [
+        baselines.select(
+            "tries",
+            value=column,
+            colour=pl.lit(colour),
+            dash=dash,
+            description=pl.format(
+                about + " {} of guessing, {} rules", pl.col(column).last().over("rules").round(3), "rules"
+            ),
+        )
+        for column, colour, about in (("chance", GREY, "Chance"), ("max_random", VERMILION, "Best of 200"))
+    ]
+    lines = pl.concat([*guesses, _model_lines(curves, "expected_maximum", base_model)])
+    values = lines["value"].to_numpy()
     margin = 0.06 * float(np.ptp(values))
-    limits = (max(0.0, float(values.min()) - margin), min(1.0, float(values.max()) + margin))
-    plot = _tries_plot(value_axis(limits, count=4, decimals=2), HEIGHT)
-    for column, colour, about in (("chance", GREY, "Chance"), ("max_random", VERMILION, "Best of 200")):
-        for (rules,), rows in baselines.partition_by("rules", as_dict=True, maintain_order=True).items():
-            last = round(rows[column][-1], 3)
-            plot.line(
-                rows.select("tries", column).iter_rows(),
-                colour=colour,
-                width=1.6,
-                dash=DASHED if rules == "released" else "",
-                description=f"{about} {last} of guessing, {rules} rules",
-            )
-    _draw_models(plot, curves, "expected_maximum", base_model)
-    return plot.svg()
+    limits = [max(0.0, float(values.min()) - margin), min(1.0, float(values.max()) + margin)]
+    axis = alt.Axis(format=".2f", gridColor=GRID, tickCount=4)
+    y = alt.Y("value:Q", title=None, axis=axis).scale(domain=limits, zero=False, nice=False)
+    return _lines_figure(lines, y, HEIGHT)
 
 
 def tail_panel(curves: pl.DataFrame, column: str, base_model: str) -> str:
@@ -68,26 +61,38 @@ def tail_panel(curves: pl.DataFrame, column: str, base_model: str) -> str:
         curves: schema.PUBLISHED_CURVES of one task.
         column: "standard_tail" or "max_tail".
     """
-    plot = _tries_plot(share_axis(), TAIL_HEIGHT)
-    _draw_models(plot, curves, column, base_model)
-    return plot.svg()
+    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID)
+    y = alt.Y("value:Q", title=None, axis=axis).scale(domain=[0, 1])
+    return _lines_figure(_model_lines(curves, column, base_model), y, TAIL_HEIGHT)
 
 
-def _tries_plot(y: Axis, height: int) -> Plot:
+def _model_lines(curves: pl.DataFrame, column: str, base_model: str) -> pl.DataFrame:
+    last = pl.col(column).last().over("model", "shots").round(3)
+    return curves.select(
+        "tries",
+        value=column,
+        colour=pl.when(pl.col("model") == base_model).then(pl.lit(BLUE)).otherwise(pl.lit(GREEN)),
+        dash=pl.col("shots").replace_strict(DASHES),
+        description=pl.format(
+            "{}, {}-shot: {} at {} prompts", "model", "shots", last, pl.col("tries").max().over("model", "shots")
+        ),
+    )
+
+
+def _lines_figure(lines: pl.DataFrame, y: alt.Y, height: int) -> str:
+    """Draw one line a description, all as one mark: ten layers a panel would take ten times as long.
+
+    Args:
+        lines: tries, value, colour, dash, description.
+    """
     # A linear axis would give the first tries, which gain most, a pixel's width.
-    return Plot(log_axis((1, 200), "prompts tried", TICKS), y, width=WIDTH, height=height, room=ROOM)
-
-
-def _draw_models(plot: Plot, curves: pl.DataFrame, column: str, base_model: str) -> None:
-    for rows in curves.partition_by("model", "shots", maintain_order=True):
-        model, shots, most, last = rows.select("model", "shots", "tries", pl.col(column).round(3)).row(-1)
-        plot.line(
-            rows.select("tries", column).iter_rows(),
-            colour=BLUE if model == base_model else GREEN,
-            width=1.6,
-            dash=DASHES[shots],
-            description=f"{model}, {shots}-shot: {last} at {most} prompts",
-        )
+    axis = alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200], gridColor=GRID, format="~s")
+    x = alt.X("tries:Q", title="prompts tried", axis=axis).scale(type="log", domain=[1, 200], nice=False)
+    dash = alt.StrokeDash("dash:N", legend=None).scale(domain=list(PATTERNS), range=list(PATTERNS.values()))
+    colour = alt.Color("colour:N", scale=None)
+    drawn = alt.Chart(lines).mark_line(strokeWidth=1.6)
+    drawn = drawn.encode(x=x, y=y, color=colour, strokeDash=dash, detail="description:N", description="description:N")
+    return chart_svg(alt.layer(drawn).properties(width=WIDTH, height=height), ROOM)
 
 
 def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: float) -> str:
@@ -99,24 +104,29 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
     """
     likely = histogram.filter(pl.max_horizontal(pl.exclude("accuracy")) > 1e-4)["accuracy"].to_numpy()
     step = float(histogram["accuracy"][1] - histogram["accuracy"][0])
-    domain = (float(likely[0]) - step, float(likely[-1]) + step)
-    shown = histogram.filter(pl.col("accuracy").is_between(*domain))
-    highest = float(shown[column].to_numpy().max())
-    x, y = value_axis(domain, "accuracy", count=8, decimals=2), value_axis((0, 1.05 * highest), count=3, decimals=2)
-    plot = Plot(x, y, width=BAR_WIDTH, height=BAR_HEIGHT, room=ROOM)
+    domain = [float(likely[0]) - step, float(likely[-1]) + step]
+    x_axis = alt.Axis(format=".2f", gridColor=GRID, tickCount=8)
+    x_scale = alt.Scale(domain=domain, nice=False)
+    y = alt.Y(f"{column}:Q", title=None, axis=alt.Axis(format=".2f", gridColor=GRID, tickCount=3))
     # Bars from edge to edge, because one a count of right answers is all there can be.
-    for accuracy, share in shown.select("accuracy", column).iter_rows():
-        plot.bar((accuracy - step / 2, accuracy + step / 2), (0, share), colour=colour, opacity=0.55)
-    plot.rule((mark_at, 0), (mark_at, y.domain[1]), colour=colour, width=2)
-    return plot.svg()
+    bars = histogram.with_columns(low=pl.col("accuracy") - step / 2, high=pl.col("accuracy") + step / 2)
+    shown = bars.filter(pl.col("accuracy").is_between(domain[0], domain[1]))
+    x = alt.X("low:Q", title="accuracy", axis=x_axis, scale=x_scale)
+    layers = [
+        alt.Chart(shown)
+        .mark_rect(color=colour, opacity=0.55, aria=False)
+        .encode(x=x, x2="high:Q", y=y, y2=alt.datum(0)),
+        alt.Chart(pl.DataFrame({"low": [mark_at]})).mark_rule(color=colour, strokeWidth=2, aria=False).encode(x=x),
+    ]
+    return chart_svg(alt.layer(*layers).properties(width=BAR_WIDTH, height=BAR_HEIGHT), ROOM)
 
 
 def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
     """ROC or precision-recall curves of the three predictors: figures 5 and 8.
 
     Args:
-        trials: columns held_out.TRIALS; verdicts are drawn in blue (standard) and vermilion (max), the distribution
-            function in grey.
+        trials: columns held_out.TRIALS; verdicts are drawn in blue (standard) and vermilion (max), the
+            distribution function in grey.
         kind: of curve; precision-recall curves are steps, as average precision sums them.
     """
     outcome = trials["above_standard_on_test"].to_numpy()
@@ -125,16 +135,19 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
         (trials["above_standard_on_train"].to_numpy().astype(np.float64), BLUE),
         (trials["above_max_on_train"].to_numpy().astype(np.float64), VERMILION),
     )
+    curves = pl.concat(
+        [_curve(score, outcome, kind).with_columns(colour=pl.lit(colour)) for score, colour in predictors]
+    )
     is_roc = kind == "ROC"
-    x = share_axis("false positive rate" if is_roc else "recall")
-    y = share_axis("true positive rate" if is_roc else "precision")
-    plot = Plot(x, y, width=SQUARE, height=SQUARE, room=SQUARE_ROOM)
+    x = _share(alt.X, "x", "false positive rate" if is_roc else "recall")
+    y = _share(alt.Y, "y", "true positive rate" if is_roc else "precision")
+    shape: Literal["linear", "step-before"] = "linear" if is_roc else "step-before"
+    drawn = alt.Chart(curves).mark_line(strokeWidth=1.8, interpolate=shape, aria=False)
+    lines = [drawn.encode(x=x, y=y, order="order:Q", color=alt.Color("colour:N", scale=None))]
     if is_roc:
-        plot.line([(0, 0), (1, 1)], colour=GREY, width=1, dash="3,3")
-    for score, colour in predictors:
-        points = _curve(score, outcome, kind).select("x", "y").iter_rows()
-        plot.line(points, colour=colour, width=1.8, shape="linear" if is_roc else "step-before")
-    return plot.svg()
+        chance = alt.Chart(pl.DataFrame({"x": [0.0, 1.0], "y": [0.0, 1.0]}))
+        lines.insert(0, chance.mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(x=x, y=y))
+    return chart_svg(alt.layer(*lines).properties(width=SQUARE, height=SQUARE), SQUARE_ROOM)
 
 
 def _curve(score: npt.NDArray[np.float64], outcome: npt.NDArray[np.bool_], kind: Kind) -> pl.DataFrame:
@@ -146,3 +159,8 @@ def _curve(score: npt.NDArray[np.float64], outcome: npt.NDArray[np.bool_], kind:
     )
     kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), CURVE_POINTS)).round().astype(np.int64))
     return pl.DataFrame({"x": x[kept], "y": y[kept], "order": kept})
+
+
+def _share(channel: type[Channel], column: str, title: str) -> Channel:
+    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID)
+    return channel(f"{column}:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 1]))

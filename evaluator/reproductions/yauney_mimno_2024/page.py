@@ -8,8 +8,8 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.random_baselines.max_random import max_random_accuracy
+from evaluator.report.charts import BLUE, GREY, VERMILION
 from evaluator.report.page import Header, write_page
-from evaluator.report.plot import BLUE, GREY, VERMILION
 from evaluator.report.section import PackageFile, Section
 from evaluator.report.tables import VERDICT_MARKS
 from evaluator.reproductions.yauney_mimno_2024 import figures

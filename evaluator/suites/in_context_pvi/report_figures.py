@@ -1,19 +1,34 @@
 """Figures of in-context PVI, after those of Lu et al. 2023, as SVG elements."""
 
 import math
+from functools import cache
 
+import altair as alt
 import polars as pl
 
-from evaluator.report.plot import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Plot, Room, share_axis, value_axis
+from evaluator.report.charts import (
+    BLUE,
+    GREEN,
+    GREY,
+    GRID,
+    INK,
+    PURPLE,
+    VERMILION,
+    Room,
+    VegaSpec,
+    compiled,
+    draw_svg,
+    styled,
+)
 from evaluator.suites.in_context_pvi.report_sources import BY_SOURCE, run_name
 
 DENSITY_WIDTH, DENSITY_HEIGHT, DENSITY_ROOM = 175, 92, Room(left=32, right=8, top=6, bottom=36)
-DECILE_WIDTH, DECILE_HEIGHT, DECILE_ROOM = 250, 150, Room(left=44, right=12, top=8, bottom=38)
-DASHES = ("", "5,3", "2,2", "8,3,2,3")
-"""Of the lines of several numbers of shots."""
+DECILE_WIDTH, DECILE_HEIGHT, DECILE_ROOM = 250, 150, Room(left=48, right=12, top=8, bottom=38)
+DASHES = ([1, 0], [5, 3], [2, 2], [8, 3, 2, 3])
+"""Dashes of lines by number of shots."""
 
 SOURCE_COLOURS = {"hardest": VERMILION, "easiest": GREEN, "middle": PURPLE}
-"""Of the lines of demonstrations that were chosen by PVI, as in assets/pvi.css; others are blue."""
+"""Colours of the lines of demonstrations that were chosen by PVI, as in assets/pvi.css; others are blue."""
 
 
 def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) -> str:
@@ -27,18 +42,44 @@ def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) 
     inner = densities.filter(pl.col("bin") == 1).row(0, named=True)
     step = inner["bin_high"] - inner["bin_low"]
     low, high = inner["bin_low"] - step, float(densities["bin_low"].to_numpy().max() + step)
-    filled = densities.filter(pl.col("n") > 0)
-    highest = float(filled["density"].to_numpy().max()) if filled.height else 1.0
-    x, y = value_axis((low, high), f"PVI, {unit}"), value_axis((0, 1.05 * highest), count=3)
-    plot = Plot(x, y, width=DENSITY_WIDTH, height=DENSITY_HEIGHT, room=DENSITY_ROOM)
-    for row in filled.iter_rows(named=True):
-        # Ends of the outer bins lie beyond the axis, which draws them at its ends.
-        edges, colour = (row["bin_low"], row["bin_high"]), BLUE if row["correct"] else VERMILION
-        plot.bar(edges, (0, row["density"]), colour=colour, opacity=0.45)
-    if threshold is not None and low < threshold < high:
-        plot.rule((threshold, 0), (threshold, y.domain[1]), colour=INK, dash="4,3")
-    plot.band((low, high), y.domain, density_description(densities, threshold, unit))
-    return plot.svg()
+    drawn = densities.filter(pl.col("n") > 0).select(
+        low=pl.col("bin_low").clip(low, high),
+        high=pl.col("bin_high").clip(low, high),
+        density="density",
+        colour=pl.when("correct").then(pl.lit(BLUE)).otherwise(pl.lit(VERMILION)),
+    )
+    at = [threshold] if threshold is not None and low < threshold < high else []
+    return draw_svg(
+        _density_chart(low, high, unit),
+        bars=drawn,
+        threshold=pl.DataFrame({"low": at}, schema={"low": pl.Float64}),
+        whole=pl.DataFrame({"description": [density_description(densities, threshold, unit)]}),
+    )
+
+
+@cache
+def _density_chart(low: float, high: float, unit: str) -> VegaSpec:
+    x_axis = alt.Axis(gridColor=GRID, tickCount=5, format="~r")
+    x_scale = alt.Scale(domain=[low, high], nice=False)
+    x = alt.X("low:Q", title=f"PVI, {unit}", axis=x_axis, scale=x_scale)
+    y = alt.Y("density:Q", title=None, axis=alt.Axis(gridColor=GRID, tickCount=3, format="~r"))
+    bars = alt.Chart(alt.NamedData("bars")).mark_rect(opacity=0.45, aria=False)
+    rule = alt.Chart(alt.NamedData("threshold")).mark_rule(color=INK, strokeWidth=1.5, strokeDash=[4, 3], aria=False)
+    # A transparent mark over the whole figure says its numbers to a pointer and to a screen reader.
+    whole = alt.Chart(alt.NamedData("whole")).mark_rect(color="#ffffff", fillOpacity=0)
+    layers = [
+        bars.encode(x=x, x2="high:Q", y=y, y2=alt.datum(0), color=alt.Color("colour:N", scale=None)),
+        rule.encode(x=x),
+        whole.encode(
+            x=alt.value(0),
+            x2=alt.value("width"),
+            y=alt.value(0),
+            y2=alt.value("height"),
+            description="description:N",
+        ),
+    ]
+    chart = alt.layer(*layers).properties(width=DENSITY_WIDTH, height=DENSITY_HEIGHT)
+    return compiled(styled(chart, DENSITY_ROOM))
 
 
 def density_description(densities: pl.DataFrame, threshold: float | None, unit: str) -> str:
@@ -64,21 +105,47 @@ def decile_figure(deciles: pl.DataFrame, *, several: bool) -> str:
         several: name the sources.
     """
     shots = deciles["n_shots"].unique().sort().to_list()
-    x = value_axis((1, 10), "PVI decile, lowest first", at=range(1, 11), decimals=0)
-    plot = Plot(x, share_axis("accuracy"), width=DECILE_WIDTH, height=DECILE_HEIGHT, room=DECILE_ROOM)
-    plot.rule((1, 0.5), (10, 0.5), colour=GREY, width=1, dash="3,3")
     runs = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile").partition_by(
         ["demonstrations", "n_shots", "demonstration_set"], as_dict=True, maintain_order=True
     )
-    for (source, n_shots, number), run in runs.items():
-        name = run_name(n_shots, str(source), number, several=several)
-        ends = f"{run['accuracy'][0]:.3f} in the lowest decile, {run['accuracy'][-1]:.3f} in the highest"
-        plot.line(
-            run.select("decile", "accuracy").iter_rows(),
-            colour=SOURCE_COLOURS.get(str(source), BLUE),
-            width=1.6,
-            opacity=0.8,
-            dash=DASHES[shots.index(n_shots) % len(DASHES)],
-            description=f"{name}: accuracy {ends}",
+    lines = pl.concat(
+        run.select(
+            "decile",
+            "accuracy",
+            "n_shots",
+            colour=pl.lit(SOURCE_COLOURS.get(str(source), BLUE)),
+            description=pl.format(
+                "{}: accuracy {} in the lowest decile, {} in the highest",
+                pl.lit(run_name(n_shots, str(source), number, several=several)),
+                pl.lit(f"{run['accuracy'][0]:.3f}"),
+                pl.lit(f"{run['accuracy'][-1]:.3f}"),
+            ),
         )
-    return plot.svg()
+        for (source, n_shots, number), run in runs.items()
+    )
+    return draw_svg(_decile_chart(tuple(shots)), lines=lines)
+
+
+@cache
+def _decile_chart(shots: tuple[int, ...]) -> VegaSpec:
+    y_axis = alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2f", gridColor=GRID)
+    x_axis = alt.Axis(values=list(range(1, 11)), format="d", gridColor=GRID)
+    x_scale, y_scale = alt.Scale(domain=[1, 10], nice=False), alt.Scale(domain=[0, 1])
+    y = alt.Y("accuracy:Q", title="accuracy", axis=y_axis, scale=y_scale)
+    dashes = [DASHES[place % len(DASHES)] for place, _ in enumerate(shots)]
+    half = alt.Chart(alt.InlineData(values=[{"accuracy": 0.5}]))
+    # All lines are one mark: a layer a line would take several times as long to draw.
+    lines = alt.Chart(alt.NamedData("lines")).mark_line(strokeWidth=1.6, opacity=0.8)
+    layers = [
+        half.mark_rule(color=GREY, strokeDash=[3, 3], aria=False).encode(y=y),
+        lines.encode(
+            x=alt.X("decile:Q", title="PVI decile, lowest first", axis=x_axis, scale=x_scale),
+            y=y,
+            color=alt.Color("colour:N", scale=None),
+            strokeDash=alt.StrokeDash("n_shots:N", legend=None, scale=alt.Scale(domain=list(shots), range=dashes)),
+            detail="description:N",
+            description="description:N",
+        ),
+    ]
+    chart = alt.layer(*layers).properties(width=DECILE_WIDTH, height=DECILE_HEIGHT)
+    return compiled(styled(chart, DECILE_ROOM))

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.report.plot import BLUE, GREY, VERMILION
+from evaluator.report.charts import BLUE, GREY, VERMILION
 from evaluator.reproductions.yauney_mimno_2024 import figures as figures
 
 Point = tuple[float, float]
@@ -16,10 +16,13 @@ Point = tuple[float, float]
 def lines(svg: str) -> dict[str, list[Point]]:
     """aria-label or colour -> points, in pixels from the panel's top left corner."""
     found = {}
-    for path in ElementTree.fromstring(svg).iter():
-        if path.get("class") == "line":
-            points = re.findall(r"[ML](-?[\d.]+),(-?[\d.]+)", path.get("d", ""))
-            found[path.get("aria-label") or path.get("stroke", "")] = [(float(x), float(y)) for x, y in points]
+    for element in ElementTree.fromstring(svg).iter():
+        if element.get("aria-roledescription") == "line mark" or "mark-line" in element.get("class", ""):
+            for path in element.iter():
+                if path.get("d"):
+                    points = re.findall(r"[ML]?(-?[\d.e-]+),(-?[\d.e-]+)", path.get("d", ""))
+                    name = path.get("aria-label") or path.get("stroke", "")
+                    found[name] = [(float(x), float(y)) for x, y in points]
     return found
 
 
@@ -88,9 +91,9 @@ def test_a_histogram_has_a_bar_a_count_and_a_line_at_its_number() -> None:
     # Drawn from 0 to .75: the counts that occur, .25 and .5, and a step of .25 on either side.
     histogram = pl.DataFrame({"accuracy": [0.0, 0.25, 0.5, 0.75, 1.0], "prompts": [0.0, 0.5, 0.5, 0.0, 0.0]})
     svg = figures.histogram_panel(histogram, "prompts", BLUE, 0.5)
-    drawn = ElementTree.fromstring(svg)
-    assert len([path for path in drawn.iter() if path.get("class") == "bar"]) == 4
-    (rule,) = [path for path in drawn.iter() if path.get("class") == "rule"]
-    found = re.match(r"M([\d.]+),", rule.get("d", ""))
+    (group,) = [e for e in ElementTree.fromstring(svg).iter() if "mark-rect role-mark" in e.get("class", "")]
+    assert len(group) == 4
+    (rule,) = [e for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("line") and e.get("stroke") == BLUE]
+    found = re.match(r"translate\(([-\d.]+),", rule.get("transform", ""))
     assert found
     assert float(found[1]) == pytest.approx(figures.BAR_WIDTH * 0.5 / 0.75, abs=0.6)

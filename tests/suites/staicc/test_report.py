@@ -26,7 +26,7 @@ BOLD = f"""return [...document.querySelectorAll("{ACCURACIES} td:has(b)")].map(
 SHADED = f"""return [...document.querySelectorAll("{ACCURACIES} td.compared")]
   .filter((cell) => !cell.matches(".told-no") && cell.dataset.difference)
   .map((cell) => [cell.parentElement.dataset.method, cell.dataset.dataset, cell.className.split("told-")[1]]);"""
-BANDS = """return [...document.querySelectorAll(arguments[0] + " .band")]
+BANDS = """return [...document.querySelectorAll(arguments[0] + " .role-mark [aria-label]")]
   .map((band) => band.getAttribute("aria-label"));"""
 
 N_VISIBLE = """return [...document.querySelectorAll(arguments[0])]
