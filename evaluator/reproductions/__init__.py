@@ -1,4 +1,4 @@
-"""Published tables recomputed from released results, one package a paper. Each is loaded by its function here alone."""
+"""Published tables recomputed from released results, one package for each paper, loaded when it is called for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +10,8 @@ def _yauney_mimno_2024() -> Reproduction[Any, Any]:
     from evaluator.reproductions.yauney_mimno_2024 import data, page, recompute, summary
 
     return Reproduction(
-        title="Yauney & Mimno 2024, Stronger Random Baselines for In-Context Learning: the best of 200 prompts against "
-        "random baselines, under the authors' rules and under sound ones",
+        title="Yauney & Mimno 2024, Stronger Random Baselines for In-Context Learning: the best of 200 prompts "
+        "compared with random baselines, under the authors' rules and under sound ones",
         source="gyauney/stronger-random-baselines on GitHub",
         files=data.FILES,
         read=data.read_results,

@@ -1,4 +1,4 @@
-"""What a reproduction of published tables is, and the one way in which all of them are run."""
+"""The definition of a reproduction of published tables, and the function that runs it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -16,11 +16,11 @@ PAGE = "report.html"
 
 
 class Recomputed(Protocol):
-    """What a reproduction computes: a dataclass of tables, and whatever else its page needs."""
+    """The result of a reproduction: a dataclass of tables, and any other data that its page needs."""
 
     @property
     def tables(self) -> "DataclassInstance":
-        """Tables, each written under the name of its field."""
+        """Return the tables; each is written under the name of its field."""
 
 
 DataT = TypeVar("DataT")
@@ -31,8 +31,8 @@ class ReleasedFile(NamedTuple):
     """A Parquet file of the released results."""
 
     name: str  # "results.parquet"
-    about: str  # what a row is, and the file that the authors released
-    columns: Sequence[str]  # that are read
+    about: str  # what a row is, and the file of the authors it was made from
+    columns: Sequence[str]  # needed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Reproduction(Generic[DataT, RecomputedT]):
     """A paper whose published tables are recomputed from the results that its authors released."""
 
     title: str  # authors, year, and what is recomputed
-    source: str  # where the results were released
+    source: str  # repository of the released results
     files: tuple[ReleasedFile, ...]  # needed in the data folder
     read: Callable[[Path], DataT]  # checks columns and rows; raises DatasetError
     recompute: Callable[[DataT], Stage[RecomputedT]]
@@ -51,7 +51,8 @@ class Reproduction(Generic[DataT, RecomputedT]):
 def reproduce(reproduction: Reproduction[DataT, RecomputedT], data: Path, out: Path) -> Stage[RecomputedT]:
     """Recompute a paper's tables and write OUT/tables/*.parquet, the same as *.csv, and OUT/report.html.
 
-    Equal files give equal bytes. Raises DatasetError for files that are missing or do not fit, before OUT is made.
+    Equal input files give equal output, byte for byte. Raises DatasetError for files that are missing or have other
+    columns or rows, before OUT is made.
     """
     require_files(reproduction, data)
     released = reproduction.read(data)
@@ -69,7 +70,7 @@ def reproduce(reproduction: Reproduction[DataT, RecomputedT], data: Path, out: P
 
 
 def require_files(reproduction: Reproduction[DataT, RecomputedT], folder: Path) -> None:
-    """Raise DatasetError, saying which files are needed and where they were released, if one is missing."""
+    """Raise DatasetError, with the needed files and where they were released, if one is missing."""
     missing = [file.name for file in reproduction.files if not (folder / file.name).is_file()]
     if missing:
         needed = "\n".join(

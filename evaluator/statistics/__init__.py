@@ -1,1 +1,1 @@
-"""Statistics without a word of this field: rank correlation and analysis of variance."""
+"""General statistics: rank correlation, ranking curves and analysis of variance."""

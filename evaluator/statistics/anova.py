@@ -1,8 +1,8 @@
 """Two analyses of variance: of independent groups, and of the same queries under several conditions.
 
-Lu et al. 2023 (section 5.2, table 15) use `one_way` over a handful of means, one a run: three demonstration sets with
-two numbers of shots each leave 2 and 3 degrees of freedom. `repeated_measures` is over queries: every query has a value
-under every condition, so that differences between queries are removed before conditions are compared.
+Lu et al. 2023 (section 5.2, table 15) use `one_way` with one mean for each run: three demonstration sets with two
+numbers of shots each leave 2 and 3 degrees of freedom. `repeated_measures` uses queries: every query has a value under
+every condition, so that differences between queries are removed before conditions are compared.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ ONE_WAY = pl.Schema(  # after the columns that rows are grouped by
 REPEATED_MEASURES = pl.Schema(  # after the columns that rows are grouped by
     {
         "f": pl.Float64(),  # NaN where it is not defined
-        "p": pl.Float64(),  # if the differences between any two conditions vary equally (sphericity)
+        "p": pl.Float64(),  # assumes that the differences between any two conditions vary equally (sphericity)
         "df_condition": pl.Int64(),
         "df_residual": pl.Int64(),
-        "epsilon": pl.Float64(),  # how far that holds: 1 wholly, 1 / df_condition least (Greenhouse & Geisser)
+        "epsilon": pl.Float64(),  # from 1 / df_condition to 1, where sphericity holds (Greenhouse & Geisser)
         "corrected_p": pl.Float64(),  # with both degrees of freedom times epsilon
         "ss_condition": pl.Float64(),  # sums of squares; the three add up to the total
         "ss_query": pl.Float64(),
@@ -43,7 +43,7 @@ REPEATED_MEASURES = pl.Schema(  # after the columns that rows are grouped by
 
 
 class OneWay(NamedTuple):
-    """The columns of ONE_WAY."""
+    """The result of a one-way analysis: the columns of ONE_WAY."""
 
     f: float
     p: float
@@ -52,7 +52,7 @@ class OneWay(NamedTuple):
 
 
 class RepeatedMeasures(NamedTuple):
-    """The columns of REPEATED_MEASURES but for the numbers of queries."""
+    """The result of an analysis with repeated measures: the columns of REPEATED_MEASURES except numbers of queries."""
 
     f: float
     p: float
@@ -68,8 +68,8 @@ class RepeatedMeasures(NamedTuple):
 def one_way(groups: Sequence[Floats]) -> OneWay:
     """Compute Fisher's F of the means of independent groups, of any sizes.
 
-    NaN with fewer than two groups, without a group of two values, and where no value differs from another; infinite
-    where groups differ and values within them do not.
+    F is NaN with fewer than two groups, where every group has one value, and where all values are equal; it is infinite
+    where groups differ and the values within each do not.
     """
     sizes = np.array([len(group) for group in groups])
     means = np.array([group.mean() for group in groups])
@@ -82,6 +82,7 @@ def one_way(groups: Sequence[Floats]) -> OneWay:
 
 def one_way_reach(groups: Sequence[Floats], error: float) -> tuple[float, float]:
     """Bound the error of F and p, at first order, if each value is off by up to `error`; NaN where F is not finite."""
+    # dF/dx for each value x, summed in absolute value: the errors may all have the worst sign.
     f, _, between, within = one_way(groups)
     if not np.isfinite(f):
         return float("nan"), float("nan")
@@ -98,30 +99,32 @@ def repeated_measures(values: Floats) -> RepeatedMeasures:
     Args:
         values: [query, condition], finite.
 
-    NaN with fewer than two queries or conditions. `p` assumes that the differences between any two conditions vary
+    F is NaN with fewer than two queries or conditions. `p` assumes that the differences between any two conditions vary
     equally; `corrected_p` does not: its degrees of freedom are multiplied by epsilon (Greenhouse & Geisser 1959, On
     methods in the analysis of profile data).
     """
     n_queries, n_conditions = values.shape
-    condition, residual = n_conditions - 1, (n_conditions - 1) * (n_queries - 1)
+    df_condition, df_residual = n_conditions - 1, (n_conditions - 1) * (n_queries - 1)
+    # Split each value into the effects of its query and its condition, and a residual.
     centred = values - values.mean()
-    of_query, of_condition = centred.mean(axis=1, keepdims=True), centred.mean(axis=0, keepdims=True)
-    left = centred - of_query - of_condition
-    ss_condition = n_queries * float((of_condition**2).sum())
-    ss_residual = float((left**2).sum())
-    f = _ratio(ss_condition, condition, ss_residual, residual)
-    # The covariance of conditions, centred both ways, has the eigenvalues that epsilon is about.
-    spread = float(((left.T @ left) ** 2).sum())
-    epsilon = ss_residual**2 / (condition * spread) if condition and spread else float("nan")
+    query_effects, condition_effects = centred.mean(axis=1, keepdims=True), centred.mean(axis=0, keepdims=True)
+    residuals = centred - query_effects - condition_effects
+    ss_condition = n_queries * float((condition_effects**2).sum())
+    ss_residual = float((residuals**2).sum())
+    f = _ratio(ss_condition, df_condition, ss_residual, df_residual)
+    # Epsilon is (sum of eigenvalues)^2 / (df x sum of squared eigenvalues) of the doubly centred covariance.
+    squared_eigenvalues = float(((residuals.T @ residuals) ** 2).sum())
+    is_defined = df_condition and squared_eigenvalues
+    epsilon = ss_residual**2 / (df_condition * squared_eigenvalues) if is_defined else float("nan")
     return RepeatedMeasures(
         f,
-        _tail(f, condition, residual),
-        condition,
-        residual,
+        _tail(f, df_condition, df_residual),
+        df_condition,
+        df_residual,
         epsilon,
-        _tail(f, epsilon * condition, epsilon * residual),
+        _tail(f, epsilon * df_condition, epsilon * df_residual),
         ss_condition,
-        n_conditions * float((of_query**2).sum()),
+        n_conditions * float((query_effects**2).sum()),
         ss_residual,
     )
 
@@ -130,13 +133,13 @@ def one_way_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: 
     """Apply `one_way` to each group of rows: the columns `by` and ONE_WAY, sorted.
 
     Args:
-        rows: `by`, `condition` and `value`, a float; what is not finite is left out. One row a mean for the analysis
-            that Lu et al. 2023 publish, one a query for independent groups of queries.
+        rows: `by`, `condition` and `value`, a float; values that are not finite are left out. One row for each mean in
+            the analysis of Lu et al. 2023, one for each query with independent groups of queries.
     """
     finite = rows.filter(pl.col(value).is_finite()).sort(*by, condition)
     cases = finite.partition_by(by, as_dict=True, maintain_order=True)
-    found = [(*key, *one_way(groups_of(case, condition, value))) for key, case in cases.items()]
-    return _table(rows, by, found, ONE_WAY)
+    results = [(*key, *one_way(groups_of(case, condition, value))) for key, case in cases.items()]
+    return _table(rows, by, results, ONE_WAY)
 
 
 def groups_of(rows: pl.DataFrame, condition: str, value: str) -> list[Floats]:
@@ -150,29 +153,30 @@ def repeated_measures_by(
     """Apply `repeated_measures` to each group of rows: the columns `by` and REPEATED_MEASURES, sorted.
 
     Args:
-        rows: `by`, `condition`, `query` and `value`, one row a query and condition. Queries without a finite value in
-            every condition of their group are left out and counted.
+        rows: `by`, `condition`, `query` and `value`, one row for each query and condition. Queries without a finite
+            value in every condition of their group are left out and counted.
 
     Raises MetricError where a query has two rows under one condition.
     """
     require_one_each(rows, [*by, condition, query])
     cases = rows.sort(*by, query, condition).partition_by(by, as_dict=True, maintain_order=True)
-    found = []
+    results = []
     for key, case in cases.items():
         finite = case.with_columns(pl.when(pl.col(value).is_finite()).then(value))
+        # One row a query, one column a condition.
         wide = finite.pivot(on=condition, index=query, values=value).drop(query)
-        kept = wide.drop_nulls()
-        found.append((*key, *repeated_measures(kept.to_numpy()), kept.height, wide.height - kept.height))
-    return _table(rows, by, found, REPEATED_MEASURES)
+        complete = wide.drop_nulls()
+        results.append((*key, *repeated_measures(complete.to_numpy()), complete.height, wide.height - complete.height))
+    return _table(rows, by, results, REPEATED_MEASURES)
 
 
 def require_one_each(rows: pl.DataFrame, key: Sequence[str]) -> None:
-    """Raise MetricError, naming a key, where rows share one."""
+    """Raise MetricError, naming a duplicate, where rows share a key."""
     repeated = rows.filter(pl.struct(*key).is_duplicated())
     if not repeated.is_empty():
         first = repeated.row(0, named=True)
         named = ", ".join(f"{name} {first[name]!r}" for name in key)
-        raise MetricError(f"{named} stands in more than one row. Keep one row of each {', '.join(key)}.")
+        raise MetricError(f"{named} is in more than one row. Keep one row of each {', '.join(key)}.")
 
 
 def _ratio(ss_above: float, df_above: int, ss_below: float, df_below: int) -> float:
@@ -182,9 +186,11 @@ def _ratio(ss_above: float, df_above: int, ss_below: float, df_below: int) -> fl
 
 
 def _tail(f: float, df_above: float, df_below: float) -> float:
-    """Return the probability of at least this F where conditions do not matter."""
+    """Return the probability of at least this F if all conditions have the same mean."""
     return float(fdtrc(df_above, df_below, f)) if np.isfinite(f) else (0.0 if f > 0 else float("nan"))
 
 
-def _table(rows: pl.DataFrame, by: Sequence[str], found: Sequence[tuple[object, ...]], own: pl.Schema) -> pl.DataFrame:
-    return pl.DataFrame(found, schema={**{name: rows.schema[name] for name in by}, **own}, orient="row")
+def _table(
+    rows: pl.DataFrame, by: Sequence[str], results: Sequence[tuple[object, ...]], columns: pl.Schema
+) -> pl.DataFrame:
+    return pl.DataFrame(results, schema={**{name: rows.schema[name] for name in by}, **columns}, orient="row")

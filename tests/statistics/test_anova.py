@@ -172,7 +172,7 @@ def test_queries_without_a_finite_pvi_in_every_set_are_left_out_and_counted() ->
 
 def test_a_query_that_stands_twice_under_one_set_is_refused() -> None:
     frame = rows(drawn(5, 4, 2), model="m")
-    with pytest.raises(MetricError, match="query_id 3 stands in more than one row"):
+    with pytest.raises(MetricError, match="query_id 3 is in more than one row"):
         repeated_measures_by(
             pl.concat([frame, frame.tail(1)]), by=["model"], condition="demonstration_set", value="pvi_bits"
         )

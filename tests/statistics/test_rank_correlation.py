@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import permutation_test, spearmanr
 
-from evaluator.statistics.rank_correlation import MOST_PERMUTED, rank_correlation
+from evaluator.statistics.rank_correlation import MAX_PERMUTED, rank_correlation
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,7 +32,7 @@ def test_rho_is_scipys(n: int, ties: bool) -> None:
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_p_value_of_few_points_is_that_of_all_orders(n: int, ties: bool) -> None:
-    assert n <= MOST_PERMUTED
+    assert n <= MAX_PERMUTED
     x, y = series(n, 100 + n, ties=ties)
 
     def statistic(own: Floats) -> float:
@@ -44,7 +44,7 @@ def test_the_p_value_of_few_points_is_that_of_all_orders(n: int, ties: bool) -> 
 
 @pytest.mark.parametrize("n", [9, 20, 100])
 def test_the_p_value_of_many_points_is_scipys(n: int) -> None:
-    assert n > MOST_PERMUTED
+    assert n > MAX_PERMUTED
     x, y = series(n, n, ties=True)
     assert rank_correlation(x, y).p_value == pytest.approx(spearmanr(x, y).pvalue, rel=1e-9)
     assert rank_correlation(x, x).p_value == 0

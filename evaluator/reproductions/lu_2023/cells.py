@@ -9,15 +9,15 @@ from evaluator.reproductions.lu_2023.paper import printed_cells
 from evaluator.reproductions.lu_2023.schema import PUBLISHED_CELLS, PUBLISHED_TOTALS
 
 Verdict = Literal["equal", "within rounding", "differs", "not in the data", "not printed"]
-"""`equal`: to the printed decimals. `within rounding`: not equal, and no further off than the rounding of the released
-numbers it is computed from can have moved it."""
+"""`equal`: to the printed decimals. `within rounding`: not equal, but the difference can result from the rounding of
+the released numbers from which the cell is computed."""
 
-SLACK = 1e-9
-"""Floating point's part in a recomputed number that lies halfway between two printed ones."""
+TOLERANCE = 1e-9
+"""Floating-point error of a recomputed number, which matters halfway between two printed ones."""
 
 
 class Note(NamedTuple):
-    """A note on all cells that it fits; None fits any."""
+    """A note on the cells of a table that have one of the rows and verdicts; None stands for all rows."""
 
     text: str
     table: str
@@ -36,8 +36,8 @@ NOTES = (
     ),
     Note("The transcription of table 14(b) has no row for this model.", "14(b)", None, ("not printed",)),
     Note(
-        "The released accuracies are over the queries with a gold label. The released p-values of correlations fit "
-        "10,000 queries: those are over queries without one as well.",
+        "The released accuracies are over the queries with a gold label. The released p-values of correlations match "
+        "10,000 queries, so they include queries without a gold label.",
         "9",
         ("MultiNLI", "SNLI"),
         ("differs",),
@@ -45,7 +45,7 @@ NOTES = (
 )
 
 UNEXPLAINED = ("Exemplars", "r < 0.3")
-TRIED = (
+UNEXPLAINED_NOTE = (
     " No choice among the 100 released averages gives both shares: 57 strong and 22 weak of 96 leave 17 between, where "
     "all 100 have 16. Nor did others give all eight cells of the table: medians, extremes and Fisher's z over pairs, "
     "pairs by themselves, a model, dataset, set or number of shots in or out, rounding or cutting to 1-4 decimals, "
@@ -59,7 +59,7 @@ def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame
 
     Args:
         recomputed: table, row, column, recomputed, input_reach, all_rows.
-        counts: table, row, n: of how many cases a share in that row is.
+        counts: table, row, n: the number of cases of which that row has shares.
     """
     cells = printed_cells().join(recomputed, on=["table", "row", "column"], how="left", maintain_order="left")
     cells = cells.join(counts, on=["table", "row"], how="left", maintain_order="left")
@@ -91,7 +91,7 @@ def totals(cells: pl.DataFrame) -> pl.DataFrame:
 
 def _verdict() -> pl.Expr:
     off = (pl.col("recomputed") - pl.col("published")).abs()
-    half_unit = 0.5 * pl.lit(10.0).pow(-pl.col("decimals")) + SLACK
+    half_unit = 0.5 * pl.lit(10.0).pow(-pl.col("decimals")) + TOLERANCE
     return (
         pl.when(pl.col("recomputed").is_null())
         .then(pl.lit("not in the data"))
@@ -113,22 +113,21 @@ def _note(note: Note) -> pl.Expr:
 
 
 def _share_note() -> pl.Expr:
-    """Note on a share that differs: the two counts."""
-    found, printed = ((pl.col(name) * pl.col("n")).round().cast(pl.Int64) for name in ("recomputed", "published"))
+    """Return a note with the recomputed and the printed count, for shares that differ."""
+    recomputed, printed = ((pl.col(name) * pl.col("n")).round().cast(pl.Int64) for name in ("recomputed", "published"))
     differs = (pl.col("table") == "2") & pl.col("column").str.starts_with("r ") & (pl.col("verdict") == "differs")
     row, column = UNEXPLAINED
-    tried = pl.when(row=row, column=column).then(pl.lit(TRIED)).otherwise(pl.lit(""))
-    return pl.when(differs).then(
-        pl.format("{} of {} cases; the printed share comes closest to {} of {}.{}", found, "n", printed, "n", tried)
-    )
+    more = pl.when(row=row, column=column).then(pl.lit(UNEXPLAINED_NOTE)).otherwise(pl.lit(""))
+    counts = "{} of {} cases; the printed share comes closest to {} of {}.{}"
+    return pl.when(differs).then(pl.format(counts, recomputed, "n", printed, "n", more))
 
 
 def _rounding_note() -> pl.Expr:
     unit = pl.lit(10.0).pow(-pl.col("decimals"))
-    is_cut = (((pl.col("recomputed") - pl.col("published")) / unit).is_between(0, 1)) & (pl.col("published") > 0)
-    known = "Run means are released to four decimals: this is known no better than to the printed digits."
+    is_truncated = (((pl.col("recomputed") - pl.col("published")) / unit).is_between(0, 1)) & (pl.col("published") > 0)
+    reason = "Run means are released to four decimals, which is not enough to compute this cell more precisely."
     return pl.when(pl.col("verdict") == "within rounding").then(
-        pl.when(is_cut)
-        .then(pl.lit(f"{known} Those are what cutting after the last of them gives, where others are rounded."))
-        .otherwise(pl.lit(known))
+        pl.when(is_truncated)
+        .then(pl.lit(f"{reason} The printed digits are those of a truncated number, while other cells are rounded."))
+        .otherwise(pl.lit(reason))
     )

@@ -1,4 +1,4 @@
-"""The released results of Lu et al. 2023, read from a folder of three Parquet files and checked."""
+"""Read and check the released results of Lu et al. 2023, a folder of three Parquet files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ DATASETS = {
     "advice": "Health Advice",
     "pubmed": "Causal Language",
 }
-"""Folder of a dataset's file, as in the results -> its name in the paper."""
+"""Folder of a dataset, as in the released results -> its name in the paper."""
 
 MODELS = {
     "gpt2": "GPT2-125M",
@@ -39,11 +39,11 @@ NOT_IN_PAPER = {
     "EleutherAI/gpt-neox-20b": "GPT-NeoX-20B",
     "togethercomputer/GPT-NeoXT-Chat-Base-20B": "GPT-NeoXT-Chat-Base-20B",
 }
-"""Models that some correlations were released of and that the paper does not name."""
+"""Models in the released correlations that the paper does not name -> their usual names."""
 
 
 class Column(NamedTuple):
-    """A column that is read: its name in the released file and its type."""
+    """A column of a released file: its name there and its type."""
 
     released: str
     dtype: pl.DataType
@@ -92,7 +92,7 @@ FILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedResults:
-    """The released results under our names of columns, and the paper's names of datasets and models."""
+    """The released results, with our names of columns and the paper's names of datasets and models."""
 
     runs: pl.DataFrame  # means over queries, to four decimals
     across_sets: pl.DataFrame  # `r`: List[f64], one correlation a pair of demonstration sets
@@ -102,7 +102,7 @@ class PublishedResults:
 def read_results(folder: Path) -> PublishedResults:
     """Read the released results in a folder that holds FILES.
 
-    Raises DatasetError, saying what is expected and what was found, for columns or rows that do not fit.
+    Raises DatasetError for columns of other types, unknown datasets or models, and duplicate rows.
     """
     columns = (RUN_COLUMNS, ACROSS_SETS_COLUMNS, ACROSS_SHOTS_COLUMNS)
     runs, across_sets, across_shots = (_read(folder, *each) for each in zip(FILES, columns, strict=True))
@@ -116,7 +116,7 @@ def _read(folder: Path, file: ReleasedFile, columns: Mapping[str, Column]) -> pl
     for column in columns.values():
         dtype = released.schema[column.released]
         if dtype != column.dtype:
-            raise DatasetError(f"{path}: {column.released!r} must hold {column.dtype} and holds {dtype}.")
+            raise DatasetError(f"{path}: column {column.released!r} must be {column.dtype} and is {dtype}.")
     rows = released.select(**{name: column.released for name, column in columns.items()})
     named = rows.with_columns(
         dataset=_named(rows["dataset"].str.split("/").list.first(), DATASETS, path),
@@ -124,16 +124,16 @@ def _read(folder: Path, file: ReleasedFile, columns: Mapping[str, Column]) -> pl
     )
     key = [name for name in ("dataset", "model", "n_shots", "demonstration_set") if name in named.columns]
     if named.select(key).is_duplicated().any():
-        raise DatasetError(f"{path} must have {file.about}; some of these stand in more than one row.")
+        raise DatasetError(f"{path} must have {file.about}; some of these are in more than one row.")
     return named.sort(key)
 
 
-def _named(theirs: pl.Series, names: Mapping[str, str], path: Path) -> pl.Series:
-    if unknown := [repr(name) for name in theirs.unique(maintain_order=True) if name not in names]:
+def _named(released: pl.Series, names: Mapping[str, str], path: Path) -> pl.Series:
+    if unknown := [repr(name) for name in released.unique(maintain_order=True) if name not in names]:
         raise DatasetError(
-            f"{path}: {', '.join(unknown)} in column {theirs.name!r} is none of the paper's: {', '.join(names)}."
+            f"{path}: {', '.join(unknown)} in column {released.name!r} is none of the paper's: {', '.join(names)}."
         )
-    return theirs.replace_strict(names, return_dtype=pl.String)
+    return released.replace_strict(names, return_dtype=pl.String)
 
 
 def _parsed(rows: pl.DataFrame, path: Path) -> pl.DataFrame:

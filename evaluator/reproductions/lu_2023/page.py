@@ -1,4 +1,4 @@
-"""The page about the published in-context PVI: the paper's tables cell by cell."""
+"""The page of the recomputed in-context PVI: the paper's tables, cell by cell."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,18 +27,19 @@ class TableView(NamedTuple):
 
 def write_published_page(published: Published, path: Path) -> Path:
     """Write the page and return its path. Equal data give equal bytes."""
-    every = _sums(published)
+    total = _sums(published)
     header = Header(
         kicker="Lu et al. 2023, Measuring Pointwise V-Usable Information In-Context-ly, recomputed from the released "
         "results",
         heading="In-context PVI, as published",
-        subject=f"{every['equal']} of {every['n_printed']} printed cells come out equal, to the printed decimals",
+        subject=f"{total['equal']} of {total['n_printed']} printed cells are equal to the recomputed ones, to the "
+        "printed decimals",
     )
     return write_page(path, "In-context PVI, recomputed", header, list(published_sections(published)))
 
 
 def published_sections(published: Published) -> Iterator[Section]:
-    """The counts of all tables, then each of the paper's tables, then remarks."""
+    """Yield the counts of all tables, then each of the paper's tables, then remarks."""
     tables = published.tables
     totals = {"totals": tables.totals.to_dicts(), "all": _sums(published)}
     yield _section("totals", "Cell by cell", "totals", totals)
@@ -52,7 +53,7 @@ def published_sections(published: Published) -> Iterator[Section]:
         subtitle = f"table {table.number}"
         yield _section(f"table-{number}", view.title, "table", {"view": view, **shared}, subtitle)
     gpt3 = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries")
-    yield _section("known", "What else is to be known of these results", "known", {"gpt3_sizes": gpt3.to_dicts()})
+    yield _section("known", "Remarks on these results", "known", {"gpt3_sizes": gpt3.to_dicts()})
 
 
 def _section(anchor: str, title: str, template: str, context: Mapping[str, object], subtitle: str = "") -> Section:
@@ -69,7 +70,7 @@ def _section(anchor: str, title: str, template: str, context: Mapping[str, objec
 
 
 def _sums(published: Published) -> dict[str, Any]:
-    """The counts of all tables together."""
+    """Sum the counts of all tables."""
     return published.tables.totals.select(pl.exclude("table").sum()).row(0, named=True)
 
 

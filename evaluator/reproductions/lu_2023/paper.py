@@ -22,7 +22,7 @@ class PrintedTable(NamedTuple):
     number: str
     title: str
     columns: Sequence[str]
-    body: str  # a row a line: its name, then a figure a column; "?" where the transcription has none
+    body: str  # a line for each row: its name, then a number for each column; "?" where the transcription has none
 
 
 TABLES = (
@@ -149,7 +149,7 @@ Causal Language 2446
 
 
 def printed_cells() -> pl.DataFrame:
-    """table, row, column, published (null where there is no figure), decimals: every cell, in the order of print."""
+    """Return every cell, in printed order: table, row, column, published (null without a number) and decimals."""
     rows = [row for table in TABLES for row in _cells(table)]
     types = dict.fromkeys(("table", "row", "column"), pl.String) | {"published": pl.Float64, "decimals": pl.Int64}
     return pl.DataFrame(rows, schema=types, orient="row")
@@ -158,17 +158,17 @@ def printed_cells() -> pl.DataFrame:
 def _cells(table: PrintedTable) -> list[tuple[str, str, str, float | None, int]]:
     lines = [line.rsplit(maxsplit=len(table.columns)) for line in table.body.strip().splitlines()]
     return [
-        (table.number, name, column, *_figure(figure))
-        for name, *figures in lines
-        for column, figure in zip(table.columns, figures, strict=True)
+        (table.number, name, column, *_parsed(number))
+        for name, *numbers in lines
+        for column, number in zip(table.columns, numbers, strict=True)
     ]
 
 
-def _figure(figure: str) -> tuple[float | None, int]:
-    """A figure and its decimals; a percentage as a share, and a missing one at the four decimals of its table."""
-    if figure == "?":
+def _parsed(number: str) -> tuple[float | None, int]:
+    """Return a number and its decimals: a percentage as a share, a missing one with the four decimals of its table."""
+    if number == "?":
         return None, 4
-    decimals = len(figure.rstrip("%").partition(".")[2])
-    if figure.endswith("%"):
-        return round(float(figure[:-1]) / 100, decimals + 2), decimals + 2
-    return float(figure), decimals
+    decimals = len(number.rstrip("%").partition(".")[2])
+    if number.endswith("%"):
+        return round(float(number[:-1]) / 100, decimals + 2), decimals + 2
+    return float(number), decimals

@@ -1,4 +1,4 @@
-"""The published numbers of in-context PVI (Lu et al. 2023), recomputed from the released results."""
+"""Recompute the published numbers of in-context PVI (Lu et al. 2023) from the released results."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from evaluator.statistics.anova import groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.consistency import strengths
 
 HALF_UNIT = 0.5e-4
-"""Released run means have four decimals."""
+"""Largest rounding error of released run means, which have four decimals."""
 
 MEANS = dict(
     zip(GENERAL, ("accuracy", "lowest_fifth_accuracy", "highest_fifth_accuracy", "right_pvi", "wrong_pvi"), strict=True)
@@ -38,48 +38,50 @@ class PublishedTables:
 
 
 class Published(NamedTuple):
-    """The tables, and what they come from."""
+    """The tables, and the released results from which they are computed."""
 
     tables: PublishedTables
     results: PublishedResults
 
 
 def recompute(results: PublishedResults) -> Stage[Published]:
-    """Compute every table of the paper that the released results determine, next to what the paper prints."""
+    """Compute the cells of the paper's tables from the released results, and compare them with the printed ones."""
     yield Progress(stage="Recomputing", done=0, total=len(TABLES), unit="tables")
     runs = results.runs
-    of_strengths, of_anova = _strengths(results), _anova(runs.filter(pl.col("model") != GPT3))
-    in_table_14a = (pl.col("model") != GPT3) & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
+    strengths_table, anova_table = _strengths(results), _anova(runs.filter(pl.col("model") != GPT3))
+    is_gpt3, every_run = pl.col("model") == GPT3, pl.lit(True)
+    # The runs that table 14(a) averages; the notes in cells.py say why.
+    in_table_14a = ~is_gpt3 & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
     recomputed = pl.concat(
         [
-            _run_means("1", "dataset", runs, pl.col("model") == GPT3, whole=pl.col("model") == GPT3),
-            _run_means("14(a)", "dataset", runs, in_table_14a, whole=pl.lit(True)),
-            _run_means("14(b)", "model", runs, pl.lit(True), whole=pl.lit(True)),
-            _strength_cells(of_strengths),
-            _anova_cells(of_anova),
-            _sizes(runs.filter(pl.col("model") != GPT3)),
+            _run_means("1", "dataset", runs, is_gpt3, all_runs=is_gpt3),
+            _run_means("14(a)", "dataset", runs, in_table_14a, all_runs=every_run),
+            _run_means("14(b)", "model", runs, every_run, all_runs=every_run),
+            _strength_cells(strengths_table),
+            _anova_cells(anova_table),
+            _sizes(runs.filter(~is_gpt3)),
         ]
     )
-    counts = of_strengths.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
+    counts = strengths_table.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
     cells = judged_cells(recomputed, counts)
-    tables = PublishedTables(cells=cells, totals=totals(cells), strengths=of_strengths, anova=of_anova)
+    tables = PublishedTables(cells=cells, totals=totals(cells), strengths=strengths_table, anova=anova_table)
     yield Progress(stage="Recomputing", done=len(TABLES), total=len(TABLES), unit="tables")
     return Published(tables, results)
 
 
-def _run_means(table: str, row: str, runs: pl.DataFrame, kept: pl.Expr, *, whole: pl.Expr) -> pl.DataFrame:
-    """Plain means over runs: each counts the same, whatever its number of queries."""
+def _run_means(table: str, row: str, runs: pl.DataFrame, kept: pl.Expr, *, all_runs: pl.Expr) -> pl.DataFrame:
+    """Average over runs, all of the same weight whatever their number of queries: over `kept`, and over `all_runs`."""
     means = [pl.col(name).mean().alias(column) for column, name in MEANS.items()]
-    own, every = (
+    recomputed, all_rows = (
         runs.filter(part).group_by(row, maintain_order=True).agg(means).unpivot(index=row, value_name=name)
-        for part, name in ((kept, "recomputed"), (whole, "all_rows"))
+        for part, name in ((kept, "recomputed"), (all_runs, "all_rows"))
     )
-    cells = own.join(every, on=[row, "variable"], how="left", maintain_order="left")
+    cells = recomputed.join(all_rows, on=[row, "variable"], how="left", maintain_order="left")
     return _cells(cells.rename({row: "row", "variable": "column"}), table, HALF_UNIT)
 
 
 def _strengths(results: PublishedResults) -> pl.DataFrame:
-    """PUBLISHED_STRENGTHS: the paper's count, then what others would have come to."""
+    """Return PUBLISHED_STRENGTHS: first with the cases that the paper counts, then with others."""
     counted = [
         strengths(rows.with_columns(variable=pl.lit(variable), counted=pl.lit(how)), by=["variable", "counted"])
         for variable, frame in (("Exemplars", results.across_sets), ("Shots", results.across_shots))
@@ -100,27 +102,29 @@ def _ways(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     }
 
 
-def _strength_cells(found: pl.DataFrame) -> pl.DataFrame:
+def _strength_cells(table: pl.DataFrame) -> pl.DataFrame:
     columns = [pl.col(name).alias(column) for column, name in STRENGTHS.items()]
-    own, every = (
-        found.filter(counted=how).select("variable", *columns).rename({"variable": "row"}).unpivot(index="row")
-        for how in (PUBLISHED_CASES, ALL_CASES)
+    recomputed, all_rows = (
+        table.filter(counted=how)
+        .select("variable", *columns)
+        .rename({"variable": "row"})
+        .unpivot(index="row", value_name=name)
+        for how, name in ((PUBLISHED_CASES, "recomputed"), (ALL_CASES, "all_rows"))
     )
-    cells = own.rename({"value": "recomputed"}).join(
-        every.rename({"value": "all_rows"}), on=["row", "variable"], how="left", maintain_order="left"
-    )
+    cells = recomputed.join(all_rows, on=["row", "variable"], how="left", maintain_order="left")
     return _cells(cells.rename({"variable": "column"}), "2", 0.0)
 
 
 def _anova(runs: pl.DataFrame) -> pl.DataFrame:
-    """PUBLISHED_ANOVA: of the mean PVIs of correct predictions, one a run."""
+    """Return PUBLISHED_ANOVA of the mean PVIs of correct predictions, one for each run."""
     case = ["dataset", "model"]
-    how = {"condition": "demonstration_set", "value": "right_pvi"}
-    found = one_way_by(runs, by=case, **how)
-    groups = [groups_of(rows, **how) for rows in runs.sort(*case, "demonstration_set").partition_by(case)]
-    reach = pl.DataFrame([one_way_reach(own, HALF_UNIT) for own in groups], ["f_reach", "p_reach"], orient="row")
-    needed = fdtri(found["df_between"].to_numpy(), found["df_within"].to_numpy(), 0.95)
-    return found.hstack(reach).with_columns(f_needed=needed).cast(PUBLISHED_ANOVA)
+    columns = {"condition": "demonstration_set", "value": "right_pvi"}
+    table = one_way_by(runs, by=case, **columns)
+    # In the order of the table's rows.
+    cases = [groups_of(rows, **columns) for rows in runs.sort(*case, "demonstration_set").partition_by(case)]
+    reach = pl.DataFrame([one_way_reach(groups, HALF_UNIT) for groups in cases], ["f_reach", "p_reach"], orient="row")
+    needed = fdtri(table["df_between"].to_numpy(), table["df_within"].to_numpy(), 0.95)
+    return table.hstack(reach).with_columns(f_needed=needed).cast(PUBLISHED_ANOVA)
 
 
 def _anova_cells(anova: pl.DataFrame) -> pl.DataFrame:

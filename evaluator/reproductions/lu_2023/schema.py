@@ -1,4 +1,4 @@
-"""The tables of the published numbers of Lu et al. 2023."""
+"""The columns of the recomputed tables of Lu et al. 2023."""
 
 import polars as pl
 
@@ -7,14 +7,14 @@ from evaluator.suites.in_context_pvi.schema import PVI_STRENGTHS
 
 PUBLISHED_CELLS = pl.Schema(  # one row a cell of the paper's tables
     {
-        "table": pl.String(),  # the paper's number of it
+        "table": pl.String(),  # its number in the paper
         "row": pl.String(),
         "column": pl.String(),
         "published": pl.Float64(),  # percentages as shares; null where the transcription has none
         "decimals": pl.Int64(),  # as printed
         "recomputed": pl.Float64(),  # null where the data have no such run
-        "input_reach": pl.Float64(),  # how far the rounding of the released numbers can have moved it
-        "all_rows": pl.Float64(),  # the same with no run or row left out
+        "input_reach": pl.Float64(),  # largest error of `recomputed` from the rounding of released numbers
+        "all_rows": pl.Float64(),  # `recomputed` with no run or row left out
         "verdict": pl.String(),  # Verdict of cells.py
         "note": pl.String(),
     }
@@ -27,13 +27,13 @@ PUBLISHED_TOTALS = pl.Schema(
         "within_rounding": pl.Int64(),
         "differ": pl.Int64(),
         "not_in_data": pl.Int64(),
-        "not_printed": pl.Int64(),  # recomputed, and not in the transcription
+        "not_printed": pl.Int64(),  # recomputed, but missing in the transcription
     }
 )
 PUBLISHED_STRENGTHS = pl.Schema(
     {
         "variable": pl.String(),  # "Exemplars": across demonstration sets | "Shots": across numbers of shots
-        "counted": pl.String(),  # what one case is, and which models are in
+        "counted": pl.String(),  # what a case is, and which models are included
         **PVI_STRENGTHS,
     }
 )
@@ -42,8 +42,8 @@ PUBLISHED_ANOVA = pl.Schema(
         "dataset": pl.String(),
         "model": pl.String(),
         **ONE_WAY,
-        "f_reach": pl.Float64(),  # how far the rounding of the run means can have moved F, at first order
+        "f_reach": pl.Float64(),  # largest error of F from the rounding of run means, at first order
         "p_reach": pl.Float64(),
-        "f_needed": pl.Float64(),  # the least F with p < 0.05
+        "f_needed": pl.Float64(),  # smallest F with p < 0.05
     }
 )

@@ -18,7 +18,7 @@ COUNTS = {
 
 
 def summary_lines(published: Published) -> Iterator[str]:
-    """Count the cells that are equal to the printed decimals, by table and in all; then list those that differ."""
+    """Yield the counts of cells by verdict, for each table and in total, then the cells that differ."""
     tables = published.tables
     widths = {name: max(len(heading), 7) + 2 for name, heading in COUNTS.items()}
     yield f"{'Table':8}" + "".join(f"{COUNTS[name]:>{width}}" for name, width in widths.items())
@@ -28,6 +28,6 @@ def summary_lines(published: Published) -> Iterator[str]:
     row = all_tables.row(0, named=True)
     yield f"{row['equal']} of {row['n_printed']} cells are equal to the paper's, to the printed decimals."
     for cell in tables.cells.filter(verdict="differs").iter_rows(named=True):
-        found, printed = (f"{cell[name]:.{cell['decimals']}f}" for name in ("recomputed", "published"))
+        recomputed, printed = (f"{cell[name]:.{cell['decimals']}f}" for name in ("recomputed", "published"))
         note = f" {cell['note']}" if cell["note"] else ""
-        yield f"Table {cell['table']}, {cell['row']}, {cell['column']}: {found}, printed {printed}.{note}"
+        yield f"Table {cell['table']}, {cell['row']}, {cell['column']}: {recomputed}, printed {printed}.{note}"

@@ -1,4 +1,4 @@
-"""The chance of guessing each example of the published experiments."""
+"""Compute the chance of guessing each example of the published experiments."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -12,17 +12,17 @@ from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, Published
 from evaluator.reproductions.yauney_mimno_2024.rules import Mix
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, pooled_chances, uniform_chance
 
-UNLIKE = [name for name, task in TASKS.items() if task.subtasks]
-"""Tasks whose examples differ in their chances."""
+MIXED_TASKS = [name for name, task in TASKS.items() if task.subtasks]
+"""Tasks whose examples have different chances."""
 
 
 def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mix]:
-    """For each row of `best_prompts`, the chances of the examples its best prompt was scored on.
+    """Count, for each row of `best_prompts`, the chances of the examples on which its best prompt was scored.
 
-    A row of the task that serves as a demonstration is no question: its pooled example loses that row's choices.
-    Raises DatasetError where the rows left give other example ids than the predictions have.
+    A row of the task that is a demonstration is not a question: its pooled example loses the choices of that row.
+    Raises DatasetError where the other rows give different example ids from those of the predictions.
     """
-    scored = _scored_examples(data, experiments.filter(pl.col("dataset").is_in(UNLIKE)))
+    scored = _scored_examples(data, experiments.filter(pl.col("dataset").is_in(MIXED_TASKS)))
     mixes: list[Mix] = []
     for row in experiments.iter_rows(named=True):
         chance = uniform_chance(row["dataset"])
@@ -37,43 +37,43 @@ def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mi
 
 
 def example_chances(data: PublishedData) -> pl.DataFrame:
-    """CHANCES of every experiment.
+    """Return held_out_schema.CHANCES of every experiment.
 
-    In strange_stories a prompt's demonstrations may be among the pooled rows; examples have here the chance that they
-    have with all their rows, which for at most four of 121 is not quite that of every prompt.
+    In strange_stories the demonstrations of a prompt may be among the pooled rows. Here an example has the chance of
+    all its rows, which differs slightly from that of some prompts for at most four of 121 examples.
     """
-    asked = data.predictions.select(*EXPERIMENT, "example_id").unique().collect(engine="streaming")
+    scored = data.predictions.select(*EXPERIMENT, "example_id").unique().collect(engine="streaming")
     tables = []
-    for (name,), own in asked.cast({pl.Categorical: pl.String}).partition_by("dataset", as_dict=True).items():
-        examples = own["example_id"].unique().to_list()
+    for (name,), rows in scored.cast({pl.Categorical: pl.String}).partition_by("dataset", as_dict=True).items():
+        examples = rows["example_id"].unique().to_list()
         chance = uniform_chance(str(name))
         chances = dict.fromkeys(examples, chance) if chance else _pooled(data, str(name), [])
         _require_same(chances, examples, str(name))
         numbers = {example: float(chance) for example, chance in chances.items()}
-        tables.append(own.with_columns(chance=pl.col("example_id").replace_strict(numbers, return_dtype=pl.Float64)))
+        tables.append(rows.with_columns(chance=pl.col("example_id").replace_strict(numbers, return_dtype=pl.Float64)))
     table = pl.concat(tables).select(experiment_name(), pl.col("example_id").alias("example"), "chance")
     return table.cast(CHANCES).sort("experiment", "example")
 
 
 def _scored_examples(data: PublishedData, best: pl.DataFrame) -> dict[tuple[object, ...], list[int]]:
-    """Experiment -> the example ids of its best prompt."""
-    chosen = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
-    rows = data.of_prompts(chosen).select(*EXPERIMENT, "example_id").collect(engine="streaming")
-    groups = rows.cast({pl.Categorical: pl.String}).partition_by(EXPERIMENT, as_dict=True)
-    return {key: own["example_id"].to_list() for key, own in groups.items()}
+    """Return experiment -> the example ids of its best prompt."""
+    prompts = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
+    examples = data.of_prompts(prompts).select(*EXPERIMENT, "example_id").collect(engine="streaming")
+    groups = examples.cast({pl.Categorical: pl.String}).partition_by(EXPERIMENT, as_dict=True)
+    return {key: rows["example_id"].to_list() for key, rows in groups.items()}
 
 
 def _pooled(data: PublishedData, name: str, demonstrations: Collection[int]) -> dict[int, Fraction]:
-    """Example id -> chance: of the sampled rows of a large task, or all rows of a small one but the demonstrations."""
+    """Return example id -> chance over the rows of a task, or of its sample, without the demonstrations."""
     task = TASKS[name]
-    asked = data.sampled_rows.get(name, range(task.n_rows))
-    return pooled_chances(task, (row for row in asked if row not in demonstrations))
+    rows = data.sampled_rows.get(name, range(task.n_rows))
+    return pooled_chances(task, (row for row in rows if row not in demonstrations))
 
 
 def _require_same(chances: Mapping[int, Fraction | None], examples: Collection[int], where: str) -> None:
     if differing := sorted(set(chances) ^ set(examples)):
         raise DatasetError(
-            f"{where}: example {differing[0]} and {len(differing) - 1} others are in the predictions alone, or among "
-            "the task's rows alone. The chances in evaluator/reproductions/yauney_mimno_2024/tasks.py do not fit these "
-            "predictions."
+            f"{where}: example {differing[0]} and {len(differing) - 1} others are only in the predictions, or only "
+            "among the task's rows. Use the released predictions, or correct the rows and choices of the task in "
+            "evaluator/reproductions/yauney_mimno_2024/tasks.py."
         )

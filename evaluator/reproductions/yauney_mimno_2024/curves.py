@@ -1,4 +1,4 @@
-"""The lines of the published figures: expected maxima and random baselines by number of tries."""
+"""Compute the lines of the published figures: expected maxima and random baselines by number of tries."""
 
 import numpy as np
 import polars as pl
@@ -12,10 +12,10 @@ from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_BASELINES
 from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
 
 TRIES: IntArray = log_spaced(1, STATED_PROMPTS, 60)
-"""Evenly spaced on a logarithmic axis, which shows the first tries, that gain most."""
+"""Numbers of tries, evenly spaced on a logarithmic axis, because the first tries gain most."""
 
 ROUNDING = 1e-9
-"""In examples: n x accuracy this little above a whole number is that number."""
+"""Floating-point error of n x accuracy, in examples: a number so little above an integer is that integer."""
 
 
 def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
@@ -28,12 +28,12 @@ def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
         prompts: rows of `read_prompts`.
     """
     frames = []
-    for (model, dataset, shots), own in prompts.partition_by(EXPERIMENT, as_dict=True, maintain_order=True).items():
+    for (model, dataset, shots), rows in prompts.partition_by(EXPERIMENT, as_dict=True, maintain_order=True).items():
         task = TASKS[str(dataset)]
         n, chance = task.n_sampled, float(task.stated_chance)
         tries = TRIES[np.less_equal(TRIES, n) | (shots != 1)]
-        expected = expected_maximum_of_draws((own["correct"] / own["n_examples"]).to_numpy(), tries)
-        # P(accuracy >= expected) is that of the next whole count; it may be more than all, which never happens.
+        expected = expected_maximum_of_draws((rows["correct"] / rows["n_examples"]).to_numpy(), tries)
+        # P(accuracy >= expected) is the tail from the next integer count.
         count = np.ceil(n * expected - ROUNDING)
         frames.append(
             pl.DataFrame(
@@ -54,13 +54,13 @@ def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
     """Return PUBLISHED_BASELINES of every task, as the authors draw them and with the real examples and chances.
 
     Args:
-        chances: of one experiment a task: dataset, chance, one row an example.
+        chances: columns dataset and chance, one row an example, of one experiment for each task.
     """
     frames = []
-    for (name,), own in chances.partition_by("dataset", as_dict=True, maintain_order=True).items():
+    for (name,), rows in chances.partition_by("dataset", as_dict=True, maintain_order=True).items():
         task = TASKS[str(name)]
         stated = np.full(task.n_sampled, float(task.stated_chance))
-        for rules, chance in (("released", stated), ("sound", own["chance"].to_numpy())):
+        for rules, chance in (("released", stated), ("sound", rows["chance"].to_numpy())):
             frames.append(
                 pl.DataFrame(
                     {
@@ -77,7 +77,7 @@ def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
 
 
 def accuracy_histogram(prompts: pl.DataFrame, n: int, chance: float, tries: int) -> pl.DataFrame:
-    """Figure 1: accuracy, and the shares of prompts, of random classifiers, and of the best of `tries` of them there.
+    """Return figure 1: for each accuracy the shares of prompts, random classifiers and bests of `tries` of these.
 
     Args:
         prompts: of one experiment, each scored on n examples.

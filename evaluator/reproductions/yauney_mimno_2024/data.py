@@ -1,4 +1,4 @@
-"""The released per-example results of Yauney & Mimno 2024, read from a folder of Parquet files."""
+"""Read the released per-example results of Yauney & Mimno 2024 from a folder of Parquet files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.datasets.parquet_columns import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.reproductions.base import ReleasedFile
-from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, known_task
+from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, task_named
 
 EXPERIMENT = ["model", "dataset", "shots"]
 """Key of an experiment: the search for the best of 200 prompts with one model, one task and one number of shots."""
@@ -29,7 +29,7 @@ FILES = (
     ),
     ReleasedFile(
         "subsampled_ids.parquet",
-        "the rows that tasks of more than 200 were cut to: few-shot-eval/subsampled-idxs/*.json",
+        "the sampled rows of tasks with more than 200 rows: few-shot-eval/subsampled-idxs/*.json",
         ("dataset", "example_id"),
     ),
     ReleasedFile(
@@ -51,15 +51,15 @@ FILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedData:
-    """The released tables; the predictions are not held in memory but read as a stream."""
+    """The released tables; predictions are streamed, because they are too large for memory."""
 
     predictions: pl.LazyFrame  # one row a prompt and example
     demonstrations: pl.DataFrame  # one row a prompt
-    sampled_rows: Mapping[str, list[int]]  # task -> rows, for the tasks that were cut
-    held_out: pl.DataFrame  # the authors' own trials
+    sampled_rows: Mapping[str, list[int]]  # task -> its sampled rows, for tasks of more than 200
+    held_out: pl.DataFrame  # the authors' trials
 
     def correctness(self, prompts: pl.DataFrame) -> pl.LazyFrame:
-        """Return CORRECTNESS of these prompts, in narrow integers: 8.1 million rows take 60 MB."""
+        """Return held_out_schema.CORRECTNESS of these prompts, in small types: 8.1 million rows take 60 MB."""
         return self.of_prompts(prompts.select(*PROMPT, experiment_name(categorical=True))).select(
             "experiment",
             pl.col("prompt_id").alias("prompt"),
@@ -71,14 +71,14 @@ class PublishedData:
         """Return the predictions of these prompts, with any further columns that `prompts` has."""
         schema = self.predictions.collect_schema()
         kept = prompts.lazy().cast({name: schema[name] for name in PROMPT})
-        tasks = prompts["dataset"].unique().to_list()  # tells the reader what it need not decode
+        tasks = prompts["dataset"].unique().to_list()  # a filter on them lets the reader skip the others
         return self.predictions.filter(pl.col("dataset").is_in(tasks)).join(kept, on=PROMPT, how="inner")
 
 
 def read_results(folder: Path) -> PublishedData:
     """Open the released results in a folder that holds FILES.
 
-    Raises DatasetError, naming the file, for one that lacks a column, and for a task that is not among TASKS.
+    Raises DatasetError, naming the file, for a missing column, and for a task that is not in TASKS.
     """
     predictions, demonstrations, sampled, held_out = (scan_columns(folder / file.name, file.columns) for file in FILES)
     rows_by_task = sampled.collect().partition_by("dataset", as_dict=True)
@@ -89,7 +89,7 @@ def read_results(folder: Path) -> PublishedData:
         held_out=held_out.collect(),
     )
     for name in data.demonstrations["dataset"].unique(maintain_order=True):
-        known_task(name)
+        task_named(name)
     return data
 
 
@@ -102,30 +102,33 @@ def experiment_name(*, categorical: bool = False) -> pl.Expr:
 def read_prompts(data: PublishedData) -> pl.DataFrame:
     """Return one row a prompt, sorted by experiment and prompt.
 
-    Columns: model, dataset, shots, prompt_id; n_examples it was scored on; correct; n_losses, how many different losses
-    there are; losses_fingerprint, equal for prompts whose losses are equal bit for bit; demonstration_ids; with_query,
-    False where there are no more different losses than the task has choices: prompts were cut at 512 tokens from the
-    right, and a prompt without its query says nothing of the example. The released results hold no prompts, so this is
-    inferred from the losses alone: a prompt whose query was lost for some examples only is not found.
-    Raises DatasetError where `correct` is not 0 or 1, or the two files do not hold the same prompts.
+    Columns: model, dataset, shots, prompt_id; n_examples, on which it was scored; correct; n_losses, the number of
+    different losses; losses_fingerprint, equal for prompts whose losses are equal bit for bit; demonstration_ids;
+    with_query.
+
+    with_query is False where there are no more different losses than the task has choices: prompts were cut after 512
+    tokens, and a prompt without its query does not depend on the example. The released results have no prompts, so this
+    is inferred from the losses alone, and prompts that lost the query of some examples only are not detected.
+
+    Raises DatasetError where `correct` is not 0 or 1, or the two files do not have the same prompts.
     """
     scored = (
         data.predictions.group_by(PROMPT)
         .agg(
             n_examples=pl.len().cast(pl.Int64),
             correct=pl.col("correct").cast(pl.Int64).sum(),
-            strange=(~pl.col("correct").is_in([0, 1])).fill_null(True).sum(),
+            n_invalid=(~pl.col("correct").is_in([0, 1])).fill_null(True).sum(),
             n_losses=pl.col("loss").n_unique().cast(pl.Int64),
-            # A sum over rows, so that the order in which a prompt's examples stand does not matter.
+            # A sum over rows does not depend on the order of a prompt's examples.
             losses_fingerprint=pl.struct("example_id", "loss").hash().sum(),
         )
         .collect(engine="streaming")
-        # Dictionaries in this file and text in the others; in the long table they are a quarter of the time and memory.
+        # Names are categorical in this file, which saves three quarters of time and memory, and text in the others.
         .cast({pl.Categorical: pl.String})
     )
-    if scored["strange"].sum():
+    if scored["n_invalid"].sum():
         raise DatasetError("few_shot_predictions.parquet: `correct` must be 0 or 1 in every row, and is not in some.")
-    prompts = scored.drop("strange").join(data.demonstrations, on=PROMPT, how="inner").sort(PROMPT)
+    prompts = scored.drop("n_invalid").join(data.demonstrations, on=PROMPT, how="inner").sort(PROMPT)
     if not prompts.height == scored.height == data.demonstrations.height:
         raise DatasetError(
             f"few_shot_predictions.parquet has {scored.height:,} prompts and demonstrations.parquet "

@@ -1,4 +1,4 @@
-"""Figures of the published experiments, after those of Yauney & Mimno 2024, as SVG elements."""
+"""Draw the figures of Yauney & Mimno 2024 as SVG elements."""
 
 from typing import Literal, TypeVar
 
@@ -17,16 +17,16 @@ BAR_WIDTH, BAR_HEIGHT = 330, 74
 
 PATTERNS = {"solid": [1, 0], "dashed": [5, 3], "dotted": [2, 2]}
 DASHES = {1: "solid", 2: "dashed", 4: "dotted"}
-"""Shots -> dashes of a line; colour alone would not tell six lines apart."""
+"""Number of shots -> dashes of a line, because six lines cannot be distinguished by colour alone."""
 
 Channel = TypeVar("Channel", alt.X, alt.Y)
 Kind = Literal["ROC", "precision-recall"]
 CURVE_POINTS = 300
-"""Of a curve over thousands of thresholds as many are drawn: more would not be seen."""
+"""Points drawn of a curve over thousands of thresholds: more would not be visible."""
 
 
 def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str) -> str:
-    """Expected maximum accuracy by number of prompts, with both baselines: one panel of figures 3, 4 and 9 to 11.
+    """Draw expected maximum accuracy by number of prompts, with both baselines: a panel of figures 3, 4 and 9 to 11.
 
     Args:
         curves: schema.PUBLISHED_CURVES of one task; base_model in blue, others in green, dashes by shots.
@@ -55,7 +55,7 @@ def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
 
 
 def tail_panel(curves: pl.DataFrame, column: str, base_model: str) -> str:
-    """Probability that guessing reaches the expected maximum: the lower panels of figures 3 and 4.
+    """Draw the probability that guessing reaches the expected maximum: a lower panel of figures 3 and 4.
 
     Args:
         curves: schema.PUBLISHED_CURVES of one task.
@@ -80,12 +80,12 @@ def _model_lines(curves: pl.DataFrame, column: str, base_model: str) -> pl.DataF
 
 
 def _lines_figure(lines: pl.DataFrame, y: alt.Y, height: int) -> str:
-    """Draw one line a description, all as one mark: ten layers a panel would take ten times as long.
+    """Draw one line for each description, all as one mark: ten layers would take ten times as long.
 
     Args:
         lines: tries, value, colour, dash, description.
     """
-    # A linear axis would give the first tries, which gain most, a pixel's width.
+    # On a linear axis the first tries, which gain most, would be one pixel wide.
     axis = alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200], gridColor=GRID, format="~s")
     x = alt.X("tries:Q", title="prompts tried", axis=axis).scale(type="log", domain=[1, 200], nice=False)
     dash = alt.StrokeDash("dash:N", legend=None).scale(domain=list(PATTERNS), range=list(PATTERNS.values()))
@@ -96,11 +96,11 @@ def _lines_figure(lines: pl.DataFrame, y: alt.Y, height: int) -> str:
 
 
 def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: float) -> str:
-    """One of the three distributions of figure 1, with a line at the number that stands for it.
+    """Draw one of the three distributions of figure 1, with a line at its best or expected accuracy.
 
     Args:
         histogram: columns accuracy and `column`, a share; all three panels of one histogram have the same axis.
-        mark_at: an accuracy.
+        mark_at: accuracy of the line.
     """
     likely = histogram.filter(pl.max_horizontal(pl.exclude("accuracy")) > 1e-4)["accuracy"].to_numpy()
     step = float(histogram["accuracy"][1] - histogram["accuracy"][0])
@@ -108,7 +108,7 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
     x_axis = alt.Axis(format=".2f", gridColor=GRID, tickCount=8)
     x_scale = alt.Scale(domain=domain, nice=False)
     y = alt.Y(f"{column}:Q", title=None, axis=alt.Axis(format=".2f", gridColor=GRID, tickCount=3))
-    # Bars from edge to edge, because one a count of right answers is all there can be.
+    # Bars touch, because there is one for every possible count of right answers.
     bars = histogram.with_columns(low=pl.col("accuracy") - step / 2, high=pl.col("accuracy") + step / 2)
     shown = bars.filter(pl.col("accuracy").is_between(domain[0], domain[1]))
     x = alt.X("low:Q", title="accuracy", axis=x_axis, scale=x_scale)
@@ -122,12 +122,12 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
 
 
 def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
-    """ROC or precision-recall curves of the three predictors: figures 5 and 8.
+    """Draw ROC or precision-recall curves of the three predictors: a panel of figures 5 and 8.
 
     Args:
         trials: columns held_out.TRIALS; verdicts are drawn in blue (standard) and vermilion (max), the
             distribution function in grey.
-        kind: of curve; precision-recall curves are steps, as average precision sums them.
+        kind: type of curve; precision-recall curves are drawn as the steps that average precision sums.
     """
     outcome = trials["above_standard_on_test"].to_numpy()
     predictors = (

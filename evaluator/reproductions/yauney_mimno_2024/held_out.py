@@ -1,4 +1,4 @@
-"""How well random baselines predict held-out accuracy in published experiments, on the authors' splits and on ours."""
+"""Test how well random baselines predict held-out accuracy, on the authors' splits and on our seeded ones."""
 
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,7 @@ MODELS = {
     "Falcon-7b, Base model": "falcon-7b",
     "Falcon-7b, Instruction-tuned": "falcon-7b-instruct",
 }
-"""Names in the authors' held-out files -> names in their results."""
+"""Name of a model in the authors' held-out files -> its name in their results."""
 
 TRIES = (1, 2, 5, 10, 100, STATED_PROMPTS)
 SEED = 0
@@ -37,22 +37,22 @@ TRIALS = [
     "log10_max_tail",
     "above_standard_on_test",
 ]
-"""Columns of all trials here: which it is, by TRIALS_KEY, and what a prediction is scored by."""
+"""Columns of tables of trials: the key, and what predictions are made and scored by."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnTrials:
-    """Trials on splits of our own, seeded; columns TRIALS."""
+class SeededTrials:
+    """Trials on our seeded splits; columns TRIALS."""
 
     released: pl.DataFrame  # judged as the authors judge, for 200 tries
     sound: pl.DataFrame
 
 
 def published_trials(data: PublishedData) -> pl.DataFrame:
-    """The authors' own trials: their random splits cannot be drawn again, having had no seed.
+    """Return the released trials, whose splits had no seed and cannot be drawn again; columns TRIALS.
 
-    Columns TRIALS. In place of tails stand distribution functions with a minus, as only their order counts: 1 - F would
-    make equal what the authors told apart near 0.
+    The tails are replaced by negated distribution functions -F, because only their order matters, and 1 - F would make
+    different values of F near 0 equal.
     """
     return data.held_out.select(
         pl.col("model").replace_strict(MODELS),
@@ -68,29 +68,29 @@ def published_trials(data: PublishedData) -> pl.DataFrame:
     ).sort(TRIALS_KEY)
 
 
-def own_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame) -> Stage[OwnTrials]:
-    """Searches on a hundred splits of every experiment.
+def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame) -> Stage[SeededTrials]:
+    """Search for the best prompt on a hundred seeded splits of every experiment.
 
-    Under sound rules a prompt that ran several times is one try, and only examples that the best prompt was scored on
-    count. As the authors judge, all 200 count as tries, and demonstrations as examples.
+    Under sound rules a prompt that ran several times is one try, and only the examples on which the best prompt was
+    scored count. Under the authors' rules all 200 prompts are tries, and demonstrations count as examples.
 
     Args:
         prompts: rows of `read_prompts`.
         chances: CHANCES of every experiment.
     """
     n_experiments = prompts.n_unique(EXPERIMENT)
-    kept = _prompt_ids(distinct_prompts(prompts))
+    distinct = _prompt_ids(distinct_prompts(prompts))
     released, sound = [], []
     yield Progress(stage="Splitting", done=0, total=n_experiments, unit="experiments")
-    for done, every in enumerate(read_experiments(data.correctness(prompts), chances), start=1):
+    for done, experiment in enumerate(read_experiments(data.correctness(prompts), chances), start=1):
         splits = Splits(tries=TRIES, seed=SEED)
-        sound.append(search(_only(every, kept[every.name]), splits))
-        found = search(every, replace(splits, tries=(STATED_PROMPTS,)))
-        n_part = train_size(every.scored.shape[1])
-        released.append(found.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
+        sound.append(search(_only(experiment, distinct[experiment.name]), splits))
+        searches = search(experiment, replace(splits, tries=(STATED_PROMPTS,)))
+        n_part = train_size(experiment.scored.shape[1])
+        released.append(searches.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
         yield Progress(stage="Splitting", done=done, total=n_experiments, unit="experiments")
     names = prompts.select(*EXPERIMENT, experiment_name()).unique()
-    return OwnTrials(
+    return SeededTrials(
         released=_judged_as_released(pl.concat(released).join(names, on="experiment")).sort(TRIALS_KEY),
         sound=with_baselines(pl.concat(sound)).join(names, on="experiment").select(TRIALS).sort(TRIALS_KEY),
     )
@@ -112,16 +112,16 @@ def _only(experiment: Experiment, prompts: list[int]) -> Experiment:
 
 
 def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
-    """As `bigbench-held-out-splits.py` does: n of the whole part, and one chance a task.
+    """Judge searches as `bigbench-held-out-splits.py` does: n of the whole train part, and one chance for each task.
 
     Args:
-        searches: HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, examples of the train part.
+        searches: HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, the examples of the train part.
     """
     chances = {name: float(task.stated_chance) for name, task in TASKS.items()}
     chance = searches["dataset"].replace_strict(chances, return_dtype=pl.Float64)
     n, p, tries = (column.to_numpy() for column in (searches["n_train_part"], chance, searches["tries"]))
     accuracy = pl.col("correct_train") / pl.col("n_train")
-    # Their distribution function at n x accuracy, rounded down, is one minus the tail of the next count.
+    # The authors' distribution function at floor(n x accuracy) is one minus the tail of the next count.
     beyond = searches.select((pl.col("n_train_part") * accuracy).floor().cast(pl.Int64) + 1).to_series().to_numpy()
     return searches.with_columns(
         above_standard_on_train=accuracy > chance,
@@ -133,18 +133,18 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _log10_tail(correct: IntArray, n: IntArray, chance: FloatArray, tries: IntArray) -> FloatArray:
-    """-inf for more right than there are examples."""
+    """Return log10 of the tail; -inf for more right answers than there are examples."""
     tail = np.asarray(max_random_tail(np.minimum(correct, n), n, chance, tries, log10=True))
     return np.where(correct > n, -np.inf, tail)
 
 
-def held_out_table(authors: pl.DataFrame, own: OwnTrials) -> pl.DataFrame:
-    """PUBLISHED_HELD_OUT: how well each predictor foretells, over all trials, by model and by task."""
+def held_out_table(authors: pl.DataFrame, seeded: SeededTrials) -> pl.DataFrame:
+    """Score each predictor over all trials, by model and by task: PUBLISHED_HELD_OUT."""
     frames = []
     for splits, rules, trials in (
         ("authors'", "released", authors),
-        ("seeded", "released", own.released),
-        ("seeded", "sound", own.sound),
+        ("seeded", "released", seeded.released),
+        ("seeded", "sound", seeded.sound),
     ):
         for over in (None, "model", "dataset"):
             scored = held_out_prediction(trials, ["tries", over] if over else ["tries"])

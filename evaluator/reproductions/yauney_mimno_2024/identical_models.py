@@ -1,19 +1,19 @@
-"""Pairs of models whose losses are equal bit for bit, so that they were one and the same model."""
+"""Find pairs of models whose losses are equal bit for bit, so that they had the same weights."""
 
 import polars as pl
 
 from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_IDENTICAL
 
 SHARED = ["dataset", "shots", "demonstration_ids"]
-"""What makes prompts of two models the same prompt."""
+"""Key by which prompts of two models are the same prompt."""
 
 
 def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_IDENTICAL: pairs of models with prompts on which every loss of both is the same, bit for bit.
+    """Return PUBLISHED_IDENTICAL: pairs of models with prompts on which every loss of both is equal, bit for bit.
 
-    Different weights do not give equal losses on whole prompts, so such models were loaded from the same ones.
-    Prompts that lost their query are left out: what they leave may be the same for anyone. Models are compared where
-    they happened to draw the same demonstrations, mostly with one shot; elsewhere nothing is known.
+    Different weights do not give equal losses on all examples of a prompt, so such models were loaded from the same
+    weights. Prompts that lost their query are left out, because any two models may agree on them. Models can be
+    compared only where they happened to draw the same demonstrations, mostly with one shot.
 
     Args:
         prompts: rows of `read_prompts` with the column `with_query`.
@@ -26,7 +26,7 @@ def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pairs(prompts: pl.DataFrame, on: list[str]) -> pl.DataFrame:
-    """How many different prompts two models have in common, for each pair that has any."""
+    """Count the different prompts that two models share, for each pair of models that shares any."""
     both = prompts.join(prompts.rename({"model": "other_model"}).select("other_model", *on), on=on, how="inner")
     return (
         both.filter(pl.col("model") < pl.col("other_model"))
@@ -36,10 +36,11 @@ def _pairs(prompts: pl.DataFrame, on: list[str]) -> pl.DataFrame:
 
 
 def same_losses_as(experiments: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
-    """For each experiment, the other model that is the same there, or null."""
+    """Return, for each experiment, the names of models with the same losses in it, or null."""
+    # Each pair in both directions, so that both of its models have a row.
     swapped = pairs.rename({"model": "other_model", "other_model": "model"}).select(pairs.columns)
     others = pl.concat([pairs, swapped]).group_by("dataset", "shots", "model").agg(pl.col("other_model").sort())
-    found = experiments.select("dataset", pl.col("shots").cast(pl.Int64), "model").join(
+    rows = experiments.select("dataset", pl.col("shots").cast(pl.Int64), "model").join(
         others, on=["dataset", "shots", "model"], how="left", maintain_order="left"
     )
-    return found["other_model"].list.join(", ").rename("same_losses_as")
+    return rows["other_model"].list.join(", ").rename("same_losses_as")

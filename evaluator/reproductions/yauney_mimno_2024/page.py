@@ -1,4 +1,4 @@
-"""The page about the published experiments: the paper's tables and figures, recomputed."""
+"""The page of the recomputed experiments: the paper's tables and figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,23 +31,27 @@ FIGURE_4 = ("emoji_movie", (1, 2))
 
 
 class Moon(NamedTuple):
-    """One experiment in table 1."""
+    """The verdict on one experiment in table 1, a symbol as in the paper."""
 
-    released: str
-    sound: str
+    released: str  # symbol under the authors' rules
+    sound: str  # symbol under sound rules
     changed: bool
-    about: str
+    about: str  # tooltip
 
 
 class MoonRow(NamedTuple):
+    """One task in table 1."""
+
     dataset: str
     n: int
     cells: list[list[Moon]]  # [column of shots, family]
-    released: int  # disagreements
+    released: int  # number of disagreements between the baselines
     sound: int
 
 
 class Panel(NamedTuple):
+    """A title and figures."""
+
     title: str
     drawn: list[Markup]  # one below the other
 
@@ -57,14 +61,14 @@ def write_published_page(published: Published, path: Path) -> Path:
     header = Header(
         kicker="Yauney & Mimno 2024, recomputed from the released per-example results",
         heading="Is it better than guessing?",
-        subject=f"{published.tables.totals['n_experiments'][0]} experiments: the best of 200 prompts, against one "
-        "random classifier and against the best of as many",
+        subject=f"{published.tables.totals['n_experiments'][0]} experiments: the best of 200 prompts, compared with "
+        "one random classifier and with the best of 200",
     )
     return write_page(path, "Stronger random baselines, recomputed", header, list(published_sections(published)))
 
 
 def published_sections(published: Published) -> Iterator[Section]:
-    """The paper's tables and figures, and what changes under sound rules."""
+    """Yield the paper's tables and figures, and the verdicts that change under sound rules."""
     tables = published.tables
     changed = tables.experiments.filter(pl.col("reason").is_not_null()).to_dicts()
     yield _section("totals", "Verdicts", "", {"totals": tables.totals.to_dicts()})
@@ -76,7 +80,7 @@ def published_sections(published: Published) -> Iterator[Section]:
         "without_query": _without_query(tables.experiments),
         "from_authors": [name for name, task in TASKS.items() if task.source == "authors"],
     }
-    yield _section("known", "What else is to be known of these results", "", shown, "Remarks")
+    yield _section("known", "Remarks on these results", "", shown, "Remarks")
     histogram = _histogram_panels(published)
     if histogram:
         about = "figure 1: emoji_movie, OLMo-7B, 4-shot"
@@ -96,7 +100,7 @@ def published_sections(published: Published) -> Iterator[Section]:
         "figure_8": _figure_8(published),
     }
     about = "figures 5 and 8, tables 3 and 4"
-    yield _section("held-out", "Does a baseline foretell held-out accuracy?", about, shown, "Held-out accuracy")
+    yield _section("held-out", "Does a baseline predict held-out accuracy?", about, shown, "Held-out accuracy")
     yield _section("full", "Full results", "figures 9 to 11", {"full_results": _full_results(tables)})
 
 
@@ -116,16 +120,17 @@ def _section(
 
 
 def moon_rows(tables: PublishedTables) -> list[MoonRow]:
-    """Table 1: tasks by size, then columns of shots for base and instruction-tuned models, a moon a family."""
-    found = {(row["model"], row["dataset"], row["shots"]): row for row in tables.experiments.iter_rows(named=True)}
+    """Return table 1: a row for each task, by size, with columns of shots for base and for instruction-tuned models."""
+    by_key = {(row["model"], row["dataset"], row["shots"]): row for row in tables.experiments.iter_rows(named=True)}
     present = set(tables.experiments["dataset"])
     sizes = sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)
-    return [_moon_row(name, n, found) for n, name in sizes]
+    return [_moon_row(name, n, by_key) for n, name in sizes]
 
 
-def _moon_row(dataset: str, n: int, found: dict[tuple[str, str, int], dict[str, Any]]) -> MoonRow:
+def _moon_row(dataset: str, n: int, by_key: dict[tuple[str, str, int], dict[str, Any]]) -> MoonRow:
+    # `tuned` is the place of a model in FAMILIES: 0 for the base models, 1 for the instruction-tuned ones.
     columns = [
-        [found[pair[tuned], dataset, shots] for pair in FAMILIES.values() if (pair[tuned], dataset, shots) in found]
+        [by_key[pair[tuned], dataset, shots] for pair in FAMILIES.values() if (pair[tuned], dataset, shots) in by_key]
         for tuned in (0, 1)
         for shots in SHOTS
     ]
@@ -156,19 +161,19 @@ def _without_query(experiments: pl.DataFrame) -> dict[str, Any]:
 
 
 def _histogram_panels(published: Published) -> list[Panel]:
-    """Figure 1, if its experiment is there."""
-    own = published.tables.experiments.filter(**FIGURE_1)
-    if own.is_empty():
+    """Draw figure 1, if the results have its experiment."""
+    experiment = published.tables.experiments.filter(**FIGURE_1)
+    if experiment.is_empty():
         return []
-    row = own.row(0, named=True)
+    row = experiment.row(0, named=True)
     n, chance, tries = row["released_n"], row["released_chance"], row["released_tries"]
     prompts = published.prompts.filter(**FIGURE_1)
     histogram = accuracy_histogram(prompts, n, chance, tries)
-    most = float(max_random_accuracy(n, chance, tries))
+    max_random = float(max_random_accuracy(n, chance, tries))
     panels = (
         ("prompts", BLUE, row["accuracy"], f"Accuracies of {prompts.height} prompts; the best, {row['accuracy']:.3f}"),
         ("random classifier", GREY, chance, f"One random classifier; expected, {chance:.3f}"),
-        ("best of many random classifiers", VERMILION, most, f"Best of {tries}; expected, {most:.3f}"),
+        ("best of many random classifiers", VERMILION, max_random, f"Best of {tries}; expected, {max_random:.3f}"),
     )
     return [
         Panel(title, [Markup(figures.histogram_panel(histogram, column, colour, at))])
@@ -182,7 +187,7 @@ def _search_panels(
     *,
     tails: bool = False,
 ) -> list[Panel]:
-    """A panel for each (task, base model, models, shots) that there are results of."""
+    """Draw a panel for each (task, base model, models, shots) in the results."""
     panels = []
     for dataset, base, models, shots in searches:
         curves = tables.curves.filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)
@@ -196,7 +201,7 @@ def _search_panels(
 
 
 def _full_results(tables: PublishedTables) -> dict[str, list[Panel]]:
-    """Figures 9 to 11: family -> a panel a task."""
+    """Draw figures 9 to 11: family of models -> a panel for each task."""
     names = [row.dataset for row in moon_rows(tables)]
     return {
         family: _search_panels(tables, [(name, models[0], models, SHOTS) for name in names])
@@ -205,10 +210,10 @@ def _full_results(tables: PublishedTables) -> dict[str, list[Panel]]:
 
 
 def _figure_5(published: Published) -> list[Panel]:
-    most = published.authors_trials["tries"].max()
+    max_tries = published.authors_trials["tries"].max()
     both = (
-        ("Authors'", published.authors_trials.filter(tries=most)),
-        ("Sound rules", published.own_trials.sound.filter(tries=most)),
+        ("Authors'", published.authors_trials.filter(tries=max_tries)),
+        ("Sound rules", published.seeded_trials.sound.filter(tries=max_tries)),
     )
     return [
         Panel(f"{title}, {kind}", [Markup(figures.ranking_panel(trials, kind))])
@@ -223,12 +228,12 @@ def _figure_8(published: Published) -> list[Panel]:
 
 
 def _held_out_rows(tables: PublishedTables, over: str) -> list[dict[str, Any]]:
-    """One row a group: its trials, and the figures of each predictor side by side, at the most tries."""
-    most = tables.held_out["tries"].max()
-    chosen = tables.held_out.filter(over=over, tries=most)
-    groups = chosen.partition_by("splits", "rules", "group", as_dict=True, maintain_order=True)
+    """Return one row for each group, with the numbers of every predictor, for the highest number of tries."""
+    max_tries = tables.held_out["tries"].max()
+    table = tables.held_out.filter(over=over, tries=max_tries)
+    groups = table.partition_by("splits", "rules", "group", as_dict=True, maintain_order=True)
     return [
-        {"splits": splits, "rules": rules, "group": group, "share": own["held_out_share"][0]}
-        | {row["predictor"].replace(" ", "_"): row for row in own.iter_rows(named=True)}
-        for (splits, rules, group), own in groups.items()
+        {"splits": splits, "rules": rules, "group": group, "share": rows["held_out_share"][0]}
+        | {row["predictor"].replace(" ", "_"): row for row in rows.iter_rows(named=True)}
+        for (splits, rules, group), rows in groups.items()
     ]

@@ -1,4 +1,4 @@
-"""The published experiments of Yauney & Mimno 2024, recomputed from the released results."""
+"""Recompute the published experiments of Yauney & Mimno 2024 from the released results."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,12 @@ from evaluator.random_baselines.max_random import max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.chances import best_prompt_mixes, example_chances
 from evaluator.reproductions.yauney_mimno_2024.curves import baseline_curves, expected_curves
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, experiment_name, read_prompts
-from evaluator.reproductions.yauney_mimno_2024.held_out import OwnTrials, held_out_table, own_trials, published_trials
+from evaluator.reproductions.yauney_mimno_2024.held_out import (
+    SeededTrials,
+    held_out_table,
+    published_trials,
+    seeded_trials,
+)
 from evaluator.reproductions.yauney_mimno_2024.identical_models import identical_models, same_losses_as
 from evaluator.reproductions.yauney_mimno_2024.rules import (
     RELEASED,
@@ -43,16 +48,16 @@ class PublishedTables:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The tables, and what the figures need in addition."""
+    """The tables, and the data that figures need in addition."""
 
     tables: PublishedTables
     prompts: pl.DataFrame  # rows of read_prompts
     authors_trials: pl.DataFrame  # columns TRIALS of held_out.py
-    own_trials: OwnTrials
+    seeded_trials: SeededTrials
 
 
 def recompute(data: PublishedData) -> Stage[Published]:
-    """Compute every table of the published experiments. Raises DatasetError for rows that do not fit."""
+    """Compute every table of the published experiments. Raises DatasetError for unexpected rows."""
     yield Progress(stage="Reading predictions", done=0, total=1, unit="files")
     prompts = read_prompts(data)
     yield Progress(stage="Reading predictions", done=1, total=1, unit="files")
@@ -62,7 +67,7 @@ def recompute(data: PublishedData) -> Stage[Published]:
     pairs = identical_models(prompts)
     experiments = _experiments(best, mixes, verdicts, same_losses_as(best, pairs))
     chances = example_chances(data)
-    own = yield from own_trials(data, prompts, chances)
+    own = yield from seeded_trials(data, prompts, chances)
     authors = published_trials(data)
     tables = PublishedTables(
         experiments=experiments,
@@ -73,13 +78,14 @@ def recompute(data: PublishedData) -> Stage[Published]:
         curves=expected_curves(prompts),
         baselines=baseline_curves(_by_task(chances, experiments)),
     )
-    return Published(tables=tables, prompts=prompts, authors_trials=authors, own_trials=own)
+    return Published(tables=tables, prompts=prompts, authors_trials=authors, seeded_trials=own)
 
 
 def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:
-    """Return PUBLISHED_EXPERIMENTS: the verdicts under both sets of rules, and what explains them."""
+    """Return PUBLISHED_EXPERIMENTS: the verdicts under both sets of rules, and the reasons of differences."""
     released, sound = (verdicts.filter(rules=rules.name) for rules in (RELEASED, SOUND))
     numbers = ("n", "chance", "tries", "max_random", "verdict")
+    # For each experiment the tail of one random classifier, and of the best of its tries.
     tails = [
         [max_random_tail(k, n, per_example(mix), tries, log10=True) for tries in (1, t)]
         for k, n, mix, t in zip(best["correct"], best["n"], mixes, sound["tries"], strict=True)

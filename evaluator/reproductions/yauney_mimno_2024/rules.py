@@ -1,4 +1,4 @@
-"""The best prompt of each published experiment, judged by several sets of rules: the authors' and sounder ones."""
+"""Judge the best prompt of each published experiment by several sets of rules: the authors' and sounder ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_TOTALS, P
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
 
 Mix = Mapping[Fraction, int]
-"""Chance -> how many of the examples have it."""
+"""Chance of guessing an example right -> number of examples with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """One way to judge an experiment. "stated" is what the authors' `full-results.py` does."""
+    """A set of rules to judge an experiment by. "stated" is the rule of the authors' `full-results.py`."""
 
     name: str
     n: Literal["stated", "present"]  # the task's size less demonstrations, at most 200 | examples with a prediction
@@ -42,13 +42,13 @@ SOUND = Rules(name="sound", n="present", chance="task", tries="distinct", above=
 DISTINCT_ALONE = Rules(name="distinct prompts alone", n="stated", chance="stated", tries="distinct", above="stated")
 
 LADDER = (RELEASED, N_PRESENT, LOGICAL_DEDUCTION, ALL_CHOICES, DISTINCT, SOUND)
-"""From the authors' rules to sound ones, one change a step: where a verdict changes is why it does."""
+"""From the authors' rules to sound ones; each step has one change, which is the reason if a verdict changes there."""
 
 ALL_RULES = (*LADDER, DISTINCT_ALONE)
 
 
 class Setting(NamedTuple):
-    """What a baseline hangs on."""
+    """The parameters of a random baseline."""
 
     n: int
     mix: Mix
@@ -56,11 +56,12 @@ class Setting(NamedTuple):
 
     @property
     def chance(self) -> Fraction:
+        """Return the mean chance of guessing an example right."""
         return sum((chance * count for chance, count in self.mix.items()), Fraction()) / sum(self.mix.values())
 
 
 def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
-    """One row an experiment: its best prompt (the lowest id of equals), what it got, and how many prompts there were.
+    """Return one row for each experiment: its best prompt (the lowest id of equals), its accuracy, and prompt counts.
 
     Args:
         prompts: rows of `read_prompts`.
@@ -111,16 +112,16 @@ def _judge(experiments: pl.DataFrame, mixes: Sequence[Mix], rules: Rules) -> pl.
 def _setting(rules: Rules, row: Mapping[str, Any], mix: Mix) -> Setting:
     task, shots = TASKS[row["dataset"]], row["shots"]
     n = row["n"] if rules.n == "present" else task.stated_n(shots)
-    own_chances = rules.chance == "task" or rules.chance == row["dataset"]
+    use_mix = rules.chance == "task" or rules.chance == row["dataset"]
     return Setting(
         n=n,
-        mix=mix if own_chances else {task.stated_chance: n},
+        mix=mix if use_mix else {task.stated_chance: n},
         tries=row["n_distinct_prompts"] if rules.tries == "distinct" else task.stated_tries(shots),
     )
 
 
 def _max_random(settings: Sequence[Setting]) -> FloatArray:
-    """One number a setting; those of one chance in one call."""
+    """Return one baseline for each setting; all settings with a single chance are computed in one call."""
     values = np.empty(len(settings))
     uniform = [index for index, setting in enumerate(settings) if len(setting.mix) == 1]
     if uniform:
@@ -133,12 +134,15 @@ def _max_random(settings: Sequence[Setting]) -> FloatArray:
 
 
 def per_example(mix: Mix) -> FloatArray:
-    """[examples], their chances, in an order that does not matter."""
+    """Return the chances of all examples, [examples], in any order."""
     return np.repeat([float(chance) for chance in mix], list(mix.values()))
 
 
 def _verdict(rules: Rules) -> pl.Expr:
-    """The two ways to judge part where an accuracy equals chance; none of the published best ones does."""
+    """Return the verdict on an accuracy.
+
+    The two ways to judge differ where the accuracy equals chance, which is the case in no published experiment.
+    """
     accuracy, chance, max_random = pl.col("accuracy"), pl.col("chance"), pl.col("max_random")
     if rules.above == "more":
         return verdict(accuracy, chance, max_random)
@@ -152,7 +156,7 @@ def _verdict(rules: Rules) -> pl.Expr:
 
 
 def totals(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_TOTALS: what each set of rules comes to, in the order of the verdicts' rows.
+    """Return PUBLISHED_TOTALS: counts of verdicts under each set of rules, in the order of the verdicts' rows.
 
     Source: Yauney & Mimno 2024, section 5.1: 255 above the standard baseline, 199 above both, 56 disagreements, 22.0%.
     """
@@ -171,20 +175,21 @@ def totals(verdicts: pl.DataFrame) -> pl.DataFrame:
 
 
 def reasons(verdicts: pl.DataFrame) -> list[str | None]:
-    """Why the sound verdict of each experiment is another than the released one; None where it is the same.
+    """Explain why the sound verdict of each experiment differs from the released one; None where it does not.
+
+    Each step of LADDER keeps the changes before it. An explanation names the steps at which the verdict changed.
 
     Args:
-        verdicts: those of one or more experiments under every set of rules of LADDER.
-
-    Each step of the ladder keeps the changes before it. The steps named are those at which the verdict changed.
+        verdicts: of one or more experiments under every set of rules of LADDER.
     """
-    steps = {name: own for (name,), own in verdicts.partition_by("rules", as_dict=True).items()}
+    steps = {name: rows for (name,), rows in verdicts.partition_by("rules", as_dict=True).items()}
+    # Each column of `rungs` is one experiment, from the first step of the ladder to the last.
     rungs = [list(steps[rules.name].iter_rows(named=True)) for rules in LADDER]
-    return [_reason(each) for each in zip(*rungs, strict=True)]
+    return [_reason(experiment) for experiment in zip(*rungs, strict=True)]
 
 
 def _reason(rungs: Sequence[Mapping[str, Any]]) -> str | None:
-    """One experiment's rows, in the order of LADDER."""
+    """Explain one experiment, given its rows in the order of LADDER."""
     if rungs[0]["verdict"] == rungs[-1]["verdict"]:
         return None
     changed = [

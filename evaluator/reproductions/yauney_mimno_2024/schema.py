@@ -1,4 +1,4 @@
-"""The tables of the published experiments of Yauney & Mimno 2024."""
+"""The columns of the recomputed tables of Yauney & Mimno 2024."""
 
 import polars as pl
 
@@ -23,26 +23,26 @@ PUBLISHED_TOTALS = pl.Schema(
         "n_experiments": pl.Int64(),
         "above_standard": pl.Int64(),
         "above_max": pl.Int64(),
-        "disagreements": pl.Int64(),  # above the standard baseline and not above the other
-        "flipped_share": pl.Float64(),  # of those above the standard baseline
+        "disagreements": pl.Int64(),  # above the standard baseline and not above the maximum random one
+        "flipped_share": pl.Float64(),  # disagreements / above_standard
     }
 )
-PUBLISHED_IDENTICAL = pl.Schema(  # one row a task, number of shots and pair of models that are one
+PUBLISHED_IDENTICAL = pl.Schema(  # one row a task, number of shots and pair of models with the same weights
     {
         "dataset": pl.String(),
         "shots": pl.Int64(),
         "model": pl.String(),
         "other_model": pl.String(),
         "shared_prompts": pl.Int64(),  # different prompts that both models ran
-        "identical_prompts": pl.Int64(),  # of these, with every loss the same bit for bit
+        "identical_prompts": pl.Int64(),  # shared prompts with every loss equal bit for bit
     }
 )
 PUBLISHED_HELD_OUT = pl.Schema(
     {
-        "splits": pl.String(),  # "authors'": their own trials | "seeded": drawn here
+        "splits": pl.String(),  # "authors'": released trials | "seeded": drawn here
         "rules": pl.String(),  # "released" | "sound"
         "tries": pl.Int64(),
-        "over": pl.String(),  # what is grouped by: "all" | "model" | "dataset"
+        "over": pl.String(),  # column of groups: "all" | "model" | "dataset"
         "group": pl.String(),
         **HELD_OUT_PREDICTION,
     }
@@ -53,10 +53,10 @@ PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released"
         "dataset": pl.String(),
         "shots": pl.Int64(),
         "best_prompt": pl.Int64(),  # of the highest accuracy, the lowest id of equals
-        "n": pl.Int64(),  # examples it was scored on
+        "n": pl.Int64(),  # examples on which it was scored
         "correct": pl.Int64(),
         "accuracy": pl.Float64(),
-        "n_best": pl.Int64(),  # prompts with that accuracy
+        "n_best": pl.Int64(),  # prompts with the same accuracy
         "n_prompts": pl.Int64(),
         "n_distinct_prompts": pl.Int64(),
         "released_n": pl.Int64(),
@@ -70,11 +70,11 @@ PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released"
         "sound_verdict": pl.String(),
         "log10_standard_tail": pl.Float64(),  # under sound rules, of `correct` or more
         "log10_max_tail": pl.Float64(),
-        "reason": pl.String(),  # why the sound verdict is another; null where it is the same
-        "choices_source": pl.String(),  # "task": chances are from the task's own file | "authors": from their constants
+        "reason": pl.String(),  # why the sound verdict differs; null where it does not
+        "choices_source": pl.String(),  # "task": chances are from the task's file | "authors": from their constants
         "n_without_query": pl.Int64(),  # prompts that lost their query when they were cut
         "best_without_query": pl.Boolean(),
-        "same_losses_as": pl.String(),  # the model whose losses are the same bit for bit; null where none is known
+        "same_losses_as": pl.String(),  # models whose losses are equal bit for bit; null where there is none
     }
 )
 PUBLISHED_CURVES = pl.Schema(

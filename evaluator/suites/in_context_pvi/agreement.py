@@ -1,4 +1,4 @@
-"""Is a query that annotators disagree about hard for a model? PVIs and annotation files go in, correlations come out.
+"""Correlate PVI with the agreement of human annotators about the same queries.
 
 Lu et al. 2023, section 5.4. The files are those of ChaosNLI (Nie et al. 2020, "What Can We Learn from Collective Human
 Opinions on Natural Language Inference Data?"): pairs of sentences with the labels of the data set's five annotators
@@ -22,49 +22,52 @@ MEASURES = ["agreement", "variation_ratio", "entropy"]
 
 
 def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
-    """premise, hypothesis, `annotations` (a column of the files) and the measures of PVI_ANNOTATORS, of all files.
+    """Read annotation files and measure the agreement about each pair of sentences.
 
-    With c the counts of labels and N their sum: `agreement` = max c / N, which Lu et al. 2023 correlate with PVI;
-    `variation_ratio` = 1 - max c / N (Freeman 1965), so that its correlations have the other sign; `entropy` =
-    -sum c/N log2 c/N, in bits.
+    Returns premise, hypothesis, `annotations` (a column of the files) and, with c the counts of labels and N their sum,
+    the columns `agreement` = max c / N, which Lu et al. 2023 correlate with PVI; `variation_ratio` = 1 - max c / N
+    (Freeman 1965), so that its correlations have the other sign; `entropy` = -sum c/N log2 c/N, in bits.
 
     Raises:
-        DatasetError: a file that cannot be read or lacks a column, or a pair that stands twice.
+        DatasetError: a file that cannot be read or lacks a column, or a pair in more than one row.
     """
     rows = pl.concat(scan_columns(path, [*TEXTS, *ANNOTATIONS]).collect() for path in paths)
-    if (twice := rows.filter(rows.select(TEXTS).is_duplicated())).height:
+    if (repeated := rows.filter(rows.select(TEXTS).is_duplicated())).height:
         raise DatasetError(
-            f"{', '.join(map(str, paths))}: {twice.height} annotated pairs stand in more than one row, the first with "
-            f"the premise {twice['premise'][0]!r}. Keep one row of each."
+            f"{', '.join(map(str, paths))}: {repeated.height} annotated pairs are in more than one row, the first with "
+            f"the premise {repeated['premise'][0]!r}. Keep one row of each."
         )
     return pl.concat(_measured(rows, name) for name in ANNOTATIONS)
 
 
 def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_ANNOTATORS of the runs of each dataset that has annotated queries, sorted by its key.
+    """Correlate PVI with each measure of agreement, for runs of datasets that have annotated queries.
 
     Args:
-        pvi: schemas.pvi.PVI.
-        queries: schemas.pvi_queries.PVI_QUERIES, whose text is premise and hypothesis, a line each.
+        pvi: schema.PVI.
+        queries: query_schema.PVI_QUERIES, whose text is premise and hypothesis, a line each.
         annotations: read_annotations.
+
+    Returns:
+        schema.PVI_ANNOTATORS, sorted by its key.
 
     Raises:
         DatasetError: no query is annotated.
     """
     texts = annotations.with_columns(text=pl.concat_str(TEXTS, separator="\n"))
-    found = (
+    measures = (
         queries.select(*PVI_QUERIES_KEY, "text")
         .join(texts, on="text")
         .unpivot(MEASURES, index=[*PVI_QUERIES_KEY, "annotations"], variable_name="measure")
     )
-    rows = pvi.join(found, on=PVI_QUERIES_KEY)
+    rows = pvi.join(measures, on=PVI_QUERIES_KEY)
     if rows.is_empty():
         raise DatasetError(
             f"None of the {annotations.select(TEXTS).unique().height} annotated pairs is a query of "
-            f"{', '.join(sorted(set(queries['dataset'])))}: both texts must be equal to the letter. Name the "
-            "annotations of these datasets, or leave them out."
+            f"{', '.join(sorted(set(queries['dataset'])))}: premise and hypothesis must match exactly. Give "
+            "annotations of these datasets, or none."
         )
-    # What is correlated must stand in one column.
+    # `correlations` compares levels within one column: PVI and the measure become two levels of `source`.
     key = [*PVI_ANNOTATORS_KEY, "query_id"]
     both = pl.concat(rows.select(*key, source=pl.lit(name), value=name) for name in ("pvi_bits", "value"))
     tested = correlations(both, across="source", by=PVI_ANNOTATORS_KEY, value="value")
@@ -74,11 +77,11 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
 
 
 def _measured(rows: pl.DataFrame, name: str) -> pl.DataFrame:
-    """The measures by one column of annotations; null for a pair without any."""
+    """Compute the measures from one column of annotations; a pair without annotations has no row."""
     counts = pl.col(name)
     if name == "old_labels":
         counts = counts.list.eval(pl.element().value_counts().struct.field("count"))
-    # Sorted, so that sums do not depend on the order in which labels are counted.
+    # Sorted, so that the last digit of a sum does not depend on the order of labels.
     counts = counts.cast(pl.List(pl.Float64)).list.eval(pl.element().filter(pl.element() > 0).sort())
     shares = counts.list.eval(pl.element() / pl.element().sum())
     terms = pl.col("shares").list.eval(-pl.element() * pl.element().log(2))

@@ -1,8 +1,8 @@
-"""The queries of the suite pvi again, behind demonstrations that are chosen by the PVI of training rows.
+"""Methods that classify the queries of the suite pvi after demonstrations chosen by the PVI of training rows.
 
-Lu et al. 2023, section 5.6, choose the hardest training instance of each label, by its PVI behind one set of random
-demonstrations. Training rows are asked behind the suite's own set 0 of each number of shots; once they are answered,
-the queries are asked behind as many chosen sets as the suite has of its own.
+Lu et al. 2023, section 5.6, choose the hardest training instance of each label, by its PVI after one set of random
+demonstrations. Training rows are scored after the suite's own set 0 of each number of shots; from their scores as many
+sets are chosen as the suite has of its own, and the queries are scored after these.
 """
 
 import math
@@ -13,21 +13,21 @@ import polars as pl
 from evaluator.methods.base import Answers, Asked, Method, softmax
 from evaluator.schemas import Definition
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
-from evaluator.suites.in_context_pvi.prompts import NULL, as_queries, null_prompts, queries_behind
-from evaluator.suites.in_context_pvi.ranked_sets import candidates_behind, first_sets, ranked_sets
+from evaluator.suites.in_context_pvi.prompts import NULL, as_queries, null_prompts, queries_after
+from evaluator.suites.in_context_pvi.ranked_sets import candidates_for_set, first_sets, ranked_sets
 from evaluator.suites.in_context_pvi.schema import PviOrder
 
 TRAINING = "pvi_training"
-"""The part that asks about training rows, by `training_row`; it has no query."""
+"""The part with the prompts of training rows, numbered by `training_row`; it has no queries."""
 
 CHOSEN: dict[str, PviOrder] = {
     "hardest_demonstrations": "hardest",
     "easiest_demonstrations": "easiest",
     "middle_demonstrations": "middle",
 }
-"""Method, and its part of queries -> what it chooses."""
+"""Name of a method and of its part of queries -> what it chooses."""
 
-_WORDS: dict[PviOrder, str] = {
+_DESCRIPTIONS: dict[PviOrder, str] = {
     "hardest": "of the lowest PVI",
     "easiest": "of the highest PVI",
     "middle": "around the median PVI",
@@ -35,39 +35,40 @@ _WORDS: dict[PviOrder, str] = {
 
 
 def null_part(method: str) -> str:
-    """Return the part of a method's prompts without any input."""
+    """Return the name of the part with a method's null prompts."""
     return f"{method}_null"
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Ask the training rows that can be chosen behind set 0 of each number of shots; every order asks the same.
+    """Build prompts of the candidate training rows after set 0 of each number of shots; equal for every order.
 
-    `position` counts numbers of shots, then all training rows there are.
+    `position` enumerates numbers of shots, then all training rows.
 
-    Raises TemplateError or DatasetError, before anything is answered, where there are too few to choose among.
+    Raises TemplateError or DatasetError, before anything is scored, where there are too few candidates.
     """
     dataset, pvi = asked.classification, resolved_options(asked.config)
     n_rows = dataset.demonstration.height
     frames = []
-    for place, first in enumerate(first_sets(dataset, pvi)):
-        rows = queries_behind(dataset, [first], candidates_behind(dataset, pvi, first), part=TRAINING, n_rows=n_rows)
+    for shots_index, first in enumerate(first_sets(dataset, pvi)):
+        rows = queries_after(dataset, [first], candidates_for_set(dataset, pvi, first), part=TRAINING, n_rows=n_rows)
         frames.append(
             rows.with_columns(
-                pl.col("position") + place * n_rows, training_row="query_id", query_id=pl.lit(None, pl.Int64)
+                pl.col("position") + shots_index * n_rows, training_row="query_id", query_id=pl.lit(None, pl.Int64)
             ).select(asked.rows.columns)
         )
     return frames
 
 
 def training_pvi(answers: Answers) -> pl.DataFrame:
-    """Measure the PVI of training rows behind set 0, over the whole vocabulary, from answers of the suite pvi.
+    """Compute the PVI of training rows after set 0, over the whole vocabulary.
 
     Returns dataset, n_shots, training_row, gold and pvi_bits, which is null where it is not finite; sorted by the first
     three.
     """
-    scores = pl.col("label_log_likelihoods")
+    scores, gold = pl.col("label_log_likelihoods"), pl.col("gold")
+    # Each number of shots has one null prompt after set 0.
     nulls = answers.part(NULL).filter(demonstration_set=0).select("dataset", "n_shots", null_scores=scores)
-    bits = gain_nats(scores.list.get(pl.col("gold")), pl.col("null_scores").list.get(pl.col("gold"))) / math.log(2)
+    bits = gain_nats(scores.list.get(gold), pl.col("null_scores").list.get(gold)) / math.log(2)
     return (
         answers.part(TRAINING)
         .join(nulls, on=["dataset", "n_shots"], how="left", validate="m:1")
@@ -80,16 +81,16 @@ def training_pvi(answers: Answers) -> pl.DataFrame:
 def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
     """Subtract log-likelihoods of a label in nats; null where one of the two is missing, NaN or infinite.
 
-    Equation 1 of Lu et al. 2023, before it is divided by ln 2.
+    Source: Lu et al. 2023, equation 1, before division by ln 2.
     """
     difference = given_input - given_null
-    # Infinite less infinite is NaN, so that one check is of both.
+    # The difference of two infinities is NaN or infinite, so that one check covers both.
     return pl.when(difference.is_finite()).then(difference)
 
 
 def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.DataFrame]:
     def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
-        """Ask the queries of the part input behind the chosen sets, and a prompt without inputs a set.
+        """Build prompts of the suite's queries after the chosen sets, and one null prompt for each set.
 
         Raises TemplateError where too few training rows of a label have a PVI.
         """
@@ -101,8 +102,9 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.Da
             for (n_shots,), rows in by_shots.items()
             for each in ranked_sets(dataset, rows, order, int(n_shots), pvi)
         ]
+        # Queries that the suite left out are left out here too.
         queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.rows["query_id"].implode()))
-        inputs = queries_behind(dataset, sets, queries, part=method, n_rows=dataset.test.height)
+        inputs = queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
         return pl.concat([inputs, null_prompts(dataset, sets, part=null_part(method))]).select(asked.rows.columns)
 
     return follow_up
@@ -110,7 +112,7 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.Da
 
 def _label_probs(method: str) -> Callable[[Answers, Definition], pl.LazyFrame]:
     def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
-        """Return the part input as answered behind the chosen sets; probabilities as vanilla has them."""
+        """Return the queries after the chosen sets, with the label probabilities of vanilla."""
         probs = softmax(pl.col("label_log_likelihoods"))
         return answers.part(method).with_columns(label_probs=probs)
 
@@ -120,7 +122,7 @@ def _label_probs(method: str) -> Callable[[Answers, Definition], pl.LazyFrame]:
 def _chosen_by_pvi(method: str) -> Method:
     order = CHOSEN[method]
     return Method(
-        summary=f"Vanilla behind the training rows {_WORDS[order]} of each label.",
+        summary=f"Vanilla after demonstrations {_DESCRIPTIONS[order]} of each label.",
         label_probs=_label_probs(method),
         requests=requests,
         follow_up=_follow_up(method, order),

@@ -1,8 +1,8 @@
-"""Does a query keep its PVI when something else changes? PVIs of the same queries go in, correlations come out.
+"""Correlate the PVIs of the same queries across demonstration sets, numbers of shots or models.
 
-Lu et al. 2023, section 5.1: Pearson correlations across demonstration sets, numbers of shots and models, then over all
-cases their mean, median and the shares of strong and weak ones (table 2). Spearman's correlation stands beside
-Pearson's, which a few queries of very low PVI can decide.
+Lu et al. 2023, section 5.1: Pearson correlations, then over all cases their mean, median and the shares of strong and
+weak ones (table 2). Spearman's correlation is computed too, because a few queries of very low PVI can determine
+Pearson's.
 """
 
 from collections.abc import Sequence
@@ -12,36 +12,36 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import betainc
 
-from evaluator.statistics.anova import require_one_each
+from evaluator.statistics.anova import Floats, require_one_each
 from evaluator.suites.in_context_pvi.schema import PVI_CORRELATIONS, PVI_STRENGTHS
 
-Floats = npt.NDArray[np.float64]
-
 STRONG, WEAK = 0.6, 0.3
-"""Of table 2: a correlation above the first is strong, one below the second is weak."""
+"""A correlation above the first is strong, one below the second is weak (table 2)."""
 
 
 def correlations(
     rows: pl.DataFrame, *, across: str, by: Sequence[str], value: str = "pvi_bits", query: str = "query_id"
 ) -> pl.DataFrame:
-    """The correlation of every two levels of `across` over the queries they share, within each group `by`.
+    """Correlate every two levels of `across` over the queries they share, within each group `by`.
 
     Args:
-        rows: `by`, `across`, `query` and `value`, a float; one row each. What is not finite is left out.
-        across: "demonstration_set", "n_shots" or "model".
+        rows: `by`, `across`, `query` and `value`, a float, with one row for each `by`, `across` and `query`. Values
+            that are not finite are left out.
+        across: column of levels, as "demonstration_set", "n_shots" or "model".
 
-    Returns the columns `by` and those of schemas.pvi.PVI_CORRELATIONS, sorted by group and levels; ties get the mean of
-    their ranks in Spearman's. Raises MetricError where a query stands twice in one group and level.
+    Returns the columns `by` and those of schema.PVI_CORRELATIONS, sorted by group and levels; ties get the mean of
+    their ranks in Spearman's. Raises MetricError where a query is in one group and level twice.
     """
     key = [*by, across, query]
     require_one_each(rows, key)
-    one = rows.select(*key, value).filter(pl.col(value).is_finite()).sort(key)
+    finite = rows.select(*key, value).filter(pl.col(value).is_finite()).sort(key)
     other = pl.col(f"{value}_other")
-    pairs = one.join(one, on=[*by, query], suffix="_other", maintain_order="left").filter(
+    # Two rows of one query and group; each pair of levels once.
+    pairs = finite.join(finite, on=[*by, query], suffix="_other", maintain_order="left").filter(
         pl.col(across) < pl.col(f"{across}_other")
     )
     groups = [*by, across, f"{across}_other"]
-    found = (
+    table = (
         pairs.group_by(groups, maintain_order=True)
         .agg(
             n=pl.len().cast(pl.Int64),
@@ -51,42 +51,42 @@ def correlations(
         .sort(groups)
         .rename({across: "first", f"{across}_other": "second"})
     )
-    n = found["n"].to_numpy()
-    tails = {f"{name}_p": correlation_p(found[name].to_numpy(), n) for name in ("pearson", "spearman")}
-    return found.with_columns(**tails).select(*by, *PVI_CORRELATIONS).cast(PVI_CORRELATIONS)
+    n = table["n"].to_numpy()
+    p_values = {f"{name}_p": correlation_p(table[name].to_numpy(), n) for name in ("pearson", "spearman")}
+    return table.with_columns(**p_values).select(*by, *PVI_CORRELATIONS).cast(PVI_CORRELATIONS)
 
 
 def correlation_p(r: Floats, n: npt.NDArray[np.int64]) -> Floats:
-    """The two-sided probability of a correlation at least this far from 0 over n independent normal pairs.
+    """Return the two-sided probability of a correlation at least this far from 0 over n independent normal pairs.
 
-    Elementwise; NaN for NaN and for fewer than three pairs. For rank correlations an approximation, SciPy's own too.
+    Elementwise; NaN for NaN and for fewer than three pairs. For rank correlations it is an approximation, as in SciPy.
     """
     half_df = np.where(n > 2, (n - 2) / 2, np.nan)
-    # With t = r sqrt(df / (1 - r^2)), 1 - r^2 is df / (df + t^2), of which Student's tails are a beta function.
+    # With t = r sqrt(df / (1 - r^2)), 1 - r^2 = df / (df + t^2), and Student's tails are a beta function of that.
     return np.asarray(betainc(half_df, 0.5, np.clip((1 - r) * (1 + r), 0, 1)), dtype=np.float64)
 
 
 def case_means(pairs: pl.DataFrame, *, by: Sequence[str], coefficient: str = "pearson") -> pl.DataFrame:
-    """The mean correlation over the pairs of each group: columns `by` and `r`, sorted.
+    """Average the correlations over the pairs of each group: columns `by` and `r`, sorted.
 
-    A case of table 2's first row: three demonstration sets have three pairs. NaN where one of them is.
+    In the first row of table 2 a case has three pairs, those of three demonstration sets. NaN where one of them is.
     """
     return pairs.group_by(by, maintain_order=True).agg(r=pl.col(coefficient).mean()).sort(by)
 
 
 def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str] = ()) -> pl.DataFrame:
-    """How strong the correlations `r` of many cases are (Lu et al. 2023, table 2).
+    """Summarise the correlations `r` of many cases (Lu et al. 2023, table 2).
 
-    Returns one row a group: the columns `by` and those of schemas.pvi.PVI_STRENGTHS, sorted.
+    Returns one row a group: the columns `by` and those of schema.PVI_STRENGTHS, sorted.
     """
-    known = pl.col(r).fill_nan(None)
-    measured = {
-        "n": known.count(),
-        "n_undefined": known.null_count(),
-        "mean": known.mean(),
-        "median": known.median(),
-        "strong_share": (known > STRONG).mean(),
-        "weak_share": (known < WEAK).mean(),
+    defined = pl.col(r).fill_nan(None)
+    columns = {
+        "n": defined.count(),
+        "n_undefined": defined.null_count(),
+        "mean": defined.mean(),
+        "median": defined.median(),
+        "strong_share": (defined > STRONG).mean(),
+        "weak_share": (defined < WEAK).mean(),
     }
-    found = cases.group_by(by, maintain_order=True).agg(**measured).sort(by) if by else cases.select(**measured)
-    return found.cast({name: PVI_STRENGTHS[name] for name in measured})
+    table = cases.group_by(by, maintain_order=True).agg(**columns).sort(by) if by else cases.select(**columns)
+    return table.cast({name: PVI_STRENGTHS[name] for name in columns})

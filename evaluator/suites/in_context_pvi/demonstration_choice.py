@@ -1,4 +1,4 @@
-"""Are demonstrations chosen by PVI better than others? PVIs of all runs go in; gains and choices come out.
+"""Compare demonstrations chosen by PVI with the suite's own, and list what was chosen.
 
 Lu et al. 2023, section 5.6 and table 7, compare the hardest training instances with random demonstrations by accuracy.
 """
@@ -22,94 +22,98 @@ from evaluator.suites.in_context_pvi.schema import (
 )
 
 DEFINITION = "paper"
-"""Of the PVI that demonstrations are chosen by, and that they are compared under."""
+"""The definition of the PVI by which demonstrations are chosen and compared."""
 
 _GROUP = ["dataset", "n_shots"]
 _LIMITS: dict[str, tuple[float, float]] = {"accuracy": (-1.0, 1.0), "v_information": (-float("inf"), float("inf"))}
 
 
 class Difference(NamedTuple):
-    """Of means over the same queries, with its standard error over queries, and over queries and sets."""
+    """A difference of means over the same queries, with its standard errors over queries, and over queries and sets."""
 
     value: float
-    over_queries: float | None  # None: of one query alone
+    over_queries: float | None  # None with one query only
     over_queries_freedom: float  # degrees of freedom
-    two_way: float | None  # None: of one query or one reference set alone
+    two_way: float | None  # None with one query or one reference set only
     two_way_freedom: float
 
 
 def difference_from_draws(chosen: Floats, drawn: Floats) -> Difference:
-    """How much higher the mean of `chosen` is.
+    """Return mean(chosen) - mean(drawn) with two standard errors.
 
     Args:
-        chosen: [Q, C], a value of each query behind each chosen set.
-        drawn: [Q, S], the same queries behind sets that were drawn.
+        chosen: [Q, C], a value of each query after each chosen set.
+        drawn: [Q, S], the same queries after sets that were drawn.
 
-    Over queries, the sets are what they are: a query's difference is d[q] = mean chosen[q, .] - mean drawn[q, .], and
-    the standard error that of a mean, SD(d) / sqrt(Q) (Miller 2024, "Adding Error Bars to Evals", paired differences).
-    Other drawn sets would have given another difference. Chosen sets are no draw, they follow from the rule; so with
-    d[q, s] = mean chosen[q, .] - drawn[q, s] queries and drawn sets are the two random factors of a complete table,
-    whose mean is the same difference: uncertainty.two_way_standard_error, which has the sources.
+    Over queries, the sets are fixed: the difference of a query is d[q] = mean chosen[q, .] - mean drawn[q, .], and the
+    standard error that of a mean, SD(d) / sqrt(Q) (Miller 2024, "Adding Error Bars to Evals", paired differences).
+    Two-way, drawn sets are random as well, as others would have given another difference; chosen sets are not, because
+    they follow from a rule. So with d[q, s] = mean chosen[q, .] - drawn[q, s] queries and drawn sets are the two random
+    factors of a complete table, whose mean is the same difference: metrics.intervals.two_way_standard_error, which has
+    the sources.
     """
-    of_query = chosen.mean(axis=1)
-    d = of_query - drawn.mean(axis=1)
+    chosen_means = chosen.mean(axis=1)
+    d = chosen_means - drawn.mean(axis=1)
     n_queries = len(d)
     over_queries = float(d.std(ddof=1)) / float(np.sqrt(n_queries)) if n_queries > 1 else None
-    return Difference(float(d.mean()), over_queries, n_queries - 1, *two_way_standard_error(of_query[:, None] - drawn))
+    two_way = two_way_standard_error(chosen_means[:, None] - drawn)
+    return Difference(float(d.mean()), over_queries, n_queries - 1, *two_way)
 
 
 def demonstrations_table(pvi: pl.DataFrame, n_labels: Mapping[str, int], training: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_DEMONSTRATIONS of every source, the suite's own too, sorted by its key.
+    """Compare every source of demonstrations with the suite's own: schema.PVI_DEMONSTRATIONS, sorted by its key.
 
-    Guessing is compared with the best set: the maximum random baseline is that of as many tries as there are sets
-    (Yauney & Mimno 2024, section 3).
+    The best set is compared with guessing: the maximum random baseline is for as many tries as there are sets (Yauney &
+    Mimno 2024, section 3).
 
     Args:
-        pvi: schemas.pvi.PVI.
+        pvi: schema.PVI.
         n_labels: dataset -> size of its label space.
         training: training_counts.
     """
     cases = pvi.filter(definition=DEFINITION).sort(*_GROUP).partition_by(_GROUP, as_dict=True, maintain_order=True)
-    found = [
-        {"dataset": dataset, "n_shots": n_shots, "label_counts": [n_labels[str(dataset)]]} | row
+    records = [
+        {"dataset": dataset, "n_shots": n_shots, "label_counts": [n_labels[str(dataset)]]} | record
         for (dataset, n_shots), rows in cases.items()
-        for row in _sources(rows)
+        for record in _sources(rows)
     ]
-    if not found:
+    if not records:
         return PVI_DEMONSTRATIONS.to_frame()
     floats = {f"{name}_{field}": pl.Float64() for name in _LIMITS for field in Difference._fields}
-    rows = pl.DataFrame(found, infer_schema_length=None, schema_overrides={**floats, **GUESSES}).with_columns(
+    rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides={**floats, **GUESSES}).with_columns(
         definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first(), tries="n_sets"
     )
+    # with_baselines judges the column `value` over `n_requests` queries.
     judged = with_baselines(rows.with_columns(value="best_accuracy", n_requests="n_queries")).drop("value")
-    whole = _with_intervals(judged).join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
-    return whole.select(pl.col(name).cast(dtype) for name, dtype in PVI_DEMONSTRATIONS.items()).sort(
+    table = _with_intervals(judged).join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
+    return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_DEMONSTRATIONS.items()).sort(
         PVI_DEMONSTRATIONS_KEY
     )
 
 
 def training_counts(measured: pl.DataFrame, n_training: pl.DataFrame) -> pl.DataFrame:
-    """dataset, demonstrations, n_shots, n_candidates and n_training, as in schemas.pvi.PVI_DEMONSTRATIONS.
+    """Count the training rows: dataset, demonstrations, n_shots, n_candidates and n_training of PVI_DEMONSTRATIONS.
 
     Args:
-        measured: as chosen_demonstrations.training_pvi gives it.
-        n_training: dataset, and `n_training`, the rows of its demonstration split.
+        measured: the result of chosen_demonstrations.training_pvi.
+        n_training: columns dataset and `n_training`, the rows of its demonstration split.
     """
-    known = measured.group_by(_GROUP, maintain_order=True).agg(n_candidates=pl.col("pvi_bits").count())
+    counts = measured.group_by(_GROUP, maintain_order=True).agg(n_candidates=pl.col("pvi_bits").count())
     orders = pl.DataFrame({"demonstrations": PVI_ORDERS})
-    return known.join(n_training, on="dataset").join(orders, how="cross")
+    return counts.join(n_training, on="dataset").join(orders, how="cross")
 
 
 def chosen_table(answers: Answers, measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_CHOSEN: the demonstrations of every set that was chosen by PVI, sorted by its key.
+    """List the demonstrations of every set that was chosen by PVI: schema.PVI_CHOSEN, sorted by its key.
 
     Args:
         answers: of the suite pvi.
-        measured: as chosen_demonstrations.training_pvi gives it.
-        candidates: schemas.pvi_queries.PVI_CANDIDATES; without any, nothing was chosen.
+        measured: the result of chosen_demonstrations.training_pvi.
+        candidates: query_schema.PVI_CANDIDATES; if empty, nothing was chosen.
     """
     if candidates.is_empty():
         return PVI_CHOSEN.to_frame()
+    # Null prompts: one row for each chosen set, with the demonstrations of all its queries.
     sets = pl.concat(
         answers.part(null_part(method)).select(
             "dataset",
@@ -122,21 +126,23 @@ def chosen_table(answers: Answers, measured: pl.DataFrame, candidates: pl.DataFr
         for method, order in CHOSEN.items()
     )
     rows = sets.explode("training_row", "place").collect()
-    known = rows.join(measured, on=[*_GROUP, "training_row"], how="left").join(
-        candidates, on=["dataset", "training_row"], how="left"
+    table = (
+        rows.join(measured, on=[*_GROUP, "training_row"], how="left")
+        .join(candidates, on=["dataset", "training_row"], how="left")
+        .with_columns(definition=pl.lit(DEFINITION))
     )
-    named = known.with_columns(definition=pl.lit(DEFINITION))
-    return named.select(pl.col(name).cast(dtype) for name, dtype in PVI_CHOSEN.items()).sort(PVI_CHOSEN_KEY)
+    return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_CHOSEN.items()).sort(PVI_CHOSEN_KEY)
 
 
 def _sources(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """What is known of each source before its intervals and baselines, of one dataset and number of shots."""
+    """Yield a record for each source of one dataset and number of shots, without intervals and baselines."""
     sources = rows["demonstrations"].unique().sort().to_list()
-    (own,) = set(sources) - {*PVI_ORDERS}
+    (reference,) = set(sources) - {*PVI_ORDERS}  # the suite's own sets
     right, bits = (_cells(rows, value, sources) for value in ("correct", "pvi_bits"))
     n_rows = rows["query_id"].n_unique()
     for source in sources:
         n_queries, n_sets = right[source].shape
+        is_reference = source == reference
         yield {
             "demonstrations": source,
             "n_sets": n_sets,
@@ -147,22 +153,22 @@ def _sources(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
             "v_information": _mean(bits[source]),
             "n_correct": int(right[source].sum(axis=0).max()) if n_queries else None,
             "best_accuracy": float(right[source].mean(axis=0).max()) if n_queries else None,
-            **_difference("accuracy", right[source], right[own], is_own=source == own),
-            **_difference("v_information", bits[source], bits[own], is_own=source == own),
+            **_difference("accuracy", right[source], right[reference], is_reference=is_reference),
+            **_difference("v_information", bits[source], bits[reference], is_reference=is_reference),
         }
 
 
-def _difference(name: str, chosen: Floats, own: Floats, *, is_own: bool) -> dict[str, float | None]:
-    """Difference, each field behind the name of the measure; all null of the suite's own sets, and without a query."""
-    known = None if is_own or not len(own) else difference_from_draws(chosen, own)
-    return {f"{name}_{field}": getattr(known, field, None) for field in Difference._fields}
+def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: bool) -> dict[str, float | None]:
+    """Return the fields of Difference, prefixed by `name`; all None for the reference itself, and without queries."""
+    difference = None if is_reference or not len(reference) else difference_from_draws(chosen, reference)
+    return {f"{name}_{field}": getattr(difference, field, None) for field in Difference._fields}
 
 
 def _cells(rows: pl.DataFrame, value: str, sources: list[str]) -> dict[str, Floats]:
-    """Source -> [query, set], of the queries that have the value behind every set of every source."""
+    """Return source -> [query, set] of the queries that have the value after every set of every source."""
     n_runs = rows.select("demonstrations", "demonstration_set").n_unique()
-    known = rows.filter(pl.col(value).is_not_null())
-    complete = known.filter(pl.len().over("query_id") == n_runs).sort("query_id", "demonstration_set")
+    defined = rows.filter(pl.col(value).is_not_null())
+    complete = defined.filter(pl.len().over("query_id") == n_runs).sort("query_id", "demonstration_set")
     n_queries = complete["query_id"].n_unique()
     return {
         source: complete.filter(demonstrations=source)[value]
@@ -178,12 +184,12 @@ def _mean(cells: Floats) -> float | None:
 
 
 def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
-    """Each difference by its name, with its two intervals."""
+    """Add the columns of each difference and of its two intervals."""
     for name, (lowest, highest) in _LIMITS.items():
         value = pl.col(f"{name}_value")
         rows = rows.with_columns(value.alias(f"{name}_difference"))
         for kind, ends in (("over_queries", name), ("two_way", f"{name}_two_way")):
-            measured = rows.select(
+            estimates = rows.select(
                 value=value,
                 standard_error=f"{name}_{kind}",
                 degrees_of_freedom=pl.col(f"{name}_{kind}_freedom").fill_null(0),
@@ -192,6 +198,6 @@ def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
                 lowest=pl.lit(lowest),
                 highest=pl.lit(highest),
             )
-            bounds = with_intervals(measured).select(pl.col("ci_low", "ci_high"))
+            bounds = with_intervals(estimates).select(pl.col("ci_low", "ci_high"))
             rows = rows.with_columns(bounds["ci_low"].alias(f"{ends}_low"), bounds["ci_high"].alias(f"{ends}_high"))
     return rows

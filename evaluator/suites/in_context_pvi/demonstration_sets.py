@@ -1,8 +1,8 @@
 """Choose the demonstrations of all queries of a dataset: drawn at random, or as published.
 
-Drawn sets come in blocks that show each label once, in an order drawn by the seed; so labels are equally frequent where
-the number of shots is a multiple of theirs. The published sets begin with such a block as well. Those that are chosen
-by PVI are in ranked_sets.py.
+Drawn sets are made of blocks with one demonstration of each label, in an order drawn by the seed; so labels are equally
+frequent where the number of shots is a multiple of theirs. The published sets begin with such a block as well. Sets
+chosen by PVI are in ranked_sets.py.
 """
 
 import random
@@ -22,19 +22,19 @@ from evaluator.prompts.render import render_prompts
 from evaluator.suites.in_context_pvi.options import PviOptions
 
 MIN_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
-"""Where it is not the number of labels: "since CoLA contains only 2 labels and the input sentences are short, we tried
-4- and 8-shot for it" (Lu et al. 2023, section 4, footnote 2)."""
+"""Dataset -> lower number of shots, where it is not the number of labels: "since CoLA contains only 2 labels and the
+input sentences are short, we tried 4- and 8-shot for it" (Lu et al. 2023, section 4, footnote 2)."""
 
 _PROMPT_COLUMNS = ("prompt_set", "dataset", "kind", "shots", "text")
-_MAX_DRAWS = 1_000  # before a pool is said to have too few different sets
+_MAX_DRAWS = 1_000  # after which a dataset counts as having too few different sets
 
 
 class DemonstrationSet(NamedTuple):
-    """The text in front of every query."""
+    """The demonstrations before every query, as rows and as text."""
 
     n_shots: int
     number: int  # within the number of shots, from 0
-    rows: list[int]  # of the demonstration split, in prompt order; none of published texts, whose rows are unknown
+    rows: list[int]  # of the demonstration split, in prompt order; empty for published texts, whose rows are unknown
     text: str
     null_text: str  # the same with every input removed
 
@@ -42,8 +42,8 @@ class DemonstrationSet(NamedTuple):
 def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
     """Return all sets, by number of shots and then by number.
 
-    Raises TemplateError for too few demonstrations, DatasetError and ConfigError for published texts that are not there
-    or do not fit the dataset.
+    Raises TemplateError for too few demonstrations, DatasetError and ConfigError for published texts that are missing
+    or do not fit the options.
     """
     if pvi.source == "published":
         return list(published_sets(dataset.name, pvi))
@@ -55,36 +55,38 @@ def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[
 
 
 def numbers_of_shots(dataset: ClassificationDataset, pvi: PviOptions) -> tuple[int, ...]:
-    """Return the numbers of shots: as many as labels and twice as many unless stated (Lu et al. 2023, section 4)."""
-    fewest = MIN_SHOTS.get(dataset.name, len(dataset.verbalizer.label_names))
-    return pvi.shots or (fewest, 2 * fewest)
+    """Return the numbers of shots: by default that of labels and twice that (Lu et al. 2023, section 4)."""
+    lower = MIN_SHOTS.get(dataset.name, len(dataset.verbalizer.label_names))
+    return pvi.shots or (lower, 2 * lower)
 
 
 def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, seed: int) -> list[list[int]]:
     """Draw different sequences of rows of the demonstration split, none with a row twice.
 
-    Fewer sets are the first of more, and fewer shots the first of more, unless a repetition had to be left out. Raises
-    TemplateError where there are too few demonstrations of a label, or too few different sets.
+    With the same seed a smaller number of sets gives the first of a larger one, and fewer shots the first of more,
+    unless a repeated set was left out. Raises TemplateError where there are too few demonstrations of a label, or too
+    few different sets.
     """
     by_label = _rows_by_label(dataset, -(-n_shots // len(dataset.verbalizer.label_names)))
-    found: dict[tuple[int, ...], None] = {}
+    sets: dict[tuple[int, ...], None] = {}  # a dict, because it keeps the order and drops repeated sets
     for number in range(_MAX_DRAWS):
+        # A generator for each set, so that sets do not depend on those drawn before.
         draw = random.Random(f"demonstrations of PVI, set {number}, seed {seed}")
         shuffled = [draw.sample(rows, len(rows)) for rows in by_label]
-        found[tuple(in_blocks(shuffled, n_shots, draw))] = None
-        if len(found) == n_sets:
-            return [list(rows) for rows in found]
+        sets[tuple(in_blocks(shuffled, n_shots, draw))] = None
+        if len(sets) == n_sets:
+            return [list(rows) for rows in sets]
     raise TemplateError(
-        f"{dataset.name}: {n_sets} sets of {n_shots} demonstrations were asked for, but its "
-        f"{dataset.demonstration.height} demonstrations gave {len(found)} different ones. Ask for fewer --sets."
+        f"{dataset.name}: --sets {n_sets} needs {n_sets} different sets of {n_shots} demonstrations, but "
+        f"{dataset.demonstration.height} training rows gave {len(sets)}. Choose fewer --sets."
     )
 
 
 def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
     """Yield the published texts of a dataset, byte for byte, with and without inputs.
 
-    Raises ConfigError where it has none, or fewer sets or other numbers of shots than asked for; DatasetError for a
-    file that is not there or lacks columns.
+    Raises ConfigError where the dataset has none, fewer sets than the options or other numbers of shots; DatasetError
+    for a file that is missing or lacks columns.
     """
     assert pvi.prompts is not None, "resolved_options names the file"
     path = pvi.prompts
@@ -93,23 +95,23 @@ def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
     published = texts["shots"].unique().sort().to_list()
     if not published:
         raise ConfigError(
-            f"{path} has no demonstrations for {name}. Leave it out (--datasets), or take --demonstrations random."
+            f"{path} has no demonstrations for {name}. Leave it out (--datasets), or use --demonstrations random."
         )
     for n_shots in pvi.shots or published:
         pairs = texts.filter(shots=n_shots).pivot("kind", index="prompt_set", values="text")
         if pairs.height < pvi.sets:
             raise ConfigError(
-                f"{path} has {pairs.height} sets of {n_shots} demonstrations for {name}, not the {pvi.sets} asked for. "
-                f"Ask for fewer --sets, or for --shots among {', '.join(map(str, published))}."
+                f"{path} has {pairs.height} sets of {n_shots} demonstrations for {name}, and --sets is {pvi.sets}. "
+                f"Choose fewer --sets, or --shots among {', '.join(map(str, published))}."
             )
         for number, (text, null_text) in enumerate(pairs.select("g_prime", "g").head(pvi.sets).rows()):
             yield DemonstrationSet(n_shots, number, [], text, null_text)
 
 
 def resolved_options(config: RunConfig) -> PviOptions:
-    """Return the suite's options in a run, with the file of published demonstrations where these are shown.
+    """Return the suite's options in a run, with the file of published demonstrations if the run uses it.
 
-    Raises DatasetError where it is missing.
+    Raises DatasetError where the file is missing.
     """
     options = config.options_of(PviOptions)
     if options.source != "published":
@@ -119,12 +121,13 @@ def resolved_options(config: RunConfig) -> PviOptions:
 
 def _prompts_file(named: Path | None, data: Sequence[Path]) -> Path:
     searched = [named] if named else [path / PROMPTS_FILE for path in data if path.is_dir()]
-    if (found := next((path for path in searched if path.is_file()), None)) is None:
-        raise DatasetError(
-            f"The published demonstrations are not there: looked for {', '.join(map(str, searched)) or PROMPTS_FILE}. "
-            "Name their table with --prompts, or take --demonstrations random."
-        )
-    return found
+    for path in searched:
+        if path.is_file():
+            return path
+    raise DatasetError(
+        f"The published demonstrations are not there: looked for {', '.join(map(str, searched)) or PROMPTS_FILE}. "
+        "Name their file with --prompts, or use --demonstrations random."
+    )
 
 
 def _read_prompts(path: Path) -> pl.DataFrame:
@@ -136,32 +139,34 @@ def _read_prompts(path: Path) -> pl.DataFrame:
         ) from error
 
 
-def _rows_by_label(dataset: ClassificationDataset, fewest: int) -> list[list[int]]:
+def _rows_by_label(dataset: ClassificationDataset, minimum: int) -> list[list[int]]:
     gold = dataset.demonstration["gold"].to_numpy()
-    rows = [np.flatnonzero(gold == label).tolist() for label in range(len(dataset.verbalizer.label_names))]
-    for name, own in zip(dataset.verbalizer.label_names, rows, strict=True):
-        if len(own) < fewest:
+    by_label = [np.flatnonzero(gold == label).tolist() for label in range(len(dataset.verbalizer.label_names))]
+    for name, rows in zip(dataset.verbalizer.label_names, by_label, strict=True):
+        if len(rows) < minimum:
             raise TemplateError(
-                f"{dataset.name}: {fewest} demonstrations labelled {name!r} are needed in a set, and there are "
-                f"{len(own)}. Choose fewer --shots, or give more training rows."
+                f"{dataset.name}: {minimum} demonstrations labelled {name!r} are needed in a set, and there are "
+                f"{len(rows)}. Choose fewer --shots, or give more training rows."
             )
-    return rows
+    return by_label
 
 
 def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Random) -> list[int]:
-    """Take the first rows of each label, then their second ones, ...; within a block the labels' order is drawn."""
+    """Return the first row of each label, then the second of each, and so on, in a random order within each block."""
     labels = range(len(by_label))
     n_blocks = -(-n_shots // len(by_label))
     return [by_label[label][block] for block in range(n_blocks) for label in draw.sample(labels, len(labels))][:n_shots]
 
 
 def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
-    """Return the set of these rows of the demonstration split, in prompt order."""
+    """Return the set of these rows of the demonstration split, rendered in this order."""
     template, label_text = dataset.template, dataset.verbalizer.text(pl.col("gold"))
     texts = dataset.demonstration[rows].select(
-        whole=template.demonstration(pl.col("texts"), label_text),
-        null=pl.concat_str(pl.lit(template.label_prefix), label_text, pl.lit(template.label_affix)),
+        text=template.demonstration(pl.col("texts"), label_text),
+        null_text=pl.concat_str(pl.lit(template.label_prefix), label_text, pl.lit(template.label_affix)),
     )
     in_order = np.arange(len(rows))[None, :]
-    whole, null = (render_prompts(template.instruction, texts[name], in_order).item() for name in ("whole", "null"))
-    return DemonstrationSet(len(rows), number, rows, whole, null)
+    text, null_text = (
+        render_prompts(template.instruction, texts[name], in_order).item() for name in ("text", "null_text")
+    )
+    return DemonstrationSet(len(rows), number, rows, text, null_text)

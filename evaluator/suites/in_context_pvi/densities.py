@@ -1,6 +1,6 @@
-"""How right and wrong predictions spread over PVI: judged queries go in, histograms and deciles come out.
+"""Compute histograms of the PVI of right and wrong predictions, and accuracy by PVI deciles.
 
-A judged query has both a PVI and a prediction (pvi/summary.py).
+A judged query is one that has both a PVI and a prediction (summary.py).
 """
 
 import polars as pl
@@ -15,25 +15,27 @@ from evaluator.suites.in_context_pvi.schema import (
 )
 
 N_INNER = 38
-"""Bins of equal width; one more on either side reaches as far as there are queries."""
+"""Number of bins of equal width; one more bin on either side extends to the lowest and the highest PVI."""
 
-OUTER = 0.005
+OUTER_SHARE = 0.005
 """Share of queries beyond the inner bins, on either side."""
 
 _CASE = ["dataset", "definition"]
 
 
 def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_DENSITIES of right and of wrong predictions, sorted by its key (Lu et al. 2023, figure 4).
+    """Count right and wrong predictions by PVI: schema.PVI_DENSITIES, sorted by its key (Lu et al. 2023, figure 4).
 
-    All runs of a dataset under one definition have the same bins, so that they can be drawn on one axis. The bins that
-    a run has no query in are there as well; a correctness that it has no query of is not.
+    All runs of a dataset under one definition have the same bins, so that they can be drawn on one axis. Empty bins
+    have rows as well, but a run without right predictions has no rows for these; likewise for wrong ones.
     """
     spans = _spans(judged)
     value, low, high = pl.col("pvi_bits"), pl.col("low"), pl.col("high")
+    # Bin 0 is below the inner bins, 1 to N_INNER are the inner ones, N_INNER + 1 is above.
     inner = ((value - low) / (high - low) * N_INNER).floor().cast(pl.Int64).clip(0, N_INNER - 1) + 1
-    place = pl.when(value < low).then(0).when(value > high).then(N_INNER + 1).otherwise(inner)
-    counts = judged.join(spans, on=_CASE).group_by(*PVI_RUN, "correct", bin=place).agg(n=pl.len())
+    bin_number = pl.when(value < low).then(0).when(value > high).then(N_INNER + 1).otherwise(inner)
+    counts = judged.join(spans, on=_CASE).group_by(*PVI_RUN, "correct", bin=bin_number).agg(n=pl.len())
+    # Join counts to all bins, so that empty ones are kept.
     groups = judged.select(*PVI_RUN, "correct").unique()
     rows = groups.join(_bins(spans), on=_CASE).join(counts, on=PVI_DENSITIES_KEY, how="left")
     n, width = pl.col("n").fill_null(0), pl.col("bin_high") - pl.col("bin_low")
@@ -44,22 +46,23 @@ def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spans(judged: pl.DataFrame) -> pl.DataFrame:
-    """Where the bins of each case begin and end: `least`, `low`, `high` and `most`."""
+    """Return the limits of each case: `low` and `high` of the inner bins, `lowest` and `highest` of the outer ones."""
     value = pl.col("pvi_bits")
     spans = judged.group_by(_CASE, maintain_order=True).agg(
-        least=value.min(), low=value.quantile(OUTER), high=value.quantile(1 - OUTER), most=value.max()
+        lowest=value.min(), low=value.quantile(OUTER_SHARE), high=value.quantile(1 - OUTER_SHARE), highest=value.max()
     )
-    # Where nearly all PVIs are one number, the bins are a unit around it.
-    around = pl.when(pl.col("low") == pl.col("high")).then(0.5).otherwise(0.0)
-    spans = spans.with_columns(low=pl.col("low") - around, high=pl.col("high") + around)
-    return spans.with_columns(least=pl.min_horizontal("least", "low"), most=pl.max_horizontal("most", "high"))
+    # Where nearly all PVIs are equal, the inner bins are one unit wide around them.
+    margin = pl.when(pl.col("low") == pl.col("high")).then(0.5).otherwise(0.0)
+    spans = spans.with_columns(low=pl.col("low") - margin, high=pl.col("high") + margin)
+    return spans.with_columns(lowest=pl.min_horizontal("lowest", "low"), highest=pl.max_horizontal("highest", "high"))
 
 
 def _bins(spans: pl.DataFrame) -> pl.DataFrame:
-    """bin, bin_low and bin_high of each case."""
+    """Return bin, bin_low and bin_high of each case."""
     step = (pl.col("high") - pl.col("low")) / N_INNER
-    inner = [pl.col("low") + place * step for place in range(N_INNER)]
-    edges = pl.concat_list("least", *inner, "high", "most")
+    inner = [pl.col("low") + number * step for number in range(N_INNER)]
+    # N_INNER + 3 edges: all but the last are lower ends, all but the first upper ends.
+    edges = pl.concat_list("lowest", *inner, "high", "highest")
     numbered = spans.select(
         *_CASE,
         bin=pl.int_ranges(N_INNER + 2),
@@ -70,7 +73,8 @@ def _bins(spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def deciles_table(judged: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_DECILES: accuracy with Wilson's interval, from the lowest tenth of PVIs up; sorted by its key."""
+    """Compute accuracy by deciles of PVI, with Wilson's interval: schema.PVI_DECILES, sorted by its key."""
+    # Average ranks, so that queries of equal PVI are in one decile.
     rank = pl.col("pvi_bits").rank("average").over(PVI_RUN)
     decile = ((rank - 0.5) * 10 / pl.len().over(PVI_RUN)).floor().cast(pl.Int64) + 1
     n, value = pl.len().cast(pl.Float64), pl.col("correct").mean()

@@ -1,4 +1,4 @@
-"""Which queries are hard behind any demonstrations, and which labels look wrong: PVIs and texts go in, lists come out.
+"""List the hardest queries, and queries whose label looks wrong, by their PVI over all runs of a dataset.
 
 Lu et al. 2023, section 5.5 and tables 6 and 17 to 19, list the queries of lowest PVI in one run. Here PVI is the mean
 over all runs of a dataset, demonstration sets times numbers of shots, so that no query is listed for one bad draw.
@@ -10,20 +10,20 @@ from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES_KEY
 from evaluator.suites.in_context_pvi.schema import PVI_HARDEST, PVI_HARDEST_KEY, PVI_MISLABELLED, PVI_MISLABELLED_KEY
 
 N_HARDEST = 20
-"""Queries that are listed of each gold label."""
+"""Number of queries listed for each gold label."""
 
 _QUERY = ["dataset", "definition", "query_id"]
 _CLASS = ["dataset", "definition", "gold"]
 
 
 def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
-    """One row a query and definition: its gold label, and its PVIs and predictions over all runs of its dataset.
+    """Summarise the PVIs and predictions of each query and definition over all runs of its dataset.
 
     Args:
-        pvi: schemas.pvi.PVI, behind demonstrations of one source.
+        pvi: schema.PVI, of demonstrations of one source.
     """
     value = pl.col("pvi_bits")
-    in_order = pvi.sort(*_QUERY, "n_shots", "demonstration_set")  # or means would differ in the last digit
+    in_order = pvi.sort(*_QUERY, "n_shots", "demonstration_set")  # because the order of terms decides the last digit
     return in_order.group_by(_QUERY, maintain_order=True).agg(
         pl.col("gold").first(),
         mean_pvi=value.mean(),
@@ -32,17 +32,18 @@ def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
         n_missing=value.null_count(),
         n_right=pl.col("correct").sum(),
         n_wrong=(~pl.col("correct")).sum(),
+        # Equal where every run predicts the same label.
         predicted=pl.col("pred").min(),
-        last_predicted=pl.col("pred").max(),
+        highest_predicted=pl.col("pred").max(),
     )
 
 
 def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_HARDEST: the queries of lowest mean PVI of each gold label, sorted by its key.
+    """List the queries of lowest mean PVI of each gold label: schema.PVI_HARDEST, sorted by its key.
 
     Args:
         over_runs: runs_of_queries.
-        queries: schemas.pvi_queries.PVI_QUERIES; `row` and `text` are null of a query that it lacks.
+        queries: query_schema.PVI_QUERIES; `row` and `text` are null for a query that is not in it.
     """
     means = over_runs.filter(pl.col("mean_pvi").is_not_null()).sort(*_CLASS, "mean_pvi", "query_id")
     ranked = means.with_columns(rank=pl.int_range(1, pl.len() + 1).over(_CLASS))
@@ -51,17 +52,17 @@ def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFram
 
 
 def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_MISLABELLED: queries whose label is likely wrong, from the lowest mean PVI up.
+    """List queries whose label is likely wrong, from the lowest mean PVI up: schema.PVI_MISLABELLED, sorted by its key.
 
-    In every run of the dataset the PVI is below 0, so that the query makes its own label less likely than no query
-    does, and one and the same other label is predicted. A query without a PVI in some run is not listed. It is a list
-    to look through, not a verdict: a model that is wrong about a kind of query is so every time.
+    In every run of the dataset the PVI is below 0, so that the query makes its gold label less likely than no query
+    does, and every run predicts the same other label. A query without a PVI in some run is not listed. The list is for
+    inspection, not a verdict: a model can be wrong about one kind of query in every run.
 
     Args:
         over_runs, queries: as for hardest_table.
     """
     always_negative = (pl.col("highest_pvi") < 0) & (pl.col("n_missing") == 0)
-    always_another = (pl.col("n_wrong") == pl.col("n_runs")) & (pl.col("predicted") == pl.col("last_predicted"))
+    always_another = (pl.col("n_wrong") == pl.col("n_runs")) & (pl.col("predicted") == pl.col("highest_predicted"))
     means = over_runs.filter(always_negative, always_another).sort("mean_pvi", "query_id")
     ranked = means.with_columns(rank=pl.int_range(1, pl.len() + 1).over("dataset", "definition"))
     listed = ranked.join(_texts(queries), on=PVI_QUERIES_KEY, how="left")

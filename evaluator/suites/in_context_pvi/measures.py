@@ -1,4 +1,4 @@
-"""Everything that is measured of in-context PVI: answers and queries go in, tables by name come out."""
+"""Compute all tables of a run of in-context PVI from its scores."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,23 +33,24 @@ def pvi_measures(
     source: PviSource = "random",
     candidates: pl.DataFrame | None = None,
 ) -> dict[str, pl.DataFrame]:
-    """The tables of a run of the suite pvi by the names that they are written under; schemas/pvi.py has the columns.
+    """Compute the tables of a run of the suite pvi, by file name; schema.py has the columns.
 
     Args:
         answers: of the suite pvi.
-        queries: schemas.pvi_queries.PVI_QUERIES.
-        annotations: files as in pvi/agreement.py; without any, `pvi_annotators` has no rows.
-        source: of the suite's own demonstration sets.
-        candidates: schemas.pvi_queries.PVI_CANDIDATES, where methods chose demonstrations by PVI.
+        queries: query_schema.PVI_QUERIES.
+        annotations: files as in agreement.py; without any, `pvi_annotators` has no rows.
+        source: where the suite's own demonstration sets come from.
+        candidates: query_schema.PVI_CANDIDATES, where methods chose demonstrations by PVI.
 
     Raises:
         MetricError: label spaces or gold labels that have no PVI.
         DatasetError: annotations that do not fit.
     """
-    annotated = read_annotations(annotations) if annotations else None  # before the work, because names can be wrong
+    annotated = read_annotations(annotations) if annotations else None  # first, because file names can be wrong
     pvi = pvi_table(answers, source)
-    # What a choice by PVI shows is no draw, so that a query is not called hard for it.
-    judged, over_runs, pairs = judged_queries(pvi), runs_of_queries(pvi.filter(demonstrations=source)), pairs_table(pvi)
+    # Only the suite's own sets: a query is not hard because of demonstrations that were chosen for being hard.
+    over_runs = runs_of_queries(pvi.filter(demonstrations=source))
+    judged, pairs = judged_queries(pvi), pairs_table(pvi)
     summary = summary_table(pvi, judged)
     return {
         "pvi": pvi,
@@ -63,17 +64,17 @@ def pvi_measures(
         "pvi_hardest": hardest_table(over_runs, queries),
         "pvi_mislabelled": mislabelled_table(over_runs, queries),
         "pvi_annotators": PVI_ANNOTATORS.to_frame() if annotated is None else annotators_table(pvi, queries, annotated),
-        **_choices(answers, pvi, PVI_CANDIDATES.to_frame() if candidates is None else candidates),
+        **_demonstration_tables(answers, pvi, PVI_CANDIDATES.to_frame() if candidates is None else candidates),
     }
 
 
-def _choices(answers: Answers, pvi: pl.DataFrame, candidates: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def _demonstration_tables(answers: Answers, pvi: pl.DataFrame, candidates: pl.DataFrame) -> dict[str, pl.DataFrame]:
     n_training = candidates.select("dataset", "n_training").unique().sort("dataset")
     measured = training_pvi(answers)
-    spaces = answers.part(INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
+    n_labels = answers.part(INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
     return {
         "pvi_demonstrations": demonstrations_table(
-            pvi, dict(spaces.iter_rows()), training_counts(measured, n_training)
+            pvi, dict(n_labels.iter_rows()), training_counts(measured, n_training)
         ),
         "pvi_chosen": chosen_table(answers, measured, candidates),
     }

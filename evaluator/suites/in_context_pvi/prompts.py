@@ -1,8 +1,8 @@
 """Build the prompts of in-context PVI from a dataset and demonstration sets, with inputs and with all removed.
 
 Lu et al. 2023, section 3: p' = (x1, y1, ..., xn, yn, x) and p = (0, y1, ..., 0, yn, 0) with 0 the empty string. A null
-prompt says nothing of its query, so each set has one. Prompts end without a space, as the published ones do; the space
-belongs to the label.
+prompt does not depend on a query, so there is one for each set. Prompts end without a space, as the published ones do;
+the space belongs to the label.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from evaluator.templates.choice_template import LABEL_SPACE, continuations
 
 INPUT, NULL = "input", "null"
-"""Parts: queries behind demonstrations, and the same without any input."""
+"""Parts: queries after demonstrations, and the same without any input."""
 
 _SETS = {
     "n_shots": pl.Int64(),
@@ -30,30 +30,36 @@ _SETS = {
 
 
 def pvi_requests(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> pl.DataFrame:
-    """Ask every query behind every set, and a null prompt a set: columns of schemas.REQUESTS without suite and
-    prompt_id, and those of schemas.PROMPTS without prompt_id.
+    """Build request rows: every query after every set, and one null prompt for each set.
 
-    `position` counts numbers of shots, then sets, then all queries there are; of null prompts, whose query and gold are
-    null, without queries. A query whose texts stand among the demonstrations of any set is asked behind none.
+    A query whose texts are among the demonstrations of any set is left out of all.
 
-    Raises ConfigError for more queries than there are, DatasetError where none is left, and as demonstration_sets.
+    Returns the columns of schemas.REQUESTS and schemas.PROMPTS without suite and prompt_id. `position` enumerates
+    numbers of shots, then sets, then all rows of the test split; for null prompts, whose query and gold are null,
+    numbers of shots, then sets.
+
+    Raises ConfigError for more queries than there are, DatasetError where no query is left, and what demonstration_sets
+    raises.
     """
     sets = demonstration_sets(dataset, pvi)
     queries = _queries(dataset, sets, n_queries).filter("asked")
     if queries.is_empty():
-        raise DatasetError(f"{dataset.name}: every query stands among the demonstrations, so none is left to ask.")
-    inputs = queries_behind(dataset, sets, queries, part=INPUT, n_rows=dataset.test.height)
+        raise DatasetError(
+            f"{dataset.name}: every query is also a demonstration, so none is left. Choose fewer --sets or --shots, or "
+            "more --queries."
+        )
+    inputs = queries_after(dataset, sets, queries, part=INPUT, n_rows=dataset.test.height)
     return pl.concat([inputs, null_prompts(dataset, sets, part=NULL)])
 
 
-def queries_behind(
+def queries_after(
     dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], queries: pl.DataFrame, *, part: str, n_rows: int
 ) -> pl.DataFrame:
-    """Ask every query behind every set, with the columns of pvi_requests.
+    """Build request rows of every query after every set, with the columns of pvi_requests.
 
     Args:
-        queries: as as_queries gives them.
-        n_rows: of the split that they come from; `position` is a set's place times it, and the row.
+        queries: rows of as_queries.
+        n_rows: rows of the split they come from; `position` is index of the set * n_rows + row.
     """
     prefixes = pl.DataFrame(sets, schema=_SETS, orient="row").with_row_index("place")
     rows = prefixes.join(queries, how="cross", maintain_order="left_right").with_columns(
@@ -63,7 +69,7 @@ def queries_behind(
 
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:
-    """Ask a prompt without any input for each set, with the columns of pvi_requests; `position` is the set's place."""
+    """Build the prompt without any input of each set, with the columns of pvi_requests; `position` numbers the sets."""
     label_prefix = dataset.template.label_prefix.removesuffix(LABEL_SPACE)
     rows = pl.DataFrame(sets, schema=_SETS, orient="row").with_columns(
         position=pl.int_range(pl.len()),
@@ -89,14 +95,17 @@ def _as_requests(dataset: ClassificationDataset, rows: pl.DataFrame, part: str) 
 
 
 def pvi_queries(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> pl.DataFrame:
-    """Return schemas.pvi_queries.PVI_QUERIES of a dataset. Raises as pvi_requests does."""
+    """Return query_schema.PVI_QUERIES of a dataset. Raises what pvi_requests raises."""
     queries = _queries(dataset, demonstration_sets(dataset, pvi), n_queries)
     return queries.select(pl.col(name).cast(dtype) for name, dtype in PVI_QUERIES.items())
 
 
 def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFrame:
-    """Render the rows of a split: dataset, query_id, row and text of PVI_QUERIES, gold, `query`, as each is asked, and
-    `inputs`, as each is shown before its label."""
+    """Render the rows of a split as queries and as demonstrations.
+
+    Returns dataset, query_id, row, text and gold of PVI_QUERIES; `query`, the end of a prompt that asks for the label;
+    and `inputs`, the text before the label of a demonstration.
+    """
     template = dataset.template
     assert template.label_prefix.endswith(LABEL_SPACE), "templates of these datasets have a space before labels"
     template.require_fields(dataset.text_fields)
@@ -112,13 +121,13 @@ def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFr
 
 
 def shown_by(sets: Sequence[DemonstrationSet]) -> pl.Expr:
-    """Return whether the `inputs` of a query stand among the demonstrations of any of the sets."""
+    """Return whether the `inputs` of a query are among the demonstrations of any of the sets."""
     return pl.any_horizontal(pl.lit(each.text).str.contains(pl.col("inputs"), literal=True) for each in sets)
 
 
 def _queries(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], n_queries: int | None) -> pl.DataFrame:
-    """Return the first queries: as_queries, and `asked`."""
+    """Return the first queries: the columns of as_queries, and `asked`."""
     n_rows = dataset.test.height
     if n_queries is not None and n_queries > n_rows:
-        raise ConfigError(f"--queries {n_queries}: {dataset.name} has {n_rows} rows to ask. Ask for no more.")
+        raise ConfigError(f"--queries {n_queries}: {dataset.name} has only {n_rows} test rows. Give at most {n_rows}.")
     return as_queries(dataset, dataset.test.head(n_queries or n_rows)).with_columns(asked=~shown_by(sets))

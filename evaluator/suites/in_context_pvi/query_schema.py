@@ -1,4 +1,4 @@
-"""What the requests of the suite pvi do not say about its queries: tables that lie beside them in the store."""
+"""Side tables of the suite pvi in the store: what its request rows do not say about queries and training rows."""
 
 import polars as pl
 
@@ -10,17 +10,17 @@ PVI_QUERIES = pl.Schema(
         "row": pl.Int64(),  # of the source, from 0
         "text": pl.String(),  # its text fields, a line each
         "gold": pl.Int64(),
-        "asked": pl.Boolean(),  # false where it stands among the demonstrations of some set, and so is not asked at all
+        "asked": pl.Boolean(),  # false where the query is a demonstration of some set, so that it has no prompts
     }
 )
 
 PVI_CANDIDATES_KEY = ["dataset", "training_row"]
-PVI_CANDIDATES = pl.Schema(  # training rows that demonstrations are chosen among by PVI, where a method does
+PVI_CANDIDATES = pl.Schema(  # training rows from which a method chooses demonstrations by PVI
     {
         "dataset": pl.String(),
         "training_row": pl.Int64(),  # row of the demonstration split
         "row": pl.Int64(),  # of the source, from 0
         "text": pl.String(),  # its text fields, a line each
-        "n_training": pl.Int64(),  # rows of the demonstration split, these among them
+        "n_training": pl.Int64(),  # number of rows of the whole demonstration split
     }
 )

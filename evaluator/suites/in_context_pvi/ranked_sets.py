@@ -1,8 +1,8 @@
-"""Which demonstrations are chosen by PVI: measured training rows of a dataset go in, demonstration sets come out.
+"""Choose demonstrations by the PVI of training rows: demonstration sets of the hardest, easiest or middle ones.
 
 Lu et al. 2023, section 5.6: "based on in-context PVI estimates obtained using one set of randomly selected exemplars,
-we selected the most challenging training instance from each category". Sets come in blocks as those of
-pvi_demonstrations.py do.
+we selected the most challenging training instance from each category". Sets are made of blocks, as in
+demonstration_sets.py.
 """
 
 import random
@@ -25,39 +25,39 @@ from evaluator.suites.in_context_pvi.schema import PviOrder
 
 
 def first_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
-    """Return set 0 of each number of shots, behind which training rows are asked. Raises as demonstration_sets does."""
+    """Return set 0 of each number of shots, for training rows. Raises what demonstration_sets raises."""
     return [each for each in demonstration_sets(dataset, pvi) if each.number == 0]
 
 
 def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
-    """Return the training rows that demonstrations are chosen among, as as_queries gives them.
+    """Return the training rows from which demonstrations are chosen, as rows of as_queries.
 
-    The first `training_queries` of the demonstration split, without those whose inputs are a query's: a query must not
-    stand before itself. Raises DatasetError where the dataset has no training rows.
+    These are the first `training_queries` of the demonstration split, without those whose inputs are those of a query:
+    a query must not be its own demonstration. Raises DatasetError where the dataset has no training rows.
     """
     if dataset.demonstration.is_empty():
         raise DatasetError(
-            f"{dataset.name} has no training rows to choose demonstrations among: with --demonstrations published all "
-            "rows of a lone table are asked. Put a table of training rows beside it, take --demonstrations random, or "
-            "leave out the methods that choose by PVI (--methods)."
+            f"{dataset.name} has no training rows to choose demonstrations from: with --demonstrations published all "
+            "rows of a single table are queries. Add a table of training rows next to it, use --demonstrations random, "
+            "or leave out the methods that choose by PVI (--methods)."
         )
-    asked = as_queries(dataset, dataset.test)["inputs"]
+    query_inputs = as_queries(dataset, dataset.test)["inputs"]
     rows = as_queries(dataset, dataset.demonstration.head(pvi.training_queries))
-    return rows.filter(~pl.col("inputs").is_in(asked.implode()))
+    return rows.filter(~pl.col("inputs").is_in(query_inputs.implode()))
 
 
 def pvi_candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
-    """Return query_schema.PVI_CANDIDATES of a dataset. Raises as candidates does."""
+    """Return query_schema.PVI_CANDIDATES of a dataset. Raises what candidates raises."""
     rows = candidates(dataset, pvi).rename({"query_id": "training_row"})
-    whole = rows.with_columns(n_training=pl.lit(dataset.demonstration.height))
-    return whole.select(pl.col(name).cast(dtype) for name, dtype in PVI_CANDIDATES.items())
+    table = rows.with_columns(n_training=pl.lit(dataset.demonstration.height))
+    return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_CANDIDATES.items())
 
 
-def candidates_behind(dataset: ClassificationDataset, pvi: PviOptions, first: DemonstrationSet) -> pl.DataFrame:
+def candidates_for_set(dataset: ClassificationDataset, pvi: PviOptions, first: DemonstrationSet) -> pl.DataFrame:
     """Return the candidates that are not among the set's demonstrations.
 
-    Raises TemplateError, naming the label, where they are too few for all sets of this many shots; DatasetError as
-    candidates does.
+    Raises TemplateError, naming the label, where there are too few for all sets of this many shots; DatasetError where
+    the dataset has no training rows.
     """
     rows = candidates(dataset, pvi).filter(~shown_by([first]))
     _require_enough(dataset, _by_label(rows, dataset), pvi, first.n_shots)
@@ -67,12 +67,14 @@ def candidates_behind(dataset: ClassificationDataset, pvi: PviOptions, first: De
 def ranked_sets(
     dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: PviOptions
 ) -> list[DemonstrationSet]:
-    """Build set 0 of the first by PVI of each label, set 1 of the next, and so on; the paper has set 0 of the hardest.
+    """Build set 0 of the first rows of each label in `order`, set 1 of the next ones, and so on.
+
+    The paper has only set 0 of the hardest.
 
     Args:
-        measured: as for demonstrations_by_pvi, under one set of `n_shots`.
+        measured: as for demonstrations_by_pvi, with PVIs after one set of `n_shots`.
 
-    Raises TemplateError, naming the label, where too few have a finite PVI.
+    Raises TemplateError, naming the label, where too few rows have a finite PVI.
     """
     ranked = demonstrations_by_pvi(measured, order=order, n_labels=len(dataset.verbalizer.label_names))
     per_label = _require_enough(dataset, ranked, pvi, n_shots)
@@ -85,20 +87,21 @@ def ranked_sets(
 
 
 def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) -> list[list[int]]:
-    """Return the rows of each label by their PVI, the first to take first.
+    """Return the rows of each label in the order in which they are chosen.
 
     Hardest is the lowest PVI; `middle` begins at the median of the label and goes outwards, the harder of two first.
-    Equal PVIs come by row. Rows without a finite PVI cannot be ranked and are left out.
+    Rows of equal PVI are in order of their numbers. Rows without a finite PVI cannot be ranked and are left out.
 
     Args:
         pvi: columns query_id (rows of the demonstration split), gold and pvi_bits.
     """
-    place, bits = pl.col("place"), pl.col("pvi_bits")
+    rank, bits = pl.col("rank"), pl.col("pvi_bits")
     ranked = (
         pvi.filter(bits.is_finite())
         .sort(-bits if order == "easiest" else bits, "query_id")
-        .with_columns(place=pl.int_range(pl.len()).over("gold"), n=pl.len().cast(pl.Int64).over("gold"))
-        .sort((2 * place - (pl.col("n") - 1)).abs() if order == "middle" else place, "place")
+        .with_columns(rank=pl.int_range(pl.len()).over("gold"), n=pl.len().cast(pl.Int64).over("gold"))
+        # 2 * rank - (n - 1) is twice the distance from the median rank.
+        .sort((2 * rank - (pl.col("n") - 1)).abs() if order == "middle" else rank, "rank")
     )
     return [ranked.filter(gold=label)["query_id"].to_list() for label in range(n_labels)]
 
@@ -110,14 +113,14 @@ def _by_label(rows: pl.DataFrame, dataset: ClassificationDataset) -> list[list[i
 def _require_enough(
     dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: PviOptions, n_shots: int
 ) -> int:
-    """Return how many rows of each label a set takes."""
+    """Return how many rows of each label a set needs; raise TemplateError if a label has too few for all sets."""
     names = dataset.verbalizer.label_names
     per_label = -(-n_shots // len(names))
     for name, rows in zip(names, by_label, strict=True):
         if len(rows) < pvi.sets * per_label:
             raise TemplateError(
-                f"{dataset.name}: {pvi.sets} sets of {n_shots} demonstrations by PVI take {pvi.sets * per_label} rows "
-                f"labelled {name!r}, and there are {len(rows)} to choose among, of the first {pvi.training_queries} "
-                "training rows. Ask for fewer --sets or --shots, or more --training-queries."
+                f"{dataset.name}: {pvi.sets} sets of {n_shots} demonstrations by PVI need {pvi.sets * per_label} rows "
+                f"labelled {name!r}, and the first {pvi.training_queries} training rows have {len(rows)} to choose "
+                "from. Choose fewer --sets or --shots, or more --training-queries."
             )
     return per_label

@@ -1,4 +1,4 @@
-"""The report of in-context PVI: its sections, made of its tables. Nothing is computed here."""
+"""The sections of the report of in-context PVI, from its tables. Nothing is computed here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,26 +11,25 @@ from evaluator.report.section import MeasuredRun, PackageFile, Section
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from evaluator.suites.in_context_pvi.report_demonstrations import DemonstrationsView, demonstrations_view
 from evaluator.suites.in_context_pvi.report_figures import decile_figure, density_figure, threshold_text
-from evaluator.suites.in_context_pvi.report_queries import MOST_CHARACTERS, query_data
+from evaluator.suites.in_context_pvi.report_queries import MAX_CHARACTERS, query_data
 from evaluator.suites.in_context_pvi.report_sources import BY_SOURCE, has_several, run_name, set_name
 from evaluator.suites.in_context_pvi.schema import PVI_DEFINITIONS, PVI_ORDERS, PviDefinition
 
 MEANINGS: dict[PviDefinition, str] = {
     "paper": "log-likelihoods over the whole vocabulary, in bits (Lu et al. 2023, equation 1).",
-    "label_space": "the same normalised over the labels, so that what a model gives to other words is left out; bits.",
-    "released": "as the released notebook: at temperature 0.8, over the 20 most probable tokens, where a label that is "
-    "none of these counts as the least of them; natural logarithms, so nats.",
+    "label_space": "the same normalised over the labels, so that the probability of other words is left out; in bits.",
+    "released": "as in the released notebook: at temperature 0.8, over the 20 most probable tokens, where a label that "
+    "is none of these counts as the least probable of them; natural logarithms, so in nats.",
 }
-"""Definition -> one line for the reader, in the order of the switch."""
+"""Definition -> one line for the reader, in the order of the page's choice of definitions."""
 
 UNITS: dict[str, str] = {"paper": "bits", "label_space": "bits", "released": "nats"}
 
 DRAWN = "paper"
-"""The definition of figures, lists and the table of queries, whichever one the reader has chosen for the rest."""
+"""The definition of figures, lists and the table of queries, whichever one the reader chooses for the other tables."""
 
 N_LISTED = 5
-"""Queries of each gold label, and likely mislabelled ones of each dataset, that are listed on the page."""
-
+"""Number of queries of each gold label, and of likely mislabelled ones of each dataset, listed on the page."""
 
 TABLES = (
     "pvi",
@@ -47,38 +46,44 @@ TABLES = (
     "pvi_demonstrations",
     "pvi_chosen",
 )
-"""Tables of the measure stage that the sections are made of."""
+"""Names of the tables that the sections show."""
 
 Tables = Mapping[str, pl.DataFrame]
 
 
 class DensityPanel(NamedTuple):
+    """The histogram of one run."""
+
     name: str  # of the run
-    about: str  # its threshold
+    about: str  # its threshold in words
     svg: Markup
 
 
 class HeatMap(NamedTuple):
-    """Pearson correlations between all runs of a dataset behind demonstrations of one source."""
+    """Pearson correlations between all runs of a dataset and source of demonstrations."""
 
     title: str
     dataset: str
     names: list[str]
-    rows: list[list[dict[str, Any] | None]]  # PVI_CORRELATIONS; None on the diagonal and where nothing is shared
+    rows: list[list[dict[str, Any] | None]]  # PVI_PAIRS; None on the diagonal and where two runs share no query
 
 
 class DensitiesView(NamedTuple):
+    """The histograms of one dataset."""
+
     name: str  # of the dataset
     densities: list[DensityPanel]
 
 
 class DecilePanel(NamedTuple):
+    """The accuracies by decile of one dataset."""
+
     dataset: str
     svg: Markup
 
 
 class HardestView(NamedTuple):
-    """What is listed of one dataset."""
+    """The hardest queries of one dataset, and those whose label looks wrong."""
 
     name: str
     labels: Sequence[str]
@@ -106,47 +111,59 @@ class ViewsContext(NamedTuple):
 
 
 class DensitiesContext(NamedTuple):
-    drawn: str
+    """Histograms of right and wrong predictions."""
+
+    drawn: str  # definition, here and below
     views: Sequence[DensitiesView]
 
 
 class DecilesContext(NamedTuple):
+    """Accuracy by PVI deciles."""
+
     drawn: str
     panels: Sequence[DecilePanel]
-    own_source: str  # of the suite's own demonstrations
-    sources: Sequence[str]  # other ones, each with a colour of its own
+    suite_source: str  # of the suite's own demonstrations; "" where nothing was chosen by PVI
+    sources: Sequence[str]  # PviOrder of chosen demonstrations, each drawn in another colour
 
 
 class StabilityContext(NamedTuple):
+    """Correlations between runs, and analyses of variance."""
+
     drawn: str
     heat_maps: Sequence[HeatMap]
     views: Sequence[DefinitionView]
-    several: bool  # demonstrations of several sources
+    several: bool  # demonstrations are of several sources
 
 
 class DemonstrationsContext(NamedTuple):
+    """Demonstrations chosen by PVI, compared with the suite's own."""
+
     drawn: str
     view: DemonstrationsView
 
 
 class HardestContext(NamedTuple):
+    """Lists of hard and likely mislabelled queries."""
+
     drawn: str
     n_listed: int
-    own_source: str  # "" where nothing was chosen by PVI
+    suite_source: str  # of the suite's own demonstrations; "" where nothing was chosen by PVI
     views: Sequence[HardestView]
 
 
 class QueriesContext(NamedTuple):
+    """The table of all queries, drawn by assets/queries.js."""
+
     drawn: str
-    most_characters: int
+    max_characters: int
     query_data: Markup
 
 
 def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
-    """The sections of a run of the suite.
+    """Yield the sections of a run of the suite.
 
     Args:
-        run: with TABLES and label_spaces; its side table pvi_queries has the texts of queries.
+        run: has TABLES and label_spaces; its side table pvi_queries has the texts of queries.
     """
     all_tables = {name: run.table(name) for name in TABLES}
     drawn = {name: table.filter(definition=DRAWN) for name, table in all_tables.items()}
@@ -156,7 +173,7 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     present, sources = {*summary["definition"]}, {*summary["demonstrations"]}
     views = [_definition_view(all_tables, name, datasets) for name in PVI_DEFINITIONS if name in present]
     chosen = demonstrations_view(drawn["pvi_demonstrations"], drawn["pvi_chosen"], label_names, datasets)
-    own_source = chosen.own if chosen else ""
+    suite_source = chosen.suite_source if chosen else ""
     yield Section(
         anchor="v-information",
         title="V-information and accuracy",
@@ -185,13 +202,13 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
         template=_template("densities"),
         context=DensitiesContext(DRAWN, [_densities_view(name, drawn) for name in datasets]),
     )
-    others = [name for name in PVI_ORDERS if name in sources]
+    chosen_sources = [name for name in PVI_ORDERS if name in sources]
     yield Section(
         anchor="deciles",
         title="Accuracy by PVI deciles",
         navigation="Deciles",
         template=_template("deciles"),
-        context=DecilesContext(DRAWN, list(_decile_panels(drawn, datasets)), own_source, others),
+        context=DecilesContext(DRAWN, list(_decile_panels(drawn, datasets)), suite_source, chosen_sources),
     )
     yield Section(
         anchor="stability",
@@ -216,7 +233,7 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
         navigation="Hardest queries",
         template=_template("hardest"),
         context=HardestContext(
-            DRAWN, N_LISTED, own_source, [_hardest_view(name, drawn, label_names[name]) for name in datasets]
+            DRAWN, N_LISTED, suite_source, [_hardest_view(name, drawn, label_names[name]) for name in datasets]
         ),
     )
     queries = run.side_table("pvi_queries", PVI_QUERIES)
@@ -226,7 +243,7 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
         kind="query-table",
         navigation="Query by query",
         template=_template("queries"),
-        context=QueriesContext(DRAWN, MOST_CHARACTERS, query_data(drawn["pvi"], queries, label_names, datasets)),
+        context=QueriesContext(DRAWN, MAX_CHARACTERS, query_data(drawn["pvi"], queries, label_names, datasets)),
         script=PackageFile("evaluator.suites.in_context_pvi", "assets/queries.js"),
     )
 
@@ -239,14 +256,18 @@ def _definition_view(all_tables: Tables, definition: str, datasets: Sequence[str
     several = has_several(all_tables["pvi"])
 
     def rows(name: str) -> list[dict[str, Any]]:
-        own = all_tables[name].filter(definition=definition).sort(BY_SOURCE, maintain_order=True).to_dicts()
-        return sorted(own, key=lambda row: datasets.index(row["dataset"])) if own and "dataset" in own[0] else own
+        table = all_tables[name].filter(definition=definition).sort(BY_SOURCE, maintain_order=True)
+        if "dataset" not in table.columns:
+            return table.to_dicts()
+        return sorted(table.to_dicts(), key=lambda row: datasets.index(row["dataset"]))
 
-    def named(row: dict[str, Any]) -> dict[str, Any]:
+    def with_set_name(row: dict[str, Any]) -> dict[str, Any]:
         return row | {"set_name": set_name(row["demonstrations"], row["demonstration_set"], several=several)}
 
     unit = UNITS[definition]
-    summary = [named(row) | {"threshold_text": threshold_text(row["threshold"], unit)} for row in rows("pvi_summary")]
+    summary = [
+        with_set_name(row) | {"threshold_text": threshold_text(row["threshold"], unit)} for row in rows("pvi_summary")
+    ]
     return DefinitionView(
         definition,
         unit,
@@ -254,7 +275,7 @@ def _definition_view(all_tables: Tables, definition: str, datasets: Sequence[str
         consistency=rows("pvi_consistency"),
         one_way=rows("pvi_one_way"),
         repeated_measures=rows("pvi_repeated_measures"),
-        annotators=[named(row) for row in rows("pvi_annotators")],
+        annotators=[with_set_name(row) for row in rows("pvi_annotators")],
     )
 
 
@@ -286,9 +307,9 @@ def _hardest_view(name: str, drawn: Tables, labels: Sequence[str]) -> HardestVie
 def _density_panels(densities: pl.DataFrame, summary: pl.DataFrame, *, several: bool) -> Iterator[DensityPanel]:
     unit, in_order = UNITS[DRAWN], densities.sort(BY_SOURCE, maintain_order=True)
     runs = in_order.partition_by("demonstrations", "n_shots", "demonstration_set", as_dict=True, maintain_order=True)
-    for (source, n_shots, number), own in runs.items():
+    for (source, n_shots, number), rows in runs.items():
         threshold = summary.filter(demonstrations=source, n_shots=n_shots, demonstration_set=number)["threshold"].item()
-        svg = Markup(density_figure(own, threshold, unit))
+        svg = Markup(density_figure(rows, threshold, unit))
         name = run_name(n_shots, str(source), number, several=several)
         yield DensityPanel(name, threshold_text(threshold, unit), svg)
 
@@ -300,12 +321,14 @@ def _run_maps(pairs: pl.DataFrame, datasets: Sequence[str]) -> Iterator[HeatMap]
         for end in ("first", "second")
     ]
     for dataset in datasets:
-        own = pairs.filter(dataset=dataset).sort(BY_SOURCE, maintain_order=True).with_columns(ends)
-        for (source,), rows in own.partition_by("demonstrations", as_dict=True, maintain_order=True).items():
+        dataset_pairs = pairs.filter(dataset=dataset).sort(BY_SOURCE, maintain_order=True).with_columns(ends)
+        for (source,), rows in dataset_pairs.partition_by("demonstrations", as_dict=True, maintain_order=True).items():
             yield _heat_map(f"{dataset}, {source}" if several else dataset, dataset, rows)
 
 
 def _heat_map(title: str, dataset: str, pairs: pl.DataFrame) -> HeatMap:
     names = list(dict.fromkeys([*pairs["first"], *pairs["second"]]))
-    found = {frozenset((row["first"], row["second"])): row for row in pairs.iter_rows(named=True)}
-    return HeatMap(title, dataset, names, [[found.get(frozenset((row, column))) for column in names] for row in names])
+    # Keyed by the set of the two names, because each pair is drawn in both halves of the square.
+    by_pair = {frozenset((row["first"], row["second"])): row for row in pairs.iter_rows(named=True)}
+    cells = [[by_pair.get(frozenset((row, column))) for column in names] for row in names]
+    return HeatMap(title, dataset, names, cells)

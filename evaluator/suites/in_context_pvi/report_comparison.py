@@ -1,4 +1,4 @@
-"""The section of a comparison about how far models agree on PVI. Nothing is computed here."""
+"""The section of a comparison page about the agreement of models on PVI. Nothing is computed here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,12 +28,14 @@ class PviView(NamedTuple):
 
 
 class PviComparisonContext(NamedTuple):
+    """The agreement between models under each definition."""
+
     views: Sequence[PviView]
-    model_titles: Mapping[str, str]
+    model_titles: Mapping[str, str]  # model -> its number and name
 
 
 def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]) -> Iterator[Section]:
-    """A section about the agreement between models."""
+    """Yield the section about the agreement between models."""
     models = [run.model for run in runs]
     datasets = dataset_order(agreement.models, runs[0].record.prompts.datasets)
     present = set(agreement.models["definition"])

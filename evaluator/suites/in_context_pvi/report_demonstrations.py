@@ -1,4 +1,4 @@
-"""Tables of demonstrations that were chosen by PVI to the rows and lists a reader sees. Nothing is computed here."""
+"""Rows and lists of the section about demonstrations chosen by PVI. Nothing is computed here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,19 +11,23 @@ from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 
 
 class ChosenSet(NamedTuple):
+    """The demonstrations of one chosen set."""
+
     name: str  # of its run
     rows: list[dict[str, Any]]  # PVI_CHOSEN with `label`, in prompt order
 
 
 class ChosenSets(NamedTuple):
-    """What was chosen of one dataset."""
+    """The chosen sets of one dataset."""
 
     dataset: str
     sets: list[ChosenSet]
 
 
 class DemonstrationsView(NamedTuple):
-    own: str  # source of the suite's own sets
+    """The comparison of chosen demonstrations with the suite's own, and lists of what was chosen."""
+
+    suite_source: str  # of the suite's own sets
     rows: list[dict[str, Any]]  # PVI_DEMONSTRATIONS, by dataset, shots and source
     chosen: list[ChosenSets]
 
@@ -34,25 +38,26 @@ def demonstrations_view(
     label_names: Mapping[str, Sequence[str]],
     datasets: Sequence[str],
 ) -> DemonstrationsView | None:
-    """None where nothing was chosen by PVI.
+    """Collect rows and lists by dataset; return None where nothing was chosen by PVI.
 
     Args:
-        demonstrations: schemas.pvi.PVI_DEMONSTRATIONS.
-        chosen: schemas.pvi.PVI_CHOSEN.
+        demonstrations: schema.PVI_DEMONSTRATIONS.
+        chosen: schema.PVI_CHOSEN.
         label_names: dataset -> its label space.
-        datasets: in the order in which they are shown.
+        datasets: in the order of the page.
     """
     if chosen.is_empty():
         return None
-    (own,) = set(demonstrations["demonstrations"]) - {*PVI_ORDERS}
-    place = pl.col("dataset").cast(pl.Enum(datasets))
-    rows = demonstrations.sort(place, "n_shots", BY_SOURCE).to_dicts()
-    return DemonstrationsView(own, rows, [_chosen_sets(chosen, name, label_names[name]) for name in datasets])
+    (suite_source,) = set(demonstrations["demonstrations"]) - {*PVI_ORDERS}
+    by_dataset = pl.col("dataset").cast(pl.Enum(datasets))
+    rows = demonstrations.sort(by_dataset, "n_shots", BY_SOURCE).to_dicts()
+    sets = [_chosen_sets(chosen, name, label_names[name]) for name in datasets]
+    return DemonstrationsView(suite_source, rows, sets)
 
 
 def _chosen_sets(chosen: pl.DataFrame, dataset: str, labels: Sequence[str]) -> ChosenSets:
-    own = chosen.filter(dataset=dataset).with_columns(cut_text(pl.col("text")))
-    named = own.with_columns(label=pl.col("gold").replace_strict(range(len(labels)), labels, return_dtype=pl.String))
+    label = pl.col("gold").replace_strict(range(len(labels)), labels, return_dtype=pl.String)
+    named = chosen.filter(dataset=dataset).with_columns(cut_text(pl.col("text")), label=label)
     runs = named.sort(BY_SOURCE, "n_shots", "demonstration_set", "place").partition_by(
         ["n_shots", "demonstrations", "demonstration_set"], as_dict=True, maintain_order=True
     )

@@ -25,18 +25,18 @@ from evaluator.suites.in_context_pvi.report_sources import BY_SOURCE, run_name
 DENSITY_WIDTH, DENSITY_HEIGHT, DENSITY_ROOM = 175, 92, Room(left=32, right=8, top=6, bottom=36)
 DECILE_WIDTH, DECILE_HEIGHT, DECILE_ROOM = 250, 150, Room(left=48, right=12, top=8, bottom=38)
 DASHES = ([1, 0], [5, 3], [2, 2], [8, 3, 2, 3])
-"""Dashes of lines by number of shots."""
+"""Dashes of lines, one pattern for each number of shots."""
 
 SOURCE_COLOURS = {"hardest": VERMILION, "easiest": GREEN, "middle": PURPLE}
-"""Colours of the lines of demonstrations that were chosen by PVI, as in assets/pvi.css; others are blue."""
+"""Colours of the lines of demonstrations chosen by PVI, as in assets/pvi.css; other lines are blue."""
 
 
 def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) -> str:
-    """How PVIs of right (blue) and wrong (vermilion) predictions spread, with a line at the threshold; figure 4.
+    """Draw histograms of the PVIs of right (blue) and wrong (vermilion) predictions and the threshold; figure 4.
 
     Args:
         densities: PVI_DENSITIES of one run; the two outer bins are drawn no wider than the others.
-        threshold: of PVI_SUMMARY; not drawn where there is none, or beyond what is drawn.
+        threshold: of PVI_SUMMARY; not drawn where it is None or outside the axis.
         unit: of PVI.
     """
     inner = densities.filter(pl.col("bin") == 1).row(0, named=True)
@@ -65,7 +65,7 @@ def _density_chart(low: float, high: float, unit: str) -> VegaSpec:
     y = alt.Y("density:Q", title=None, axis=alt.Axis(gridColor=GRID, tickCount=3, format="~r"))
     bars = alt.Chart(alt.NamedData("bars")).mark_rect(opacity=0.45, aria=False)
     rule = alt.Chart(alt.NamedData("threshold")).mark_rule(color=INK, strokeWidth=1.5, strokeDash=[4, 3], aria=False)
-    # A transparent mark over the whole figure says its numbers to a pointer and to a screen reader.
+    # A transparent mark over the figure has its description, for the pointer and for screen readers.
     whole = alt.Chart(alt.NamedData("whole")).mark_rect(color="#ffffff", fillOpacity=0)
     layers = [
         bars.encode(x=x, x2="high:Q", y=y, y2=alt.datum(0), color=alt.Color("colour:N", scale=None)),
@@ -83,26 +83,26 @@ def _density_chart(low: float, high: float, unit: str) -> VegaSpec:
 
 
 def density_description(densities: pl.DataFrame, threshold: float | None, unit: str) -> str:
-    """What a density figure shows, in words."""
+    """Return the text alternative of a density figure."""
     right, wrong = (densities.filter(correct=correct)["n"].sum() for correct in (True, False))
     return f"{right:,} right and {wrong:,} wrong predictions; {threshold_text(threshold, unit)}"
 
 
 def threshold_text(threshold: float | None, unit: str) -> str:
-    """The threshold of PVI_SUMMARY in words."""
+    """Describe the threshold of PVI_SUMMARY in words."""
     if threshold is None:
-        return "threshold not known"
+        return "no threshold"
     if math.isinf(threshold):
         return "at least half are right " + ("from the lowest PVI up" if threshold < 0 else "at no PVI")
     return f"at least half are right from {threshold:.3f} {unit} up"
 
 
 def decile_figure(deciles: pl.DataFrame, *, several: bool) -> str:
-    """Accuracy against PVI deciles, one line a run; dashes by number of shots, colours by source of demonstrations.
+    """Draw accuracy by PVI decile, one line a run; dashes by number of shots, colours by source of demonstrations.
 
     Args:
         deciles: PVI_DECILES of one dataset and definition.
-        several: name the sources.
+        several: whether names of runs include their sources.
     """
     shots = deciles["n_shots"].unique().sort().to_list()
     runs = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile").partition_by(

@@ -1,4 +1,4 @@
-"""PVIs and texts of queries to what the page's table of queries is drawn from: frames go in, JSON comes out."""
+"""Convert PVIs and texts of queries to the JSON from which the page draws its table of queries."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from evaluator.suites.in_context_pvi.report_sources import BY_SOURCE, has_several, run_name
 
-MOST_CHARACTERS = 600
-"""Of a text; the rest is not on the page. A hundred passages of ten kilobytes would be most of it."""
+MAX_CHARACTERS = 600
+"""Characters of a text that the page shows: a hundred passages of ten kilobytes would be most of the page."""
 
 _DECIMALS = 6
 _RUN = ["demonstrations", "n_shots", "demonstration_set"]
@@ -19,35 +19,36 @@ _RUN = ["demonstrations", "n_shots", "demonstration_set"]
 def query_data(
     pvi: pl.DataFrame, queries: pl.DataFrame, label_names: Mapping[str, Sequence[str]], datasets: Sequence[str]
 ) -> Markup:
-    """A list of datasets as JSON that can stand within a script element; columns, for a table of many rows.
+    """Return a list of datasets as JSON that is safe within a script element.
 
-    Each has `name`, `labels`, `id`, `gold` and `text`, a number or text a query; and `runs`, each with its `name`,
-    `bits`, `rank` (1 is the lowest PVI; equal ones share theirs) and `pred`, in the same order, null where missing.
+    Each dataset has `name`, `labels`, the columns `id`, `gold` and `text` of its queries, and `runs`. Each run has
+    `name` and the columns `bits`, `rank` (1 is the lowest PVI; equal ones share a rank) and `pred`, in the same order
+    of queries, null where missing.
 
     Args:
-        pvi: schemas.pvi.PVI of one definition.
-        queries: schemas.pvi_queries.PVI_QUERIES.
+        pvi: schema.PVI of one definition.
+        queries: query_schema.PVI_QUERIES.
         label_names: dataset -> its label space.
-        datasets: in the order in which they are shown.
+        datasets: in the order of the page.
     """
     several = has_several(pvi)
     data = [_dataset(name, pvi.filter(dataset=name), queries, label_names[name], several=several) for name in datasets]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("<", "\\u003c"))
+    return Markup(text.replace("<", "\\u003c"))  # or "</script>" in a text would end the element
 
 
 def cut_text(text: pl.Expr) -> pl.Expr:
-    """No more of a text than a page holds."""
-    is_long = text.str.len_chars() > MOST_CHARACTERS
-    return pl.when(is_long).then(text.str.head(MOST_CHARACTERS) + " …").otherwise(text)
+    """Cut a text to MAX_CHARACTERS."""
+    is_long = text.str.len_chars() > MAX_CHARACTERS
+    return pl.when(is_long).then(text.str.head(MAX_CHARACTERS) + " …").otherwise(text)
 
 
 def _dataset(
     name: str, pvi: pl.DataFrame, queries: pl.DataFrame, labels: Sequence[str], *, several: bool
 ) -> dict[str, Any]:
     texts = queries.filter(dataset=name).select("query_id", "text")
-    asked = pvi.select("query_id", "gold").unique("query_id").join(texts, on="query_id", how="left").sort("query_id")
-    shown = asked.with_columns(cut_text(pl.col("text")).fill_null(""))
+    scored = pvi.select("query_id", "gold").unique("query_id").join(texts, on="query_id", how="left").sort("query_id")
+    shown = scored.with_columns(cut_text(pl.col("text")).fill_null(""))
     runs = pvi.sort(BY_SOURCE, "n_shots", "demonstration_set").partition_by(_RUN, as_dict=True, maintain_order=True)
     return {
         "name": name,
@@ -58,9 +59,9 @@ def _dataset(
         "runs": [
             _run(
                 run_name(n_shots, str(source), number, several=several),
-                own.join(shown.select("query_id"), on="query_id", how="right", maintain_order="right"),
+                rows.join(shown.select("query_id"), on="query_id", how="right", maintain_order="right"),
             )
-            for (source, n_shots, number), own in runs.items()
+            for (source, n_shots, number), rows in runs.items()
         ],
     }
 

@@ -1,6 +1,6 @@
-"""How the page of in-context PVI names runs, and in which order: the suite's own demonstrations, then chosen ones.
+"""Names of runs on the page of in-context PVI, and their order: the suite's own demonstrations, then chosen ones.
 
-Where a page has the suite's own demonstrations alone, nothing on it says where they come from.
+Names say where demonstrations come from only if the page has several sources.
 """
 
 from typing import get_args
@@ -13,17 +13,19 @@ from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 SOURCES = (*get_args(PviSource), *PVI_ORDERS)
 
 BY_SOURCE = pl.col("demonstrations").cast(pl.Enum(SOURCES))
-"""To sort rows by."""
+"""Sort key: the order of SOURCES."""
 
 
 def has_several(rows: pl.DataFrame) -> bool:
-    """Whether rows are about demonstrations of more than one source."""
+    """Return whether rows have demonstrations of more than one source."""
     return rows["demonstrations"].n_unique() > 1
 
 
 def set_name(source: str, number: object, *, several: bool) -> str:
+    """Return the name of a demonstration set, as "hardest 0" or "0"."""
     return f"{source} {number}" if several else f"{number}"
 
 
 def run_name(n_shots: object, source: str, number: object, *, several: bool) -> str:
+    """Return the name of a run, as "4-shot, hardest 0" or "4-shot, set 0"."""
     return f"{n_shots}-shot, {set_name(source, number, several=True) if several else f'set {number}'}"

@@ -1,4 +1,4 @@
-"""The tables of in-context pointwise V-information (PVI), and of its published experiments (Lu et al. 2023)."""
+"""The columns of the tables of in-context pointwise V-information, PVI (Lu et al. 2023)."""
 
 from typing import Literal, get_args
 
@@ -6,15 +6,15 @@ import polars as pl
 
 PviDefinition = Literal["paper", "label_space", "released"]
 """`paper`: log-likelihoods over the whole vocabulary, in bits. `label_space`: these normalised over the labels, in
-bits. `released`: as the published notebook, over the 20 most probable tokens at temperature 0.8, in nats."""
+bits. `released`: over the 20 most probable tokens at temperature 0.8, as in the published notebook, in nats."""
 PVI_DEFINITIONS: tuple[PviDefinition, ...] = get_args(PviDefinition)
 
 PviOrder = Literal["hardest", "easiest", "middle"]
-"""Which training rows of a label are demonstrated: those of the lowest PVI, of the highest, or around the median."""
+"""Which training rows of a label are demonstrations: those of the lowest PVI, of the highest, or around the median."""
 PVI_ORDERS: tuple[PviOrder, ...] = get_args(PviOrder)
 
 PVI_RUN = ["dataset", "demonstrations", "n_shots", "demonstration_set", "definition"]
-"""What one accuracy is of: all queries of a dataset behind one demonstration set."""
+"""Key of a run: all queries of a dataset after one demonstration set, under one definition of PVI."""
 
 PVI_KEY = [*PVI_RUN, "query_id"]
 _RUN = {
@@ -42,24 +42,24 @@ PVI_SUMMARY = pl.Schema(
     {
         **_RUN,
         "n_queries": pl.Int64(),
-        "n_missing": pl.Int64(),  # of them, without a PVI
-        "n_unpredicted": pl.Int64(),  # of them, without a prediction: in no accuracy
+        "n_missing": pl.Int64(),  # queries without a PVI
+        "n_unpredicted": pl.Int64(),  # queries without a prediction: in no accuracy
         "accuracy": pl.Float64(),
-        # In the fifth and half of queries by PVI; of queries that tie at its border, their accuracy in part.
+        # In the fifth and half of queries by PVI; queries that tie at the border count in part.
         "lowest_fifth_accuracy": pl.Float64(),
         "highest_fifth_accuracy": pl.Float64(),
         "lowest_half_accuracy": pl.Float64(),
         "highest_half_accuracy": pl.Float64(),
-        "lowest_fifth_tied": pl.Int64(),  # queries at the border, where there is no room for all of them; else 0
+        "lowest_fifth_tied": pl.Int64(),  # queries that tie at the border, if not all of them fit in; else 0
         "highest_fifth_tied": pl.Int64(),
         "lowest_half_tied": pl.Int64(),
         "highest_half_tied": pl.Int64(),
         "right_pvi": pl.Float64(),  # mean PVI of right predictions; null where there are none
         "wrong_pvi": pl.Float64(),
         "v_information": pl.Float64(),  # mean PVI
-        "ci_low": pl.Float64(),  # 95% interval of it, over queries
+        "ci_low": pl.Float64(),  # 95% interval of v_information, over queries
         "ci_high": pl.Float64(),
-        "threshold": pl.Float64(),  # PVI from which at least half are right; -inf: from the least, inf: not at all
+        "threshold": pl.Float64(),  # PVI from which at least half are right; -inf: from the lowest, inf: never
         "threshold_accuracy": pl.Float64(),  # share of queries that are right above and wrong below it
     }
 )
@@ -68,11 +68,11 @@ PVI_DECILES_KEY = [*PVI_RUN, "decile"]
 PVI_DECILES = pl.Schema(
     {
         **_RUN,
-        "decile": pl.Int64(),  # of PVI, from 1, the lowest; equal PVIs share one, so that sizes can differ
+        "decile": pl.Int64(),  # of PVI, from 1, the lowest; equal PVIs share a decile, so that sizes can differ
         "n": pl.Int64(),
         "mean_pvi": pl.Float64(),
         "accuracy": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval of it, over queries
+        "ci_low": pl.Float64(),  # 95% interval of accuracy, over queries
         "ci_high": pl.Float64(),
     }
 )
@@ -86,16 +86,16 @@ PVI_DENSITIES = pl.Schema(
         "bin_low": pl.Float64(),
         "bin_high": pl.Float64(),
         "n": pl.Int64(),
-        "density": pl.Float64(),  # a unit of PVI; integrates to one over each of right and wrong
+        "density": pl.Float64(),  # per unit of PVI; integrates to one over right and over wrong predictions
     }
 )
 
 PVI_CORRELATIONS = pl.Schema(  # after the columns of a case: how PVIs agree between two levels
     {
-        "first": pl.String(),  # of two demonstration sets, numbers of shots, or models
-        "second": pl.String(),
-        "n": pl.Int64(),  # queries with a finite PVI at both
-        "pearson": pl.Float64(),  # NaN where one of the two does not vary
+        "first": pl.String(),  # a demonstration set, number of shots, or model
+        "second": pl.String(),  # another
+        "n": pl.Int64(),  # queries with a finite PVI at both levels
+        "pearson": pl.Float64(),  # NaN where PVI does not vary at one of the levels
         "pearson_p": pl.Float64(),  # two-sided; NaN below three queries
         "spearman": pl.Float64(),
         "spearman_p": pl.Float64(),
@@ -105,7 +105,7 @@ PVI_CORRELATIONS = pl.Schema(  # after the columns of a case: how PVIs agree bet
 PVI_STRENGTHS = pl.Schema(  # after the columns of a group: the correlations of many cases
     {
         "n": pl.Int64(),  # cases with a correlation
-        "n_undefined": pl.Int64(),  # cases without one, left out of all that follows
+        "n_undefined": pl.Int64(),  # cases without a correlation, left out of the columns below
         "mean": pl.Float64(),
         "median": pl.Float64(),
         "strong_share": pl.Float64(),  # of cases with r > 0.6
@@ -151,28 +151,28 @@ PVI_MODELS_KEY = [*PVI_RUN, "first", "second"]
 PVI_MODELS = pl.Schema({**_RUN, **PVI_CORRELATIONS})  # `first` and `second` are models
 
 PVI_DEMONSTRATIONS_KEY = ["dataset", "demonstrations", "n_shots", "definition"]
-PVI_DEMONSTRATIONS = pl.Schema(  # demonstrations of one source, beside the suite's own
+PVI_DEMONSTRATIONS = pl.Schema(  # one row a source of demonstrations, compared with the suite's own sets
     {
         "dataset": pl.String(),
         "demonstrations": pl.String(),  # as in PVI_RUN
         "n_shots": pl.Int64(),
         "definition": pl.String(),  # "paper"
-        "n_candidates": pl.Int64(),  # training rows with a PVI, which were chosen among; null of the suite's own
-        "n_training": pl.Int64(),  # training rows there are; null likewise
+        "n_candidates": pl.Int64(),  # training rows with a PVI, to choose from; null for the suite's own sets
+        "n_training": pl.Int64(),  # all training rows; null for the suite's own sets
         "n_sets": pl.Int64(),
-        "n_queries": pl.Int64(),  # with a prediction behind every set of this many shots, whatever its source
+        "n_queries": pl.Int64(),  # with a prediction after every set of this many shots, whatever its source
         "n_unpredicted": pl.Int64(),  # the others, in no accuracy
         "accuracy": pl.Float64(),  # mean over sets
-        "best_accuracy": pl.Float64(),  # of any set
+        "best_accuracy": pl.Float64(),  # highest of any set
         "chance": pl.Float64(),
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
         "tries": pl.Int64(),  # n_sets
-        "log10_tail": pl.Float64(),  # log10 of the probability that it is at least as good as best_accuracy
-        "verdict": pl.String(),  # Verdict of baselines/verdicts.py on best_accuracy
+        "log10_tail": pl.Float64(),  # log10 of the probability that guessing reaches best_accuracy
+        "verdict": pl.String(),  # Verdict of random_baselines/verdicts.py on best_accuracy
         "v_information": pl.Float64(),  # mean over sets, bits
-        "n_measured": pl.Int64(),  # queries with a PVI behind every set of this many shots: those it is the mean of
-        # Less the suite's own sets, on the same queries; null of those themselves. 95% intervals: over queries, for
-        # these very sets; the two-way ones over the suite's own sets as well, null where there is but one.
+        "n_measured": pl.Int64(),  # queries with a PVI after every set of this many shots; v_information is over these
+        # Minus the suite's own sets, on the same queries; null for the own sets. 95% intervals over queries, for these
+        # sets as they are; the two-way ones over queries and the suite's own sets, null where there is only one set.
         "accuracy_difference": pl.Float64(),
         "accuracy_low": pl.Float64(),
         "accuracy_high": pl.Float64(),
@@ -195,20 +195,20 @@ PVI_CHOSEN = pl.Schema(  # one row a demonstration that was chosen by PVI
         "demonstration_set": pl.Int64(),
         "place": pl.Int64(),  # in the prompt, from 0
         "definition": pl.String(),  # "paper"
-        "training_row": pl.Int64(),  # as in PVI_CANDIDATES of pvi_queries.py, as are `row` and `text`
+        "training_row": pl.Int64(),  # as in PVI_CANDIDATES of query_schema.py, as are `row` and `text`
         "row": pl.Int64(),
         "text": pl.String(),
         "gold": pl.Int64(),
-        "pvi_bits": pl.Float64(),  # behind the suite's own set 0 of as many shots: what it was chosen by
+        "pvi_bits": pl.Float64(),  # after the suite's own set 0 of as many shots; the row was chosen by it
     }
 )
 
 PVI_ANNOTATORS_KEY = [*PVI_RUN, "annotations", "measure"]
-PVI_ANNOTATORS = pl.Schema(  # PVI against how far annotators agree about the same queries
+PVI_ANNOTATORS = pl.Schema(  # correlations of PVI with the agreement of annotators about the same queries
     {
         **_RUN,
         "annotations": pl.String(),  # column of the annotation file: "old_labels" | "label_count"
-        "measure": pl.String(),  # "agreement" | "variation_ratio" | "entropy"; pvi/agreement.py has the formulas
+        "measure": pl.String(),  # "agreement" | "variation_ratio" | "entropy"; agreement.py has the formulas
         **{name: dtype for name, dtype in PVI_CORRELATIONS.items() if name not in ("first", "second")},
         "n_annotated": pl.Int64(),  # queries with annotations; those without a PVI are in no correlation
     }
@@ -223,13 +223,13 @@ PVI_HARDEST_KEY = ["dataset", "definition", "gold", "rank"]
 PVI_HARDEST = pl.Schema(
     {
         **_OVER_RUNS,
-        "rank": pl.Int64(),  # from 1, the lowest mean PVI of the class; the lower query_id first of equals
+        "rank": pl.Int64(),  # from 1, the lowest mean PVI of the label; the lower query_id first of equals
         "query_id": pl.Int64(),
-        "mean_pvi": pl.Float64(),  # over the runs in which it has one
+        "mean_pvi": pl.Float64(),  # over the runs with a PVI
         "n_runs": pl.Int64(),  # the suite's own demonstration sets times numbers of shots
         "n_missing": pl.Int64(),  # runs without a PVI
-        "n_right": pl.Int64(),  # runs in which it is predicted right
-        "row": pl.Int64(),  # as in PVI_QUERIES of pvi_queries.py, as is `text`
+        "n_right": pl.Int64(),  # runs that predict the gold label
+        "row": pl.Int64(),  # as in PVI_QUERIES of query_schema.py, as is `text`
         "text": pl.String(),
     }
 )
@@ -244,7 +244,7 @@ PVI_MISLABELLED = pl.Schema(
         "mean_pvi": pl.Float64(),
         "highest_pvi": pl.Float64(),  # of any run; below 0
         "n_runs": pl.Int64(),
-        "row": pl.Int64(),  # as in PVI_QUERIES of pvi_queries.py, as is `text`
+        "row": pl.Int64(),  # as in PVI_QUERIES of query_schema.py, as is `text`
         "text": pl.String(),
     }
 )

@@ -1,4 +1,4 @@
-"""Does a query keep its PVI behind other demonstrations, with more of them, under another model? PVIs in, tables out.
+"""Compute how stable PVI is across demonstration sets, numbers of shots and models.
 
 Sources: Lu et al. 2023, sections 5.1 (correlations; table 2, figure 3) and 5.2 (analysis of variance; tables 3, 15).
 """
@@ -22,23 +22,21 @@ from evaluator.suites.in_context_pvi.schema import (
 COEFFICIENTS = ("pearson", "spearman")
 _RUN = ["n_shots", "demonstration_set"]
 _CASE = ["dataset", "demonstrations", "definition"]
-"""Runs behind demonstrations of another source are not compared with these: they differ by more than a draw."""
+"""Runs are compared within a case: demonstrations of different sources differ by more than a random draw."""
 
 
 def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_PAIRS: every two runs of a dataset behind demonstrations of one source under one definition,
-    sorted by its key.
+    """Correlate every two runs of a dataset, source of demonstrations and definition: schema.PVI_PAIRS, sorted by key.
 
     Args:
-        pvi: schemas.pvi.PVI.
+        pvi: schema.PVI.
     """
-    runs = (
-        pvi.select("n_shots", "demonstration_set").unique().sort("n_shots", "demonstration_set").with_row_index("run")
-    )
-    numbered = pvi.join(runs, on=["n_shots", "demonstration_set"])
-    # One by one, because pairs of rows are many times the rows.
-    cases = [correlations(own, across="run", by=_CASE) for own in numbered.partition_by(_CASE, maintain_order=True)]
+    runs = pvi.select(_RUN).unique().sort(_RUN).with_row_index("run")
+    numbered = pvi.join(runs, on=_RUN)
+    # One case at a time, because pairs of rows take many times the memory of rows.
+    cases = [correlations(rows, across="run", by=_CASE) for rows in numbered.partition_by(_CASE, maintain_order=True)]
     pairs = pl.concat(cases)
+    # From the numbers of the two runs back to their shots and sets.
     for end in ("first", "second"):
         named = {"run": end} | {name: f"{end}_{name}" for name in _RUN}
         pairs = pairs.join(runs.with_columns(pl.col("run").cast(pl.String)).rename(named), on=end)
@@ -49,11 +47,11 @@ def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
 
 
 def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """schemas.pvi.PVI_MODELS: every two models on the queries they share, run by run; sorted by its key.
+    """Correlate every two models over the queries they share, run by run: schema.PVI_MODELS, sorted by its key.
 
     Args:
-        pvi_of: model -> schemas.pvi.PVI. Queries and demonstration sets are known by their numbers, so that all must
-            come from one store. Demonstrations that were chosen by PVI are each model's own.
+        pvi_of: model -> schema.PVI. Queries and demonstration sets are matched by their numbers, so that all must
+            come from equal stores. Demonstrations chosen by PVI differ between models.
     """
     columns = [*PVI_RUN, "query_id", "pvi_bits"]
     rows = pl.concat(pvi.select(*columns, model=pl.lit(name)) for name, pvi in pvi_of.items())
@@ -61,15 +59,14 @@ def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -> pl.DataFrame:
-    """schemas.pvi.PVI_CONSISTENCY: how strong the correlations are over all cases of demonstrations of one source,
-    sorted by its key.
+    """Summarise the correlations over all cases of one source of demonstrations: schema.PVI_CONSISTENCY, sorted by key.
 
-    A case is, as in table 2, a dataset and a number of shots across demonstration sets, a dataset and a set across
+    As in table 2 a case is a dataset and a number of shots across demonstration sets, a dataset and a set across
     numbers of shots, or a run across models; its pairs are averaged before cases are counted.
 
     Args:
-        pairs: schemas.pvi.PVI_PAIRS.
-        models: schemas.pvi.PVI_MODELS, where several were compared.
+        pairs: schema.PVI_PAIRS.
+        models: schema.PVI_MODELS, where several were compared.
     """
     compared = {
         "sets": (pairs.filter(across="sets"), [*_CASE, "first_n_shots"]),
@@ -77,33 +74,34 @@ def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -
     }
     if models is not None:
         compared["models"] = (models, PVI_RUN)
-    found = [
+    summaries = [
         strengths(case_means(rows, by=case, coefficient=coefficient), by=["demonstrations", "definition"]).with_columns(
             across=pl.lit(across), coefficient=pl.lit(coefficient)
         )
         for across, (rows, case) in compared.items()
         for coefficient in COEFFICIENTS
     ]
-    return pl.concat(found).select(PVI_CONSISTENCY.names()).cast(PVI_CONSISTENCY).sort(PVI_CONSISTENCY_KEY)
+    return pl.concat(summaries).select(PVI_CONSISTENCY.names()).cast(PVI_CONSISTENCY).sort(PVI_CONSISTENCY_KEY)
 
 
 def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
-    """dataset, demonstrations, definition and ONE_WAY of anova.py, as published: groups are demonstration sets.
+    """Test, as published, whether mean PVIs of right predictions, one for each run, differ between demonstration sets.
 
-    What is compared are mean PVIs of right predictions, one a run. A dataset without any has no row.
+    Returns dataset, demonstrations, definition and ONE_WAY of anova.py. A dataset without such means has no row.
 
     Args:
-        summary: schemas.pvi.PVI_SUMMARY.
+        summary: schema.PVI_SUMMARY.
     """
     return one_way_by(summary, by=_CASE, condition="demonstration_set", value="right_pvi")
 
 
 def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
-    """dataset, demonstrations, n_shots, definition and REPEATED_MEASURES of anova.py: the same
-    queries under every set.
+    """Test whether the PVIs of the same queries differ between demonstration sets.
+
+    Returns dataset, demonstrations, n_shots, definition and REPEATED_MEASURES of anova.py.
 
     Args:
-        pvi: schemas.pvi.PVI.
+        pvi: schema.PVI.
     """
     by = ["dataset", "demonstrations", "n_shots", "definition"]
     return repeated_measures_by(pvi, by=by, condition="demonstration_set", value="pvi_bits")

@@ -26,6 +26,7 @@ from evaluator.suites.in_context_pvi.terminal import v_information_lines
 
 
 def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
+    """Build the request rows of a dataset and its side tables of queries and, where a method needs it, candidates."""
     options = resolved_options(config)
     tables = {"pvi_queries": pvi_queries(dataset, options, config.n_queries)}
     if {*CHOSEN} & {*config.methods}:
@@ -34,6 +35,7 @@ def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
 
 
 def describe(config: RunConfig) -> Described:
+    """Return what a report says of the number of shots, the queries and the seed."""
     options = config.options_of(PviOptions)
     shots = options.shots or ["number of labels, and twice as many"]
     return Described(
@@ -45,15 +47,18 @@ def describe(config: RunConfig) -> Described:
 
 
 def files(config: RunConfig) -> Iterable[Path]:
+    """Return the file of published demonstrations, where a run uses it."""
     prompts = resolved_options(config).prompts
     return [prompts] if prompts else []
 
 
 def queries_every_row(config: RunConfig) -> bool:
+    """Return whether all rows of a single table are queries: published demonstrations need no training rows."""
     return config.options_of(PviOptions).source == "published"
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
+    """Yield the tables that all classification suites have, then those of PVI, by name."""
     yield from classification_tables(run)
     queries, candidates = (
         run.store.table(name, schema).collect()
@@ -65,12 +70,14 @@ def measure(run: ScoredRun) -> Iterator[Table]:
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
+    """Yield the sections of the report."""
     from evaluator.suites.in_context_pvi.report import pvi_sections  # here, because only a report needs figures
 
     yield from pvi_sections(run)
 
 
 def comparison(runs: Sequence[ComparedRun]) -> Comparison:
+    """Compare the PVIs of several models: tables, and the section of the comparison page."""
     from evaluator.suites.in_context_pvi.compare import pvi_agreement
     from evaluator.suites.in_context_pvi.report_comparison import pvi_comparison_sections
 

@@ -1,4 +1,4 @@
-"""What PVI says of a run: queries with their PVI go in, accuracies by PVI and V-information come out, one row a run.
+"""Summarise each run by its V-information and its accuracies among queries of low and high PVI.
 
 Lu et al. 2023, section 5: accuracy in the lowest and highest fifth and half of queries by PVI, mean PVI of right and of
 wrong predictions. V-information is the mean PVI (Ethayarajh et al. 2022, arXiv 2110.08420).
@@ -11,18 +11,18 @@ from evaluator.suites.in_context_pvi.schema import PVI_RUN, PVI_SUMMARY, PVI_SUM
 from evaluator.suites.in_context_pvi.threshold import thresholds
 
 SHARES = {"fifth": 5, "half": 2}
-"""Name -> how many such parts there are."""
+"""Name of a part of the queries -> how many such parts they have."""
 
 
 def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi.PVI_SUMMARY of each run, sorted by its key.
+    """Summarise each run: schema.PVI_SUMMARY, sorted by its key.
 
-    The lowest fifth of n queries are the floor(n / 5) of lowest PVI, and at least one. Where queries tie at its border
-    and there is room for some of them only, each counts in part: the accuracy is what drawing among them gives on
-    average. The published code takes what lies strictly beyond a quantile, which ties can leave empty.
+    The lowest fifth of n queries are the floor(n / 5) of lowest PVI, and at least one. Where queries tie at the border
+    and not all of them fit in, each counts in part: the accuracy is the expected one of a random draw among them. The
+    published code takes the queries strictly beyond a quantile, of which there may be none if many tie.
 
     Args:
-        pvi: schemas.pvi.PVI.
+        pvi: schema.PVI.
         judged: judged_queries of it.
     """
     counts = pvi.group_by(PVI_RUN).agg(
@@ -39,7 +39,7 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:
 
 
 def judged_queries(pvi: pl.DataFrame) -> pl.DataFrame:
-    """The queries that have both a PVI and a prediction, from the lowest PVI of each run up."""
+    """Return the queries that have both a PVI and a prediction, from the lowest PVI of each run up."""
     return pvi.filter(pl.col("pvi_bits").is_not_null(), pl.col("correct").is_not_null()).sort(*PVI_RUN, "pvi_bits")
 
 
@@ -49,25 +49,28 @@ def _by_correctness() -> dict[str, pl.Expr]:
 
 
 def _by_rank() -> dict[str, pl.Expr]:
-    found = {}
+    """Return the columns of the lowest and highest fifths and halves, of rows in order of PVI."""
+    columns = {}
     for name, parts in SHARES.items():
         size = (pl.len().cast(pl.Int64) // parts).clip(lower_bound=1)
+        # The highest are the lowest of the negated values in reverse order.
         for end, value in (("lowest", pl.col("pvi_bits")), ("highest", -pl.col("pvi_bits").reverse())):
             correct = pl.col("correct").reverse() if end == "highest" else pl.col("correct")
+            # Queries inside the border all count; those that tie at it share the places that are left.
             border = value.get(size - 1)
-            inside, at = value < border, value == border
-            room = size - inside.sum()
-            right = correct.filter(inside).sum() + room * correct.filter(at).mean()
-            found[f"{end}_{name}_accuracy"] = right / size
-            found[f"{end}_{name}_tied"] = pl.when(at.sum() > room).then(at.sum()).otherwise(0)
-    return found
+            inside, tied = value < border, value == border
+            places_left = size - inside.sum()
+            n_right = correct.filter(inside).sum() + places_left * correct.filter(tied).mean()
+            columns[f"{end}_{name}_accuracy"] = n_right / size
+            columns[f"{end}_{name}_tied"] = pl.when(tied.sum() > places_left).then(tied.sum()).otherwise(0)
+    return columns
 
 
 def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
-    """v_information, ci_low and ci_high: a mean over independent queries, with Student's interval."""
-    known = pvi.filter(pl.col("pvi_bits").is_not_null())
+    """Compute v_information, ci_low and ci_high: a mean over independent queries, with Student's interval."""
+    measured = pvi.filter(pl.col("pvi_bits").is_not_null())
     n, value = pl.len(), pl.col("pvi_bits")
-    means = known.group_by(PVI_RUN, maintain_order=True).agg(
+    means = measured.group_by(PVI_RUN, maintain_order=True).agg(
         value=value.mean(),
         standard_error=value.std() / n.sqrt(),
         degrees_of_freedom=(n.cast(pl.Float64) - 1),

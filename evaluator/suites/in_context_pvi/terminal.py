@@ -1,4 +1,4 @@
-"""The V-information of a run in a few lines, for a terminal."""
+"""Lines for a terminal: the V-information of a run."""
 
 from collections.abc import Iterator
 
@@ -8,10 +8,10 @@ from evaluator.report.section import MeasuredRun
 
 
 def v_information_lines(run: MeasuredRun) -> Iterator[str]:
-    """A line a dataset, number of shots and source of demonstrations: means over demonstration sets.
+    """Yield a line for each dataset, number of shots and source of demonstrations: means over demonstration sets.
 
     Args:
-        run: with the table pvi_summary, of which the definition paper is taken.
+        run: has the table pvi_summary; the lines are about the definition paper.
     """
     runs = run.table("pvi_summary").filter(definition="paper")
     means = runs.group_by("dataset", "n_shots", "demonstrations", maintain_order=True).agg(

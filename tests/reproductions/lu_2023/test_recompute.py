@@ -62,7 +62,7 @@ def test_table_15_is_scipys_on_six_run_means(published: Published) -> None:
 def test_what_table_15_does_not_round_it_cuts(published: Published) -> None:
     unequal = cells(published, "15").filter(verdict="within rounding")
     assert (unequal["recomputed"] * 10**4).floor().to_list() == pytest.approx((unequal["published"] * 10**4).to_list())
-    assert unequal["note"].str.contains("cutting after the last").all()
+    assert unequal["note"].str.contains("those of a truncated number").all()
 
 
 def test_table_2_counts_averages_over_pairs_without_the_models_of_20_billion_parameters(published: Published) -> None:

@@ -133,7 +133,10 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path, spoil: Callable[[Path
 
 @pytest.mark.parametrize(
     ("task", "message"),
-    [("trivia", "'trivia' is none of the published experiments' sixteen"), ("hindu_knowledge", "do not fit")],
+    [
+        ("trivia", "'trivia' is none of the published experiments' sixteen"),
+        ("hindu_knowledge", "only in the predictions"),
+    ],
 )
 def test_tasks_that_are_not_known_or_have_other_rows_are_refused(tmp_path: Path, task: str, message: str) -> None:
     folder = write_folder(tmp_path / "data")

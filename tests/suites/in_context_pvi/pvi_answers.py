@@ -76,7 +76,7 @@ def random_answers(
 
 
 def queries(table: pl.DataFrame) -> pl.DataFrame:
-    """schemas.pvi_queries.PVI_QUERIES of the queries of a PVI table; each stands in a row 100 further down."""
+    """query_schema.PVI_QUERIES of the queries of a PVI table; each stands in a row 100 further down."""
     own = table.group_by("dataset", "query_id").agg(pl.col("gold").first()).sort("dataset", "query_id")
     text = pl.format("{}: text of {}", "dataset", "query_id")
     return own.select(
@@ -87,7 +87,7 @@ def queries(table: pl.DataFrame) -> pl.DataFrame:
 def run_table(
     values: Sequence[float | None], correct: Sequence[bool | None], gold: Sequence[int] | None = None, **run: object
 ) -> pl.DataFrame:
-    """schemas.pvi.PVI of one run with these PVIs; two labels, so that a wrong prediction is the other one."""
+    """schema.PVI of one run with these PVIs; two labels, so that a wrong prediction is the other one."""
     own = {
         "dataset": "d",
         "demonstrations": "random",
@@ -106,7 +106,7 @@ def run_table(
 
 
 def random_table(seed: int, n_queries: int = 40, *, ties: bool = False, missing: bool = False) -> pl.DataFrame:
-    """schemas.pvi.PVI of two datasets, two numbers of shots, three sets, all definitions; PVI tells of being right."""
+    """schema.PVI of two datasets, two numbers of shots, three sets, all definitions; PVI tells of being right."""
     random = np.random.default_rng(seed)
     frames = []
     for dataset in ("a", "b"):

@@ -41,7 +41,7 @@ def pvi_predictions(
 
 
 def random_pvi(seed: int, definitions: tuple[str, ...] = DEFINITIONS) -> pl.DataFrame:
-    """schemas.pvi.PVI; what makes a query hard is in part the same for all seeds, and the first query has none."""
+    """schema.PVI; what makes a query hard is in part the same for all seeds, and the first query has none."""
     frames = []
     for place, (dataset, runs) in enumerate(RUNS.items()):
         shared = np.random.default_rng(place).normal(size=N_QUERIES)

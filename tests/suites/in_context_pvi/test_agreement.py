@@ -89,7 +89,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     path = annotations(tmp_path / "a.parquet")
     with pytest.raises(DatasetError, match="cannot be read as Parquet"):
         read_annotations([tmp_path / "absent.parquet"])
-    with pytest.raises(DatasetError, match="8 annotated pairs stand in more than one row"):
+    with pytest.raises(DatasetError, match="8 annotated pairs are in more than one row"):
         read_annotations([path, path])
     with pytest.raises(DatasetError, match="None of the 4 annotated pairs is a query of d"):
         annotators_table(run_table([1.0], [True]), queries([["other", "text"]]), read_annotations([path]))

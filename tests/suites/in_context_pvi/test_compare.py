@@ -217,7 +217,7 @@ def test_a_correlation_that_is_undefined_in_every_run_is_no_number(browser: webd
     tables = [run_table(own, [True] * 3, dataset="zoo") for own in ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0])]
     page = open_fresh(browser, finish(compare(two_runs(tmp_path, *tables), tmp_path / "out")).page)
     text = page.find_element(By.CSS_SELECTOR, SECTION).text
-    assert "Between models there is none: undefined in every run." in text
+    assert "No correlation between models: undefined in every run." in text
     assert "1 undefined" in text
 
 

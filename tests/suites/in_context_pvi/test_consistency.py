@@ -84,7 +84,7 @@ def test_groups_are_kept_apart_and_levels_are_ordered_as_numbers() -> None:
 
 def test_a_query_that_stands_twice_is_refused() -> None:
     rows = pvis(a=[1.0, 2, 3])
-    with pytest.raises(MetricError, match="level 'a', query_id 0 stands in more than one row"):
+    with pytest.raises(MetricError, match="level 'a', query_id 0 is in more than one row"):
         correlations(pl.concat([rows, rows.head(1)]), across="level", by=["model"])
 
 

@@ -24,7 +24,7 @@ NO_COUNTS = training_counts(
 
 
 def drawn_runs(seed: int, n_queries: int = 30) -> tuple[pl.DataFrame, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """schemas.pvi.PVI of four random and two hardest sets, and the same as [query, set] arrays of 0 / 1 and of bits."""
+    """schema.PVI of four random and two hardest sets, and the same as [query, set] arrays of 0 / 1 and of bits."""
     random = np.random.default_rng(seed)
     easy = random.normal(size=n_queries)
     frames, right, bits = [], {}, {}

@@ -114,12 +114,12 @@ def test_queries_whose_text_is_shown_stay_in_the_table_of_queries_as_not_asked(f
 
 
 def test_more_queries_than_there_are_and_none_left_are_refused(folder):
-    with pytest.raises(ConfigError, match="--queries 10: cola has 9 rows to ask"):
+    with pytest.raises(ConfigError, match="--queries 10: cola has only 9 test rows"):
         asked(folder, "cola", 10)
     cola = pl.read_parquet(folder / "cola_in_domain_train.parquet")[:4]
     for split in ("train", "dev"):
         cola.write_parquet(folder / f"cola_in_domain_{split}.parquet")
-    with pytest.raises(DatasetError, match="cola: every query stands among the demonstrations"):
+    with pytest.raises(DatasetError, match="cola: every query is also a demonstration"):
         asked(folder, "cola", shots=(4,), sets=1)
 
 

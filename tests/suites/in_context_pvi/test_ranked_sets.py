@@ -9,7 +9,7 @@ from evaluator.suites.in_context_pvi.prompts import as_queries
 from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
 from evaluator.suites.in_context_pvi.ranked_sets import (
     candidates,
-    candidates_behind,
+    candidates_for_set,
     demonstrations_by_pvi,
     first_sets,
     pvi_candidates,
@@ -98,8 +98,8 @@ def test_what_stands_in_the_set_it_would_be_measured_behind_is_no_candidate(snli
     three, six = first_sets(snli, pvi)
     assert (three.n_shots, six.n_shots) == (3, 6)
     everything = set(range(snli.demonstration.height))
-    assert set(candidates_behind(snli, pvi, three)["query_id"]) == everything - {*three.rows}
-    assert set(candidates_behind(snli, pvi, six)["query_id"]) == everything - {*six.rows}
+    assert set(candidates_for_set(snli, pvi, three)["query_id"]) == everything - {*three.rows}
+    assert set(candidates_for_set(snli, pvi, six)["query_id"]) == everything - {*six.rows}
     # A row of the same texts as a demonstration is the same to the model.
     shown = as_queries(snli, snli.demonstration)["inputs"][three.rows[0]]
     twin = next(iter(everything - {*three.rows}))
@@ -107,15 +107,15 @@ def test_what_stands_in_the_set_it_would_be_measured_behind_is_no_candidate(snli
     texts[twin] = texts[three.rows[0]]
     copied = replace(snli, demonstration=snli.demonstration.with_columns(texts=pl.Series(texts)))
     assert as_queries(copied, copied.demonstration)["inputs"][twin] == shown
-    assert set(candidates_behind(copied, pvi, three)["query_id"]) == everything - {*three.rows, twin}
+    assert set(candidates_for_set(copied, pvi, three)["query_id"]) == everything - {*three.rows, twin}
 
 
 def test_too_few_candidates_are_refused_before_anything_is_asked(snli):
     (first,) = first_sets(snli, PviOptions(shots=(3,)))
     pvi = PviOptions(shots=(3,), training_queries=2)
-    message = r"3 sets of 3 demonstrations by PVI take 3 rows labelled '\d', and there are \d to choose among, of the "
-    with pytest.raises(TemplateError, match=message + "first 2 training rows.*--training-queries"):
-        candidates_behind(snli, pvi, first)
+    message = r"3 sets of 3 demonstrations by PVI need 3 rows labelled '\d', and the first 2 training rows have \d "
+    with pytest.raises(TemplateError, match=message + "to choose from.*--training-queries"):
+        candidates_for_set(snli, pvi, first)
 
 
 def test_rows_without_a_pvi_are_missed_where_all_are_needed(snli):
@@ -126,11 +126,13 @@ def test_rows_without_a_pvi_are_missed_where_all_are_needed(snli):
     holed = rows.with_columns(
         pvi_bits=pl.when(pl.col("query_id") == rows.filter(gold=1)["query_id"][0]).then(None).otherwise("pvi_bits")
     )
-    with pytest.raises(TemplateError, match=rf"labelled '1', and there are {n_label - 1} to choose among"):
+    with pytest.raises(
+        TemplateError, match=rf"labelled '1', and the first 500 training rows have {n_label - 1} to choose from"
+    ):
         ranked_sets(snli, holed, "hardest", 3, pvi)
 
 
 def test_a_dataset_without_training_rows_says_how_to_mend_it(snli):
     bare = replace(snli, demonstration=snli.demonstration.clear())
-    with pytest.raises(DatasetError, match=r"snli has no training rows.*Put a table of training rows.*--methods"):
+    with pytest.raises(DatasetError, match=r"snli has no training rows.*Add a table of training rows.*--methods"):
         candidates(bare, PviOptions(source="published"))

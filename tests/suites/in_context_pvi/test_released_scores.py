@@ -167,7 +167,7 @@ def test_labels_that_the_next_token_does_not_tell_are_refused() -> None:
 
 def test_a_prompt_that_two_datasets_ask_with_other_labels_is_refused() -> None:
     answers, _ = made_up({"d": [3, 11], "e": [11, 3, 40]})
-    with pytest.raises(LabelError, match="Two datasets ask the same prompt"):
+    with pytest.raises(LabelError, match="Two datasets have the same prompt"):
         PVI_RELEASED.distances(answers, HEAD)
 
 

@@ -17,7 +17,7 @@ from evaluator.run.report import write_run_page
 from evaluator.schemas import LABEL_SPACES, METRICS
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.report_queries import MOST_CHARACTERS, query_data
+from evaluator.suites.in_context_pvi.report_queries import MAX_CHARACTERS, query_data
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_RUN, PVI_SUMMARY
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
@@ -37,7 +37,7 @@ IN_VIEW = """const box = document.querySelector(".window").getBoundingClientRect
 return [...document.querySelectorAll(".queries .row")].filter((row) => {
   const own = row.getBoundingClientRect();
   return own.top >= box.top + 20 && own.bottom <= box.bottom;
-}).map((row) => [Number(row.dataset.place), ...[...row.cells].map((cell) => cell.textContent)]);"""
+}).map((row) => [Number(row.dataset.query), ...[...row.cells].map((cell) => cell.textContent)]);"""
 DRAWN = """%s
 return [document.querySelectorAll(".queries .row").length, document.querySelector(".window").scrollHeight];"""
 
@@ -283,7 +283,7 @@ def test_a_chosen_query_is_read_in_full_by_pointer_and_by_keyboard(page: webdriv
     assert detail.text == f"Query 0\n{EVIL}"
     assert page.execute_script("return window.broken") is None
     rows[0].send_keys(Keys.ENTER)
-    assert detail.text == "Query 1\n" + "x" * MOST_CHARACTERS + " …"
+    assert detail.text == "Query 1\n" + "x" * MAX_CHARACTERS + " …"
     assert [row.get_attribute("aria-selected") for row in rows] == ["true", "false", "false", "false"]
 
 
@@ -334,7 +334,7 @@ def test_a_run_without_annotations_models_or_other_sets_says_so(browser: webdriv
     page = open_fresh(browser, write_run_page(own, tmp_path / "report.html"))
     assert page.get_log("browser") == []
     body = page.find_element(By.TAG_NAME, "body").text
-    assert "One run of each dataset has nothing to be compared with." in body
+    assert "Each dataset has only one run, so there is nothing to compare." in body
     assert "text not recorded" in body
     assert "PVI and annotators" not in body
     assert "Demonstrations chosen by PVI" not in body

@@ -1,5 +1,5 @@
-// The table of queries: of many rows only those in view are in the page, so that sorting and scrolling cost the same
-// for ten queries and for ten thousand. It runs after page.js, in the same scope.
+// The table of queries: only rows in view are in the page, so that sorting and scrolling are as fast for ten thousand
+// queries as for ten. This script runs after page.js, in the same scope.
 
 const queryData = JSON.parse(document.querySelector("#query-data").textContent);
 const search = document.querySelector(".query-search");
@@ -7,11 +7,11 @@ const windowed = document.querySelector(".window");
 const queryRows = windowed.querySelector("tbody");
 const detail = document.querySelector(".detail");
 const ROW_HEIGHT = 48; // of .queries .row
-const BEYOND = 8; // rows drawn above and below what is seen
+const EXTRA_ROWS = 8; // drawn above and below those in view
 
-let shown = []; // places of the queries that pass the filters, in order
+let shown = []; // indices of the queries that pass the filters, in order
 let sorting = { column: "rank", descending: false };
-let chosen = -1; // place of the query in the detail
+let chosen = -1; // index of the query in the detail
 
 const named = (name) => search.elements[name];
 const dataset = () => queryData[named("dataset").value];
@@ -25,32 +25,32 @@ function options(select, names, first = []) {
 function chooseDataset() {
   options(named("run"), dataset().runs.map((each) => each.name));
   for (const name of ["gold", "pred"]) options(named(name), dataset().labels, [["", "all"]]);
-  dataset().found ??= dataset().text.map((text) => text.toLowerCase());
+  dataset().lowerCase ??= dataset().text.map((text) => text.toLowerCase());
   pick();
 }
 
 // Filter and sort, then begin at the top.
 function pick() {
-  const { found } = dataset();
+  const { lowerCase } = dataset();
   const [gold, pred, correct] = [columnOf("gold"), columnOf("pred"), named("correct").value];
   const [wantedGold, wantedPred, text] = [named("gold").value, named("pred").value, named("text").value.trim().toLowerCase()];
   shown = [];
-  for (let place = 0; place < gold.length; place++) {
-    if (wantedGold !== "" && gold[place] !== Number(wantedGold)) continue;
-    if (wantedPred !== "" && pred[place] !== Number(wantedPred)) continue;
-    if (correct && (pred[place] === null || (pred[place] === gold[place]) !== (correct === "right"))) continue;
-    if (text && !found[place].includes(text)) continue;
-    shown.push(place);
+  for (let index = 0; index < gold.length; index++) {
+    if (wantedGold !== "" && gold[index] !== Number(wantedGold)) continue;
+    if (wantedPred !== "" && pred[index] !== Number(wantedPred)) continue;
+    if (correct && (pred[index] === null || (pred[index] === gold[index]) !== (correct === "right"))) continue;
+    if (text && !lowerCase[index].includes(text)) continue;
+    shown.push(index);
   }
   order();
 }
 
 function order() {
-  const values = sorting.column === "text" ? dataset().found : columnOf(sorting.column);
+  const values = sorting.column === "text" ? dataset().lowerCase : columnOf(sorting.column);
   const sign = sorting.descending ? -1 : 1;
   shown.sort((a, b) => {
     const [x, y] = [values[a], values[b]];
-    // What is missing stands last in either direction.
+    // Missing values are last in either direction.
     if (x === null || y === null) return (x === null) - (y === null) || a - b;
     return x < y ? -sign : x > y ? sign : a - b;
   });
@@ -67,8 +67,8 @@ function order() {
 
 function draw() {
   const seen = Math.ceil(windowed.clientHeight / ROW_HEIGHT);
-  const from = Math.max(0, Math.floor(windowed.scrollTop / ROW_HEIGHT) - BEYOND);
-  const to = Math.min(shown.length, from + seen + 2 * BEYOND);
+  const from = Math.max(0, Math.floor(windowed.scrollTop / ROW_HEIGHT) - EXTRA_ROWS);
+  const to = Math.min(shown.length, from + seen + 2 * EXTRA_ROWS);
   const rows = [spacer(from)];
   for (let index = from; index < to; index++) rows.push(queryRow(shown[index], index));
   queryRows.replaceChildren(...rows, spacer(shown.length - to));
@@ -83,16 +83,16 @@ function spacer(rows) {
   return row;
 }
 
-const label = (place) => (place === null ? "–" : dataset().labels[place]);
+const label = (value) => (value === null ? "–" : dataset().labels[value]);
 
-function queryRow(place, index) {
+function queryRow(query, index) {
   const row = document.createElement("tr");
-  const [rank, bits, gold, pred] = ["rank", "bits", "gold", "pred"].map((name) => columnOf(name)[place]);
+  const [rank, bits, gold, pred] = ["rank", "bits", "gold", "pred"].map((name) => columnOf(name)[query]);
   row.className = pred !== null && pred !== gold ? "row wrong" : "row";
   row.tabIndex = 0;
-  row.dataset.place = place;
+  row.dataset.query = query;
   row.ariaRowIndex = index + 2;
-  row.ariaSelected = String(place === chosen);
+  row.ariaSelected = String(query === chosen);
   for (const [value, type] of [[rank?.toLocaleString("en") ?? "–", "number"], [bits?.toFixed(3) ?? "–", "number"], [label(gold)], [label(pred)]]) {
     const cell = row.insertCell();
     cell.textContent = value;
@@ -100,7 +100,7 @@ function queryRow(place, index) {
   }
   const text = document.createElement("div");
   text.className = "text";
-  text.textContent = dataset().text[place];
+  text.textContent = dataset().text[query];
   row.insertCell().append(text);
   return row;
 }
@@ -110,7 +110,7 @@ function read(event) {
   const row = event.target.closest(".row");
   if (!row) return;
   event.preventDefault();
-  chosen = Number(row.dataset.place);
+  chosen = Number(row.dataset.query);
   for (const other of queryRows.querySelectorAll(".row")) other.ariaSelected = String(other === row);
   detail.textContent = `Query ${dataset().id[chosen]}\n${dataset().text[chosen]}`;
 }
