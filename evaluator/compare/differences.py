@@ -1,4 +1,4 @@
-"""Paired differences of accuracy and true-label probability, between runs and between methods, on the same queries."""
+"""Compute paired differences of accuracy and true-label probability between runs and between methods."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -14,38 +14,39 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION, mean_of_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS
 
-DIFFERED = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
-"""Metrics that are means over queries -> the column that they are the mean of."""
+COLUMNS = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
+"""Metric that is a mean over queries -> the column of request_results that it is the mean of."""
 
 
 def paired_differences(
     models: Sequence[str], results: Sequence[pl.DataFrame], comparison: pl.DataFrame
 ) -> pl.DataFrame:
-    """Every two models under each method that both have, and every method against vanilla within each model.
+    """Compare every two models under each common method, and every method with vanilla within each model.
 
-    A query counts once, by the mean over its requests. Where a method answers all queries equally often, as the suites
-    ask them, its difference is that of the two values in the runs' metrics.
+    A query counts once, by the mean over its requests. Where all queries have equally many requests, as in our suites,
+    the difference equals that of the two values in the metrics of the runs.
 
     Args:
         models: a name for each run.
-        results: of each run, as request_results gives them.
-        comparison: schemas.COMPARISON; names the datasets that are common.
+        results: for each run, as returned by request_results.
+        comparison: schema.COMPARISON, or schemas.METRICS of a single run; defines the common datasets.
 
-    Returns schemas.DIFFERENCES, sorted by its key, with the plain mean over datasets.
+    Returns schema.DIFFERENCES, sorted by its key, with the plain mean over datasets.
     """
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
-    asked = [
-        query_means(own.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left")) for own in results
+    queries = [
+        query_means(answers.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left"))
+        for answers in results
     ]
     groups = [
-        *_between_models(list(zip(models, asked, strict=True))),
-        *(_between_methods(model, own) for model, own in zip(models, asked, strict=True)),
+        *_between_models(list(zip(models, queries, strict=True))),
+        *(_between_methods(model, means) for model, means in zip(models, queries, strict=True)),
     ]
     rows = pl.concat(groups)
-    apart = [name for name in DIFFERENCES_KEY if name != "dataset"]
+    key_of_mean = [name for name in DIFFERENCES_KEY if name != "dataset"]
     means = (
         rows.rename({"difference": "value"})
-        .group_by(apart, maintain_order=True)
+        .group_by(key_of_mean, maintain_order=True)
         .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum())
         .rename({"value": "difference"})
         .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
@@ -70,20 +71,20 @@ def _between_methods(model: str, queries: pl.DataFrame) -> pl.DataFrame:
 
 
 def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
-    """Mean difference over queries of each group, with its 95% interval.
+    """Return the mean difference over the queries of each group, with its 95% interval.
 
     The interval is the usual one of a mean, difference -+ t x SD / sqrt(Q) at Q - 1 degrees of freedom. As a query's
-    difference is the mean over its requests, which are no independent trials, this is the interval clustered by query
-    (Miller 2024, "Adding Error Bars to Evals", sections on clustering and on paired differences).
-    Where no two queries differ, SD = 0 does not mean certainty: of other queries up to t^2/(Q + t^2), Wilson's limit
-    for none in Q, may differ, each by at most 1 + |difference|.
+    difference is the mean over its requests, which are not independent, this is the interval clustered by query (Miller
+    2024, "Adding Error Bars to Evals", sections on clustering and on paired differences).
+
+    Where no two queries differ, SD = 0 does not mean certainty: a share of up to t^2/(Q + t^2) of other queries
+    (Wilson's limit for none in Q) may differ, each by at most 1 + |difference|.
 
     Args:
-        paired: DIFFERENCES_KEY without metric, and both columns of DIFFERED, those of b with suffix "_b"; one row a
-            query.
+        paired: DIFFERENCES_KEY without metric, and the values of COLUMNS, those of b with suffix "_b"; one row a query.
     """
     group = [name for name in DIFFERENCES_KEY if name != "metric"]
-    metrics = {metric: pl.col(column) - pl.col(f"{column}_b") for metric, column in DIFFERED.items()}
+    metrics = {metric: pl.col(column) - pl.col(f"{column}_b") for metric, column in COLUMNS.items()}
     by_metric = paired.select(*group, **metrics).unpivot(
         list(metrics), index=group, variable_name="metric", value_name="d"
     )
@@ -98,10 +99,11 @@ def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     difference, se, n_queries = pl.col("difference"), pl.col("standard_error"), pl.col("n_queries")
     degrees_of_freedom = np.maximum(rows["n_queries"].to_numpy() - 1, 1)
     t = pl.lit(pl.Series(stdtrit(degrees_of_freedom, (1 + CONFIDENCE_LEVEL) / 2)))
+    # The half-width where no two queries differ.
     unseen = t.pow(2) / (n_queries + t.pow(2)) * (1 + difference.abs())
     half_width = pl.when(se < NO_VARIATION).then(unseen).otherwise(t * se)
-    known = n_queries > 1
+    has_interval = n_queries > 1
     return rows.with_columns(
-        ci_low=pl.when(known).then((difference - half_width).clip(-1, 1)),
-        ci_high=pl.when(known).then((difference + half_width).clip(-1, 1)),
+        ci_low=pl.when(has_interval).then((difference - half_width).clip(-1, 1)),
+        ci_high=pl.when(has_interval).then((difference + half_width).clip(-1, 1)),
     )

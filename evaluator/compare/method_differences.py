@@ -1,4 +1,4 @@
-"""What each method of one run gains over vanilla on the same queries."""
+"""Compare each method of one run with vanilla on the same queries."""
 
 import polars as pl
 
@@ -16,8 +16,8 @@ def method_differences(predictions: pl.DataFrame, metrics: pl.DataFrame, model: 
         metrics: schemas.METRICS of the run.
         model: its name.
 
-    Returns schemas.DIFFERENCES, sorted by its key, with one name on both sides for the model; no row where vanilla or
-    any other method is missing.
+    Returns schema.DIFFERENCES, sorted by its key, with the same model on both sides; no rows without vanilla or without
+    another method.
     """
     if metrics.filter(pl.col("metric") == "accuracy", pl.col("method") == REFERENCE_METHOD).is_empty():
         return pl.DataFrame(schema=DIFFERENCES)

@@ -1,4 +1,4 @@
-"""Runs and their comparison go in; what a reader must know before the numbers comes out, a sentence each."""
+"""Write the notes at the top of a comparison: what was left out, and which models are not independent."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -12,10 +12,10 @@ PLACE = pl.format("{} / {}", "suite", "part")
 
 
 def comparison_notes(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> list[str]:
-    """What was left out, what some models lack, and which models are not different ones.
+    """Return a note for each dataset, method or parameter count that is missing, and for models of the same weights.
 
     Args:
-        comparison: schemas.COMPARISON of the runs.
+        comparison: schema.COMPARISON of the runs.
     """
     return [
         *_left_out(runs, comparison),
@@ -26,12 +26,12 @@ def comparison_notes(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> l
 
 
 def _left_out(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iterator[str]:
-    found = pl.concat([datasets_of(run).with_columns(model=pl.lit(run.model)) for run in runs])
-    left_out = found.join(comparison, on=DATASET, how="anti", maintain_order="left")
-    owners = left_out.group_by(DATASET, maintain_order=True).agg("model").sort(DATASET)
+    datasets = pl.concat([datasets_of(run).with_columns(model=pl.lit(run.model)) for run in runs])
+    left_out = datasets.join(comparison, on=DATASET, how="anti", maintain_order="left")
+    models_of_dataset = left_out.group_by(DATASET, maintain_order=True).agg("model").sort(DATASET)
     named = [
         f"{place}, {dataset} (only in {', '.join(models)})"
-        for place, dataset, models in owners.select(PLACE, "dataset", "model").rows()
+        for place, dataset, models in models_of_dataset.select(PLACE, "dataset", "model").rows()
     ]
     if named:
         yield f"Only datasets that all runs have are compared. Left out: {'; '.join(named)}."
@@ -40,10 +40,10 @@ def _left_out(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iterator
 def _not_measured(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iterator[str]:
     measured = comparison.select("suite", "part", "method").unique().sort(pl.all())
     for run in runs:
-        lacking = measured.join(run.metrics, on=["suite", "part", "method"], how="anti", maintain_order="left")
-        named = [f"{method} in {place}" for place, method in lacking.select(PLACE, "method").rows()]
+        missing = measured.join(run.metrics, on=["suite", "part", "method"], how="anti", maintain_order="left")
+        named = [f"{method} in {place}" for place, method in missing.select(PLACE, "method").rows()]
         if named:
-            yield f"Of {run.model} there is no {', no '.join(named)}."
+            yield f"{run.model} has no results of {', none of '.join(named)}."
 
 
 def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:
@@ -51,11 +51,11 @@ def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:
         if first.record.model.weights_fingerprint == second.record.model.weights_fingerprint:
             yield (
                 f"{first.model} and {second.model} have the same weights, computed in {first.record.engine.dtype} "
-                f"and {second.record.engine.dtype}. They count as two models in every correlation and on every line."
+                f"and {second.record.engine.dtype}. They count as two models in every correlation and line fit."
             )
 
 
 def _without_parameters(runs: Sequence[ComparedRun]) -> Iterator[str]:
     unknown = [run.model for run in runs if run.record.model.n_parameters is None]
     if unknown:
-        yield f"Not drawn against parameters, because their number was not recorded: {', '.join(unknown)}."
+        yield f"Not in the figures by size, because their number of parameters was not recorded: {', '.join(unknown)}."

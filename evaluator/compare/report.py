@@ -1,4 +1,4 @@
-"""The sections of a comparison of several runs, made of its tables. Nothing is computed here."""
+"""Build the report sections of a comparison from its tables. Nothing is computed here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from evaluator.report import facts, tables
 from evaluator.report.differences import (
     DATASET_METRICS,
     JUDGED_BY,
-    MOST_PAIRS,
+    MAX_PAIRS,
     Difference,
     Differences,
     DifferenceTable,
@@ -29,15 +29,15 @@ from evaluator.report.section import PackageFile, Section
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 SCALED = ("true_label_probability", JUDGED_BY)
-"""Metrics drawn larger than others, the first as in figure 4; a guess at random scores 1 / n_labels in both."""
+"""Metrics with larger figures, the first as in figure 4; a random guess scores 1 / n_labels in both."""
 
 RUN_FACTS = ("Parameters", "dtype", "Engine", "Revision", "Weights fingerprint", "Finished")
-"""Lines of the record that tell runs apart."""
+"""Facts of the record that distinguish runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonData:
-    """All that the sections show."""
+    """The tables and texts that the sections show."""
 
     runs: Sequence[ComparedRun]
     comparison: pl.DataFrame  # schema.COMPARISON
@@ -54,7 +54,7 @@ class ModelCell(NamedTuple):
 
 
 class ModelTable(NamedTuple):
-    """One number a cell, a row a model."""
+    """A table with one row a model and one number a cell."""
 
     columns: list[str]  # methods, measures or datasets
     rows: list[tuple[ComparedRun, list[ModelCell | None]]]  # None where a model was not measured
@@ -71,12 +71,12 @@ class AccuracyView(NamedTuple):
 
     @property
     def means(self) -> dict[tuple[str, str], Difference]:
-        """The mean difference of each pair."""
+        """Return the mean difference of each pair of models."""
         return {(pair.a, pair.b): pair.mean for pair in self.pairs}
 
 
 class Names(NamedTuple):
-    """How models, measures and metrics are called."""
+    """Names of models, measures and metrics on the page."""
 
     numbers: Mapping[str, int]  # model -> its number on the page
     model_titles: Mapping[str, str]
@@ -129,12 +129,12 @@ class PairsContext(NamedTuple):
     models: Sequence[str]
     pairs: Sequence[Pair]
     means: Mapping[tuple[str, str], Difference]
-    most_pairs: int
+    max_pairs: int
     mean_over_datasets: str
 
 
 def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
-    """What the page begins with: the models that are compared, and what a reader must know before any number."""
+    """Build the head of the page: the compared models, warnings and notes."""
     first = data.runs[0].record
     measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort()
     n_datasets, n_shots = len(_datasets(data)), first.prompts.n_shots
@@ -157,7 +157,7 @@ def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
 
 
 def comparison_sections(data: ComparisonData) -> Iterator[Section]:
-    """Sections a definition: means, scaling, methods against vanilla, every measure, rank correlations, pairs."""
+    """Yield for each definition: means, scaling, methods against vanilla, every measure, rank correlations, pairs."""
     names, datasets, present = _names(data), _datasets(data), set(data.comparison["definition"])
     definitions = {name: meaning for name, meaning in tables.DEFINITIONS.items() if name in present}
     for number, definition in enumerate(definitions):
@@ -227,7 +227,7 @@ def _definition_sections(
     )
     yield section("ranks", "Rank correlations", "after figure 8", "rank_correlations", ranks, "Rank correlations")
     for number, view in enumerate(views, 1):
-        pairs = PairsContext(names, definition, models, view.pairs, view.means, MOST_PAIRS, MEAN_OVER_DATASETS)
+        pairs = PairsContext(names, definition, models, view.pairs, view.means, MAX_PAIRS, MEAN_OVER_DATASETS)
         title, subtitle = "Model against model", titles[view.measure]
         yield section(f"pairs-{number}", title, subtitle, "pairs", pairs, "Model against model")
 
@@ -257,23 +257,23 @@ def _names(data: ComparisonData) -> Names:
 
 
 def _run_facts(run: ComparedRun) -> list[str | None]:
-    known = {fact.name: fact.value for fact in facts.headline_facts(run.record)}
-    return [known[name] for name in RUN_FACTS]
+    values = {fact.name: fact.value for fact in facts.headline_facts(run.record)}
+    return [values[name] for name in RUN_FACTS]
 
 
 def _accuracy_view(
     data: ComparisonData, means: pl.DataFrame, points: pl.DataFrame, lines: pl.DataFrame, datasets: Sequence[str]
 ) -> AccuracyView:
     suite, part, measure, definition = means.select("suite", "part", "measure", "definition").row(0)
-    found = Differences(data.differences.filter(suite=suite, part=part, definition=definition))
+    differences = Differences(data.differences.filter(suite=suite, part=part, definition=definition))
     models = [run.model for run in data.runs]
     others = sorted(set(means["method"]) - {REFERENCE_METHOD})
     return AccuracyView(
         measure,
-        _model_table(data.runs, means, "method", [REFERENCE_METHOD, *others], found),
-        against_vanilla(found, models, others),
+        _model_table(data.runs, means, "method", [REFERENCE_METHOD, *others], differences),
+        against_vanilla(differences, models, others),
         improvement_panels(points, lines, measure, others),
-        pairs_of_models(found, models, datasets),
+        pairs_of_models(differences, models, datasets),
     )
 
 
@@ -284,7 +284,7 @@ def _model_table(
     order: Sequence[str],
     differences: Differences | None = None,
 ) -> ModelTable:
-    """Columns that nothing was measured of are left out; without differences no model is the best."""
+    """Build a table of models; columns without values are left out, and without differences no cell is the best."""
     numbers = ("value", "ci_low", "ci_high", "n_queries", "n_requests")
     cells = {
         (number, name): tables.Cell(*rest) for number, name, *rest in means.select("number", column, *numbers).rows()
@@ -293,8 +293,8 @@ def _model_table(
     columns = [name for name in order if any((run.number, name) in cells for run in runs)]
 
     def cell(run: ComparedRun, name: str) -> ModelCell | None:
-        found = cells.get((run.number, name))
-        return found and ModelCell(found, differences is not None and differences.is_best(run.model, name, models))
+        value = cells.get((run.number, name))
+        return value and ModelCell(value, differences is not None and differences.is_best(run.model, name, models))
 
     return ModelTable(columns, [(run, [cell(run, name) for name in columns]) for run in runs])
 
@@ -304,7 +304,7 @@ def _measures(rows: pl.DataFrame, metric: str) -> set[str]:
 
 
 def _chances(vanilla: pl.DataFrame) -> dict[str, float]:
-    """Measures of SCALED -> what a guess at random scores; it is the same for all models."""
-    known = vanilla.filter(metric=JUDGED_BY).select("suite", "part", "chance").unique()
-    guessed = vanilla.filter(pl.col("metric").is_in(SCALED)).select("suite", "part", "measure").unique()
-    return dict(guessed.join(known, on=["suite", "part"]).select("measure", "chance").iter_rows())
+    """Return the score of a random guess for each measure of SCALED; it is the same for all models."""
+    chances = vanilla.filter(metric=JUDGED_BY).select("suite", "part", "chance").unique()
+    scaled = vanilla.filter(pl.col("metric").is_in(SCALED)).select("suite", "part", "measure").unique()
+    return dict(scaled.join(chances, on=["suite", "part"]).select("measure", "chance").iter_rows())

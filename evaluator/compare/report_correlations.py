@@ -1,4 +1,4 @@
-"""Rank correlations to the triangles a reader sees: every pair once, a row and a column each."""
+"""Arrange rank correlations as triangles, in which every pair is shown once."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import polars as pl
 
 
 class Triangle(NamedTuple):
-    """Correlations between things, over points of one kind; its rows have what RANK_CORRELATIONS says of one pair."""
+    """Correlations between measures or models, over points of one kind; each cell is a row of RANK_CORRELATIONS."""
 
     over: str
     measure: str | None  # that models are ranked by
@@ -20,24 +20,24 @@ class Triangle(NamedTuple):
 
     @property
     def reasons(self) -> list[str]:
-        """Why correlations are undefined, those that are."""
+        """Return the distinct reasons of undefined correlations."""
         return sorted({cell["reason"] for cell in self.cells.values() if cell["rho"] is None})
 
 
 def triangles(correlations: pl.DataFrame, between: str, names: Sequence[str]) -> list[Triangle]:
-    """One triangle for each kind of points and each measure that models are ranked by.
+    """Return a triangle for each kind of points and each measure that ranks models.
 
     Args:
-        correlations: schemas.RANK_CORRELATIONS of one definition.
+        correlations: schema.RANK_CORRELATIONS of one definition.
         names: of measures or models, in the order of rows and columns.
     """
-    own = correlations.filter(between=between)
-    groups = own.partition_by("over", "measure", as_dict=True, maintain_order=True)
+    pairs = correlations.filter(between=between)
+    groups = pairs.partition_by("over", "measure", as_dict=True, maintain_order=True)
     return [Triangle(str(over), measure, *pair_cells(rows, names)) for (over, measure), rows in groups.items()]
 
 
 def pair_cells(rows: pl.DataFrame, names: Sequence[str]) -> tuple[list[str], dict[tuple[str, str], dict[str, Any]]]:
-    """The names that are present, and each row by its `a` and `b`, the earlier name first."""
+    """Return the names that are present, and each row by its names, the earlier one in `names` first."""
     place = {name: number for number, name in enumerate(names)}
     cells = {
         (min(pair, key=place.__getitem__), max(pair, key=place.__getitem__)): row

@@ -1,4 +1,4 @@
-"""Points and lines over numbers of parameters to the panels a reader sees. Nothing is fitted here."""
+"""Draw points and lines over numbers of parameters as panels. Nothing is fitted here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from evaluator.compare.report_figures import scaling_figure, value_limits
 
 
 class ScalingPanel(NamedTuple):
-    """One figure with its line, a row of schemas.SCALING."""
+    """One figure with its line, a row of schema.SCALING."""
 
     title: str
     line: dict[str, Any]
@@ -25,28 +25,29 @@ def value_panels(
     *,
     are_large: bool = False,
 ) -> list[ScalingPanel]:
-    """A panel a measure.
+    """Return a panel for each measure.
 
     Args:
-        points: comparison.scaling.scaling_points of one definition.
-        lines: schemas.SCALING of that definition.
-        titles: of the measures that are drawn, in their order.
-        references: what a measure is compared with, where there is such a value.
+        points: compare.scaling.scaling_points of one definition.
+        lines: schema.SCALING of that definition.
+        titles: of the measures to draw, in their order.
+        references: measure -> value to compare with, drawn as a dashed line.
     """
-    chosen = {row["measure"]: row for row in lines.filter(of="value").iter_rows(named=True)}
+    line_of_measure = {row["measure"]: row for row in lines.filter(of="value").iter_rows(named=True)}
     panels = []
     for measure, title in titles.items():
-        if measure in chosen:
-            own = _drawn(points.filter(of="value", measure=measure), title)
-            svg = _figure(own, chosen[measure], reference=references.get(measure), is_large=are_large)
-            panels.append(ScalingPanel(title, chosen[measure], svg))
+        if measure in line_of_measure:
+            line = line_of_measure[measure]
+            drawn = _drawn(points.filter(of="value", measure=measure), title)
+            svg = _figure(drawn, line, reference=references.get(measure), is_large=are_large)
+            panels.append(ScalingPanel(title, line, svg))
     return panels
 
 
 def improvement_panels(
     points: pl.DataFrame, lines: pl.DataFrame, measure: str, methods: Sequence[str]
 ) -> list[ScalingPanel]:
-    """A panel a method, all on one scale, with a line across at no improvement. Arguments as for value_panels."""
+    """Return a panel for each method, all on one scale, with a line at 0. Arguments as for value_panels."""
     rows = {row["method"]: row for row in lines.filter(of="improvement", measure=measure).iter_rows(named=True)}
     drawn = {
         method: _drawn(points.filter(of="improvement", measure=measure, method=method), method)
@@ -55,16 +56,16 @@ def improvement_panels(
     }
     if not drawn:
         return []
-    limits = value_limits([*drawn.values(), *(_ends(own, rows[method]) for method, own in drawn.items())], 0)
+    limits = value_limits([*drawn.values(), *(_ends(shown, rows[method]) for method, shown in drawn.items())], 0)
     return [
-        ScalingPanel(method, rows[method], _figure(own, rows[method], reference=0, limits=limits))
-        for method, own in drawn.items()
+        ScalingPanel(method, rows[method], _figure(shown, rows[method], reference=0, limits=limits))
+        for method, shown in drawn.items()
     ]
 
 
 def _drawn(points: pl.DataFrame, title: str) -> pl.DataFrame:
-    known = points.filter(pl.col("n_parameters").is_not_null(), pl.col("value").is_finite())
-    return known.with_columns(
+    finite = points.filter(pl.col("n_parameters").is_not_null(), pl.col("value").is_finite())
+    return finite.with_columns(
         description=pl.format(
             "{} {}: {} {}, 95% interval {} to {}, {} parameters",
             *("number", "model", pl.lit(title)),
@@ -83,7 +84,7 @@ def _figure(points: pl.DataFrame, line: Mapping[str, Any], **drawn: Any) -> Mark
 
 
 def _ends(points: pl.DataFrame, line: Mapping[str, Any]) -> pl.DataFrame:
-    """The line at the smallest and the largest model; no rows where there is none."""
+    """Return the line at the smallest and the largest model; no rows where there is no line."""
     if line["slope"] is None:
         return pl.DataFrame(schema={"n_parameters": pl.Int64, "value": pl.Float64})
     ends = points.select(n_parameters=pl.concat_list(pl.col("n_parameters").min(), pl.col("n_parameters").max()))

@@ -1,4 +1,4 @@
-"""Whether each request of a run was answered right, and how surely."""
+"""Collect for each request of a run whether it was answered correctly, and its true-label probability."""
 
 from collections.abc import Sequence
 
@@ -17,14 +17,14 @@ MEASURED = pl.Schema({"query_id": pl.Int64(), "correct": pl.Boolean(), "true_lab
 
 
 def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a request and definition of the parts in which accuracy was measured.
+    """Return one row for each request and definition of the parts in which accuracy was measured.
 
     Args:
         predictions: schemas.PREDICTIONS of a run.
         metrics: schemas.METRICS of the run.
 
     Returns ANSWER_KEY, position, query_id, gold, prompt_id, correct (0 or 1) and true_label_prob, as the metrics of
-    that definition take them.
+    that definition define them.
     """
     judged = metrics.filter(metric="accuracy").select("suite", "part").unique()
     rows = predictions.select(PREDICTIONS.names())
@@ -33,12 +33,12 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.Data
 
 
 def _results(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
-    chosen = predictions.filter(definition=require_definition(definition).predictions).sort(PREDICTIONS_KEY)
-    # Groups come in the order of the key, requests in the order of positions: row by row the same as `chosen`.
+    rows = predictions.filter(definition=require_definition(definition).predictions).sort(PREDICTIONS_KEY)
+    # Groups are in the order of the key, requests in the order of positions: row by row the same as `rows`.
     groups = [group.requests.select(MEASURED.names()) for group in measured_groups(predictions, definition)]
     measured = pl.concat([pl.DataFrame(schema=MEASURED), *groups])
-    assert measured["query_id"].equals(chosen["query_id"])
-    return chosen.select(
+    assert measured["query_id"].equals(rows["query_id"])
+    return rows.select(
         *(name for name in ANSWER_KEY if name != "definition"),
         pl.lit(definition).alias("definition"),
         *("position", "query_id", "gold", "prompt_id"),
@@ -48,34 +48,34 @@ def _results(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
 
 
 def query_means(answers: pl.DataFrame) -> pl.DataFrame:
-    """QUERY_KEY, correct and true_label_prob: means over the requests of a query, so that each query counts once.
+    """Average correct and true_label_prob over the requests of each QUERY_KEY, so that each query counts once.
 
-    Some methods answer a query once, others once a demonstration set.
+    Some methods have one request a query, others one for each demonstration set.
 
     Args:
-        answers: as request_results gives them.
+        answers: as returned by request_results.
     """
     return answers.group_by(QUERY_KEY, maintain_order=True).agg(pl.col("correct", "true_label_prob").mean())
 
 
 def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
-    """Refuse runs that asked different things at the same place. Raises ConfigError.
+    """Raise ConfigError for runs with different prompts or gold labels at the same position.
 
-    Only vanilla prompts are looked at: other methods may choose demonstrations or templates by the model.
+    Only vanilla prompts are compared: other methods may choose demonstrations or templates by the model.
     """
-    first, *others = [_asked(own) for own in answers]
-    for run, own in zip(runs[1:], others, strict=True):
-        pairs = first.join(own, on=[*DATASET, "position"], suffix="_b", maintain_order="left")
+    first, *others = [_vanilla_requests(results) for results in answers]
+    for run, requests in zip(runs[1:], others, strict=True):
+        pairs = first.join(requests, on=[*DATASET, "position"], suffix="_b", maintain_order="left")
         other = pairs.filter(pl.any_horizontal(pl.col(c).ne_missing(pl.col(f"{c}_b")) for c in ("prompt_id", "gold")))
         if not other.is_empty():
             suite, part, dataset = other.select(DATASET).row(0)
             raise ConfigError(
-                f"{runs[0].folder} and {run.folder} asked different prompts: {other.height:,} of {pairs.height:,} that "
+                f"{runs[0].folder} and {run.folder} have different prompts: {other.height:,} of {pairs.height:,} that "
                 f"both have, the first in {suite} / {part}, {dataset}. They were built from different data or by "
                 "different versions. Build and score one of them again."
             )
 
 
-def _asked(answers: pl.DataFrame) -> pl.DataFrame:
-    """The vanilla requests, which are the same under every definition, once."""
+def _vanilla_requests(answers: pl.DataFrame) -> pl.DataFrame:
+    """Return the vanilla requests, which are the same under every definition, once."""
     return answers.filter(method=REFERENCE_METHOD).unique([*DATASET, "position"], keep="first", maintain_order=True)

@@ -1,4 +1,4 @@
-"""Runs that are compared: what each was, its metrics, and the reasons why runs do not compare."""
+"""Collect the runs of a comparison, and check that they are comparable."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from evaluator.record import MeasuredRecord
 
 
 def settings(record: MeasuredRecord) -> Mapping[str, tuple[str, str]]:
-    """What must be the same in all runs -> its value, and the option that decides it."""
+    """Return the settings that must be equal in all runs: name -> value and the option that sets it."""
     prompts = record.prompts
     return {
         "shots": (prompts.shots, "--shots"),
@@ -29,7 +29,7 @@ class ComparedRun:
     number: int  # place among them, from 1
     folder: Path  # for messages
     name: str  # the folder's name, or its path where two folders have the same name
-    model: str  # its name, with the run's behind it where two runs have a model of that name
+    model: str  # name of the model, followed by that of the run where two models have the same name
     record: MeasuredRecord
     metrics: pl.DataFrame  # schemas.METRICS
     table: Callable[[str], pl.DataFrame]
@@ -45,10 +45,10 @@ def compared_runs(
     records: Sequence[MeasuredRecord],
     tables: Sequence[Callable[[str], pl.DataFrame]],
 ) -> list[ComparedRun]:
-    """The runs in the order given.
+    """Return the runs of a comparison, in the order of the folders.
 
-    Raises ConfigError for fewer than two runs, for one model twice, and for runs of different settings, whose numbers
-    differ for more reasons than the model; StoreError for a run without metrics.
+    Raises ConfigError for fewer than two runs, for the same model twice, and for runs of different settings, whose
+    numbers differ for more reasons than the model; StoreError for a run without metrics.
     """
     if len(folders) < 2:
         raise ConfigError(f"A comparison takes two runs or more, got {len(folders)}. Name their output folders.")
@@ -78,13 +78,13 @@ def _metrics(folder: Path, record: MeasuredRecord, table: Callable[[str], pl.Dat
     metrics = table("metrics")
     if metrics.is_empty():
         raise StoreError(
-            f"{folder} holds no metrics to compare: {', '.join(record.prompts.suites)} measures none. Leave it out."
+            f"{folder} has no metrics to compare: {', '.join(record.prompts.suites)} measures none. Leave it out."
         )
     return metrics
 
 
 def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
-    """The names, or the longer ones of those that occur twice."""
+    """Replace names that occur more than once by the longer ones."""
     counts = Counter(names)
     return [name if counts[name] == 1 else other for name, other in zip(names, longer, strict=True)]
 
@@ -95,7 +95,7 @@ def _require_different_models(runs: Sequence[ComparedRun]) -> None:
         if (weights, dtype) == (second.record.model.weights_fingerprint, second.record.engine.dtype):
             raise ConfigError(
                 f"{first.folder} and {second.folder} are the same model: weights {weights}, {dtype}. Counted twice it "
-                "would draw every correlation and every line towards itself. Leave one of them out."
+                "would bias every correlation and every line fit. Leave one of them out."
             )
 
 
@@ -104,7 +104,7 @@ def _require_equal_settings(runs: Sequence[ComparedRun]) -> None:
     for run in runs[1:]:
         for name, (value, option) in settings(run.record).items():
             _require_equal(name, option, (first, run), [settings(first.record)[name][0], value])
-        values = [", ".join(one.definitions) for one in (first, run)]
+        values = [", ".join(compared.definitions) for compared in (first, run)]
         _require_equal("definitions", "--definition", (first, run), values)
 
 

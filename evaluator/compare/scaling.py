@@ -1,4 +1,4 @@
-"""The comparison and its differences go in; least-squares lines over the number of parameters come out."""
+"""Fit least-squares lines over the number of parameters to the values and differences of a comparison."""
 
 import polars as pl
 from scipy.special import stdtrit
@@ -10,14 +10,14 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION
 from evaluator.schemas import MEAN_OVER_DATASETS
 
-LEAST_COUNTS = 3
-"""Different numbers of parameters that a line takes: through two there is always one, and it says nothing."""
+MIN_COUNTS = 3
+"""Fewest different numbers of parameters for a line; two are always on a line, which means nothing."""
 
 IMPROVED = "accuracy"
 
 
 def scaling_points(comparison: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
-    """What is drawn against parameters: means over datasets, one row a model.
+    """Return the points of figures over parameters: means over datasets, one row a model.
 
     Returns SCALING_KEY, number, model, n_parameters, value, ci_low, ci_high: values of every measure under vanilla, and
     of every other method the paired difference of its accuracy to vanilla's.
@@ -36,30 +36,30 @@ def scaling_points(comparison: pl.DataFrame, differences: pl.DataFrame) -> pl.Da
 
 
 def scaling_lines(points: pl.DataFrame) -> pl.DataFrame:
-    """The least-squares line of each measure over log10 of the number of parameters, all models alike.
+    """Fit a least-squares line of each measure over log10 of the number of parameters; all models have equal weight.
 
-    The 95% interval of the slope is t at n_models - 2 degrees of freedom; it takes models as independent of each other.
+    The 95% interval of the slope uses t at n_models - 2 degrees of freedom and assumes that models are independent.
 
     Args:
-        points: as scaling_points gives them.
+        points: as returned by scaling_points.
 
-    Returns schemas.SCALING, sorted by its key. Source: Cho & Inoue 2025 (StaICC), figures 4, 5 and 7.
+    Returns schema.SCALING, sorted by its key. Source: Cho & Inoue 2025 (StaICC), figures 4, 5 and 7.
     """
     groups = points.partition_by(SCALING_KEY, as_dict=True, maintain_order=True)
-    rows = [dict(zip(SCALING_KEY, key, strict=True)) | _line(own) for key, own in groups.items()]
+    rows = [dict(zip(SCALING_KEY, key, strict=True)) | _line(rows_of_key) for key, rows_of_key in groups.items()]
     return pl.DataFrame(rows, schema=SCALING).sort(SCALING_KEY)
 
 
 def _line(points: pl.DataFrame) -> dict[str, object]:
-    known = points.filter(pl.col("value").is_finite(), pl.col("n_parameters").is_not_null())
-    n_counts = known["n_parameters"].n_unique()
-    if n_counts < LEAST_COUNTS:
-        reason = f"{n_counts} different number{'s' * (n_counts != 1)} of parameters, and a line takes {LEAST_COUNTS}"
-        return {"n_models": known.height, "reason": reason}
-    fitted = linregress(known["n_parameters"].log10().to_numpy(), known["value"].to_numpy())
-    slope = float(fitted.slope)
-    line: dict[str, object] = {"slope": slope, "intercept": float(fitted.intercept), "n_models": known.height}
-    if not fitted.stderr >= NO_VARIATION:  # NaN where all values are the same
+    fitted = points.filter(pl.col("value").is_finite(), pl.col("n_parameters").is_not_null())
+    n_counts = fitted["n_parameters"].n_unique()
+    if n_counts < MIN_COUNTS:
+        reason = f"{n_counts} different number{'s' * (n_counts != 1)} of parameters, and a line takes {MIN_COUNTS}"
+        return {"n_models": fitted.height, "reason": reason}
+    fit = linregress(fitted["n_parameters"].log10().to_numpy(), fitted["value"].to_numpy())
+    slope = float(fit.slope)
+    line: dict[str, object] = {"slope": slope, "intercept": float(fit.intercept), "n_models": fitted.height}
+    if not fit.stderr >= NO_VARIATION:  # NaN where all values are the same
         return line | {"reason": "no interval: the points lie on the line, which is not certainty"}
-    half_width = float(stdtrit(known.height - 2, (1 + CONFIDENCE_LEVEL) / 2) * fitted.stderr)
+    half_width = float(stdtrit(fitted.height - 2, (1 + CONFIDENCE_LEVEL) / 2) * fit.stderr)
     return line | {"ci_low": slope - half_width, "ci_high": slope + half_width}

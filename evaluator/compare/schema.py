@@ -1,10 +1,10 @@
-"""The tables of a comparison of several runs."""
+"""Schemas of the tables of a comparison of several runs."""
 
 import polars as pl
 
 _MODEL = {
-    "number": pl.Int64(),  # place among the runs, from 1: what stands beside a model's points
-    "model": pl.String(),  # its name, with the run behind it where two runs have a model of that name
+    "number": pl.Int64(),  # position among the runs, from 1; labels a model's points in figures
+    "model": pl.String(),  # name of the model, followed by that of the run where two models have the same name
 }
 _MEASURED = {
     "suite": pl.String(),
@@ -27,7 +27,7 @@ COMPARISON = pl.Schema(  # METRICS of all runs, on the datasets that all runs wi
         "value": pl.Float64(),
         "ci_low": pl.Float64(),  # 95% interval, clustered by query
         "ci_high": pl.Float64(),
-        "chance": pl.Float64(),  # expected accuracy of one random classifier; beside an accuracy
+        "chance": pl.Float64(),  # expected accuracy of one random classifier; null for other metrics
         "n_queries": pl.Int64(),
         "n_requests": pl.Int64(),
     }
@@ -70,7 +70,7 @@ RANK_CORRELATIONS = pl.Schema(
 SCALING_KEY = ["of", "measure", "method", "definition"]
 SCALING = pl.Schema(  # least-squares lines over log10 of the number of parameters, one point a model
     {
-        "of": pl.String(),  # what is on the line: a measure's "value" | its "improvement" over vanilla
+        "of": pl.String(),  # fitted quantity: a measure's "value" | its "improvement" over vanilla
         "measure": pl.String(),
         "method": pl.String(),
         "definition": pl.String(),

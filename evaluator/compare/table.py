@@ -1,4 +1,4 @@
-"""Metrics of several runs go in; one long table of what they have in common comes out."""
+"""Combine the metrics of several runs on their common datasets into one long table."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from evaluator.metrics.intervals import mean_of_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 MEASURED = ["suite", "part", "method", "metric", "definition"]
-"""What a value is about, besides a model and a dataset."""
+"""Columns that identify a value, apart from its model and dataset."""
 
 DATASET = ["suite", "part", "dataset"]
 
@@ -19,12 +19,12 @@ MODEL = ["number", "model", "run", "weights_fingerprint", "n_parameters", "dtype
 
 
 def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
-    """Every metric of every run on common datasets, and the plain mean over these, with 95% intervals.
+    """Return every metric of every run on common datasets, and the plain mean over these, with 95% intervals.
 
-    A dataset is common where every run that measured the same (MEASURED) has it, so that means are over the same
-    datasets and may differ from those in a run's own table. A mean is undefined where one of its values is.
+    A dataset is common when all runs with the same MEASURED have it. Means are over the common datasets and can
+    therefore differ from those in the table of a run. A mean is undefined where one of its values is.
 
-    Returns schemas.COMPARISON, sorted by its key. Raises ConfigError where no dataset is common to all runs.
+    Returns schema.COMPARISON, sorted by its key. Raises ConfigError where no dataset is common to all runs.
     """
     _require_common_datasets(runs)
     measured = _all_datasets(runs)
@@ -44,7 +44,7 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
 
 
 def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
-    """Rows of all runs, those of means left out, sorted so that sums do not depend on how a run wrote them."""
+    """Return the rows of all runs without means, sorted so that sums do not depend on the order of a run's rows."""
     frames = [
         run.metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).with_columns(
             number=pl.lit(run.number, pl.Int64),
@@ -60,7 +60,7 @@ def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
 
 
 def datasets_of(run: ComparedRun) -> pl.DataFrame:
-    """What a run measured, one row a suite, part and dataset."""
+    """Return the suite, part and dataset of everything that a run measured."""
     return run.metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).select(DATASET).unique().sort(DATASET)
 
 
@@ -69,8 +69,8 @@ def _require_common_datasets(runs: Sequence[ComparedRun]) -> None:
     for run in runs[1:]:
         common = common.join(datasets_of(run), on=DATASET, how="semi")
     if common.is_empty():
-        found = "; ".join(
+        datasets = "; ".join(
             f"{run.folder} has {', '.join(f'{part} {dataset}' for _, part, dataset in datasets_of(run).rows())}"
             for run in runs
         )
-        raise ConfigError(f"No dataset is in all of the runs: {found}. Run them on some of the same (--datasets).")
+        raise ConfigError(f"No dataset is in all of the runs: {datasets}. Run them on common datasets (--datasets).")

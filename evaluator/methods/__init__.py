@@ -33,4 +33,4 @@ METHODS: dict[str, Method] = {
 }
 
 REFERENCE_METHOD = "vanilla"
-"""The method that other methods, and models, are compared under."""
+"""Method that other methods are compared with, and under which models are compared."""

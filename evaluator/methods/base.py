@@ -1,4 +1,4 @@
-"""What an inference method is: what it asks a model besides a suite, and how answers become probabilities."""
+"""Define an inference method: the requests it adds to those of a suite, and its label probabilities from scores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """What a method writes its own requests from: one dataset of one suite."""
+    """What a method builds its requests from: one part of one suite and dataset."""
 
     dataset: AnyDataset
-    rows: pl.DataFrame  # of one part that the method answers, as the suite wrote them
+    rows: pl.DataFrame  # requests of the part, as the suite built them
     config: RunConfig
 
     @property
     def classification(self) -> ClassificationDataset:
-        """The dataset, of a suite of classification."""
-        assert isinstance(self.dataset, ClassificationDataset), "parts of classification have such datasets"
+        """Return the dataset of a classification suite."""
+        assert isinstance(self.dataset, ClassificationDataset), "classification parts have classification datasets"
         return self.dataset
 
 
@@ -37,11 +37,11 @@ NO_QUERY: dict[str, pl.Expr] = {
     "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
     "gold": pl.lit(None, pl.Int64),
 }
-"""Columns of a row that answers no query and shows no demonstrations."""
+"""Columns of a request without query and demonstrations."""
 
 
 class MeasuredPart(NamedTuple):
-    """A part that a suite wrote, as this run measures it."""
+    """A part of a suite, with the definitions that the run measures it under."""
 
     kind: PartKind
     definitions: Sequence[Definition]
@@ -49,20 +49,22 @@ class MeasuredPart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What a model answered, over all suites and datasets of a run."""
+    """Scores, hidden states and distances of all requests of a run."""
 
     scored: pl.LazyFrame  # schemas.REQUESTS joined with schemas.SCORES
-    states: pl.LazyFrame = field(  # joined likewise
+    states: pl.LazyFrame = field(  # schemas.REQUESTS joined with schemas.HIDDEN_STATES
         default_factory=lambda: pl.LazyFrame(schema={**REQUESTS, **HIDDEN_STATES})
     )
     distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
-    tokens: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=TOKENS))  # only where distances are taken
-    parts: Mapping[str, "MeasuredPart"]  # those that suites wrote
-    answered_part: str = ""  # the one that a method is to answer
+    tokens: pl.LazyFrame = field(
+        default_factory=lambda: pl.LazyFrame(schema=TOKENS)
+    )  # only while distances are computed
+    parts: Mapping[str, "MeasuredPart"]  # the parts of suites, by name
+    answered_part: str = ""  # the part to predict
 
     @property
     def queries(self) -> pl.LazyFrame:
-        """Scored requests of the part that a method is to answer."""
+        """Return scored requests of the part to predict."""
         return self.scored.filter(part=self.answered_part)
 
     def part(self, name: str) -> pl.LazyFrame:
@@ -70,7 +72,7 @@ class Answers:
         return self.scored.filter(part=name)
 
     def answering(self, part: str) -> "Answers":
-        """Return what answers one part: all but the rows that methods added for other parts."""
+        """Return the answers for predicting one part: without the rows that methods added for other parts."""
         others = [name for name, about in self.parts.items() if name != part and about.kind != "null"]
         is_needed = pl.col("for_part").is_null() | ~pl.col("for_part").is_in(others)
         return replace(
@@ -78,7 +80,7 @@ class Answers:
         )
 
     def of_dataset(self, name: str) -> "Answers":
-        """Return what was answered about one dataset."""
+        """Return the answers of one dataset."""
         return replace(self, scored=self.scored.filter(dataset=name), states=self.states.filter(dataset=name))
 
     def states_of(self, part: str) -> pl.LazyFrame:
@@ -90,29 +92,31 @@ class Answers:
 class Method:
     """An inference method, as data.
 
-    Rows that a method asks for have the columns of Suite.requests and a `part` of their own. Equal prompts are computed
-    once, whoever asks.
+    Requests of a method have the columns of Suite.requests and a `part` of their own. Equal prompts are computed once,
+    even when several methods or suites request them.
     """
 
     summary: str
     label_probs: Callable[[Answers, Definition], pl.LazyFrame]
-    """Requests of the answered part with the column `label_probs`: List[f64] in label-space order, summing to one."""
+    """Returns the part's requests with the column `label_probs`: List[f64] in label-space order, summing to one."""
 
     requests: Callable[[Asked], list[pl.DataFrame]] | None = None
-    """What it asks before anything is answered."""
+    """Returns the requests that the method adds to those of the suite."""
 
     follow_up: Callable[[Asked, Answers], pl.DataFrame] | None = None
-    """What it asks once that is answered."""
+    """Returns further requests that depend on the answers to the first."""
 
     distances: "Callable[[Answers, torch.Tensor], pl.DataFrame] | None" = None
-    """schemas.LABEL_DISTANCES from hidden states and the LM head [vocabulary, hidden size]."""
+    """Returns schemas.LABEL_DISTANCES from hidden states and the LM head [vocabulary, hidden size]."""
 
-    part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # that it answers
-    needs_states: bool = False  # hidden states among what it asks
-    definitions: tuple[Definition, ...] = ("paper", "released")  # that it has probabilities for
-    prompts_differ: bool = False  # between definitions, so that a run has only the definition its prompts follow
-    max_label_tokens: int | None = None  # the longest label it can score; None: any
-    labelled_examples: Callable[[int], int] = lambda _n_shots: 0  # used besides a prompt's own demonstrations
+    part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # parts that it predicts
+    needs_states: bool = False  # some of its requests are for hidden states
+    definitions: tuple[Definition, ...] = ("paper", "released")  # under which it has probabilities
+    prompts_differ: bool = False  # by definition, so that a run can measure only one of them
+    max_label_tokens: int | None = None  # longest label that it can score; None: no limit
+    labelled_examples: Callable[[int], int] = lambda _n_shots: (
+        0
+    )  # labelled examples used in addition to a prompt's demonstrations
 
 
 def softmax(scores: pl.Expr) -> pl.Expr:

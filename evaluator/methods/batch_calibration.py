@@ -1,4 +1,4 @@
-"""Batch calibration: label probabilities over their own mean in a batch of queries; no model is asked anything more."""
+"""Batch calibration: divide label probabilities by their mean over a batch of queries, without further requests."""
 
 import polars as pl
 
@@ -15,23 +15,22 @@ _BATCH = ["suite", "dataset", "batch"]
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     """Return the queries with each batch calibrated by its mean.
 
-    `paper` (Zhou et al. 2024, "Batch Calibration"): log-probabilities less the log of the batch's mean probabilities,
-    which is p / mean(p), normalised. `released` (`standard_calibration.py`): the softmax of p - mean(p); no two labels
-    end up more than a factor of e^2 apart, however sure the model is.
+    `paper` (Zhou et al. 2024, "Batch Calibration"): log-probabilities minus the log of the batch's mean probabilities,
+    which is p / mean(p), normalised. `released` (`standard_calibration.py`): the softmax of p - mean(p), in which two
+    probabilities differ at most by a factor of e^2, however confident the model is.
 
-    Batches are 128 requests in the benchmark's order, which goes through all queries before it shows any with other
-    demonstrations. They are made of the requests there are: with fewer queries a query has other neighbours, and other
-    probabilities, than in the full benchmark. A last batch of fewer is calibrated by its own mean like any other, so
-    that one of a single request gets equal probabilities, whatever the model says.
+    A batch is 128 requests in the order of the benchmark, which has all queries with their first demonstrations, then
+    all with their second. With fewer queries than in the full benchmark, batches and probabilities are different. The
+    last batch may be smaller; a batch of a single request gets equal probabilities.
     """
-    place = pl.col("position").rank("ordinal").over("suite", "dataset").cast(pl.Int64) - 1
-    asked = answers.queries.with_columns(batch=place // BATCH_SIZE)
-    means = log_mean_label_probs(asked, _BATCH, definition)
+    index = pl.col("position").rank("ordinal").over("suite", "dataset").cast(pl.Int64) - 1
+    queries = answers.queries.with_columns(batch=index // BATCH_SIZE)
+    means = log_mean_label_probs(queries, _BATCH, definition)
     score = pl.col(LABEL_SCORE[definition])
     shifted = score - pl.col("log_mean")
     if definition == "released":
         shifted = softmax(score) - pl.col("log_mean").list.eval(pl.element().exp())
-    joined = asked.join(means, on=_BATCH, how="left", maintain_order="left")
+    joined = queries.join(means, on=_BATCH, how="left", maintain_order="left")
     return joined.with_columns(label_probs=softmax(shifted)).drop("log_mean", "batch")
 
 

@@ -1,4 +1,4 @@
-"""Contextual calibration: label probabilities over those that the same task gets with nothing to classify."""
+"""Contextual calibration: divide label probabilities by their mean over prompts of the task with empty queries."""
 
 import polars as pl
 
@@ -10,7 +10,7 @@ from evaluator.prompts.training_prompts import N_SAMPLES, training_demonstration
 from evaluator.schemas import Definition
 
 PART = "contextual_calibration"
-TOOLKIT_OFFSET = 1e-5  # what the toolkit's sums over training prompts begin at
+TOOLKIT_OFFSET = 1e-5  # initial value of the toolkit's sums over training prompts
 
 _TASK = ["suite", "dataset"]
 
@@ -19,29 +19,29 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     """Return the queries, calibrated by the mean label probabilities after empty queries.
 
     Source: Zhao et al. 2021, "Calibrate Before Use": W = diag(p_cf)^-1. There p_cf comes from the demonstrations of the
-    very prompt that is calibrated and three content-free inputs; here, as in Cho & Inoue 2025 (appendix B.2), from 128
+    prompt that is calibrated, with three content-free inputs; here, as in Cho & Inoue 2025 (appendix B.2), from 128
     prompts with other demonstrations of the task and empty inputs, once a dataset.
     """
     return calibrated(answers, definition, PART)
 
 
 def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFrame:
-    """Return the queries with label probabilities over A, their means in `part`.
+    """Return the queries with label probabilities p divided by A, their means in `part`.
 
     `paper`: p / A, normalised. `released` (`standard_calibration.py`): the softmax of p / A, where A is (1e-5 + sum) /
-    128; labels keep their order, but how far apart they end up has little to do with the ratio.
+    128. Both rank labels alike, but the probabilities differ.
     """
     means = log_mean_label_probs(answers.part(part), _TASK, definition)
-    asked = answers.queries.join(means, on=_TASK, how="left", maintain_order="left")
+    queries = answers.queries.join(means, on=_TASK, how="left", maintain_order="left")
     score = pl.col(LABEL_SCORE[definition])
     scaled = score - pl.col("log_mean")
     if definition == "released":
         scaled = softmax(score) / pl.col("log_mean").list.eval(pl.element().exp() + TOOLKIT_OFFSET / N_SAMPLES)
-    return asked.with_columns(label_probs=softmax(scaled)).drop("log_mean")
+    return queries.with_columns(label_probs=softmax(scaled)).drop("log_mean")
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Ask empty queries behind demonstrations of the calibration split. Raises DatasetError where it has none."""
+    """Return empty queries after demonstrations of the calibration split; raise DatasetError if that is empty."""
     dataset = asked.classification
     shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
     queries = empty_queries(N_SAMPLES, len(dataset.text_fields))

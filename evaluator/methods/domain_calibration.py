@@ -1,4 +1,4 @@
-"""Domain calibration: label probabilities over those that random words of the task's own texts get."""
+"""Domain calibration: divide label probabilities by their mean over queries of random words of the task's texts."""
 
 import polars as pl
 
@@ -22,7 +22,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Ask queries of the calibration split's words behind its demonstrations. Raises DatasetError where it has none."""
+    """Return queries of random words after demonstrations of the calibration split; DatasetError if it is empty."""
     dataset = asked.classification
     shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
     queries = domain_queries(

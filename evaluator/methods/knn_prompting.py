@@ -1,7 +1,7 @@
 """k-NN prompting: the label whose training prompts' next-token distributions are nearest to the query's.
 
-The model says a distribution over the whole vocabulary after every prompt. It follows from the hidden state and the LM
-head, so distances are taken while the head is there, and label probabilities need neither afterwards.
+After every prompt the model predicts a distribution over the whole vocabulary. It follows from the hidden state and the
+LM head, so distances are computed while the head is loaded, and label probabilities later need neither.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CENTROID, NEIGHBOURS = "knn_centroid", "knn_neighbours"
 N_NEIGHBOURS = 3
-_VOCABULARY_ROWS = 16_384  # of the head, that are held in float64 at a time
+_VOCABULARY_ROWS = 16_384  # rows of the head that are converted to float64 at a time
 
 
 def centroid_label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
@@ -45,7 +45,7 @@ def centroid_label_probs(answers: Answers, definition: Definition) -> pl.LazyFra
 
 
 def neighbour_label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the share of each label among the three nearest training prompts; the lower position first of equals.
+    """Return the share of each label among the three nearest training prompts; of ties the lower position.
 
     Source: Xu et al. 2023, KL(anchor || query) in nats over the whole vocabulary, three neighbours in the released
     script (github.com/BenfengXu/KNNPrompting). Labels with as many votes tie, and the first of the label space is
@@ -64,10 +64,10 @@ def neighbour_label_probs(answers: Answers, definition: Definition) -> pl.LazyFr
 def centroid_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
     """Return schemas.LABEL_DISTANCES to each class's mean distribution (`paper`) or mean logits (`released`).
 
-    Null for a class that no training prompt shows.
+    Null for a class without training prompts.
 
     Args:
-        head: LM head [vocabulary, hidden size]; what it takes is computed on its device.
+        head: LM head [vocabulary, hidden size]; distances are computed on its device.
     """
     to_logits = logit_map(head)
     frames = []
@@ -114,10 +114,10 @@ def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") ->
 
 
 def logit_map(head: "torch.Tensor") -> Floats:
-    """Return a matrix [hidden size, hidden size] that puts hidden states as far apart as their logits are.
+    """Return a matrix [hidden size, hidden size] that maps hidden states to points with the distances of their logits.
 
     Logits are linear in the hidden state: |W h - W c|^2 = (h - c)^T G (h - c) with G = W^T W = B B^T, so h B and c B
-    have that Euclidean distance, and no row as long as the vocabulary is ever held. In float64.
+    have that Euclidean distance, and no array with a row of the vocabulary's length is needed. In float64.
     """
     import torch
 
@@ -138,7 +138,7 @@ def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats
 
 
 def _frame(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
-    """Build one row a prompt: without demonstrations, both prompts of a query are the same."""
+    """Build one row a distinct prompt; without demonstrations, both prompts of a query are the same."""
     rows = states.queries.select(
         method=pl.lit(method), definition=pl.lit(definition), prompt_id="prompt_id", distances=distances
     )
@@ -153,8 +153,8 @@ def _one_a_prompt(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 def _distances_of(answers: Answers, method: str, definition: Definition) -> pl.LazyFrame:
     """Return ROW and `distances` of every query."""
-    own = answers.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
-    return answers.states_of(QUERY_STATES).select(*ROW, "prompt_id").join(own, on="prompt_id").drop("prompt_id")
+    distances = answers.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
+    return answers.states_of(QUERY_STATES).select(*ROW, "prompt_id").join(distances, on="prompt_id").drop("prompt_id")
 
 
 def _votes(rows: pl.DataFrame) -> pl.Series:

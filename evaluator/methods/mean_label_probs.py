@@ -1,7 +1,4 @@
-"""Average the label probabilities of groups of scored requests.
-
-Several calibrations take that mean for the bias that a prompt brings along.
-"""
+"""Average the label probabilities of groups of scored requests, which several calibration methods use as the bias."""
 
 from collections.abc import Sequence
 
@@ -24,7 +21,7 @@ def log_mean_label_probs(scored: pl.LazyFrame, by: Sequence[str], definition: De
     )
     largest, summed = pl.element().max(), (pl.element() - pl.element().max()).exp().sum()
     log_mean = pl.col("log_prob").list.eval(largest + (summed / pl.element().len()).log()).list.first()
-    # Gathered as lists first: a list is summed from one end to the other, a group in as many parts as there are cores.
+    # Collected as lists first: a list is summed in order, a group in parts that depend on the number of cores.
     of_label = each_label.group_by(*by, "label", maintain_order=True).agg("log_prob").with_columns(log_mean=log_mean)
     return of_label.sort(*by, "label").group_by(by, maintain_order=True).agg("log_mean")
 

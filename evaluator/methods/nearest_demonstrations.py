@@ -1,4 +1,4 @@
-"""Retrieve the demonstrations that a model's hidden states place nearest to each query."""
+"""Retrieve the demonstrations with the hidden states nearest to that of each query."""
 
 from typing import NamedTuple
 
@@ -13,24 +13,23 @@ from evaluator.methods.training_states import state_array
 from evaluator.prompts.rows import ASKS_STATE, NOT_VARIED, PromptPlan, requests
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"
-RELEASED_POOL = 512  # the toolkit looks at the first of the demonstration split alone (prompt_template_edit.py)
+RELEASED_POOL = 512  # the toolkit uses only the first rows of the demonstration split (prompt_template_edit.py)
 
 
 class Nearest(NamedTuple):
-    """For each query the nearest demonstrations."""
+    """The nearest demonstrations of each query."""
 
     query_id: Ints  # [n_queries], rows of the test split, ascending
     demonstration_ids: Ints  # [n_queries, n_nearest], rows of the demonstration split, nearest first
 
 
 def text_requests(asked: Asked) -> list[pl.DataFrame]:
-    """Ask for the states of the bare texts of the demonstrations to choose from and of the queries, each text once a
-    split.
+    """Return requests for the hidden states of the texts of the queries and of the demonstrations to choose from.
 
     `training_row` is the row of a demonstration, `query_id` that of a query. Several text fields are joined by a space;
-    the toolkit takes datasets of one field only. An example without any text is not asked about and so never chosen.
-    The toolkit does ask: where the tokenizer adds no BOS it gets an error, drops the text, and takes every later one
-    for the one before it.
+    the toolkit takes datasets of one field only. An example without text has no request and is never chosen.
+    The toolkit does not skip it: where the tokenizer adds no BOS it gets an error, drops the text, and from there on
+    its indices are off by one.
     """
     dataset = asked.classification
     pool = dataset.demonstration if asked.config.prompt_definition == "paper" else dataset.demonstration[:RELEASED_POOL]
@@ -62,7 +61,7 @@ def text_requests(asked: Asked) -> list[pl.DataFrame]:
 def nearest_demonstrations(asked: Asked, answers: Answers, n_nearest: int) -> Nearest:
     """Find the demonstrations whose last hidden states have the smallest Euclidean distances to each query's.
 
-    Nearest first, the lower row first of equals; distances are added up in float64.
+    Nearest first, of ties the lower row; distances are computed in float64.
 
     Raises TemplateError where fewer demonstrations have a text.
     """
@@ -76,7 +75,7 @@ def nearest_demonstrations(asked: Asked, answers: Answers, n_nearest: int) -> Ne
             f"{asked.config.n_shots} shots need the {n_nearest} nearest demonstrations of {asked.classification.name}, "
             f"but {demonstrations.height} can be chosen from. Choose smaller --shots."
         )
-    # Not by a matrix product: its rounding depends on where a row stands, and would order equal texts at random.
+    # Not by a matrix product: its rounding depends on the position of a row, and would order equal texts arbitrarily.
     distances = cdist(state_array(queries), state_array(demonstrations))
     order = distances.argsort(axis=1, kind="stable")[:, :n_nearest]
     return Nearest(queries["query_id"].to_numpy(), demonstrations["training_row"].to_numpy()[order])
@@ -90,7 +89,7 @@ def retrieved_requests(asked: Asked, part: str, *, query_id: Ints, demonstration
 
 
 def labelled_examples(_n_shots: int) -> int:
-    """Return the size of StaICC's demonstration split, which is chosen from; two datasets and `released` have less."""
+    """Return the size of StaICC's demonstration split; two datasets and `released` have fewer to choose from."""
     return SIZES.demonstration
 
 
@@ -104,4 +103,4 @@ def _texts(split: pl.DataFrame) -> pl.DataFrame:
 
 def _states_by_row(answers: Answers, part: str, row: str) -> pl.DataFrame:
     rows = answers.states_of(part).select(row, "hidden_state")
-    return rows.unique(row).sort(row).collect()  # every suite that asks, asks the same
+    return rows.unique(row).sort(row).collect()  # the requests are the same in every suite

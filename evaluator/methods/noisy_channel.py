@@ -1,4 +1,4 @@
-"""Noisy channel: the label that makes the query likely, instead of the label that the query makes likely."""
+"""Noisy channel: predict the label under which the query is most likely, instead of the most likely label."""
 
 import polars as pl
 
@@ -9,17 +9,17 @@ from evaluator.schemas import Definition
 PART = "noisy_channel"
 
 _PROMPT = ["suite", "dataset", "query_id", "demonstration_set"]
-"""Identifies a prompt of the part normal, which is asked once a label."""
+"""Columns that identify a prompt of the classification part, for which there is one request a label."""
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the part normal with the softmax over labels of how likely each makes the query.
+    """Return the queries of the part with the softmax over labels of the query's log-likelihood under each label.
 
     `paper`: log P(query | demonstrations, label), summed over the query's tokens (Min et al. 2022, "Noisy Channel
     Language Model Prompting"; labels are equally likely beforehand). `released` (`model_kernel.py`): minus the mean
-    loss over the whole prompt, demonstrations included, which is nearly the same behind every label.
+    loss over the whole prompt, demonstrations included, which is nearly the same for every label.
 
-    `prompt_id` is that of the prompt with the first label. A query is tried with as many of them as demonstration sets.
+    `prompt_id` is that of the prompt with the first label: one for each demonstration set of a query.
     """
     score = pl.col("label_log_likelihoods").list.first()
     if definition == "released":
@@ -35,7 +35,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Turn every prompt of the part normal round, once a label."""
+    """Return for every prompt of the classification part and every label a prompt that ends in the query."""
     dataset = asked.classification
     n_shots, definition = asked.config.n_shots, asked.config.prompt_definition
     return [noisy_channel_requests(dataset, asked.rows, part=PART, n_shots=n_shots, definition=definition)]

@@ -1,4 +1,4 @@
-"""Log-likelihood per byte: as per_token, but the same length under every tokenizer."""
+"""Log-likelihood per byte: as per_token, but with a length that does not depend on the tokenizer."""
 
 import polars as pl
 

@@ -1,4 +1,4 @@
-"""Mean log-likelihood per token: long labels are not punished for their length."""
+"""Mean log-likelihood per token, so that long labels are not penalised for their length."""
 
 import polars as pl
 
@@ -10,8 +10,8 @@ def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
     """Return the softmax over labels of each label's log-likelihood divided by its number of tokens.
 
     Source: Yauney & Mimno 2024, appendix B ("the highest average log-likelihood per token"). Its neighbours divide by
-    bytes (per_byte), take off the label's own log-likelihood (unconditional), or do neither (vanilla); all four stand
-    in Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai).
+    bytes (per_byte), subtract the label's log-likelihood without the prompt (unconditional), or do neither (vanilla);
+    all four are in Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai).
     """
     mean = pl.col("label_log_likelihoods") / pl.col("label_token_counts").cast(pl.List(pl.Float64))
     return answers.queries.with_columns(label_probs=softmax(mean))

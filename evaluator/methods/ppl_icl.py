@@ -1,4 +1,4 @@
-"""PPL-ICL: of several instructions, the one that the model finds likeliest goes before every prompt."""
+"""PPL-ICL: begin every prompt with the instruction that has the lowest perplexity under the model."""
 
 import polars as pl
 
@@ -14,11 +14,11 @@ PART = "ppl_icl"
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the part normal as answered behind the chosen instruction; probabilities as vanilla has them.
+    """Return the queries of the part after the chosen instruction, with vanilla's label probabilities.
 
     Source: Gonen et al. 2023, "Demystifying Prompts in Language Models via Perplexity Estimation": prompts of lower
-    perplexity do better. The instruction is judged by itself, as the toolkit does (`prompt_template_edit.py`), before
-    and apart from any query. The two definitions differ in the score of labels alone.
+    perplexity do better. The perplexity is that of the instruction alone, without any query, as in the toolkit
+    (`prompt_template_edit.py`). The two definitions differ only in the score of labels.
     """
     probs = softmax(pl.col(LABEL_SCORE[definition]))
     return answers.part(PART).with_columns(label_probs=probs)
@@ -47,15 +47,15 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
 
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
-    """Ask Normal's prompts with the instruction of lowest perplexity in place of the template's own."""
+    """Return the prompts of the classification part with the chosen instruction in place of the template's."""
     dataset = asked.classification
-    own, chosen = dataset.template.instruction, chosen_instruction(dataset, answers)
-    instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(own))
+    original, chosen = dataset.template.instruction, chosen_instruction(dataset, answers)
+    instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(original))
     return asked.rows.with_columns(part=pl.lit(PART), prompt=instructed)
 
 
 def chosen_instruction(dataset: ClassificationDataset, answers: Answers) -> str:
-    """Return the instruction of the lowest mean loss per token, hence of the lowest perplexity; the first of equals."""
+    """Return the instruction of the lowest mean loss per token, hence of the lowest perplexity; of ties the first."""
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
     candidates = answers.part(CANDIDATES_PART).filter(dataset=dataset.name)
     ranked = candidates.select("template", loss=-mean).sort("loss", "template").collect()
@@ -64,7 +64,7 @@ def chosen_instruction(dataset: ClassificationDataset, answers: Answers) -> str:
 
 
 PPL_ICL = Method(
-    summary="The label the model finds most likely behind the instruction it finds most likely.",
+    summary="The most likely label after the instruction of the lowest perplexity.",
     label_probs=label_probs,
     requests=requests,
     follow_up=follow_up,

@@ -19,9 +19,9 @@ def predict(answers: Answers, methods: Mapping[str, Method], definitions: Sequen
     """Return label probabilities and predictions of each method under each definition, sorted by key.
 
     Args:
-        answers: what the model said of all requests of a run.
+        answers: the scores of all requests of a run.
         methods: by name.
-        definitions: as asked; predictions hold the ones that score different tokens, `paper` and `released`.
+        definitions: those of the run; only `paper` and `released` have predictions, as they score different tokens.
     """
     tables = [
         method.label_probs(answers.answering(part), definition).with_columns(
@@ -39,9 +39,9 @@ def predict(answers: Answers, methods: Mapping[str, Method], definitions: Sequen
 
 
 def measured_definitions(method: Method, definitions: Sequence[Definition]) -> list[Definition]:
-    """Return the requested definitions that a run has this method's probabilities under."""
-    own = {prompt_definition(definitions)} if method.prompts_differ else {*method.definitions}
-    return [name for name in scored_definitions(definitions) if name in own and name in method.definitions]
+    """Return the requested definitions under which a run has probabilities by this method."""
+    possible = {prompt_definition(definitions)} if method.prompts_differ else {*method.definitions}
+    return [name for name in scored_definitions(definitions) if name in possible and name in method.definitions]
 
 
 def check_labels(
@@ -50,13 +50,13 @@ def check_labels(
     tokens: pl.DataFrame,
     prompts: pl.LazyFrame,
 ) -> None:
-    """Refuse labels that a method or definition cannot score, before anything is scored.
+    """Raise LabelError for labels that a method or definition cannot score, before anything is scored.
 
     Args:
-        methods, definitions: what the scores will be used for.
+        methods, definitions: those that will use the scores.
         tokens, prompts: schemas.TOKENS and schemas.PROMPTS of one store.
 
-    Raises LabelError for a label with more tokens than a method takes, or labels that `released` cannot tell apart.
+    Raises LabelError for a label with more tokens than a method allows, or labels with the same score under `released`.
     """
     labels = _label_tokens(tokens, prompts)
     for name, method in methods.items():
@@ -71,7 +71,9 @@ def _label_tokens(tokens: pl.DataFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
     return (
         tokens.lazy()
         .select("prompt_id", "ask", tokens="continuations")
-        .filter(pl.col("tokens").list.len() > 1, ask="labels")  # noisy channel's one continuation is no label space
+        .filter(
+            pl.col("tokens").list.len() > 1, ask="labels"
+        )  # the single continuation of noisy channel is not a label space
         .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
         .select("space", "tokens", label="space")
         .unique()

@@ -1,4 +1,4 @@
-"""Self-adaptive in-context learning: of several orderings of a query's nearest demonstrations the surest one."""
+"""Self-adaptive in-context learning: choose the ordering of the nearest demonstrations with the lowest entropy."""
 
 from itertools import islice, permutations
 
@@ -24,14 +24,14 @@ _QUERY = ["suite", "dataset", "query_id"]
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the part normal, one row a query, with vanilla's label probabilities under the ordering of lowest entropy.
+    """Return one row a query: vanilla's label probabilities after the ordering of lowest entropy; of ties the first.
 
-    The first of equals. `prompt_id` is that of the chosen prompt: up to ten are looked at, but as the choice never sees
-    a gold label, a query's answer is one try of a classifier, not the best of ten.
+    `prompt_id` is that of the chosen prompt: up to ten are scored, but as the choice does not use gold labels, a
+    query's answer counts as one try, not as the best of ten.
 
-    Source: Wu et al. 2023 (arXiv 2212.10375) as Cho & Inoue 2025 use it, by the entropy of the output. It is that of
-    the probabilities themselves; the toolkit's function (functional.py, entropy) takes another softmax of those whose
-    sum floating point leaves next to one.
+    Source: Wu et al. 2023 (arXiv 2212.10375) as Cho & Inoue 2025 use it, by the entropy of the label
+    probabilities. The toolkit's function (functional.py, entropy) applies another softmax to rows whose sum differs
+    from one by rounding.
     """
     probs = softmax(pl.col(LABEL_SCORE[definition]))
     rows = answers.part(PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
@@ -46,9 +46,9 @@ def entropy_nats(probs: pl.Expr) -> pl.Expr:
 
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
-    """Ask each query behind up to ten orderings of k of its k + 1 nearest demonstrations.
+    """Return requests for each query after up to ten orderings of k of its k + 1 nearest demonstrations.
 
-    The toolkit states it for k = 4. `position` is 10 x query + ordering. Raises as nearest_demonstrations does.
+    The toolkit does so for k = 4. `position` is 10 x query + ordering. Raises as nearest_demonstrations does.
     """
     n_shots = asked.config.n_shots
     nearest = nearest_demonstrations(asked, answers, n_shots + 1)
@@ -62,9 +62,9 @@ def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
 
 
 def orderings(n_shots: int, definition: Definition) -> Ints:
-    """Return orderings of the n_shots + 1 nearest, 0 for the nearest: shape [10 or all there are, n_shots].
+    """Return orderings of the n_shots + 1 nearest, 0 for the nearest: shape [10, or fewer if not possible; n_shots].
 
-    `paper`: drawn at random without repetition, by the seed; the same for every query. `released`: the first in
+    `paper`: drawn at random without repetition by the seed, the same for every query. `released`: the first in
     lexicographic order, because the toolkit shuffles a copy and drops it (prompt_template_edit.py), so that with four
     shots the nearest always comes first.
     """
@@ -75,7 +75,7 @@ def orderings(n_shots: int, definition: Definition) -> Ints:
 
 
 SA_ICL = Method(
-    summary="Vanilla behind that ordering of the nearest demonstrations of which the model is surest.",
+    summary="Vanilla after the ordering of the nearest demonstrations with the lowest entropy.",
     label_probs=label_probs,
     requests=text_requests,
     follow_up=follow_up,

@@ -1,4 +1,4 @@
-"""TopK: each query behind the demonstrations that are nearest to it."""
+"""TopK: show each query the demonstrations that are nearest to it."""
 
 import polars as pl
 
@@ -16,17 +16,17 @@ PART = "topk"
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
-    """Return the queries, one row a query, with vanilla's label probabilities behind the nearest demonstrations."""
+    """Return one row a query, with vanilla's label probabilities after the nearest demonstrations."""
     probs = softmax(pl.col(LABEL_SCORE[definition]))
     return answers.part(PART).with_columns(label_probs=probs)
 
 
 def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
-    """Ask each query once, where StaICC-Normal asks twice, behind its nearest demonstrations, nearest first.
+    """Return one request a query, after its nearest demonstrations, nearest first; StaICC-Normal has two a query.
 
     Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
-    sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` all of the demonstration
-    split is chosen from, under `released` its first 512 rows.
+    sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` demonstrations are
+    chosen from the whole demonstration split, under `released` from its first 512 rows.
 
     Raises as nearest_demonstrations does.
     """
@@ -35,7 +35,7 @@ def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
 
 
 TOPK = Method(
-    summary="Vanilla behind the demonstrations whose hidden states are nearest to the query's.",
+    summary="Vanilla after the demonstrations whose hidden states are nearest to the query's.",
     label_probs=label_probs,
     requests=text_requests,
     follow_up=follow_up,

@@ -1,7 +1,7 @@
-"""What hidden calibration and k-NN prompting learn from: hidden states of labelled prompts beside those of the queries.
+"""Request and collect the hidden states of labelled training prompts, for hidden calibration and k-NN prompting.
 
-Requests leave for one dataset; once they are answered, each dataset's states leave as arrays. A label space can have
-classes that no training prompt shows (missing_classes), and what a method does about these is stated in centroid_probs.
+Requests are written for one dataset at a time; the scored states are returned as arrays by dataset. A label space can
+have classes without training prompts (missing_classes); centroid_probs says how methods treat these.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,18 +22,18 @@ Floats = npt.NDArray[np.float64]
 
 QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
 ROW = ["suite", "dataset", "position"]
-"""Tells one request of a part from all others."""
+"""Columns that identify a request of a part."""
 
 METHODS_THAT_TRAIN = ("hidden_calibration", "knn_centroid", "knn_neighbours")
 
 
 class DatasetStates(NamedTuple):
-    """What was answered about one dataset of one suite."""
+    """Hidden states of the queries and training prompts of one dataset in one suite."""
 
     queries: pl.DataFrame  # ROW and prompt_id, one row a query prompt
     states: Floats  # [queries, hidden size]
     anchors: Floats  # [training prompts, hidden size]
-    labels: Ints  # [training prompts], what their queries are labelled with
+    labels: Ints  # [training prompts], gold labels of their queries
     n_labels: int  # size of the label space
 
     @property
@@ -43,10 +43,10 @@ class DatasetStates(NamedTuple):
 
 
 def state_requests(asked: Asked) -> list[pl.DataFrame]:
-    """Ask the states of the queries' prompts, and of the training prompts with their queries' labels as `gold`.
+    """Return requests for the states of the queries' prompts, and of the training prompts with their labels as `gold`.
 
     A training prompt is demonstrations and a query of the calibration split (prompts.training_prompts); its query_id is
-    null, because that is no row of the test split.
+    null, because it is not a row of the test split.
     """
     dataset = asked.classification
     sample = training_sample(dataset, n_shots=asked.config.n_shots)
@@ -59,12 +59,12 @@ def state_requests(asked: Asked) -> list[pl.DataFrame]:
 
 
 def labelled_examples(n_shots: int) -> int:
-    """Count the labels that training prompts show or are queried for: the toolkit's "128 samples" are 128 x (k + 1)."""
+    """Return the number of labelled examples in training prompts: 128 prompts of k demonstrations and a query."""
     return N_SAMPLES * (n_shots + 1)
 
 
 def dataset_states(answers: Answers) -> Iterator[DatasetStates]:
-    """Yield the answers of state_requests, dataset by dataset."""
+    """Yield the states of state_requests, dataset by dataset."""
     training = _by_dataset(answers, TRAINING_STATES)
     for key, queries in _by_dataset(answers, QUERY_STATES).items():
         yield DatasetStates(
@@ -104,9 +104,9 @@ def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
 def centroid_probs(answers: Answers, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
     """Return queries with `label_probs` = softmax(-distance), the toolkit's softmax(d_0 - d_i) in another form.
 
-    A class of the label space that no training prompt shows has no centroid. Under `paper` it cannot be the nearest,
-    and its probability is zero. Under `released` no query of that dataset is classified by centroids; vanilla's
-    probabilities stand instead, as in the toolkit (standard_calibration.py). missing_classes names these classes.
+    A class without training prompts has no centroid. Under `paper` its probability is zero. Under `released`, as in the
+    toolkit (standard_calibration.py), all queries of that dataset get vanilla's probabilities instead.
+    missing_classes names these classes.
 
     Args:
         distances: ROW with `distances`, List[f64] in label-space order, null for a missing class.
@@ -122,22 +122,22 @@ def answered(answers: Answers, probs: pl.LazyFrame, definition: Definition) -> p
     Args:
         probs: ROW with `label_probs`.
     """
-    asked = answers.queries.join(probs, on=ROW, how="left", maintain_order="left")
+    queries = answers.queries.join(probs, on=ROW, how="left", maintain_order="left")
     if definition == "paper":
-        return asked
+        return queries
     incomplete = _missing(answers).select("suite", "dataset", fallback=True).unique()
     vanilla = softmax(pl.col(LABEL_SCORE[definition]))
     return (
-        asked.join(incomplete, on=["suite", "dataset"], how="left", maintain_order="left")
+        queries.join(incomplete, on=["suite", "dataset"], how="left", maintain_order="left")
         .with_columns(label_probs=pl.when("fallback").then(vanilla).otherwise("label_probs"))
         .drop("fallback")
     )
 
 
 def missing_classes(answers: Answers, methods: Sequence[str]) -> pl.DataFrame:
-    """Return the classes that none of a method's training prompts shows: `dataset`, `method`, `label`.
+    """Return the classes without training prompts for those of `methods` that use them: `dataset`, `method`, `label`.
 
-    One row each for those of `methods` that train on them, sorted; a reader should see it beside their results.
+    One row each, sorted; the report notes them.
     """
     trained = [name for name in METHODS_THAT_TRAIN if name in methods]
     missing = _missing(answers).select("dataset", "label").unique()

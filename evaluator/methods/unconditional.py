@@ -1,4 +1,4 @@
-"""Unconditional normalisation: how much likelier the prompt makes a label than it is by itself."""
+"""Unconditional normalisation: how much more likely a label is after the prompt than without it (PMI)."""
 
 import polars as pl
 
@@ -7,7 +7,7 @@ from evaluator.schemas import Definition
 
 PART = "unconditional"
 CONTEXT = "Answer:"
-"""What stands before a label that answers nothing in particular."""
+"""Context of the unconditional log-likelihood of a label."""
 
 _SPACE = ["suite", "dataset", "label_names"]
 
@@ -16,27 +16,27 @@ def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
     """Return the softmax over the label space of log P(label | prompt) - log P(label | "Answer:").
 
     Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "unconditional likelihood
-    normalized", after Brown et al. 2020. One context for all labels, so the end of a prompt, which differs from
-    template to template, is not what stands before them.
+    normalized", after Brown et al. 2020. The context is the same for all templates, although their
+    prompts end differently.
     """
-    own = answers.part(PART).select(*_SPACE, unconditional="label_log_likelihoods")
-    asked = answers.queries.join(own, on=_SPACE, how="left", maintain_order="left")
+    spaces = answers.part(PART).select(*_SPACE, unconditional="label_log_likelihoods")
+    queries = answers.queries.join(spaces, on=_SPACE, how="left", maintain_order="left")
     gain = pl.col("label_log_likelihoods") - pl.col("unconditional")
-    return asked.with_columns(label_probs=softmax(gain)).drop("unconditional")
+    return queries.with_columns(label_probs=softmax(gain)).drop("unconditional")
 
 
 def requests(asked: Asked) -> list[pl.DataFrame]:
-    """Ask once a distinct label space; the row answers no query, so query_id and gold are null."""
+    """Return one request for each distinct label space; query_id and gold are null, because it has no query."""
     spaces = asked.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True)
     spaced = pl.col("continuations").list.first().str.starts_with(" ")
-    own = spaces.with_columns(
+    rows = spaces.with_columns(
         part=pl.lit(PART),
         position=pl.int_range(pl.len()),
         **NO_QUERY,
         prompt=pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} ")),
         ask=pl.lit("labels"),
     )
-    return [own.select(asked.rows.columns)]
+    return [rows.select(asked.rows.columns)]
 
 
 UNCONDITIONAL = Method(

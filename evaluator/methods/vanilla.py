@@ -1,4 +1,4 @@
-"""Vanilla in-context inference: the label the model finds most likely after the prompt."""
+"""Vanilla in-context inference: predict the most likely label after the prompt."""
 
 import polars as pl
 
@@ -6,14 +6,14 @@ from evaluator.methods.base import Answers, Method, softmax
 from evaluator.schemas import Definition
 
 LABEL_SCORE: dict[Definition, str] = {"paper": "label_log_likelihoods", "released": "last_token_log_probs"}
-"""The column of scores that becomes probabilities under each definition."""
+"""Column of scores that label probabilities are computed from, by definition."""
 
 
 def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     """Return label probabilities, normalised over the label space (Cho & Inoue 2025, equation 1).
 
-    `paper` scores all tokens of a label. `released` scores the last token alone, right after the prompt, as the toolkit
-    does (`model_kernel.py`); the two differ only where a label has several tokens.
+    `paper` scores all tokens of a label. `released` scores only the last token, directly after the prompt, as the
+    toolkit does (`model_kernel.py`). They differ only for labels of several tokens.
     """
     return answers.queries.with_columns(label_probs=softmax(pl.col(LABEL_SCORE[definition])))
 

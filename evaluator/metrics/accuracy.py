@@ -1,4 +1,4 @@
-"""Accuracy: the share of requests whose most probable label is the true one (the first of equals counts)."""
+"""Accuracy: the share of requests whose most probable label is the true one; of ties the first label counts."""
 
 import polars as pl
 

@@ -1,7 +1,7 @@
-"""What a metric is: a function of per-request statistics that add up.
+"""Define a metric as a function of per-request statistics that add up.
 
-Because they add up, the same expression gives the value over all requests, over those of one query left out, and over
-any other group: a value and its uncertainty can never follow two formulas.
+Because they add up, the same expression gives the value over all requests, over all but those of one query, and over
+any other group, so a value and its standard error always follow the same formula.
 """
 
 import functools
@@ -13,10 +13,10 @@ from typing import Literal
 import polars as pl
 
 IntervalForm = Literal["score", "symmetric"]
-"""Shape of the 95% interval (uncertainty.py): Wilson's score interval, or value -+ t x standard error."""
+"""Shape of the 95% interval (intervals.py): Wilson's score interval, or value -+ t x standard error."""
 
 Limits = tuple[float, float]
-"""The lowest and the highest value that a metric can have; infinite where there is none."""
+"""The lowest and the highest possible value of a metric; infinite where it is unbounded."""
 
 
 def unit_interval(_n_labels: int) -> Limits:
@@ -25,10 +25,10 @@ def unit_interval(_n_labels: int) -> Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric; its functions take the number of labels.
+    """A metric; each of its functions takes the number of labels.
 
-    `statistics` names columns over the per-request columns of requests.py; metrics that share a name share the sum.
-    `value` reads the sums of these columns and must not change when all of them are doubled.
+    `statistics` gives expressions over the columns of per_request.per_request_columns, by name; metrics that use the
+    same name share the sum. `value` is an expression over the sums and must not change when all sums are doubled.
     """
 
     statistics: Callable[[int], dict[str, pl.Expr]]
@@ -38,12 +38,12 @@ class Metric:
 
 
 def sum_in_order(terms: Iterable[pl.Expr]) -> pl.Expr:
-    """Add the terms of a row from the first to the last.
+    """Add the terms of each row from the first to the last.
 
-    Polars' own `sum_horizontal` lets threads add in any order, so that its last digit changes from call to call.
+    `polars.sum_horizontal` adds in an order that can change from call to call, and with it the last digit.
     """
     return functools.reduce(operator.add, terms)
 
 
 N_REQUESTS = {"n": pl.lit(1.0)}
-"""The statistic that counts requests."""
+"""Statistic that counts requests."""

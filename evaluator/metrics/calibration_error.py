@@ -1,4 +1,4 @@
-"""Expected calibration error (ECE-1): by how much confidence and accuracy part, in 10 equal bins of confidence."""
+"""Expected calibration error (ECE-1): mean gap between confidence and accuracy, in 10 equal bins of confidence."""
 
 import polars as pl
 
@@ -11,9 +11,9 @@ BIN_EDGES = [b / N_BINS for b in range(N_BINS + 1)]
 def confidence_bin(confidence: pl.Expr, *, last_bin_closed: bool) -> pl.Expr:
     """Return the index of the bin [edge, next edge) that holds a confidence, in 0..9.
 
-    A confidence of 1 belongs to the last bin where that is closed (the paper's mean over all N requests needs it);
-    where it is open (the toolkit's code) 1 lies in no bin, which is null. Guo et al. 2017 have (edge, next edge]
-    instead; the paper does not say, so its authors' code decides.
+    A confidence of 1 is in the last bin if that is closed (the paper averages over all N requests); if it is open (the
+    toolkit's code), 1 is in no bin and the index is null. Guo et al. 2017 use (edge, next edge] instead; the paper does
+    not say, so this follows its authors' code.
     """
     inner = pl.sum_horizontal((confidence >= edge).cast(pl.Int64) for edge in BIN_EDGES[1:-1])
     return inner if last_bin_closed else pl.when(confidence < BIN_EDGES[-1]).then(inner)
@@ -30,8 +30,9 @@ def _value(_n_labels: int) -> pl.Expr:
 
 
 EXPECTED_CALIBRATION_ERROR = Metric(statistics=_statistics, value=_value, interval="symmetric")
-"""Sampling noise can only add to it: on n requests a well calibrated model has an error above 0, and the interval is
-one around that expectation, not around the error of endless data. A score interval would be drawn further up.
+"""Sampling noise biases it upwards: even a perfectly calibrated model has an error above 0 on n requests, and the
+interval is around that expectation, not around the error on infinitely many. A score interval would shift it further
+upwards.
 
 Source: Cho & Inoue 2025 (StaICC), section 3.2, after Naeini et al. 2015 and Guo et al. 2017.
 """

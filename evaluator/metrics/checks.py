@@ -1,15 +1,15 @@
-"""What label probabilities and gold labels must be before anything is measured. All errors are MetricError."""
+"""Check label probabilities and gold labels before anything is measured. All errors are MetricError."""
 
 import polars as pl
 
 from evaluator.errors import MetricError
 
 SUM_TOLERANCE = 1e-5
-"""How far a row may sum from 1: float32 softmax over a label space stays well within it."""
+"""Largest deviation of a row's sum from 1; a float32 softmax over a label space stays well below it."""
 
 
 def require_label_space(label_probs: pl.Series, n_labels: int, where: str) -> None:
-    """Refuse no rows at all, and rows of another length than the label space."""
+    """Raise without any rows, and for rows of another length than the label space."""
     if not len(label_probs):
         raise MetricError(f"{where}: there are no requests to measure.")
     _refuse(
@@ -20,7 +20,7 @@ def require_label_space(label_probs: pl.Series, n_labels: int, where: str) -> No
 
 
 def require_gold(gold: pl.Series, n_labels: int, where: str) -> None:
-    """Refuse gold labels outside the label space, and missing ones."""
+    """Raise for gold labels outside the label space, and missing ones."""
     _refuse(
         ~gold.is_between(0, n_labels - 1).fill_null(False),
         gold,
@@ -29,20 +29,20 @@ def require_gold(gold: pl.Series, n_labels: int, where: str) -> None:
 
 
 def require_finite(matrix: pl.DataFrame, where: str) -> None:
-    """Refuse missing, NaN and infinite entries. `matrix` has one Float64 column a label."""
+    """Raise for missing, NaN and infinite entries. `matrix` has one Float64 column a label."""
     finite = matrix.select(pl.all_horizontal(pl.all().is_finite().fill_null(False))).to_series()
     _refuse(~finite, matrix, f"{where}: label_probs must be finite numbers")
 
 
 def require_distributions(matrix: pl.DataFrame, where: str) -> None:
-    """Refuse rows with a negative entry or a sum that is not 1 within SUM_TOLERANCE."""
+    """Raise for rows with a negative entry or a sum that is not 1 within SUM_TOLERANCE."""
     sums_to_one = (pl.sum_horizontal(pl.all()) - 1).abs() <= SUM_TOLERANCE
-    good = matrix.select(sums_to_one & (pl.min_horizontal(pl.all()) >= 0)).to_series()
+    is_distribution = matrix.select(sums_to_one & (pl.min_horizontal(pl.all()) >= 0)).to_series()
     _refuse(
-        ~good,
+        ~is_distribution,
         matrix,
         f"{where}: label_probs must be probability distributions, none negative and each row summing to 1 within "
-        f"{SUM_TOLERANCE:g} (definitions 'released' and 'published' take other rows, by softmax, as the toolkit does)",
+        f"{SUM_TOLERANCE:g} (definitions 'released' and 'published' accept other rows and apply softmax to them)",
     )
 
 

@@ -1,4 +1,4 @@
-"""Metrics of label probabilities that come from anywhere, by the same path as the tables of a run."""
+"""Compute classification metrics of any label probabilities, by the same code as the tables of a run."""
 
 from typing import Any
 
@@ -17,23 +17,23 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
 
     Args:
         label_probs: array-like [n, n_labels] (NumPy, nested lists, a Polars series of lists): a distribution over the
-            label space a row. Under "released" and "published" any finite numbers, as the toolkit takes them.
+            label space in each row. Under "released" and "published" any finite numbers, as in the toolkit.
         gold: array-like [n] of integers, each an index into the label space.
-        definition: "paper"; "released", what the StaICC toolkit 0.1.1 gives on the same rows; or "published", what
-            the version behind its published tables gave (released.py says how they differ).
+        definition: "paper"; "released", the formulas of the StaICC toolkit 0.1.1; or "published", those of the
+            version that its published tables were computed with (toolkit_formulas.py has the differences).
 
     Returns:
         accuracy, true_label_probability, macro_f1 and expected_calibration_error, each in [0, 1].
 
     Raises:
-        MetricError: no rows, shapes that do not fit, gold labels outside the label space, entries that are not
-            finite, rows that are not distributions, or another definition.
+        MetricError: no rows, inconsistent shapes, gold labels outside the label space, entries that are not finite,
+            rows that are not distributions, or an unknown definition.
 
     Source: Cho & Inoue 2025 (StaICC), section 3.2.
     """
     probs, labels = _as_matrix(label_probs), _as_labels(gold)
     if len(probs) != len(labels):
-        raise MetricError(f"label_probs has {len(probs)} rows and gold has {len(labels)}: they must be as many.")
+        raise MetricError(f"label_probs has {len(probs)} rows and gold has {len(labels)}: the numbers must be equal.")
     frame = pl.DataFrame(
         {
             "query_id": np.arange(len(labels)),

@@ -1,4 +1,4 @@
-"""What a diagnostic is: one record says what is measured of a part, how its groups differ, and how its numbers read."""
+"""Describe a diagnostic as a record: the part it measures, its metrics, and how their values read."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,23 +10,23 @@ from evaluator.schemas import Definition
 
 
 class Reading(NamedTuple):
-    """What a reader needs next to a diagnostic's number."""
+    """Unit and direction of a diagnostic's value, for a reader."""
 
     unit: str
-    meaning: str  # what more of it, or its sign, says
+    meaning: str  # what a higher value, or its sign, means
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """A measure of one part that accuracy alone does not show."""
+    """A measure of one part, other than the classification metrics."""
 
     part: str
     measure: Callable[[PredictionGroup], dict[str, Measured]]
-    """All predictions of the part and one dataset by one method, under `paper` or `released`, to metrics by name."""
+    """Returns metrics by name of the predictions on one dataset by one method, under `paper` or `released`."""
 
-    metric: str = ""  # the headline among these metrics; empty: none of them is
+    metric: str = ""  # the headline among these metrics; empty without one
     title: str = ""  # of the headline
     lower_is_better: bool = False
     readings: Mapping[Definition, Reading] = field(default_factory=dict)  # of the headline
     titles: Mapping[str, str] = field(default_factory=dict)  # of other metrics
-    varies: str | None = None  # column of schemas.GROUP_METRICS that tells the part's groups apart
+    varies: str | None = None  # column of schemas.GROUP_METRICS that the part varies

@@ -19,7 +19,7 @@ def _statistics(n_labels: int) -> dict[str, pl.Expr]:
 
 
 def _label_f1(label: int) -> pl.Expr:
-    """2PR / (P + R) is 2TP / (predicted + gold); 0 where the label is neither predicted nor true."""
+    """Return the F1 of a label, 2PR / (P + R) = 2TP / (predicted + gold); 0 where it is neither predicted nor true."""
     predicted_and_gold = pl.col(f"predicted_{label}") + pl.col(f"gold_{label}")
     f1 = 2 * pl.col(f"true_positive_{label}") / predicted_and_gold
     return pl.when(predicted_and_gold > 0).then(f1).otherwise(0.0)
@@ -30,7 +30,7 @@ def _value(n_labels: int) -> pl.Expr:
 
 
 MACRO_F1 = Metric(statistics=_statistics, value=_value, interval="score")
-"""Over every label of the space, also those that no request has; scikit-learn leaves these out unless told `labels`.
+"""Mean over every label of the space, also those that no request has; scikit-learn omits these without `labels`.
 
 Source: Cho & Inoue 2025 (StaICC), section 3.2: the mean of F1, not F1 of mean precision and mean recall.
 """

@@ -15,21 +15,21 @@ VARIED = ("noise_rate", "template", "demonstration_set")
 
 
 def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame, diagnostics: Iterable[Diagnostic]) -> pl.DataFrame:
-    """Measure METRICS at each noise rate, with each template, behind each demonstration set, and average over datasets.
+    """Measure METRICS at each noise rate, with each template, after each demonstration set, and average over datasets.
 
     Args:
-        predictions: schema PREDICTIONS; parts without such groups have no rows.
-        diagnostics: say which parts vary what.
+        predictions: schema PREDICTIONS; parts that vary nothing give no rows.
+        diagnostics: name the column that each part varies.
 
     Returns:
-        schema GROUP_METRICS, sorted by GROUP_METRICS_KEY; definitions "paper" and "released". Noise rates and templates
-        are over all demonstration sets. Demonstration sets are drawn for each query alone: those of one number share
-        nothing but their place in line.
+        schema GROUP_METRICS, sorted by GROUP_METRICS_KEY; definitions "paper" and "released". Values by noise rate
+        and by template are over all demonstration sets. Each query has demonstration sets of its own: sets with the
+        same number have only the number in common.
 
     Raises:
-        MetricError: rows that the definition cannot take.
+        MetricError: rows that the definition does not accept.
     """
-    varied = {each.part: each.varies for each in diagnostics if each.varies}
+    varied = {diagnostic.part: diagnostic.varies for diagnostic in diagnostics if diagnostic.varies}
     frame = predictions.lazy().select(PREDICTIONS.names()).filter(pl.col("part").is_in(list(varied))).collect()
     tables = [
         table
@@ -38,17 +38,17 @@ def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame, diagnostics: I
         for table in _group_rows(group, varied[group.key["part"]])
     ]
     datasets = pl.concat([pl.DataFrame(schema=GROUP_METRICS), *tables])
-    apart = [column for column in GROUP_METRICS_KEY if column != "dataset"]
+    key_of_mean = [column for column in GROUP_METRICS_KEY if column != "dataset"]
     means = (
         datasets.sort("dataset")
-        .group_by(apart)
+        .group_by(key_of_mean)
         .agg(pl.col("value").mean(), pl.col("n_requests").sum(), dataset=pl.lit(MEAN_OVER_DATASETS))
     )
     return pl.concat([datasets, means.select(GROUP_METRICS.names())]).sort(GROUP_METRICS_KEY)
 
 
 def _group_rows(group: PredictionGroup, varied: str) -> Iterator[pl.DataFrame]:
-    """Yield GROUP_METRICS of one metric each."""
+    """Yield a frame of GROUP_METRICS for each metric."""
     sums = statistic_sums(repeated_requests(group), group.n_labels, METRICS, [varied])
     shared = {column: pl.lit(value) for column, value in group.key.items()}
     groups = {column: pl.lit(None) for column in VARIED} | {varied: pl.col(varied)}

@@ -1,4 +1,4 @@
-"""From predictions to the per-request columns that every metric is made of, under one definition."""
+"""Turn predictions into the per-request columns that metrics are computed from, under one definition."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,15 +12,17 @@ from evaluator.metrics.checks import require_distributions, require_finite, requ
 from evaluator.metrics.toolkit_formulas import published_probabilities, released_probabilities
 
 GROUP = ["suite", "part", "dataset", "method"]
-"""What one value of a metric is about."""
+"""Columns that identify a group of predictions with one value of each metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DefinitionRules:
     """How one definition reads label probabilities."""
 
-    predictions: str  # the predictions it measures, by their `definition`
-    take: Callable[[pl.DataFrame], pl.DataFrame] | None  # None: as they are, and they must be distributions
+    predictions: str  # `definition` of the predictions that it measures
+    take: (
+        Callable[[pl.DataFrame], pl.DataFrame] | None
+    )  # transforms the label probabilities; None: they must be distributions
     last_bin_closed: bool  # whether ECE counts a confidence of exactly 1
 
 
@@ -44,7 +46,7 @@ class PredictionGroup(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Return what the rows are, for messages."""
+        """Return a name of the group for messages."""
         return ", ".join(self.key.values())
 
 
@@ -72,22 +74,22 @@ def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[Pr
     groups = chosen.partition_by(GROUP, as_dict=True)
     for values in sorted(groups):
         key = dict(zip(GROUP, map(str, values), strict=True)) | {"definition": definition}
-        # Sorted, so that sums of floating-point numbers do not depend on the order in which rows arrive.
+        # Sorted, so that floating-point sums do not depend on the order of the rows.
         rows = groups[values].sort("position")
         yield PredictionGroup(key, _n_labels(rows, ", ".join(key.values())), rows)
 
 
 def measured_groups(predictions: pl.DataFrame, definition: str) -> Iterator[MeasuredGroup]:
-    """Yield prediction_groups with per_request_columns; predictions are of parts of classification."""
+    """Yield prediction_groups with their per_request_columns; predictions are of classification parts."""
     for group in prediction_groups(predictions, definition):
         requests = per_request_columns(group.rows, group.n_labels, definition, group.where)
         yield MeasuredGroup(group.key, group.n_labels, requests)
 
 
 def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
-    """Return the column label_probs as p0, p1, ...: one Float64 column a label, as the definition is given it.
+    """Return label_probs as one Float64 column a label: p0, p1, ...
 
-    Raises MetricError for rows that `definition` cannot take.
+    Raises MetricError for rows that `definition` does not accept.
     """
     rules = require_definition(definition)
     require_label_space(predictions["label_probs"], n_labels, where)
@@ -99,14 +101,14 @@ def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, wher
 
 
 def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
-    """Return one row a request: query_id, gold, pred, correct, true_label_prob, confidence and bin (null: in none).
+    """Return one row a request: query_id, gold, pred, correct, true_label_prob, confidence and bin (null: in no bin).
 
     Args:
         predictions: columns query_id, gold and label_probs (List[f64] of n_labels), of one dataset and method.
-        where: what the rows are, for messages.
+        where: name of the rows, for messages.
 
     Raises:
-        MetricError: rows that `definition` cannot take, or gold labels outside the label space.
+        MetricError: rows that `definition` does not accept, or gold labels outside the label space.
     """
     rules = require_definition(definition)
     matrix = label_matrix(predictions, n_labels, definition, where)
@@ -116,7 +118,7 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
 
     labels = matrix.columns
     confidence, gold, pred = pl.col("confidence"), pl.col("gold"), pl.col("pred")
-    # coalesce takes the first that is not null: of equally probable labels the first, as the toolkit does.
+    # coalesce takes the first that is not null: of equally probable labels the first, as in the toolkit.
     most_probable = pl.coalesce(pl.when(pl.col(name) == confidence).then(i) for i, name in enumerate(labels))
     of_gold = pl.coalesce(pl.when(gold == i).then(pl.col(name)) for i, name in enumerate(labels))
     return (
@@ -133,20 +135,19 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
 
 
 def repeated_requests(group: PredictionGroup) -> pl.DataFrame:
-    """Return per_request_columns with `noise_rate`, `template` and `demonstration_set`, of a part that asks each query
-    over and over.
+    """Return per_request_columns with `noise_rate`, `template` and `demonstration_set`, for a part that varies these.
 
-    Where the toolkit's check of probabilities looks at one run alone, so does `released`: at one noise rate. Templates
-    and demonstration sets are checked together, as there.
+    Under `released` the toolkit's check of probabilities is applied to each noise rate separately, and to all templates
+    or demonstration sets together, as in the toolkit.
 
     Raises as per_request_columns.
     """
-    runs = group.rows.partition_by("noise_rate", maintain_order=True)
+    by_noise_rate = group.rows.partition_by("noise_rate", maintain_order=True)
     return pl.concat(
         per_request_columns(rows, group.n_labels, group.definition, group.where).hstack(
             rows.select("noise_rate", "template", "demonstration_set")
         )
-        for rows in runs
+        for rows in by_noise_rate
     )
 
 

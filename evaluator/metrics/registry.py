@@ -1,4 +1,4 @@
-"""Every metric by its name in the tables."""
+"""Register the classification metrics by their names in the tables."""
 
 from evaluator.metrics.accuracy import ACCURACY
 from evaluator.metrics.base import Metric

@@ -1,4 +1,4 @@
-"""Tables of reliability diagrams and confusion matrices, under definition "paper", and of label spaces."""
+"""Build the tables of reliability diagrams and confusion matrices, under definition "paper", and of label spaces."""
 
 from collections.abc import Iterable
 
@@ -10,11 +10,11 @@ from evaluator.schemas import CONFUSION, LABEL_SPACES, LABEL_SPACES_KEY, RELIABI
 
 
 def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Measure accuracy against mean confidence in each of the bins that expected calibration error is made of.
+    """Measure accuracy and mean confidence in each bin of the expected calibration error.
 
     Takes PREDICTIONS, returns RELIABILITY sorted by its first five columns: all ten bins of each dataset and method.
     """
-    # Groups keep the order of rows, or the last digit of a mean would vary from run to run.
+    # maintain_order, because otherwise the last digit of a mean varies from run to run.
     bins = pl.DataFrame({"bin": range(N_BINS), "bin_low": BIN_EDGES[:-1], "bin_high": BIN_EDGES[1:]})
     means = {"mean_confidence": pl.col("confidence").mean(), "accuracy": pl.col("correct").mean()}
     return _stack(
@@ -32,7 +32,7 @@ def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 
 def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Count the requests of each true label that were given each label.
+    """Count the requests for each pair of gold and predicted label.
 
     Takes PREDICTIONS, returns CONFUSION sorted by its first six columns: all pairs of each dataset and method.
     """

@@ -1,8 +1,8 @@
-"""How the StaICC toolkit takes label probabilities before it measures them.
+"""Transform label probabilities as the StaICC toolkit does before it measures them.
 
-It applies softmax to the *whole* matrix as soon as one row fails a check, so one row's result depends on all others.
-`released` is the check of version 0.1.1, `published` the older one that its published tables must have been made with.
-Both act on a matrix as a frame of one Float64 column a label, and both keep the matrix where the check passes.
+The toolkit applies softmax to the *whole* matrix as soon as one row fails a check, so that each row depends on all
+others. `released` is the check of version 0.1.1, `published` the older one that the published tables must have been
+computed with. Matrices are frames with one Float64 column a label; where the check passes they are unchanged.
 """
 
 import polars as pl
@@ -14,7 +14,7 @@ def released_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
     """Take the softmax of every row unless all entries lie in [0, 1] and each row sums to exactly 1.
 
     The sum is taken from left to right in double precision, as Python's `sum` does up to 3.11. Since 3.12 `sum`
-    compensates for rounding, so there the toolkit's own numbers can differ from those of an older Python.
+    compensates for rounding, so that the toolkit can give other numbers than under an older Python.
 
     Source: StaICC 0.1.1, util/functional.py, probability_matrix_check.
     """
@@ -22,15 +22,15 @@ def released_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
 
 
 def passes_released_check(matrix: pl.DataFrame) -> bool:
-    """Return whether version 0.1.1 keeps a matrix as it is."""
+    """Return whether version 0.1.1 leaves a matrix unchanged."""
     sums_to_one = matrix.select((sum_in_order(map(pl.col, matrix.columns)) == 1).all()).item()
     return bool(sums_to_one) and _within_unit_interval(matrix)
 
 
 def published_probabilities(matrix: pl.DataFrame) -> pl.DataFrame:
-    """Take the softmax of every row unless all entries lie in [0, 1]; sums are not looked at.
+    """Take the softmax of every row unless all entries lie in [0, 1]; sums are not checked.
 
-    Source: StaICC 0.1.1, util/functional.py, the check that stands in comments beside each metric.
+    Source: StaICC 0.1.1, util/functional.py, the check that is in comments next to each metric.
     """
     return matrix if _within_unit_interval(matrix) else _softmax(matrix)
 
@@ -40,6 +40,6 @@ def _within_unit_interval(matrix: pl.DataFrame) -> bool:
 
 
 def _softmax(matrix: pl.DataFrame) -> pl.DataFrame:
-    # Same operations in the same order as the toolkit: a confidence on a bin's edge must fall on the same side of it.
+    # Operations and their order as in the toolkit: a confidence on a bin's edge must fall on the same side of it.
     exponentials = matrix.select((pl.all() - pl.max_horizontal(pl.all())).exp())
     return exponentials.select(pl.all() / sum_in_order(map(pl.col, matrix.columns)))

@@ -1,4 +1,4 @@
-"""The one path from per-request columns to the values of metrics and their standard errors."""
+"""Compute metrics and their standard errors from per-request columns."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,18 +10,18 @@ from evaluator.metrics.intervals import jackknife_standard_errors
 
 
 class Measured(NamedTuple):
-    """One metric of one group of requests, and what its interval is made of."""
+    """Value of a metric for one group of requests, with all that its interval depends on."""
 
     value: float
-    standard_error: float | None  # None where there is only one query
+    standard_error: float | None  # None with a single query
     degrees_of_freedom: float  # of the standard error
     interval: IntervalForm
-    lowest: float  # that the metric can be
+    lowest: float  # limits of the metric
     highest: float
 
 
 def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], by: list[str]) -> pl.DataFrame:
-    """Return the columns `by`, and the sum of each statistic of the metrics over the requests that share them."""
+    """Sum the statistics of the metrics over the requests of each group; return them with the columns `by`."""
     statistics = {
         name: statistic.cast(pl.Float64)
         for metric in metrics.values()
@@ -31,11 +31,11 @@ def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, 
 
 
 def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric]) -> dict[str, Measured]:
-    """Return each metric by name, with the standard error of leaving out whole queries.
+    """Return each metric by name, with its standard error by a jackknife over queries.
 
     Args:
         requests: query_id and the columns that the metrics' statistics read, such as those of
-            requests.per_request_columns.
+            per_request.per_request_columns.
     """
     per_query = statistic_sums(requests, n_labels, metrics, ["query_id"]).drop("query_id")
     values = {name: metric.value(n_labels) for name, metric in metrics.items()}

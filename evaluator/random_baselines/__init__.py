@@ -1,4 +1,4 @@
-"""What guessing reaches: the distribution of the best of several random classifiers, and baselines from it."""
+"""Random baselines: the distribution of the accuracy of the best of several random classifiers."""
 
 from evaluator.random_baselines.max_random import (
     max_random_accuracy,

@@ -1,4 +1,4 @@
-"""Binomial distributions, many at once: numbers of trials and chances enter, probability masses leave."""
+"""Compute the probability masses of many binomial distributions at once."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Binomials:
-    """Rows of binomial distributions."""
+    """Binomial distributions, one a row."""
 
     n: IntArray  # [rows], numbers of trials
     chance: FloatArray  # [rows]
@@ -22,25 +22,25 @@ class Binomials:
         return self.chance
 
     def pmf(self, rows: slice) -> FloatArray:
-        """Masses [rows, max(n) + 1]; 0 beyond a row's own n."""
+        """Return masses [rows, max(n) + 1]; 0 beyond the n of a row."""
         return np.exp(self.log_pmf(rows))
 
     def log_pmf(self, rows: slice) -> FloatArray:
-        """Log masses [rows, max(n) + 1] in nats; -inf beyond a row's own n."""
+        """Return log masses [rows, max(n) + 1] in nats; -inf beyond the n of a row."""
         chance = self.chance[rows]
         return binomial_log_pmf(self.n[rows], np.log(chance), np.log1p(-chance))
 
 
 def binomial_log_pmf(n: IntArray, log_chance: FloatArray, log_miss: FloatArray) -> FloatArray:
-    """Log of C(n, k) p^k (1 - p)^(n - k) for k = 0, 1, ..., max(n), in nats; -inf where k > n.
+    """Return the log of C(n, k) p^k (1 - p)^(n - k) for k = 0, 1, ..., max(n), in nats; -inf where k > n.
 
-    No term is larger than n x max(1, |log p|), so a mass is right to about n x 1e-16. Log factorials grow as n log n
-    and would cost ten times the digits.
+    No term is larger than n x max(1, |log p|), so the relative error of a mass is about n x 1e-16. Differences of log
+    factorials, which grow as n log n, would lose a digit more.
 
     Args:
         n: [rows], numbers of trials.
         log_chance: [rows], log p.
-        log_miss: [rows], log (1 - p); apart, because 1 - p has few digits where p is near 1.
+        log_miss: [rows], log (1 - p); a separate argument, because 1 - p has few digits where p is near 1.
 
     Returns:
         [rows, max(n) + 1].
@@ -54,7 +54,7 @@ def binomial_log_pmf(n: IntArray, log_chance: FloatArray, log_miss: FloatArray) 
 
 
 def _log_choices(n: IntArray, k: IntArray, misses: IntArray) -> FloatArray:
-    """log C(n, k): the entropy of the split, and what n log n - n leaves of the three log factorials."""
+    """Return log C(n, k): the entropy of the split, plus what Stirling's n log n - n leaves of the log factorials."""
     rest = _log_factorial_rest(k[-1] + 1)
     entropy = k * np.log(np.maximum(k, 1) / n) + misses * np.log(np.maximum(misses, 1) / n)
     choices: FloatArray = rest[n] - rest[k] - rest[misses] - entropy
@@ -62,7 +62,7 @@ def _log_choices(n: IntArray, k: IntArray, misses: IntArray) -> FloatArray:
 
 
 def _log_factorial_rest(size: int) -> FloatArray:
-    """log k! - k log k + k for k = 0, 1, ..., size - 1: by Stirling's series where it is exact to the last digits."""
+    """Return log k! - k log k + k for k = 0, 1, ..., size - 1, by Stirling's series from k = 16, where it is exact."""
     small = [math.lgamma(k + 1) - (k * math.log(k) - k if k else 0) for k in range(min(size, 16))]
     k = np.arange(16.0, size)
     series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / k**2) / k**2) / k**2) / k**2) / k

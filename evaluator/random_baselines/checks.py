@@ -1,4 +1,4 @@
-"""What numbers of examples, chances, tries and correct answers must be. All errors are BaselineError."""
+"""Check numbers of examples, chances, tries and correct answers. All errors are BaselineError."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,15 @@ import numpy.typing as npt
 from evaluator.errors import BaselineError
 from evaluator.random_baselines.binomial import FloatArray, IntArray
 
-MOST_EXAMPLES = 10**6
-"""Up to here probabilities are right to 1e-9, and a setting takes a fraction of a second."""
+MAX_EXAMPLES = 10**6
+"""Up to this number probabilities have a relative error below 1e-9, and a setting takes a fraction of a second."""
 
-MOST_TRIES = 10**15
-"""Up to here every whole number is a float of its own."""
+MAX_TRIES = 10**15
+"""Up to this number every whole number is exactly representable as a float."""
 
 
 def require_numbers(name: str, value: Any) -> FloatArray:
-    """The value as floats; refuses words, truth values and missing entries."""
+    """Return the value as floats; raise for strings, booleans and missing entries."""
     try:
         numbers = np.asarray(value)
     except ValueError:
@@ -29,24 +29,24 @@ def require_numbers(name: str, value: Any) -> FloatArray:
     return numbers.astype(np.float64)
 
 
-def whole_numbers(name: str, value: Any, least: int, most: int) -> FloatArray:
-    """The value as floats without fractions; 100.0 and 1e12 will do."""
+def whole_numbers(name: str, value: Any, low: int, high: int) -> FloatArray:
+    """Return whole numbers from `low` to `high` as floats; 100.0 and 1e12 are accepted."""
     numbers = require_numbers(name, value)
-    good = (numbers >= least) & (numbers <= most) & (numbers == np.floor(numbers))
-    _refuse(~good, numbers, f"{name} must be a whole number from {least} to {most:,}")
+    is_valid = (numbers >= low) & (numbers <= high) & (numbers == np.floor(numbers))
+    _refuse(~is_valid, numbers, f"{name} must be a whole number from {low} to {high:,}")
     return numbers
 
 
 def require_chances(chances: FloatArray) -> None:
-    """Refuse chances that are not between 0 and 1."""
+    """Raise for chances that are not between 0 and 1."""
     _refuse(~((chances > 0) & (chances < 1)), chances, "chance must lie between 0 and 1, both excluded")
 
 
 def chance_of_choices(counts: Mapping[int, int]) -> tuple[FloatArray, IntArray]:
-    """Chances, ascending, and how many examples have each, from how many examples have how many choices."""
+    """Return the chances, ascending, and the number of examples with each, from counts {choices: examples}."""
     for choices, count in counts.items():
-        whole = all(isinstance(number, int | np.integer) for number in (choices, count))
-        if not whole or choices < 2 or count < 0:
+        are_whole = all(isinstance(number, int | np.integer) for number in (choices, count))
+        if not are_whole or choices < 2 or count < 0:
             raise BaselineError(
                 "Counts per number of choices map whole numbers, 2 or more choices, to how many examples have them; "
                 f"received {choices!r}: {count!r}."
@@ -56,14 +56,14 @@ def chance_of_choices(counts: Mapping[int, int]) -> tuple[FloatArray, IntArray]:
 
 
 def require_quantiles(q: Any) -> FloatArray:
-    """Refuse probabilities that are not between 0 and 1."""
+    """Return q as floats; raise for probabilities that are not between 0 and 1."""
     numbers = require_numbers("q", q)
     _refuse(~((numbers > 0) & (numbers < 1)), numbers, "q must lie between 0 and 1, both excluded")
     return numbers
 
 
 def require_counts(correct: FloatArray, n: IntArray) -> None:
-    """Refuse counts outside 0 to n, and numbers that are no counts, such as accuracies: both must have one shape."""
+    """Raise for counts outside 0 to n and for fractions, such as accuracies; both arrays have the same shape."""
     fraction = correct != np.floor(correct)
     if fraction.any():
         first = int(fraction.argmax())
@@ -75,7 +75,7 @@ def require_counts(correct: FloatArray, n: IntArray) -> None:
 
 
 def _nearest_counts(received: float, n: int) -> str:
-    """A number below 1 is taken for an accuracy, any other for a count that went astray."""
+    """Return the message for a fraction: below 1 it is read as an accuracy, otherwise as an inexact count."""
     if not 0 <= received <= n:
         return _outside(received, n)
     count = received * n if received < 1 else received

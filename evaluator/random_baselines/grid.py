@@ -1,4 +1,4 @@
-"""Baselines over many numbers of examples and tries: a table of them, and the contour lines of figures."""
+"""Compute baselines over many numbers of examples and tries: a table, and the contour lines of figures."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,14 +10,14 @@ from evaluator.random_baselines.max_random import max_random_accuracy, max_rando
 from evaluator.random_baselines.settings import ChoiceCounts
 
 TAIL_LEVELS = (0.01, *(tenths / 10 for tenths in range(1, 10)))
-"""Contours of the paper's figure 7: every tenth, and one hundredth."""
+"""Contours of figure 7 of Yauney & Mimno 2024: every tenth, and one hundredth."""
 
 
 def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], tries: Sequence[float]) -> pl.DataFrame:
-    """The accuracy to expect of the best of `tries` random classifiers, one row a setting.
+    """Return the expected accuracy of the best of `tries` random classifiers, one row a setting.
 
     Returns:
-        chance (of one try; the mean where chances differ), n, tries, max_random; in the order given.
+        chance (of one try; the mean where chances differ), n, tries, max_random; in the order of the arguments.
     """
     frames = []
     for chance in chances:
@@ -29,13 +29,13 @@ def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], 
 
 
 def table_text(table: pl.DataFrame) -> str:
-    """A baseline_table for a terminal: examples down, tries across, a block for each chance."""
+    """Format a baseline_table for a terminal: a block for each chance, examples in rows, tries in columns."""
     blocks = []
     for (chance,), rows in table.group_by("chance", maintain_order=True):
         tries = rows["tries"].unique(maintain_order=True).to_list()
         lines = [f"chance {chance:.6g}", "", _line("n \\ tries", (f"{tried:,}" for tried in tries))]
-        for (n,), of_size in rows.group_by("n", maintain_order=True):
-            lines.append(_line(f"{n:,}", (f"{expected:.4f}" for expected in of_size["max_random"])))
+        for (n,), rows_of_n in rows.group_by("n", maintain_order=True):
+            lines.append(_line(f"{n:,}", (f"{expected:.4f}" for expected in rows_of_n["max_random"])))
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
@@ -45,28 +45,29 @@ def _line(head: str, cells: Iterable[str]) -> str:
 
 
 def log_spaced(low: float, high: float, size: int) -> IntArray:
-    """Up to `size` whole numbers from low to high, evenly on a logarithmic scale, each once."""
+    """Return up to `size` distinct whole numbers from low to high, evenly spaced on a logarithmic scale."""
     return np.unique(np.rint(np.geomspace(low, high, size)).astype(np.int64))
 
 
 def accuracy_levels(chance: float) -> FloatArray:
-    """Contours of the paper's figures 2 and 6: every five points above chance, and the first half step."""
+    """Return the contours of figures 2 and 6 (Yauney & Mimno 2024): every 0.05 above chance, and half a step."""
     first = round(chance, 2)
     levels: FloatArray = np.array([first + 0.025, *np.arange(first + 0.05, 0.995, 0.05)])
     return levels[(levels > chance) & (levels < 1)].round(3)
 
 
 def accuracy_contours(chance: float, n: IntArray, tries: IntArray) -> pl.DataFrame:
-    """Where the maximum random baseline reaches a level: it does with n examples or fewer.
+    """Return the largest n at which the maximum random baseline reaches each level.
 
     Returns:
-        level, tries, n, inside: one row a level and number of tries; n between two sizes by interpolation on a
-        logarithmic scale and kept within the sizes given; `inside` tells whether it lay there.
+        level, tries, n, inside: one row a level and number of tries. n is interpolated between two sizes on a
+        logarithmic scale and limited to the sizes given; `inside` says whether it was within them.
     """
     expected = np.asarray(max_random_accuracy(n[:, None], chance, tries))
     levels = accuracy_levels(chance)
     frames = []
     for tried, falling in zip(tries, expected.T, strict=True):
+        # The baseline falls with n; np.interp needs ascending values, hence the signs.
         reached = np.exp(np.interp(-levels, -falling, np.log(n)))
         inside = (levels < falling[0]) & (levels > falling[-1])
         frames.append(pl.DataFrame({"level": levels, "tries": tried, "n": reached, "inside": inside}))
@@ -74,10 +75,10 @@ def accuracy_contours(chance: float, n: IntArray, tries: IntArray) -> pl.DataFra
 
 
 def tail_contours(chance: float, n: IntArray, tries: float) -> pl.DataFrame:
-    """The lowest accuracy that the best of `tries` random classifiers reaches with a probability of `level` at most.
+    """Return the lowest accuracy that the best of `tries` random classifiers reaches with probability at most `level`.
 
     Returns:
-        level, n, accuracy, one row a level and n; 1 where even all right is more probable than that.
+        level, n, accuracy, one row a level and n; 1 where even n correct answers are more probable than `level`.
     """
     levels = np.array(TAIL_LEVELS)
     too_often = np.asarray(max_random_quantile(1 - levels[:, None], n, chance, tries))

@@ -1,4 +1,4 @@
-"""Does a baseline foretell held-out accuracy? Correctness goes in, searches for the best prompt come out."""
+"""Compare the best prompt of a search with random baselines, on its train part and on held-out examples."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ from evaluator.random_baselines.max_random import max_random_accuracy, max_rando
 from evaluator.random_baselines.verdicts import is_above
 
 SETTING = ["train_chances", "train_counts", "n_prompts", "correct_train"]
-"""What the baselines and tails of a search hang on."""
+"""Columns that determine the baselines and tails of a search."""
 
 BASELINES = ["max_random_on_train", "log10_standard_tail", "log10_max_tail"]
 
@@ -26,16 +26,16 @@ def held_out_trials(
     n_splits: int = 100,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """The best prompt of every search, and whether it is above the baselines, on its train part and held out.
+    """Return the best prompt of every search, and whether it is above the baselines on the train and the test part.
 
     Args:
-        correctness: CORRECTNESS, in any order and any integer width; every prompt once, so that what is counted
-            as a try is one. `experiment` may be categorical.
+        correctness: CORRECTNESS, in any order and any integer width, without prompts of the same text, so that each
+            prompt counts as one try. `experiment` may be categorical.
         chances: CHANCES, a row for every example of every experiment.
-        tries: how many prompts are searched; one run of searches for each of these numbers. Where there are fewer
-            prompts, all are searched and baselines are those of that many.
-        n_splits: of the examples, for every experiment.
-        seed: splits of an experiment depend on this, its name, and its examples and prompts, and on nothing else.
+        tries: numbers of prompts to search, each in all splits. Where there are fewer prompts, all are searched and
+            the baselines are those of that many.
+        n_splits: random splits of the examples of each experiment.
+        seed: the splits of an experiment depend only on this, its name, and its examples and prompts.
 
     Returns:
         HELD_OUT_TRIALS, one row an (experiment, tries, split), sorted by it. An accuracy is above a baseline
@@ -50,18 +50,19 @@ def held_out_trials(
 
 
 def read_experiments(correctness: pl.LazyFrame, chances: pl.DataFrame) -> Iterator[Experiment]:
-    """Each experiment as arrays, in the order of first appearance. Raises DatasetError for rows that do not fit."""
+    """Yield each experiment as arrays, in the order of first appearance; raise DatasetError for inconsistent rows."""
     rows = correctness.select(*CORRECTNESS_KEY, pl.col("correct").cast(pl.Boolean)).collect(engine="streaming")
     if rows.is_empty():
-        raise DatasetError("There is no row of correctness, so nothing can be split.")
+        raise DatasetError("The correctness table has no rows, so there is nothing to split.")
     if any(rows.null_count().row(0)):
         raise DatasetError(f"Correctness has missing values, {rows.null_count().row(0, named=True)}: fill every row.")
-    chance_of = {name: own for (name,), own in chances.partition_by("experiment", as_dict=True).items()}
-    for (name,), own in rows.partition_by("experiment", as_dict=True, maintain_order=True).items():
-        yield _experiment(str(name), own, chance_of.get(str(name), chances.clear()))
+    chances_by_name = dict(chances.partition_by("experiment", as_dict=True))
+    for (name,), scored in rows.partition_by("experiment", as_dict=True, maintain_order=True).items():
+        yield _experiment(str(name), scored, chances_by_name.get((str(name),), chances.clear()))
 
 
 def _experiment(name: str, rows: pl.DataFrame, chances: pl.DataFrame) -> Experiment:
+    # Ids become indices of the arrays [prompts, examples].
     prompts, prompt = np.unique(rows["prompt"].to_numpy(), return_inverse=True)
     examples, example = np.unique(rows["example"].to_numpy(), return_inverse=True)
     scored = np.zeros((len(prompts), len(examples)), dtype=np.bool_)
@@ -81,28 +82,29 @@ def _experiment(name: str, rows: pl.DataFrame, chances: pl.DataFrame) -> Experim
 
 
 def _chance_of(name: str, examples: IntArray, chances: pl.DataFrame) -> FloatArray:
-    wanted = pl.DataFrame({"example": examples.astype(np.int64)})
-    found = wanted.join(chances.cast({"example": pl.Int64}), on="example", how="left", maintain_order="left")
-    if found.height > wanted.height:
+    ids = pl.DataFrame({"example": examples.astype(np.int64)})
+    rows = ids.join(chances.cast({"example": pl.Int64}), on="example", how="left", maintain_order="left")
+    if rows.height > ids.height:
         raise DatasetError(
             f"{name}: an example has several chances. Give one row for each {' and '.join(CHANCES_KEY)}."
         )
-    wrong = found.filter(~pl.col("chance").is_between(0, 1, closed="none").fill_null(False))
+    wrong = rows.filter(~pl.col("chance").is_between(0, 1, closed="none").fill_null(False))
     if wrong.height:
         example, given = wrong.select("example", "chance").row(0)
         raise DatasetError(f"{name}: example {example} has chance {given}; give one between 0 and 1, both excluded.")
-    return np.asarray(found["chance"], dtype=np.float64)
+    return np.asarray(rows["chance"], dtype=np.float64)
 
 
 def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
-    """HELD_OUT_SEARCHES to HELD_OUT_TRIALS: baselines, tails and verdicts of every search."""
+    """Turn HELD_OUT_SEARCHES into HELD_OUT_TRIALS: add baselines, tails and verdicts to every search."""
+    # Each distinct setting is computed once; settings of one chance together, others by their mix of chances.
     settings = searches.select(SETTING).unique(maintain_order=True)
     uniform = pl.col("train_chances").list.len() == 1
     groups = settings.filter(~uniform).partition_by("train_chances", "train_counts", maintain_order=True)
     numbers = [_uniform_baselines(settings.filter(uniform)), *map(_mixed_baselines, groups)]
     baselines = pl.DataFrame(np.concatenate(numbers), schema=dict.fromkeys(BASELINES, pl.Float64))
-    known = pl.concat([pl.concat([settings.filter(uniform), *groups]), baselines], how="horizontal")
-    trials = searches.join(known, on=SETTING, how="left", maintain_order="left")
+    of_setting = pl.concat([pl.concat([settings.filter(uniform), *groups]), baselines], how="horizontal")
+    trials = searches.join(of_setting, on=SETTING, how="left", maintain_order="left")
     on_train, on_test = (pl.col(f"correct_{part}") / pl.col(f"n_{part}") for part in ("train", "test"))
     return (
         trials.with_columns(
@@ -116,20 +118,20 @@ def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _uniform_baselines(settings: pl.DataFrame) -> FloatArray:
-    """All examples have one chance; each setting has its own n and chance."""
+    """Return the baselines of settings whose examples all have the same chance; n and chance differ by setting."""
     n, chance = (settings[name].list.first().to_numpy() for name in ("train_counts", "train_chances"))
     return _baselines(settings, n, chance) if len(n) else np.empty((0, len(BASELINES)))
 
 
 def _mixed_baselines(settings: pl.DataFrame) -> FloatArray:
-    """Settings of one mix of chances."""
+    """Return the baselines of settings with the same mix of chances."""
     counts = settings["train_counts"][0].to_numpy()
     return _baselines(settings, int(counts.sum()), np.repeat(settings["train_chances"][0].to_numpy(), counts))
 
 
 def _baselines(settings: pl.DataFrame, n: IntArray | int, chance: FloatArray) -> FloatArray:
-    """[settings, BASELINES]."""
+    """Return the columns BASELINES of each setting, [settings, 3]."""
     tries, correct = settings["n_prompts"].to_numpy(), settings["correct_train"].to_numpy()
-    # Both tails in one call: finding the distribution is most of the work.
+    # Both tails in one call, because most of the time goes into the distribution.
     tails = np.asarray(max_random_tail(correct, n, chance, np.stack([np.ones_like(tries), tries]), log10=True))
     return np.stack([np.asarray(max_random_accuracy(n, chance, tries)), *tails], axis=1)

@@ -1,4 +1,4 @@
-"""How well "above the baseline" foretells held-out accuracy: verdicts go in, one row a predictor comes out."""
+"""Measure how well "above the baseline" predicts that held-out accuracy is above chance, one row a predictor."""
 
 from collections.abc import Sequence
 
@@ -9,28 +9,31 @@ from evaluator.statistics.ranking import auroc, average_precision
 
 VERDICTS = {"standard": "above_standard_on_train", "max": "above_max_on_train"}
 SCORES = {"standard tail": "log10_standard_tail", "max tail": "log10_max_tail"}
-"""Predictor -> column of HELD_OUT_TRIALS; the smaller a tail, the surer it is that guessing is beaten."""
+"""Predictor -> column of HELD_OUT_TRIALS; the smaller a tail, the stronger the evidence against guessing."""
 
 OUTCOME = "above_standard_on_test"
 
 
 def held_out_prediction(trials: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Accuracy, precision, recall, AUROC and AUPR of predicting that held-out accuracy is above chance.
+    """Return accuracy, precision, recall, AUROC and AUPR of predicting that held-out accuracy is above chance.
 
     Args:
-        trials: HELD_OUT_TRIALS; of the columns only the predictors', the outcome and `by` are read.
+        trials: HELD_OUT_TRIALS; only the predictors' columns, the outcome and `by` are read.
         by: columns to group by; none for one row a predictor.
 
     Returns:
-        The `by` columns and HELD_OUT_PREDICTION, groups in the order in which they first appear. Verdicts are
-        scored as predictions and, taken as scores of 0 and 1, by their areas; tails are scores alone.
-        The distribution function and the tail order trials alike: both are monotone in one another.
+        The `by` columns and HELD_OUT_PREDICTION, groups in order of first appearance. Verdicts are predictions and,
+        taken as scores of 0 and 1, have areas as well; tails are scores only. Scores by the distribution function would
+        give the same areas, because it is monotone in the tail.
 
     Source: Yauney & Mimno 2024, section 5.2, figure 5 and tables 3 and 4.
     """
     groups = trials.partition_by(by, as_dict=True, maintain_order=True) if by else {(): trials}
     rows = [
-        dict(zip(by, key, strict=True)) | row for key, own in groups.items() if own.height for row in _predictors(own)
+        dict(zip(by, key, strict=True)) | row
+        for key, group in groups.items()
+        if group.height
+        for row in _predictors(group)
     ]
     return pl.DataFrame(rows, schema={name: trials.schema[name] for name in by} | dict(HELD_OUT_PREDICTION))
 

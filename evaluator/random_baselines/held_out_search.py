@@ -1,7 +1,7 @@
-"""Searching for the best prompt on a part of the examples: correctness goes in, what each search found comes out.
+"""Search for the best prompt on a part of the examples, and count its correct answers on the other part.
 
-Examples are split at random into a train and a test part, many times. Of each split's train part the best of several
-prompts is taken; what it gets right on the test part is the held-out answer. Source: Yauney & Mimno 2024, section 5.2.
+Examples are split at random into a train and a test part, many times. The best of several prompts on the train part is
+evaluated on the test part. Source: Yauney & Mimno 2024, section 5.2.
 """
 
 import zlib
@@ -19,7 +19,7 @@ from evaluator.random_baselines.held_out_schema import HELD_OUT_SEARCHES
 BoolArray = npt.NDArray[np.bool_]
 
 TRAIN_SHARE = 0.75
-"""Of the examples, rounded down."""
+"""Share of the examples in the train part, rounded down to whole examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,47 +30,48 @@ class Experiment:
     prompts: IntArray  # [prompts], ids, ascending
     scored: BoolArray  # [prompts, examples]
     correct: BoolArray  # [prompts, examples], False where not scored
-    chance: FloatArray  # [examples], of guessing each right
+    chance: FloatArray  # [examples], probability that a random guess is right
 
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """How examples are split and prompts drawn; an experiment's splits do not depend on what else there is."""
+    """How examples are split and prompts drawn; the splits of an experiment do not depend on other experiments."""
 
-    tries: Sequence[int]  # how many prompts are searched, for each of these numbers
+    tries: Sequence[int]  # numbers of prompts to search
     n_splits: int = 100
     seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts:
-    """What each prompt did on each split."""
+    """Counts of each prompt on each split, and the splits themselves."""
 
     n_train: IntArray  # [prompts, splits], examples it was scored on
     correct_train: IntArray
     n_test: IntArray
     correct_test: IntArray
     train: BoolArray  # [splits, examples]
-    order: IntArray  # [splits, prompts], the place of each prompt in the order in which they are tried
+    order: IntArray  # [splits, prompts], position of each prompt in the order in which prompts are tried
 
 
 def search(experiment: Experiment, splits: Splits) -> pl.DataFrame:
-    """The best prompt of every (tries, split): rows of HELD_OUT_SEARCHES.
+    """Return the best prompt of every (tries, split): rows of HELD_OUT_SEARCHES.
 
-    The prompts tried are a random draw for each split, the draw of fewer tries a part of the draw of more; they are
-    compared by their accuracy on the train part, and of equals the one with the lowest id is taken.
+    The prompts tried are drawn at random for each split; those of fewer tries are among those of more. They are
+    compared by accuracy on the train part; of ties, the prompt with the lowest id is taken.
+
     Raises DatasetError where a part would be empty.
     """
     parts = _split(experiment, splits)
     with np.errstate(invalid="ignore", divide="ignore"):
         accuracy = np.where(parts.n_train > 0, parts.correct_train / parts.n_train, -1.0)
-    # The first of equals, prompts being in ascending order.
+    # Prompts that are not tried get -2, below the -1 of unscored ones. argmax takes the first of ties: the lowest id.
     best = [np.where(np.less(parts.order.T, tries), accuracy, -2.0).argmax(axis=0) for tries in splits.tries]
-    return _found(experiment, parts, splits.tries, np.array(best))
+    return _search_rows(experiment, parts, splits.tries, np.array(best))
 
 
 def train_size(n_examples: int) -> int:
-    """Examples of the train part."""
+    """Return the number of examples in the train part."""
     return int(TRAIN_SHARE * n_examples)
 
 
@@ -97,26 +98,28 @@ def _split(experiment: Experiment, splits: Splits) -> _Parts:
 
 
 def _in_common(rows: BoolArray, others: BoolArray) -> IntArray:
-    """[rows, others], how many columns are True in both.
+    """Count the columns that are True in both, for each pair of rows: [rows, others].
 
-    Bits are counted, 64 at a time: a matrix product of such sizes is slower, and wakes every thread that BLAS has.
+    Bits are counted 64 at a time: a matrix product of such sizes is slower, and starts every BLAS thread.
     """
-    left, right = (_words(table) for table in (rows, others))
+    left, right = (_bit_words(table) for table in (rows, others))
     counts: IntArray = np.bitwise_count(left[:, None] & right[None]).sum(axis=-1, dtype=np.int64)
     return counts
 
 
-def _words(table: BoolArray) -> npt.NDArray[np.uint64]:
+def _bit_words(table: BoolArray) -> npt.NDArray[np.uint64]:
+    """Pack each row into 64-bit words, padded with zeros."""
     packed = np.packbits(table, axis=1)
     return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
 def _orders(rng: np.random.Generator, n_splits: int, size: int) -> IntArray:
+    """Draw a permutation of 0, ..., size - 1 for each split."""
     return rng.permuted(np.tile(np.arange(size), (n_splits, 1)), axis=1)
 
 
-def _found(experiment: Experiment, parts: _Parts, tries: Sequence[int], best: IntArray) -> pl.DataFrame:
-    """The searches' rows, from the index of the best prompt [tries, splits]."""
+def _search_rows(experiment: Experiment, parts: _Parts, tries: Sequence[int], best: IntArray) -> pl.DataFrame:
+    """Build rows of HELD_OUT_SEARCHES from the index of the best prompt [tries, splits]."""
     split = np.broadcast_to(np.arange(best.shape[1]), best.shape).ravel()
     n_tries = np.repeat(np.asarray(tries), best.shape[1])
     best = best.ravel()
@@ -127,6 +130,7 @@ def _found(experiment: Experiment, parts: _Parts, tries: Sequence[int], best: In
             f"{experiment.name}: prompt {experiment.prompts[best[at]]} was scored on {n_train[at]} examples of the "
             f"train part and {n_test[at]} of the test part of split {split[at]}, and needs one of each."
         )
+    # Count the examples of each distinct chance (level) in both parts.
     levels, level = np.unique(experiment.chance, return_inverse=True)
     of_level = np.eye(len(levels), dtype=np.int64)[level]  # [examples, levels]
     scored, train = experiment.scored[best], parts.train[split]

@@ -1,8 +1,8 @@
-"""The best of several random classifiers: the accuracy to expect of it, and how often it is as good as a result.
+"""Compute the distribution of the best of several random classifiers: expected accuracy, tails and quantiles.
 
 A random classifier has X of n examples right; X is binomial, or Poisson binomial where chances differ between examples.
-With F its distribution function, the best of t of them has at most k right with probability F(k)^t: the maximum order
-statistic. Source: Yauney and Mimno 2024, section 3, equations 2 to 11, and appendix A.
+With F its distribution function, the best of t classifiers has at most k right with probability F(k)^t: the maximum
+order statistic. Source: Yauney and Mimno 2024, section 3, equations 2 to 11, and appendix A.
 
 Every function takes one setting and gives a number, or arrays of settings, which broadcast, and gives an array:
 
@@ -11,9 +11,9 @@ Every function takes one setting and gives a number, or arrays of settings, whic
   choices, {2: 50, 5: 30}. With an array of n: numbers that broadcast with it, one per setting. A list of sequences or
   of counts is one per setting, whatever n is.
 
-Anything else is refused with a BaselineError. Results have a relative error below 1e-9 (tests/baselines), tails also
-where 1 - F(k)^t would have lost every digit. Distributions are summed whole: 100,000 settings of n <= 200 take 0.8 s
-so, and 4 s by SciPy's incomplete beta function (benchmarks/columnar/max_random.py).
+Anything else raises BaselineError. Results have a relative error below 1e-9 (tests/random_baselines), tails also where
+1 - F(k)^t would have lost every digit. Masses are summed over the whole distribution: 100,000 settings of n <= 200 take
+0.8 s, and 4 s by SciPy's incomplete beta function (benchmarks/columnar/max_random.py).
 """
 
 import math
@@ -28,7 +28,7 @@ from evaluator.random_baselines.settings import BLOCK, Chance, Numbers, Settings
 
 
 def max_random_accuracy(n: Numbers, chance: Chance, tries: Numbers = 1) -> float | FloatArray:
-    """Expected accuracy, from 0 to 1, of the best of `tries` random classifiers; of one, the mean chance exactly.
+    """Return the expected accuracy of the best of `tries` random classifiers, in [0, 1]; for one, the mean chance.
 
     (1/n) sum over k >= 1 of P(max >= k): the paper's (1/n) sum of k P(max = k), equation 8, without its differences.
     """
@@ -43,11 +43,11 @@ def max_random_accuracy(n: Numbers, chance: Chance, tries: Numbers = 1) -> float
 def max_random_tail(
     correct: Numbers, n: Numbers, chance: Chance, tries: Numbers = 1, *, log10: bool = False
 ) -> float | FloatArray:
-    """Probability that the best of `tries` random classifiers has at least `correct` of n right: 1 - F(correct - 1)^t.
+    """Return P(the best of `tries` random classifiers has `correct` or more right) = 1 - F(correct - 1)^t.
 
     Args:
-        correct: whole numbers from 0 to n. An accuracy is refused, and the error names the nearest counts: n x accuracy
-            is often just beside the count in floating point.
+        correct: whole numbers from 0 to n. An accuracy raises an error that names the nearest counts, because
+            n x accuracy is often not exactly the count in floating point.
         log10: return the logarithm, which stays exact where the probability itself would be 0.
     """
     settings = read_settings(n, chance, tries, require_numbers("correct", correct))
@@ -60,19 +60,20 @@ def max_random_tail(
 
 
 def max_random_pmf(n: Numbers, chance: Chance, tries: Numbers = 1) -> FloatArray:
-    """P(the best of `tries` has exactly k right), k = 0, 1, ..., max(n) on the last axis; 0 where k exceeds n."""
+    """Return P(the best of `tries` has exactly k right), k = 0, 1, ..., max(n) on the last axis; 0 where k > n."""
     settings = read_settings(n, chance, tries)
     masses = np.zeros((len(settings.row), settings.n.max(initial=0) + 1))
     for part, log_power in _log_powers(settings):
+        # F(k)^t - F(k - 1)^t, from the logs of both.
         below = np.pad(log_power[:, :-1], ((0, 0), (1, 0)), constant_values=-np.inf)
-        with np.errstate(invalid="ignore"):  # -inf minus -inf, where nothing is to be found yet
+        with np.errstate(invalid="ignore"):  # -inf minus -inf, where both are probability 0
             mass = -np.exp(log_power) * np.expm1(below - log_power)
         masses[part, : log_power.shape[1]] = np.where(np.isneginf(log_power), 0, mass)
     return masses.reshape(settings.shape + masses.shape[1:])
 
 
 def max_random_cdf(n: Numbers, chance: Chance, tries: Numbers = 1) -> FloatArray:
-    """P(the best of `tries` has at most k right), k = 0, 1, ..., max(n) on the last axis; 1 where k exceeds n."""
+    """Return P(the best of `tries` has at most k right), k = 0, 1, ..., max(n) on the last axis; 1 where k > n."""
     settings = read_settings(n, chance, tries)
     probabilities = np.ones((len(settings.row), settings.n.max(initial=0) + 1))
     for part, log_power in _log_powers(settings):
@@ -81,9 +82,9 @@ def max_random_cdf(n: Numbers, chance: Chance, tries: Numbers = 1) -> FloatArray
 
 
 def max_random_quantile(q: Numbers, n: Numbers, chance: Chance, tries: Numbers = 1) -> int | IntArray:
-    """The smallest k with P(the best of `tries` has at most k right) >= q, for q between 0 and 1.
+    """Return the smallest k with P(the best of `tries` has at most k right) >= q, for q between 0 and 1.
 
-    A q that equals such a probability to twelve digits counts as reached, as no float can equal it exactly.
+    A q that equals such a probability to twelve digits counts as reached, to allow for rounding.
     """
     settings = read_settings(n, chance, tries, require_quantiles(q))
     counts = np.empty(len(settings.row), dtype=np.int64)
@@ -93,7 +94,7 @@ def max_random_quantile(q: Numbers, n: Numbers, chance: Chance, tries: Numbers =
 
 
 def _log_powers(settings: Settings) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Indices of some settings at a time, and log F(k)^t of these, [some, k]; 0 from a setting's own n on."""
+    """Yield indices of some settings at a time, and log F(k)^t of these, [some, k]; 0 from the n of a setting on."""
     for rows, members in settings.blocks():
         log_cdf = _log_cdf(settings.distributions.pmf(rows))
         step = max(1, BLOCK // log_cdf.shape[1])
@@ -103,7 +104,7 @@ def _log_powers(settings: Settings) -> Iterator[tuple[IntArray, FloatArray]]:
 
 
 def _log_cdf(pmf: FloatArray) -> FloatArray:
-    """log P(X <= k) of each row, from the side on which the sum is small, so that neither end loses digits."""
+    """Return log P(X <= k) of each row, summed from the side with the smaller sum, so that neither end loses digits."""
     above = np.pad(_survival(pmf)[:, 1:], ((0, 0), (0, 1)))
     with np.errstate(divide="ignore"):
         from_below: FloatArray = np.log(np.cumsum(pmf, axis=1))
@@ -112,12 +113,13 @@ def _log_cdf(pmf: FloatArray) -> FloatArray:
 
 
 def _log_minus_log_below(settings: Settings, rows: slice, members: IntArray) -> FloatArray:
-    """log(-log P(X < correct)) of some settings; where nearly all is below, that is the log of the tail of one try."""
+    """Return log(-log P(X < correct)) of some settings; where P is near 1, this is the log of the tail of one try."""
     at = settings.row[members] - rows.start, settings.extra[members].astype(np.int64)
     pmf = settings.distributions.pmf(rows)
     below = np.pad(_log_cdf(pmf), ((0, 0), (1, 0)), constant_values=-np.inf)[at]
     with np.errstate(divide="ignore"):
         result: FloatArray = np.log(-below)
+    # Where the tail has lost its digits, it is computed again from log masses.
     far = _survival(pmf)[at] < SMALLEST
     if far.any():
         result[far] = _log_survival(settings.distributions.log_pmf(rows))[at][far]
@@ -125,18 +127,18 @@ def _log_minus_log_below(settings: Settings, rows: slice, members: IntArray) -> 
 
 
 def _survival(pmf: FloatArray) -> FloatArray:
-    """P(X >= k), summed from the far end: each has its digits, however small it is."""
+    """Return P(X >= k), summed from the upper end, so that small values keep their digits."""
     return np.cumsum(pmf[:, ::-1], axis=1)[:, ::-1]
 
 
 def _log_survival(log_pmf: FloatArray) -> FloatArray:
-    """log P(X >= k), also where the probability would underflow."""
+    """Return log P(X >= k), also where the probability would underflow."""
     backwards: FloatArray = np.logaddexp.accumulate(log_pmf[:, ::-1], axis=1)
     return backwards[:, ::-1]
 
 
 def _log_one_minus_exp(log_exponent: FloatArray) -> FloatArray:
-    """log(1 - exp(-x)) given log x; for a tiny x it is log x."""
+    """Return log(1 - exp(-x)) given log x; for a tiny x it is log x."""
     x = np.exp(log_exponent)
     with np.errstate(divide="ignore"):
         small, large = np.log(-np.expm1(-x)), np.log1p(-np.exp(-x))

@@ -1,7 +1,7 @@
-"""Poisson binomial distributions: chances that differ from example to example enter, probability masses leave.
+"""Compute the masses of Poisson binomial distributions: correct answers when chances differ between examples.
 
-SciPy has this distribution as well (stats.poisson_binom). Its masses are right, but 10,000 different chances take it
-3 to 6 s, here 0.05 s, and its upper tails are 1 minus a sum (benchmarks/columnar/max_random.py).
+SciPy has this distribution as well (stats.poisson_binom). Its masses are right, but 10,000 different chances take 3 to
+6 s there and 0.05 s here, and its upper tails are 1 minus a sum (benchmarks/columnar/max_random.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,12 +13,12 @@ import numpy as np
 from evaluator.random_baselines.binomial import FloatArray, IntArray, binomial_log_pmf
 
 SMALLEST = 1e-300
-"""Masses below this have lost digits, or all of them; their logs are found on a tilted distribution."""
+"""Masses below this have lost digits; their logs are computed from a tilted distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chances:
-    """Distinct chances, ascending, and how many examples have each: the order of examples is gone."""
+    """Distinct chances, ascending, and the number of examples with each."""
 
     chance: FloatArray
     count: IntArray
@@ -30,7 +30,7 @@ class Chances:
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBinomials:
-    """Rows of Poisson binomial distributions; the same two verbs as Binomials."""
+    """Poisson binomial distributions, one a row; same methods as Binomials."""
 
     chances: Sequence[Chances]
 
@@ -43,25 +43,25 @@ class PoissonBinomials:
         return np.array([row.count @ row.chance / row.n for row in self.chances], dtype=np.float64)
 
     def pmf(self, rows: slice) -> FloatArray:
-        """Masses [rows, max(n) + 1]; 0 beyond a row's own n, and not to be relied on below SMALLEST."""
+        """Return masses [rows, max(n) + 1]; 0 beyond the n of a row, inaccurate below SMALLEST."""
         return _padded(map(poisson_binomial_pmf, self.chances[rows]), fill=0.0)
 
     def log_pmf(self, rows: slice) -> FloatArray:
-        """Log masses [rows, max(n) + 1] in nats, however small; -inf beyond a row's own n."""
+        """Return log masses [rows, max(n) + 1] in nats, however small; -inf beyond the n of a row."""
         return _padded(map(poisson_binomial_log_pmf, self.chances[rows]), fill=-np.inf)
 
 
 def poisson_binomial_pmf(chances: Chances) -> FloatArray:
-    """Masses of the number of successes, [n + 1]."""
+    """Return the masses of the number of successes, [n + 1]."""
     return _convolved_pmf(chances.count, np.log(chances.chance), np.log1p(-chances.chance))
 
 
 def poisson_binomial_log_pmf(chances: Chances) -> FloatArray:
-    """Log masses of the number of successes in nats, [n + 1], also where the masses themselves would underflow.
+    """Return the log masses of the number of successes in nats, [n + 1], also where the masses would underflow.
 
-    Multiplying the odds of every example by exp(theta) multiplies the mass at k by exp(theta k) and a constant. With
-    theta such that the mean is k, the masses some forty standard deviations to both sides can be read off; a few such
-    steps reach from 0 to n.
+    Multiplying the odds of every example by exp(theta) multiplies the mass at k by exp(theta k) and a constant
+    (exponential tilting). With theta such that the mean is k, masses up to about forty standard deviations away are
+    representable; a few such steps cover 0 to n.
     """
     count, n = chances.count, chances.n
     log_miss = np.log1p(-chances.chance)
@@ -72,6 +72,7 @@ def poisson_binomial_log_pmf(chances: Chances) -> FloatArray:
         theta = _tilt(log_odds, count, mean)
         tilted_miss = -np.logaddexp(0, log_odds + theta)
         tilted = _convolved_pmf(count, tilted_miss + log_odds + theta, tilted_miss)
+        # Undo the tilt where the tilted masses have all their digits.
         seen = missing[tilted[missing] > SMALLEST]
         log_pmf[seen] = np.log(tilted[seen]) - theta * seen + count @ (log_miss - tilted_miss)
         unseen = np.flatnonzero(np.isneginf(log_pmf))
@@ -80,7 +81,7 @@ def poisson_binomial_log_pmf(chances: Chances) -> FloatArray:
 
 
 def _tilt(log_odds: FloatArray, count: IntArray, mean: float) -> float:
-    """The theta at which the tilted chances add up to `mean`, by bisection."""
+    """Find the theta at which the tilted chances add up to `mean`, by bisection."""
     low, high = -800 - float(log_odds.max()), 800 - float(log_odds.min())
     for _ in range(60):
         theta = (low + high) / 2
@@ -92,9 +93,9 @@ def _tilt(log_odds: FloatArray, count: IntArray, mean: float) -> float:
 
 
 def _convolved_pmf(count: IntArray, log_chance: FloatArray, log_miss: FloatArray) -> FloatArray:
-    """One binomial for each distinct chance, convolved two by two: nothing is subtracted, so no digits are lost."""
+    """Convolve one binomial for each distinct chance, pair by pair; no subtraction, so that no digits are lost."""
     parts: list[FloatArray] = []
-    for size in np.unique(count):  # binomials of one size are one call: there may be as many as examples
+    for size in np.unique(count):  # one call for all binomials of a size: there may be as many as examples
         alike = count == size
         parts += list(np.exp(binomial_log_pmf(count[alike], log_chance[alike], log_miss[alike])))
     while len(parts) > 1:
@@ -104,7 +105,7 @@ def _convolved_pmf(count: IntArray, log_chance: FloatArray, log_miss: FloatArray
 
 
 def _convolve(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Direct convolution, as FFT's rounding would drown the tails; masses of 0 at both ends are left out."""
+    """Convolve directly, because rounding errors of an FFT would exceed the tails; zeros at both ends are left out."""
     result: FloatArray = np.zeros(len(one) + len(other) - 1)
     (first, a), (second, b) = _without_zeros(one), _without_zeros(other)
     result[first + second : first + second + len(a) + len(b) - 1] = np.convolve(a, b)
@@ -112,7 +113,7 @@ def _convolve(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def _without_zeros(masses: FloatArray) -> tuple[int, FloatArray]:
-    """How many masses were left out before the others, and the others; few examples are not worth the look."""
+    """Return the number of leading zeros, and the masses without zeros at either end; short arrays are unchanged."""
     if len(masses) < 500:
         return 0, masses
     there = np.flatnonzero(masses)

@@ -1,4 +1,4 @@
-"""What a caller gives becomes settings: checked, broadcast against each other, each distribution held once."""
+"""Turn arguments into settings: checked, broadcast against each other, with each distribution stored once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import numpy.typing as npt
 from evaluator.errors import BaselineError
 from evaluator.random_baselines.binomial import Binomials, FloatArray, IntArray
 from evaluator.random_baselines.checks import (
-    MOST_EXAMPLES,
-    MOST_TRIES,
+    MAX_EXAMPLES,
+    MAX_TRIES,
     chance_of_choices,
     require_chances,
     require_numbers,
@@ -22,43 +22,44 @@ from evaluator.random_baselines.poisson_binomial import Chances, PoissonBinomial
 Numbers: TypeAlias = float | Sequence[float] | npt.NDArray[Any]
 
 ChoiceCounts: TypeAlias = Mapping[int, int]
-"""How many examples have how many choices: {2: 50, 5: 30} is fifty of chance 1/2 and thirty of chance 1/5."""
+"""Number of examples by number of choices: {2: 50, 5: 30} is fifty of chance 1/2 and thirty of chance 1/5."""
 
 Chance: TypeAlias = Numbers | ChoiceCounts | Sequence[Numbers | ChoiceCounts]
 """One number; one per example; counts per number of choices; or several of these, one per setting (max_random.py)."""
 
 BLOCK = 2**15
-"""Numbers worked on at a time: with all that is made of them they stay in a core's cache, which halves the time."""
+"""Numbers processed at a time: with all intermediate arrays they fit a core's cache, which halves the time."""
 
 
 class Distributions(NamedTuple):
-    """Distributions, none twice, for settings of some shape."""
+    """The distinct distributions of settings of some shape."""
 
     shape: tuple[int, ...]
     rows: Binomials | PoissonBinomials  # ascending in n
-    row: IntArray  # of `shape`: which row is each setting's
+    row: IntArray  # of `shape`: the row of each setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings one after another; `shape` is what the caller's arguments broadcast to."""
+    """Settings in a flat list; `shape` is the shape that the arguments broadcast to."""
 
     shape: tuple[int, ...]
     distributions: Binomials | PoissonBinomials  # ascending in n
     row: IntArray  # [settings], into distributions
     tries: FloatArray  # [settings]
-    extra: FloatArray  # [settings], the function's own argument: counts or probabilities
+    extra: FloatArray  # [settings], a further argument: counts or probabilities
 
     @property
     def n(self) -> IntArray:
-        """[settings]"""
+        """Return the number of examples of each setting, [settings]."""
         return self.distributions.n[self.row]
 
     def blocks(self) -> Iterator[tuple[slice, IntArray]]:
-        """Rows of distributions that fit a block together, and the indices of the settings that have them."""
+        """Yield rows of distributions that fit a block together, with the indices of the settings that use them."""
         by_row = np.argsort(self.row, kind="stable")
         sizes = self.distributions.n + 1
         stop = len(sizes)
+        # From the last row, the longest of those left: its length decides how many rows fit a block.
         while stop:
             start = max(0, stop - max(1, BLOCK // int(sizes[stop - 1])))
             first, last = np.searchsorted(self.row, [start, stop], sorter=by_row)
@@ -66,23 +67,23 @@ class Settings:
             stop = start
 
     def shaped(self, values: FloatArray) -> float | FloatArray:
-        """[settings] in the caller's shape; a single setting's value as a plain number."""
+        """Reshape values [settings] to `shape`; the value of a single setting becomes a plain number."""
         return values.reshape(self.shape) if self.shape else float(values[0])
 
 
 def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: FloatArray | None = None) -> Settings:
-    """Check and broadcast what was given. Raises BaselineError."""
-    sizes = whole_numbers("n", n, 1, MOST_EXAMPLES)
-    n_tries = whole_numbers("tries", tries, 1, MOST_TRIES)
-    others = np.zeros(()) if extra is None else extra
+    """Check and broadcast the arguments; raise BaselineError for invalid ones."""
+    sizes = whole_numbers("n", n, 1, MAX_EXAMPLES)
+    n_tries = whole_numbers("tries", tries, 1, MAX_TRIES)
+    extras = np.zeros(()) if extra is None else extra
     distributions = _read_distributions(sizes, chance)
-    shape = _broadcast_shape(distributions.shape, n_tries.shape, others.shape)
+    shape = _broadcast_shape(distributions.shape, n_tries.shape, extras.shape)
     return Settings(
         shape=shape,
         distributions=distributions.rows,
         row=np.broadcast_to(distributions.row, shape).ravel(),
         tries=np.broadcast_to(n_tries, shape).ravel(),
-        extra=np.broadcast_to(others, shape).ravel(),
+        extra=np.broadcast_to(extras, shape).ravel(),
     )
 
 
@@ -107,6 +108,7 @@ def _binomials(n: FloatArray, chance: FloatArray) -> Distributions:
     require_chances(chance)
     shape = _broadcast_shape(n.shape, chance.shape)
     n, chance = (np.broadcast_to(values, shape).ravel() for values in (n, chance))
+    # Sort by n, then chance; `first` marks the first setting of each distinct pair.
     order = np.lexsort((chance, n))
     first = np.ones(len(order), dtype=bool)
     first[1:] = (np.diff(n[order]) != 0) | (np.diff(chance[order]) != 0)
@@ -120,20 +122,21 @@ def _binomials(n: FloatArray, chance: FloatArray) -> Distributions:
 def _poisson_binomials(
     n: FloatArray, items: Sequence[Numbers | ChoiceCounts], items_shape: tuple[int, ...]
 ) -> Distributions:
-    """Items are one per setting along the last axis of n, or one for all."""
+    """Build distributions from items: one per setting along the last axis of n, or one for all settings."""
     shape = _broadcast_shape(n.shape, items_shape)
     sizes = np.broadcast_to(n, shape).ravel()
-    which = np.broadcast_to(np.arange(len(items)).reshape(items_shape), shape).ravel()
-    of_setting = [_chances(items[item], int(size)) for item, size in zip(which, sizes, strict=True)]
-    by_content = {(chances.n, chances.chance.tobytes(), chances.count.tobytes()): chances for chances in of_setting}
-    place = {key: index for index, key in enumerate(sorted(by_content))}
-    row = [place[chances.n, chances.chance.tobytes(), chances.count.tobytes()] for chances in of_setting]
-    rows = PoissonBinomials(chances=[by_content[key] for key in place])
+    item_of_setting = np.broadcast_to(np.arange(len(items)).reshape(items_shape), shape).ravel()
+    settings = [_chances(items[item], int(size)) for item, size in zip(item_of_setting, sizes, strict=True)]
+    # Equal chances share a row; rows are ascending in n, the first entry of the key.
+    by_content = {(chances.n, chances.chance.tobytes(), chances.count.tobytes()): chances for chances in settings}
+    rows_by_key = {key: index for index, key in enumerate(sorted(by_content))}
+    row = [rows_by_key[chances.n, chances.chance.tobytes(), chances.count.tobytes()] for chances in settings]
+    rows = PoissonBinomials(chances=[by_content[key] for key in rows_by_key])
     return Distributions(shape, rows, np.array(row, dtype=np.int64).reshape(shape))
 
 
 def _chances(item: Numbers | ChoiceCounts, n: int) -> Chances:
-    """The chances of one setting's n examples, whichever way they were given."""
+    """Return the chances of one setting's n examples, from a number, a list or counts."""
     if isinstance(item, Mapping):
         distinct, count = chance_of_choices(item)
         if count.sum() != n:
@@ -162,5 +165,6 @@ def _broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     except ValueError:
         listed = ", ".join(map(str, shapes))
         raise BaselineError(
-            f"Settings do not fit each other: n, chance, tries and the rest have shapes {listed}."
+            f"Settings do not fit each other: n, chance, tries and further arguments have shapes {listed}, which must "
+            "broadcast."
         ) from None

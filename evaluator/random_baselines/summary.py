@@ -1,4 +1,4 @@
-"""One number of examples and tries: its baselines, and a result beside them, as a record and as words."""
+"""Summarise the baselines of one setting, and a result compared with them, as a record and as text."""
 
 from dataclasses import dataclass
 
@@ -11,31 +11,31 @@ from evaluator.random_baselines.verdicts import POWER, TAIL_TO_TELL, Verdict, ex
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What was reached, and how often guessing reaches as much."""
+    """An accuracy, and the probability that guessing reaches it."""
 
     correct: int
     accuracy: float
-    standard_tail: float  # of one random classifier
+    standard_tail: float  # probability that one random classifier reaches it
     log10_standard_tail: float
-    max_tail: float  # of the best of all tried
+    max_tail: float  # probability that the best of `tries` reaches it
     log10_max_tail: float
     verdict: Verdict
-    n_needed: int | None  # examples that would tell this accuracy from guessing; only where the verdict is "between"
+    n_needed: int | None  # examples needed to tell this accuracy from guessing; only where the verdict is "between"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Two baselines, and a result where there is one."""
+    """The two baselines of a setting, with a result if one was given."""
 
     n: int
     tries: int
-    chance: float  # accuracy to expect of one random classifier
-    max_random: float  # accuracy to expect of the best of all tried
+    chance: float  # expected accuracy of one random classifier
+    max_random: float  # expected accuracy of the best of `tries`
     result: Result | None
 
 
 def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: float | None = None) -> Summary:
-    """The baselines, and what `correct` answers are beside them. Raises BaselineError."""
+    """Return the baselines, compared with `correct` answers if given. Raises BaselineError."""
     standard, max_random = (float(max_random_accuracy(n, chance, tried)) for tried in (1, tries))
     result = None if correct is None else _result(correct, n, chance, tries, standard, max_random)
     return Summary(n=int(n), tries=int(tries), chance=standard, max_random=max_random, result=result)
@@ -61,7 +61,7 @@ def _result(
 
 
 def summary_text(summary: Summary) -> str:
-    """The summary for a terminal: a row for each baseline, and the verdict in a sentence."""
+    """Format the summary for a terminal: a row for each baseline, and the verdict in a sentence."""
     result = summary.result
     rows = [["", "accuracy"], ["chance", f"{summary.chance:.5f}"], [_best_of(summary), f"{summary.max_random:.5f}"]]
     if result is not None:

@@ -1,1 +1,1 @@
-"""The last stage: the record of a run and its tables go in; one HTML page that needs nothing else comes out."""
+"""Write the report: one self-contained HTML page from the record and the tables of a run."""

@@ -1,4 +1,4 @@
-"""Paired differences to the tables a reader sees. Numbers are laid out here, never computed."""
+"""Arrange paired differences as tables for a page. Nothing is computed here."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -13,8 +13,8 @@ JUDGED_BY = "accuracy"
 DATASET_METRICS = (JUDGED_BY, "true_label_probability")
 """Metrics whose differences are shown for every dataset."""
 
-MOST_PAIRS = 15
-"""Pairs of models up to which every dataset of each is shown: those of six models."""
+MAX_PAIRS = 15
+"""Most pairs of models for which differences by dataset are shown: the pairs of six models."""
 
 
 class Difference(NamedTuple):
@@ -27,14 +27,14 @@ class Difference(NamedTuple):
 
     @property
     def told(self) -> Literal["above", "below", "no"]:
-        """On which side of 0 the whole interval lies."""
+        """Return the side of 0 on which the whole interval is."""
         if self.ci_low is None or self.ci_high is None or self.ci_low <= 0 <= self.ci_high:
             return "no"
         return "above" if self.ci_low > 0 else "below"
 
 
 class Side(NamedTuple):
-    """What stands on one side of a difference."""
+    """One side of a difference: a model under a method."""
 
     model: str
     method: str
@@ -52,7 +52,7 @@ class DifferenceTable(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two models under vanilla."""
+    """The differences between two models under vanilla."""
 
     a: str
     b: str
@@ -61,12 +61,12 @@ class Pair(NamedTuple):
 
 
 class Differences:
-    """The differences of one suite's part under one definition, looked up by what they are between."""
+    """The differences of one part under one definition, looked up by both sides."""
 
     def __init__(self, differences: pl.DataFrame) -> None:
         columns = ["dataset", "metric", "model_a", "method_a", "model_b", "method_b"]
         rows = differences.select(*columns, *("difference", "ci_low", "ci_high", "n_queries")).iter_rows()
-        self._found = {
+        self._differences = {
             (dataset, metric, Side(*between[:2]), Side(*between[2:4])): Difference(*between[4:])
             for dataset, metric, *between in rows
         }
@@ -74,38 +74,40 @@ class Differences:
     def between(
         self, a: Side, b: Side, *, metric: str = JUDGED_BY, dataset: str = MEAN_OVER_DATASETS
     ) -> Difference | None:
-        """`a` less `b`, where it was computed in this order."""
-        return self._found.get((dataset, metric, a, b))
+        """Return `a` minus `b`, or None where it was not computed in this order."""
+        return self._differences.get((dataset, metric, a, b))
 
     def is_best(self, model: str, method: str, models: Sequence[str]) -> bool:
-        """Whether the mean accuracy is above every other model's, the whole interval of each difference."""
+        """Return whether the intervals of all differences to other models show the mean accuracy above theirs."""
         place = list(models).index(model)
-        own = Side(model, method)
-        behind = [self.between(Side(name, method), own) for name in models[:place]]
-        ahead = [self.between(own, Side(name, method)) for name in models[place + 1 :]]
-        told = [found.told for found in behind if found], [found.told for found in ahead if found]
-        return any(told) and set(told[0]) <= {"below"} and set(told[1]) <= {"above"}
+        side = Side(model, method)
+        # Differences are stored as earlier minus later model.
+        to_earlier = [self.between(Side(name, method), side) for name in models[:place]]
+        to_later = [self.between(side, Side(name, method)) for name in models[place + 1 :]]
+        earlier = {difference.told for difference in to_earlier if difference}
+        later = {difference.told for difference in to_later if difference}
+        return bool(earlier or later) and earlier <= {"below"} and later <= {"above"}
 
 
-def against_vanilla(found: Differences, models: Sequence[str], methods: Sequence[str]) -> DifferenceTable:
-    """What each method gains in accuracy over vanilla, within each model."""
+def against_vanilla(differences: Differences, models: Sequence[str], methods: Sequence[str]) -> DifferenceTable:
+    """Return the gain in accuracy of each method over vanilla, within each model."""
     others = [method for method in methods if method != REFERENCE_METHOD]
     rows = [
-        (model, [found.between(Side(model, method), Side(model, REFERENCE_METHOD)) for method in others])
+        (model, [differences.between(Side(model, method), Side(model, REFERENCE_METHOD)) for method in others])
         for model in models
     ]
     return DifferenceTable(others, rows)
 
 
-def pairs_of_models(found: Differences, models: Sequence[str], datasets: Sequence[str]) -> list[Pair]:
-    """Every two models that were both measured, in the order given."""
-    pairs = [(a, b, found.between(*_sides(a, b))) for a, b in combinations(models, 2)]
-    return [Pair(a, b, mean, _by_dataset(found, a, b, datasets)) for a, b, mean in pairs if mean]
+def pairs_of_models(differences: Differences, models: Sequence[str], datasets: Sequence[str]) -> list[Pair]:
+    """Return the differences of every two models that were both measured, in the order of `models`."""
+    pairs = [(a, b, differences.between(*_sides(a, b))) for a, b in combinations(models, 2)]
+    return [Pair(a, b, mean, _by_dataset(differences, a, b, datasets)) for a, b, mean in pairs if mean]
 
 
-def _by_dataset(found: Differences, a: str, b: str, datasets: Sequence[str]) -> DifferenceTable:
+def _by_dataset(differences: Differences, a: str, b: str, datasets: Sequence[str]) -> DifferenceTable:
     rows = [
-        (dataset, [found.between(*_sides(a, b), metric=metric, dataset=dataset) for metric in DATASET_METRICS])
+        (dataset, [differences.between(*_sides(a, b), metric=metric, dataset=dataset) for metric in DATASET_METRICS])
         for dataset in (*datasets, MEAN_OVER_DATASETS)
     ]
     return DifferenceTable(list(DATASET_METRICS), [row for row in rows if any(row[1])])

@@ -1,4 +1,4 @@
-"""The record of a run as lines a reader sees. What is not known is said to be not recorded, never left out."""
+"""Format the record of a run for a page. Values that are missing are shown as not recorded."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ MADE_HERE = {
     "random": "This model's weights are random: every number here is chance.",
     "fake": "No model was asked: a fake engine made these numbers up, and every one of them is chance.",
 }
-"""Kinds of model that nobody chose for its answers -> what must be said before any number is read."""
+"""Kind of model that is not a real one -> warning at the top of the page."""
 
 STAGES = {"build": "Build", "tokenise": "Tokenise", "load": "Load model", "score": "Score", "measure": "Measure"}
 
@@ -33,12 +33,12 @@ class TokenCount(NamedTuple):
 
 
 def warning(run: MeasuredRecord) -> str | None:
-    """What the reader must know before any number."""
+    """Return the warning at the top of the page, if the model is not a real one."""
     return MADE_HERE.get(run.model.kind)
 
 
 def headline_facts(run: MeasuredRecord) -> list[Fact]:
-    """What was run, in the few lines that name it."""
+    """Return the main facts of a run."""
     engine = run.engine
     version = engine.versions.get(engine.name)
     return [
@@ -58,7 +58,7 @@ def headline_facts(run: MeasuredRecord) -> list[Fact]:
 
 
 def record_facts(run: MeasuredRecord) -> list[tuple[str, list[Fact]]]:
-    """The rest of what is needed to repeat the run, under headings."""
+    """Return the other facts needed to repeat the run, under headings."""
     prompts, scores, engine = run.prompts, run.scores, run.engine
     return [
         (
@@ -91,7 +91,7 @@ def record_facts(run: MeasuredRecord) -> list[tuple[str, list[Fact]]]:
 
 
 def token_counts(run: MeasuredRecord) -> list[TokenCount]:
-    """From all tokens of the prompts down to the fewest that must be computed."""
+    """Return the token counts of a run, from all tokens of the prompts down to the fewest that must be computed."""
     tokens, scores = run.tokens, run.scores
     block = tokens.block_tokens
     counts = [
@@ -104,16 +104,16 @@ def token_counts(run: MeasuredRecord) -> list[TokenCount]:
          "the fewest when a cache shares whole blocks only", tokens.block_floor_tokens),
         ("Floor", "the fewest when no token is computed twice after the same prefix", tokens.floor_tokens),
     ]  # fmt: skip
-    known = [(name, meaning, count) for name, meaning, count in counts if count is not None]
-    floor, largest = tokens.floor_tokens, max(count for *_, count in known)
+    recorded = [(name, meaning, count) for name, meaning, count in counts if count is not None]
+    floor, largest = tokens.floor_tokens, max(count for *_, count in recorded)
     return [
         TokenCount(name, meaning, count, count / floor if floor else None, count / largest if largest else 0.0)
-        for name, meaning, count in known
+        for name, meaning, count in recorded
     ]
 
 
 def token_summary(run: MeasuredRecord) -> str:
-    """What the token counts come to, in sentences."""
+    """Summarise the token counts in sentences."""
     sentences = [f"{run.prompts.requests:,} requests are {run.prompts.distinct_prompts:,} distinct prompts."]
     if run.scores.reused_prompts:
         sentences.append(f"Earlier runs had answered {run.scores.reused_prompts:,} of them.")

@@ -1,4 +1,4 @@
-"""Templates to HTML: one environment for all pages, which finds templates in any package."""
+"""Render templates to HTML in one environment, which loads templates from any package."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ from evaluator.report.tables import VERDICT_MARKS
 
 
 def render(template: PackageFile, context: object) -> Markup:
-    """The template's output. Texts from data and models are escaped; a variable that the context lacks is an error.
+    """Render a template. Texts from data and models are escaped; a variable missing in the context is an error.
 
     Args:
         context: a NamedTuple or a mapping; its fields are the template's variables.
@@ -25,7 +25,7 @@ def render(template: PackageFile, context: object) -> Markup:
 
 
 def asset(file: PackageFile) -> Markup:
-    """A script or style as it is."""
+    """Return a script or style unchanged."""
     return Markup(_text(file))
 
 
@@ -53,7 +53,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _source(name: str) -> str:
-    """A template by PackageFile.name; a name without a package is that of a core template."""
+    """Return a template by PackageFile.name; a name without package is that of a core template."""
     package, _, file = name.rpartition(":")
     return _text(PackageFile(package, file) if package else core_template(file))
 
@@ -63,5 +63,5 @@ def _text(file: PackageFile) -> str:
 
 
 def _digest(script: str) -> str:
-    """The hash by which a content security policy allows a script."""
+    """Return the hash by which a content security policy allows a script."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""How metrics are called on a page, and which of them are better low."""
+"""Titles of metrics on a page, and which of them are better low."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class MetricText(NamedTuple):
-    """How a metric is called on a page."""
+    """Title and direction of a metric on a page."""
 
     title: str
     lower_is_better: bool = False
@@ -18,12 +18,12 @@ METRIC_TEXTS = {
     "macro_f1": MetricText("Macro-F1"),
     "expected_calibration_error": MetricText("Calibration error", lower_is_better=True),
 }
-"""Metrics that have a title of their own, in the order of their columns."""
+"""The core metrics, in the order of their columns."""
 
 
 @dataclass(frozen=True)
 class MetricTexts:
-    """Titles of metrics, core ones and those of suites; a metric without a title goes by its name, after the others."""
+    """Titles of core metrics and those of suites; a metric without title is shown by its name, after the others."""
 
     named: Mapping[str, MetricText] = field(default_factory=lambda: METRIC_TEXTS)
 

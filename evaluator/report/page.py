@@ -1,4 +1,4 @@
-"""A page is a list of sections: one HTML file that opens from disk without a network."""
+"""Write a page from a list of sections: one HTML file that opens from disk without a network."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,31 +16,31 @@ SCRIPT = PackageFile("evaluator.report", "assets/page.js")
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a page begins with."""
+    """Head of a page."""
 
     kicker: str
     heading: str
     subject: str
-    warnings: tuple[tuple[str, str], ...] = ()  # what each is about, or "", and what it says
+    warnings: tuple[tuple[str, str], ...] = ()  # subject (or "") and text of each
     about: Section | None = None  # what was run or compared; comes before the contents and the controls
 
 
 def write_page(path: Path, title: str, header: Header, sections: Sequence[Section]) -> Path:
-    """Write the page and return its path; what is there already is replaced. Equal data give equal bytes."""
+    """Write the page and return its path; an existing file is replaced. Equal data give equal bytes."""
     top = [*([header.about] if header.about else []), *sections]
-    every = [section for one in top for section in _flat(one)]
-    script = Markup("\n").join(map(asset, _unique([SCRIPT, *(one.script for one in every)])))
-    style = Markup("\n").join(map(asset, _unique([STYLE, *(one.style for one in every)])))
+    every = [section for outer in top for section in _flat(outer)]
+    script = Markup("\n").join(map(asset, _unique([SCRIPT, *(section.script for section in every)])))
+    style = Markup("\n").join(map(asset, _unique([STYLE, *(section.style for section in every)])))
     page = render(
         core_template("page.html"),
         {
             "title": title,
             "header": header,
             "about": _html(header.about) if header.about else "",
-            "notes": list(dict.fromkeys(note for one in every for note in one.notes)),
+            "notes": list(dict.fromkeys(note for section in every for note in section.notes)),
             "navigation": [section for section in sections if section.navigation],
-            "definitions": {name: meaning for one in every for name, meaning in one.definitions.items()},
-            "datasets": list(dict.fromkeys(name for one in every for name in one.datasets)),
+            "definitions": {name: meaning for section in every for name, meaning in section.definitions.items()},
+            "datasets": list(dict.fromkeys(name for section in every for name in section.datasets)),
             "body": [_html(section) for section in sections],
             "script": script,
             "style": style,
@@ -53,7 +53,7 @@ def write_page(path: Path, title: str, header: Header, sections: Sequence[Sectio
 
 def _html(section: Section) -> Markup:
     body = render(section.template, section.context) if section.template else ""
-    inner = [_html(one) for one in section.sections]
+    inner = [_html(subsection) for subsection in section.sections]
     return render(core_template("section.html"), {"section": section, "body": body, "inner": inner})
 
 

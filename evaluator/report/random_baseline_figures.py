@@ -11,7 +11,7 @@ import polars as pl
 from evaluator.errors import BaselineError
 from evaluator.files import replacing
 from evaluator.random_baselines.binomial import IntArray
-from evaluator.random_baselines.checks import MOST_EXAMPLES, MOST_TRIES, whole_numbers
+from evaluator.random_baselines.checks import MAX_EXAMPLES, MAX_TRIES, whole_numbers
 from evaluator.random_baselines.grid import accuracy_contours, log_spaced, tail_contours
 from evaluator.report.charts import INK, compiled, draw_svg
 
@@ -47,8 +47,8 @@ def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequenc
 
     Both axes of n and tries run from the smallest to the largest of the numbers given.
     """
-    sizes = _axis("n", n, MOST_EXAMPLES)
-    along = _axis("tries", tries, MOST_TRIES)
+    sizes = _axis("n", n, MAX_EXAMPLES)
+    along = _axis("tries", tries, MAX_TRIES)
     columns = [
         alt.vconcat(_accuracy_panel(chance, sizes, along), *(_tail_panel(chance, sizes, tried) for tried in tries))
         for chance in chances

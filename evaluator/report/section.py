@@ -1,4 +1,4 @@
-"""A section of a page, and the measured run that sections are built from."""
+"""Define a section of a page, and the measured run that sections are built from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,29 +14,29 @@ class MeasuredRun(Protocol):
 
     @property
     def record(self) -> MeasuredRecord:
-        """What the run was."""
+        """Return the record of the run."""
 
     def table(self, name: str) -> pl.DataFrame:
-        """A table of the measure stage. Raises StoreError where it was not measured, or from other scores."""
+        """Read a table of the measure stage. Raises StoreError where it is missing or measured from other scores."""
 
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
-        """A table that a suite wrote next to its prompts."""
+        """Read a table that a suite wrote next to its prompts."""
 
 
 class PackageFile(NamedTuple):
-    """A template, script or style that lies in a package of its own."""
+    """A template, script or style inside a package."""
 
     package: str
     file: str  # path below the package's folder
 
     @property
     def name(self) -> str:
-        """What the template loader finds it by."""
+        """Return its name for the template loader."""
         return f"{self.package}:{self.file}"
 
 
 def core_template(file: str) -> PackageFile:
-    """A template of evaluator/report/templates."""
+    """Return a template of evaluator/report/templates."""
     return PackageFile("evaluator.report", f"templates/{file}")
 
 
@@ -54,12 +54,12 @@ class Section:
     kind: str = ""  # CSS class
     navigation: str = ""  # entry in the page's contents; without one it is not listed there
     template: PackageFile | None = None
-    context: object = None  # what the template shows: a NamedTuple or a mapping
+    context: object = None  # variables of the template: a NamedTuple or a mapping
     sections: tuple["Section", ...] = ()
     is_folded: bool = False  # closed until the reader opens it; `subtitle` is then part of what opens it
-    definition: str = ""  # the one definition it is about; hidden while the reader has chosen another
-    definitions: Mapping[str, str] = field(default_factory=dict)  # its content distinguishes -> meaning, one line each
-    datasets: tuple[str, ...] = ()  # its content distinguishes, in order
-    notes: tuple[str, ...] = ()  # what a reader must know before any number
+    definition: str = ""  # the only definition that it shows; hidden while the reader has chosen another
+    definitions: Mapping[str, str] = field(default_factory=dict)  # definitions that the reader can choose -> meaning
+    datasets: tuple[str, ...] = ()  # datasets that the reader can choose, in order
+    notes: tuple[str, ...] = ()  # shown at the top of the page
     style: PackageFile | None = None
     script: PackageFile | None = None

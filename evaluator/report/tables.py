@@ -1,4 +1,4 @@
-"""Lay out frames as the tables a reader sees. Nothing is computed: every number is one of the frames' numbers."""
+"""Arrange frames as tables for a page. Nothing is computed: every number is in the frames."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from evaluator.report.metric_texts import MetricTexts
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 GROUP = ["suite", "part", "method"]
-"""What one results table is about; its rows are datasets, and there is one a definition."""
+"""Columns that identify a results table; there is one for each definition, with a row for each dataset."""
 
 DEFINITIONS = {
     "paper": "the papers' formulas. Every token of a label is scored, and probabilities are taken as they are.",
@@ -20,10 +20,10 @@ DEFINITIONS = {
     ),
     "published": "what the published tables were made with, to compare with: as released, without the second softmax.",
 }
-"""Definition -> one line for the reader, in the order of the switch."""
+"""Definition -> its meaning in one line, in the order of the control that switches between them."""
 
 VERDICT_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "below both": "○"}
-"""Verdict -> the sign that Yauney & Mimno 2024 give it in their table 1, from best to worst."""
+"""Verdict -> its mark in table 1 of Yauney & Mimno 2024, from best to worst."""
 
 
 class Group(NamedTuple):
@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
 
 class Baselines(NamedTuple):
-    """What guessing gets beside an accuracy: columns of schemas.METRICS."""
+    """The baselines of an accuracy: columns of schemas.METRICS."""
 
     chance: float | None
     max_random: float | None
@@ -47,7 +47,7 @@ class Baselines(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One metric's value with its 95% interval; a value that is undefined is NaN."""
+    """The value of a metric with its 95% interval; NaN where it is undefined."""
 
     value: float
     ci_low: float | None
@@ -79,27 +79,27 @@ class ResultTable(NamedTuple):
     texts: MetricTexts
 
     def column(self, metric: str) -> Iterator[tuple[ResultRow, Cell | None]]:
-        """The rows, the mean last, with their cell of this metric."""
+        """Return the rows, the mean last, with their cell of this metric."""
         place = self.metrics.index(metric)
         return ((row, row.cells[place]) for row in (*self.rows, *([self.mean] if self.mean else [])))
 
     @property
     def tries(self) -> list[int]:
-        """The different numbers of tries in the table, ascending."""
+        """Return the different numbers of tries in the table, ascending."""
         return sorted({row.baselines.tries for row in self.rows if row.baselines and row.baselines.tries is not None})
 
     def judged(self, verdict: Verdict) -> list[str]:
-        """The datasets whose accuracy has this verdict."""
+        """Return the datasets whose accuracy has this verdict."""
         return [row.dataset for row in self.rows if row.baselines and row.baselines.verdict == verdict]
 
     def needed(self) -> list[tuple[str, int]]:
-        """Where the verdict is "between": how many queries it would take to tell."""
+        """Return the number of queries needed to tell an accuracy from guessing, where the verdict is "between"."""
         names = [(row.dataset, row) for row in self.rows] + ([("all of them", self.mean)] if self.mean else [])
-        known = ((name, row.baselines.n_needed) for name, row in names if row.baselines)
-        return [(name, n_needed) for name, n_needed in known if n_needed is not None]
+        needed = ((name, row.baselines.n_needed) for name, row in names if row.baselines)
+        return [(name, n_needed) for name, n_needed in needed if n_needed is not None]
 
     def no_better_than_majority(self) -> list[str]:
-        """The datasets on which always answering with the most frequent gold label is at least as accurate."""
+        """Return the datasets on which always answering with the most frequent gold label is at least as accurate."""
         if "accuracy" not in self.metrics:
             return []
         majority = {row.dataset: row.baselines.majority for row in self.rows if row.baselines}
@@ -108,7 +108,7 @@ class ResultTable(NamedTuple):
 
 
 class ConfusionTable(NamedTuple):
-    """Counts of one dataset, gold label by predicted label."""
+    """The confusion matrix of one dataset."""
 
     dataset: str
     label_names: tuple[str, ...]
@@ -124,22 +124,22 @@ def in_group(frame: pl.DataFrame, group: Group) -> pl.DataFrame:
 
 
 def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list[str]:
-    """The datasets that were measured, in the benchmark's order; any it does not name follow by name."""
+    """Return the measured datasets in the order of the benchmark, then any others by name."""
     measured = set(metrics["dataset"]) - {MEAN_OVER_DATASETS}
     named = [name for name in benchmark_order if name in measured]
     return named + sorted(measured.difference(named))
 
 
 def label_counts(spaces: pl.DataFrame, group: Group) -> dict[str, int]:
-    """The size of each dataset's label space."""
-    own = spaces.filter(suite=group.suite, part=group.part)
-    return dict(own.select("dataset", pl.col("label_names").list.len()).iter_rows())
+    """Return the size of each dataset's label space."""
+    spaces_of_part = spaces.filter(suite=group.suite, part=group.part)
+    return dict(spaces_of_part.select("dataset", pl.col("label_names").list.len()).iter_rows())
 
 
 def result_tables(
     metrics: pl.DataFrame, n_labels: Mapping[str, int], datasets: Sequence[str], texts: MetricTexts | None = None
 ) -> list[ResultTable]:
-    """One table a definition, in the order of DEFINITIONS.
+    """Return a table for each definition, in the order of DEFINITIONS.
 
     Args:
         metrics: schemas.METRICS of one group.
@@ -151,8 +151,8 @@ def result_tables(
     columns = texts.in_order(metrics["metric"])
     tables = []
     for definition in DEFINITIONS:
-        own = metrics.filter(definition=definition)
-        cells, baselines = _cells(own), _baselines(own)
+        measured = metrics.filter(definition=definition)
+        cells, baselines = _cells(measured), _baselines(measured)
         rows = {
             name: ResultRow(name, n_labels.get(name), baselines.get(name), tuple(cells.get((name, m)) for m in columns))
             for name in (*datasets, MEAN_OVER_DATASETS)
@@ -167,14 +167,14 @@ def result_tables(
 def confusion_tables(
     confusion: pl.DataFrame, spaces: pl.DataFrame, group: Group, datasets: Sequence[str]
 ) -> list[ConfusionTable]:
-    """One table a dataset; a pair that never occurred counts 0.
+    """Return a confusion matrix for each dataset; a pair that does not occur counts 0.
 
     Args:
         confusion: dataset, gold, pred and n_requests of one group.
         spaces: schemas.LABEL_SPACES.
     """
-    own = spaces.filter(suite=group.suite, part=group.part)
-    names = dict(own.select("dataset", "label_names").rows())
+    spaces_of_part = spaces.filter(suite=group.suite, part=group.part)
+    names = dict(spaces_of_part.select("dataset", "label_names").rows())
     counts = {tuple(key): n for *key, n in _columns(confusion, "dataset", "gold", "pred", "n_requests")}
     tables = []
     for dataset in datasets:

@@ -1,4 +1,4 @@
-"""The metrics of a run in a few lines: what a terminal shows at its end."""
+"""Summarise the metrics of a run in a few lines for a terminal."""
 
 from collections.abc import Iterator
 from typing import get_args
@@ -11,12 +11,12 @@ from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
 
 
 def verdict_lines(metrics: pl.DataFrame) -> list[str]:
-    """A line a suite and part about vanilla, and a table of its other methods.
+    """Return for each suite and part a line about vanilla, and a table of the other methods.
 
-    The line has the mean accuracy, what guessing gets, and on how many datasets the verdict was which; the table each
-    method's mean accuracy and what it is above vanilla's. Where vanilla was not run, each method has such a line.
-    Takes schemas.METRICS; of several definitions the first of schemas.DEFINITIONS that was measured. Where nothing was
-    compared with guesses there is no line.
+    The line has the mean accuracy, the baselines, and the number of datasets with each verdict; the table has the mean
+    accuracy of each method and its difference to vanilla. Without vanilla, each method has such a line.
+    Takes schemas.METRICS, of which the first measured definition of schemas.DEFINITIONS is shown; without verdicts
+    there are no lines.
     """
     judged = first_definition(metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null()))
     parts = judged.group_by("suite", "part", maintain_order=True)
@@ -24,7 +24,7 @@ def verdict_lines(metrics: pl.DataFrame) -> list[str]:
 
 
 def first_definition(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows under the first of schemas.DEFINITIONS that was measured."""
+    """Return the rows under the first of schemas.DEFINITIONS that was measured."""
     measured = next((name for name in DEFINITIONS if name in set(rows["definition"])), None)
     return rows.filter(definition=measured) if measured else rows
 
@@ -52,8 +52,8 @@ def _other_methods(means: pl.DataFrame) -> Iterator[str]:
 def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
     suite, part, method = key
     datasets = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
-    found = [(verdict, datasets.filter(verdict=verdict).height) for verdict in reversed(get_args(Verdict))]
-    counts = ", ".join(f"{verdict} on {n}" for verdict, n in found)
+    n_datasets = [(verdict, datasets.filter(verdict=verdict).height) for verdict in reversed(get_args(Verdict))]
+    counts = ", ".join(f"{verdict} on {n}" for verdict, n in n_datasets)
     means = [
         f"mean accuracy {value:.3f}, chance {chance:.3f}, max random {max_random:.3f}, majority label {majority:.3f}; "
         for value, chance, max_random, majority in rows.filter(dataset=MEAN_OVER_DATASETS)

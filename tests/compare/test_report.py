@@ -183,5 +183,5 @@ def test_what_was_not_measured_or_recorded_is_left_open(
     assert browser.get_log("browser") == []
     assert browser.find_elements(By.CSS_SELECTOR, ".scaling svg") == []
     assert "No model has both a finite value and a recorded number of parameters." in browser.page_source
-    assert "Between measures over models there is none" in browser.page_source
+    assert "No correlation between measures over models:" in browser.page_source
     assert [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "table.models td.absent")] == ["–"]

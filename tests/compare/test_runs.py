@@ -54,7 +54,7 @@ def test_a_run_that_measures_no_metrics_is_refused_with_its_suite(tmp_path: Path
     folders = two_runs(tmp_path, prompts={"suites": ["prompt-search"]})
     path = folders[1] / "tables" / "metrics.parquet"
     pl.read_parquet(path).clear().write_parquet(path)
-    with pytest.raises(StoreError, match="holds no metrics to compare: prompt-search measures none"):
+    with pytest.raises(StoreError, match="has no metrics to compare: prompt-search measures none"):
         read_runs(folders)
 
 
@@ -111,7 +111,7 @@ def test_runs_of_one_folder_name_are_told_apart_by_their_paths(tmp_path: Path) -
 
 def test_a_model_of_unknown_size_is_said_not_to_be_drawn(tmp_path: Path) -> None:
     assert notes_of(two_runs(tmp_path, model={"n_parameters": None})) == [
-        "Not drawn against parameters, because their number was not recorded: acme/mid."
+        "Not in the figures by size, because their number of parameters was not recorded: acme/mid."
     ]
 
 
@@ -131,7 +131,7 @@ def test_methods_that_a_model_was_not_run_with_are_named(tmp_path: Path) -> None
         write_run(tmp_path / "a", "acme/tiny", predictions(0.5, seed=1, datasets=["zoo"])),
         write_run(tmp_path / "b", "acme/mid", ANSWERS),
     ]
-    assert notes_of(folders) == ["Of acme/mid there is no topk in staicc-normal / normal."]
+    assert notes_of(folders) == ["acme/mid has no results of topk in staicc-normal / normal."]
 
 
 def test_runs_without_a_common_dataset_are_refused_with_what_each_has(tmp_path: Path) -> None:

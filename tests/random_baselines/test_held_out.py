@@ -213,7 +213,11 @@ def test_splits_hang_on_the_experiments_own_name_and_the_seed() -> None:
         (frame(np.ones((1, 4), dtype=bool)), chances([0.5] * 4, "else"), "task: example 0 has chance None"),
         (frame(np.ones((1, 4), dtype=bool)), pl.concat([chances([0.5] * 4)] * 2), "an example has several chances"),
         (frame(np.ones((1, 1), dtype=bool)), chances([0.5]), "task has 1 examples, too few to split"),
-        (frame(np.ones((1, 4), dtype=bool)).filter(pl.col("prompt") > 99), chances([0.5]), "no row of correctness"),
+        (
+            frame(np.ones((1, 4), dtype=bool)).filter(pl.col("prompt") > 99),
+            chances([0.5]),
+            "correctness table has no rows",
+        ),
         (
             frame(np.ones((1, 4), dtype=bool)).with_columns(correct=pl.lit(None, dtype=pl.Boolean)),
             chances([0.5] * 4),

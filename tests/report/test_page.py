@@ -73,8 +73,8 @@ def test_the_verdicts_are_summed_up_with_what_it_would_take_to_tell(page: webdri
     assert judged("published") == (
         "Accuracy against guessing: ● above both on 1, ◐ between on 1, ○ below both on 1 of 3 datasets. "
         "Always answering with the majority label is at least as accurate on zoo, mid. "
-        "To tell from guessing what lies between takes 3,906 queries on mid, if these accuracies are the true ones "
-        "(a tail of 0.05 at most, with probability 0.8)."
+        "Telling accuracies between the baselines from guessing takes 3,906 queries on mid, if these accuracies are "
+        "the true ones (a tail of 0.05 at most, with probability 0.8)."
     )
 
 

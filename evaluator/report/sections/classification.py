@@ -1,4 +1,4 @@
-"""The sections of a classification run: methods, results, reliability and confusion of every part of its suites."""
+"""Build the sections of a classification run: methods, results, reliability and confusion of every part."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -17,27 +17,28 @@ from evaluator.report.sections.results import GroupResults, about, intervals_sec
 def classification_sections(
     run: MeasuredRun, *, texts: MetricTexts | None = None, without_parts: Collection[str] = ()
 ) -> Iterator[Section]:
-    """Sections of each suite's part: methods beside each other, the first method in full, other methods folded.
+    """Yield the sections of each part: a comparison of methods, the first method in full, other methods folded.
 
     Args:
         run: with the tables metrics, label_spaces, reliability, confusion and method_differences.
         texts: titles of metrics.
-        without_parts: parts that have sections of another kind.
+        without_parts: parts that are left out.
     """
     metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
     results = _group_results(metrics, run.table("label_spaces"), datasets_of(run), texts)
-    parts = [list(same) for _, same in groupby(results, key=lambda one: one.group[:2])]
-    for same in parts:
-        yield from _part_sections(run, same, has_others=len(results) > 1, has_other_parts=len(parts) > 1)
+    # Consecutive results of one suite and part: its methods.
+    parts = [list(methods) for _, methods in groupby(results, key=lambda result: result.group[:2])]
+    for methods in parts:
+        yield from _part_sections(run, methods, has_others=len(results) > 1, has_other_parts=len(parts) > 1)
 
 
 def with_head(
     sections: Sequence[Section], run: MeasuredRun, metrics: pl.DataFrame, notes: Sequence[str] = ()
 ) -> list[Section]:
-    """The sections with what the page's head and controls need: notes, definitions and datasets, on the first of them.
+    """Return the sections with notes, definitions and datasets, for the head and controls of the page, on the first.
 
     Args:
-        metrics: schemas.METRICS, of which the page shows the definitions.
+        metrics: schemas.METRICS, with the definitions that the reader can choose.
     """
     present = set(metrics["definition"])
     definitions = {name: meaning for name, meaning in tables.DEFINITIONS.items() if name in present}
@@ -46,14 +47,14 @@ def with_head(
 
 
 def datasets_of(run: MeasuredRun) -> list[str]:
-    """The datasets that were measured, in the benchmark's order."""
+    """Return the measured datasets, in the order of the benchmark."""
     return tables.dataset_order(run.table("metrics"), run.record.prompts.datasets)
 
 
 def _group_results(
     metrics: pl.DataFrame, spaces: pl.DataFrame, datasets: Sequence[str], texts: MetricTexts | None
 ) -> list[GroupResults]:
-    """By suite and part, in the order of methods."""
+    """Return the results of each suite, part and method, in the order of methods."""
     groups = sorted(tables.groups(metrics), key=lambda group: (group.suite, group.part, method_order(group.method)))
     return [
         GroupResults(
@@ -84,12 +85,12 @@ def _part_sections(
             title="Other methods",
             subtitle=f"{place_name(first.group)}: results, reliability and confusion of each",
             kind="other-methods",
-            sections=tuple(_folded(run, one, datasets) for one in others),
+            sections=tuple(_folded(run, method, datasets) for method in others),
         )
 
 
 def _folded(run: MeasuredRun, results: GroupResults, datasets: Sequence[str]) -> Section:
-    """Without a figure of intervals: the table of all methods has those that matter, in a tenth of the bytes."""
+    """Build a folded section without the figure of intervals, which are in the table of methods as well."""
     method, subtitle = results.group.method, about(results.group)
     return Section(
         anchor=f"folded-{results.anchor}",

@@ -1,4 +1,4 @@
-"""The methods of one suite's part in one table a metric: a row a method, with its differences to vanilla."""
+"""Build the section that compares the methods of a part: one table a metric, with differences to vanilla."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from evaluator.report.tables import DEFINITIONS, Cell, ResultTable
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 MEANS_OVER_QUERIES = INTERVAL_FIGURES
-"""Metrics that are means over queries, so that methods have paired differences in them."""
+"""Metrics that are means over queries, so that methods have paired differences."""
 
 
 class MethodCell(NamedTuple):
@@ -23,19 +23,19 @@ class MethodCell(NamedTuple):
 
     cell: Cell
     verdict: Verdict | None  # of an accuracy
-    difference: Difference | None  # less vanilla; None for vanilla itself
+    difference: Difference | None  # minus vanilla; None for vanilla itself
     is_best: bool  # the highest of its column, the whole interval of its difference to vanilla above 0
 
 
 Cells = dict[tuple[str, str], MethodCell]
-"""By method and dataset, the mean among these."""
+"""Cells by method and dataset, with those of the mean over datasets."""
 
 
 class MethodRow(NamedTuple):
     method: str
-    anchor: str  # of the method's own view
+    anchor: str  # of the section of the method
     summary: str | None
-    labelled_examples: int | None  # used besides a prompt's own; None where it is not known
+    labelled_examples: int | None  # used in addition to a prompt's demonstrations; None where unknown
     cells: tuple[MethodCell | None, ...]  # in the order of the table's datasets; None where it was not measured
     mean: MethodCell | None
 
@@ -50,7 +50,7 @@ class MethodTable(NamedTuple):
 
     @property
     def n_best(self) -> int:
-        """In how many columns there is a best method."""
+        """Return the number of columns with a best method."""
         return sum(bool(cell and cell.is_best) for row in self.rows for cell in (*row.cells, row.mean))
 
 
@@ -67,7 +67,7 @@ def methods_section(
     *,
     navigation: str = "Inference methods",
 ) -> Section:
-    """The methods of one suite's part beside each other. Arguments as for method_tables."""
+    """Build the section that compares the methods of a part. Arguments as for method_tables."""
     place = place_name(results[0].group)
     return Section(
         anchor=f"methods-{results[0].anchor}",
@@ -81,9 +81,9 @@ def methods_section(
 
 
 def method_order(method: str) -> tuple[int, str]:
-    """Vanilla first, then as they are listed; others by name."""
-    known = list(METHODS)
-    return (known.index(method) if method in known else len(known), method)
+    """Return a sort key: methods in the order of METHODS, then others by name."""
+    registered = list(METHODS)
+    return (registered.index(method) if method in registered else len(registered), method)
 
 
 def method_summary(method: str) -> str | None:
@@ -93,27 +93,27 @@ def method_summary(method: str) -> str | None:
 def method_tables(
     views: Sequence[GroupResults], differences: pl.DataFrame, n_shots: object, datasets: Sequence[str]
 ) -> dict[str, list[MethodTable]]:
-    """By definition: a table of each metric that is a mean over queries, accuracy first.
+    """Return by definition a table for each metric that is a mean over queries, accuracy first.
 
     Args:
-        views: of one suite's part, one a method.
+        views: results of one part, one for each method.
         differences: compare.schema.DIFFERENCES of the run.
-        n_shots: as recorded.
+        n_shots: as in the record.
     """
     suite, part, _ = views[0].group
     tables = {}
     for definition in DEFINITIONS:
-        own = differences.filter(suite=suite, part=part, definition=definition)
-        found = {view.group.method: _result_table(view, definition) for view in views}
+        differences_of_part = differences.filter(suite=suite, part=part, definition=definition)
+        results = {view.group.method: _result_table(view, definition) for view in views}
         titles = {
             metric: table.texts.title(metric)
             for metric in MEANS_OVER_QUERIES
-            for table in found.values()
+            for table in results.values()
             if table and metric in table.metrics
         }
         if titles:
             tables[definition] = [
-                _method_table(metric, title, views, _cells(metric, found, own), n_shots, datasets)
+                _method_table(metric, title, views, _cells(metric, results, differences_of_part), n_shots, datasets)
                 for metric, title in titles.items()
             ]
     return tables
@@ -141,7 +141,7 @@ def _method_table(
     return MethodTable(metric, title, measured, tuple(rows))
 
 
-def _cells(metric: str, found: Mapping[str, ResultTable | None], differences: pl.DataFrame) -> Cells:
+def _cells(metric: str, results: Mapping[str, ResultTable | None], differences: pl.DataFrame) -> Cells:
     less_vanilla = Differences(differences)
     model = differences["model_a"][0] if differences.height else ""
     cells = {
@@ -153,7 +153,7 @@ def _cells(metric: str, found: Mapping[str, ResultTable | None], differences: pl
             ),
             is_best=False,
         )
-        for method, table in found.items()
+        for method, table in results.items()
         if table and metric in table.metrics
         for row, cell in table.column(metric)
         if cell

@@ -1,4 +1,4 @@
-"""Sentences that a reader must know before the numbers, from the record and from what training prompts lack."""
+"""Write the notes at the top of a page: definitions of prompts, and labels without training prompts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ from evaluator.report.sections.methods import method_order
 
 
 def prompt_definition_notes(run: MeasuredRecord, metrics: pl.DataFrame) -> Iterator[str]:
-    """Name the parts and methods whose prompts follow one definition, so that they lack rows under the other.
+    """Yield a note on the parts and methods whose prompts follow one definition and are not measured under the other.
 
     Args:
         run: the run's record.
@@ -26,15 +26,15 @@ def prompt_definition_notes(run: MeasuredRecord, metrics: pl.DataFrame) -> Itera
         other = "released" if followed == "paper" else "paper"
         yield (
             f"Paper and released code build different prompts for {named}. Here they are those of {followed}, so that "
-            f"these have no rows under the other; a run with --definition {other} has them."
+            f"these have no results under {other}; a run with --definition {other} has them."
         )
 
 
 def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
-    """Name the labels that no training prompt of a method shows.
+    """Yield a note on the labels without training prompts.
 
     Args:
-        missing: methods.training_states.missing_classes.
+        missing: as returned by methods.training_states.missing_classes.
     """
     if missing.is_empty():
         return
@@ -54,15 +54,15 @@ def _named(kind: str, names: Sequence[str]) -> list[str]:
 
 
 def labels_in_words(names: Sequence[str]) -> str:
-    """The label “x”, the labels “x” and “y”."""
+    """Return “the label “x”” or “the labels “x” and “y””."""
     return f"the label{'s' * (len(names) > 1)} {in_words([f'“{name}”' for name in names])}"
 
 
 def pronoun(names: Sequence[str]) -> str:
-    """It, or them."""
+    """Return “it” or “them”."""
     return "it" if len(names) == 1 else "them"
 
 
 def in_words(names: Sequence[str]) -> str:
-    """A, b and c."""
+    """Return “a, b and c”."""
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

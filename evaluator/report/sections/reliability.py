@@ -1,4 +1,4 @@
-"""Reliability diagrams and confusion matrices of one method on one part of a suite."""
+"""Build the sections of reliability diagrams and confusion matrices of one method on one part."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from evaluator.report.section import Section, core_template
 from evaluator.report.sections.results import GroupResults
 
 FIGURE_DEFINITION = "paper"
-"""The definition of reliability diagrams and confusion matrices, whichever one the reader has chosen for the rest."""
+"""Definition of reliability diagrams and confusion matrices, whichever definition the reader has chosen."""
 
 
 class ReliabilityPanel(NamedTuple):
@@ -33,7 +33,7 @@ class ConfusionContext(NamedTuple):
 def reliability_section(
     results: GroupResults, reliability: pl.DataFrame, datasets: Sequence[str], *, subtitle: str = ""
 ) -> Section:
-    """A diagram a dataset.
+    """Build the section with a reliability diagram for each dataset.
 
     Args:
         reliability: schemas.RELIABILITY.
@@ -64,7 +64,7 @@ def confusion_section(
     *,
     subtitle: str = "",
 ) -> Section:
-    """A matrix a dataset.
+    """Build the section with a confusion matrix for each dataset.
 
     Args:
         confusion: schemas.CONFUSION.

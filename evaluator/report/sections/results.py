@@ -1,4 +1,4 @@
-"""Results of one method on one part of a suite: a table a definition, and its accuracies as a figure."""
+"""Build the sections of results of one method on one part: a table for each definition, and figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from evaluator.report.section import Section, core_template
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 INTERVAL_FIGURES = ("accuracy", "true_label_probability")
-"""Metrics that are drawn; for both of them a guess at random scores 1 / n_labels in expectation."""
+"""Metrics with a figure; the expected value of a random guess is 1 / n_labels in both."""
 
 
 class Figure(NamedTuple):
@@ -20,7 +20,7 @@ class Figure(NamedTuple):
 
 
 class GroupResults(NamedTuple):
-    """The results of one suite's part under one method, and the anchor of their section."""
+    """The results of one part under one method, and the anchor of their section."""
 
     group: tables.Group
     anchor: str
@@ -60,22 +60,22 @@ def intervals_section(results: GroupResults, *, subtitle: str = "") -> Section:
 
 
 def about(group: tables.Group) -> str:
-    """What a group is called in titles."""
+    """Return the title of a group."""
     return f"{place_name(group)}, {group.method}"
 
 
 def place_name(group: tables.Group) -> str:
-    """The suite and part of a group."""
+    """Return the suite and part of a group."""
     return f"{group.suite} / {group.part}" if group.part else group.suite
 
 
 def row_title(dataset: str) -> str:
-    """What a figure calls a row of a table."""
+    """Return the name of a table row in figures."""
     return "mean" if dataset == MEAN_OVER_DATASETS else dataset
 
 
 def value_text(dataset: str, cell: tables.Cell) -> str:
-    """What a figure tells of a value; page.js knows a row by the dataset it begins with."""
+    """Describe a value in a figure; it begins with the dataset, by which page.js finds the row."""
     return f"{dataset}: {cell.value:.3f}, 95% interval {decimals_text(cell.ci_low)} to {decimals_text(cell.ci_high)}"
 
 
@@ -93,21 +93,21 @@ def _interval_figures(table: tables.ResultTable) -> Iterator[Figure]:
 
 def _interval_row(metric: str, row: tables.ResultRow, cell: tables.Cell) -> dict[str, Any]:
     chance = row.baselines.chance if row.baselines else None
-    # The others have an accuracy; as probabilities of the true label they would be bets nobody makes.
-    beaten = row.baselines if metric == "accuracy" else None
+    # Max random and the majority label are baselines of accuracy only.
+    baselines = row.baselines if metric == "accuracy" else None
     return {
         "dataset": row_title(row.dataset),
         "value": cell.value,
         "ci_low": cell.ci_low,
         "ci_high": cell.ci_high,
         "chance": chance,
-        "max_random": beaten.max_random if beaten else None,
-        "majority": beaten.majority if beaten else None,
+        "max_random": baselines.max_random if baselines else None,
+        "majority": baselines.majority if baselines else None,
         "description": f"{value_text(row.dataset, cell)}; chance {decimals_text(chance)}"
-        + (_beside(beaten) if beaten else ""),
+        + (_baselines_text(baselines) if baselines else ""),
     }
 
 
-def _beside(baselines: tables.Baselines) -> str:
-    known = f", max random {decimals_text(baselines.max_random)}, majority label {decimals_text(baselines.majority)}"
-    return f"{known}; verdict: {baselines.verdict}" if baselines.verdict else known
+def _baselines_text(baselines: tables.Baselines) -> str:
+    text = f", max random {decimals_text(baselines.max_random)}, majority label {decimals_text(baselines.majority)}"
+    return f"{text}; verdict: {baselines.verdict}" if baselines.verdict else text

@@ -1,4 +1,4 @@
-"""Sections about the run itself: what was run, the tokens that were computed, and the record in full."""
+"""Build the sections about the run: its main facts, the tokens computed, and the full record."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class RecordContext(NamedTuple):
 
 
 def about_section(record: MeasuredRecord) -> Section:
-    """What was run, in the few lines that name it, with what was changed in its data."""
+    """Build the section of the main facts; changes to datasets become notes."""
     return Section(
         anchor="run",
         title="What was run",

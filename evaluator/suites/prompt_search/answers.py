@@ -1,17 +1,14 @@
-"""Turn predictions of a prompt search into answers: right or wrong, of which prompt, to which query."""
+"""Mark the predictions of a prompt search as right or wrong, by prompt and query."""
 
 import polars as pl
 
 from evaluator.suites.prompt_search.schema import SEARCH_GROUP, TRIED_PROMPTS_KEY
 
-TRY = TRIED_PROMPTS_KEY
-"""Identifies one tried prompt, whatever the method."""
-
 _PROMPT_NUMBER = pl.when(part="demonstrations").then("demonstration_set").otherwise("template")
-"""Of a request: which prompt of its part and number of shots, by what the part varies."""
+"""Number of a request's prompt within its part and number of shots: the index that the part varies."""
 
 CHANCE = pl.col("correct").list.len() / pl.col("n_choices")
-"""Of guessing a query right, from schemas.SEARCH_EXAMPLES: any correct choice is right."""
+"""Probability that a random choice is right, from the columns of SEARCH_EXAMPLES; any correct choice counts."""
 
 ANSWERS = pl.Schema(
     {
@@ -20,35 +17,37 @@ ANSWERS = pl.Schema(
         "n_shots": pl.Int64(),
         "method": pl.String(),
         "prompt_number": pl.Int64(),
-        "place": pl.Int64(),  # of the query, in the order in which all prompts are asked
+        "place": pl.Int64(),  # of the query in the search, from 0; the same order for every prompt
         "prompt_id": pl.String(),
-        "is_correct": pl.Boolean(),  # the choice is one of the correct ones
-        "is_tied": pl.Boolean(),  # it was drawn among several equally probable ones
+        "is_correct": pl.Boolean(),  # the predicted choice is one of the correct ones
+        "is_tied": pl.Boolean(),  # the prediction was drawn among several equally probable choices
     }
 )
 
 
 def planned(requests: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
-    """Return every request of a search as TRY, place, prompt_id and position, with the queries' order from `examples`.
+    """Return every request of a search as TRIED_PROMPTS_KEY, place, prompt_id and position, sorted by prompt and place.
 
     Args:
-        requests, examples: schemas.REQUESTS and schemas.SEARCH_EXAMPLES of one store; what methods ask besides is left
-            out, as it answers no query.
+        requests, examples: schemas.REQUESTS and SEARCH_EXAMPLES of one store. Requests that methods add are left out,
+            because they belong to no query.
     """
     rows = requests.filter(pl.col("query_id").is_not_null()).select(
         "part", "dataset", "n_shots", "query_id", "prompt_id", "position", prompt_number=_PROMPT_NUMBER
     )
     placed = rows.join(examples.select("dataset", "query_id", "place"), on=["dataset", "query_id"])
-    return placed.select(*TRY, "place", "prompt_id", "position").sort(*TRY, "place").collect()
+    return (
+        placed.select(*TRIED_PROMPTS_KEY, "place", "prompt_id", "position").sort(*TRIED_PROMPTS_KEY, "place").collect()
+    )
 
 
 def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFrame) -> pl.DataFrame:
-    """Return ANSWERS of all methods, sorted by try, method and place.
+    """Return ANSWERS of all methods, sorted by search, prompt and place.
 
     Args:
-        predictions: schemas.PREDICTIONS with `n_tied`, as ties.break_ties gives them.
-        plan: as planned() gives it; rows of a plan without a prediction have no answer.
-        examples: schemas.SEARCH_EXAMPLES.
+        predictions: schemas.PREDICTIONS with `n_tied`, as returned by ties.break_ties.
+        plan: as returned by planned(); a request without a prediction has no row in the result.
+        examples: SEARCH_EXAMPLES.
     """
     key = ["part", "dataset", "position"]
     joined = (

@@ -1,4 +1,4 @@
-"""A user's file of instructions or templates to try, instead of demonstrations."""
+"""Read a user's file of instructions or templates to search instead of demonstrations."""
 
 import dataclasses
 import json
@@ -17,14 +17,14 @@ FIELDS = tuple(field.name for field in dataclasses.fields(ChoiceTemplate))
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """What a file holds, in its order; one of the two may be empty."""
+    """Instructions and templates of one file, in the order of the file; one of the two may be empty."""
 
     instructions: tuple[str, ...]
-    templates: tuple[dict[str, str | None], ...]  # each states the parts that differ from a dataset's own template
+    templates: tuple[dict[str, str | None], ...]  # fields that replace those of a dataset's template
     fingerprint: str
 
     def variations(self, template: ChoiceTemplate) -> dict[SearchPart, list[ChoiceTemplate]]:
-        """The templates to try with a dataset, by what is varied."""
+        """Return the templates to search with a dataset, by the part of the search."""
         instructed = [dataclasses.replace(template, instruction=text) for text in self.instructions]
         templated = [dataclasses.replace(template, **stated) for stated in self.templates]  # type: ignore[arg-type]
         parts: dict[SearchPart, list[ChoiceTemplate]] = {"instructions": instructed, "templates": templated}
@@ -32,23 +32,25 @@ class Candidates:
 
 
 def read_candidates(path: Path) -> Candidates:
-    """A JSON object with a list of texts under `instructions`, of objects under `templates`, or both.
+    """Read a JSON object with a list of texts under `instructions`, of objects under `templates`, or both.
 
     An object under `templates` may state instruction, input_prefix, output_prefix, choice_prefix (null: choices are
-    not listed) and separator; what it leaves out is the dataset's own. Raises TemplateError, naming the place.
+    not listed) and separator; a field that it leaves out is taken from the dataset's template.
+
+    Raises TemplateError, which names the place in the file.
     """
     try:
         file = path.read_bytes()
         content = json.loads(file)
     except (OSError, ValueError) as error:
         raise TemplateError(f"{path} cannot be read as JSON: {error}") from error
-    known = {"instructions", "templates"}
-    if not isinstance(content, dict) or not content or not content.keys() <= known:
+    allowed = {"instructions", "templates"}
+    if not isinstance(content, dict) or not content or not content.keys() <= allowed:
         raise TemplateError(f"{path} must hold an object with `instructions`, `templates` or both, and nothing else.")
     instructions = _texts(content.get("instructions", []), path)
     templates = [_template(stated, number, path) for number, stated in enumerate(content.get("templates", []))]
     if not instructions and not templates:
-        raise TemplateError(f"{path} names nothing to try: its lists are empty.")
+        raise TemplateError(f"{path} has nothing to search: its lists are empty. Add an instruction or a template.")
     return Candidates(
         instructions=tuple(instructions),
         templates=tuple(templates),
@@ -68,7 +70,7 @@ def _template(stated: Any, number: int, path: Path) -> dict[str, str | None]:
         raise TemplateError(f"{where}: an object was expected, got {stated!r}.")
     for name, value in stated.items():
         if name not in FIELDS:
-            raise TemplateError(f"{where}: there is no part {name!r}. There are: {', '.join(FIELDS)}.")
+            raise TemplateError(f"{where}: unknown field {name!r}. Allowed are {', '.join(FIELDS)}.")
         if not isinstance(value, str) and (name, value) != ("choice_prefix", None):
             raise TemplateError(f"{where}: {name} must be a text, got {value!r}.")
     return stated

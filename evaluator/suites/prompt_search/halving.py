@@ -1,7 +1,7 @@
-"""Successive halving: all prompts answer a few queries, the better half twice as many, and so on to all queries.
+"""Successive halving: score all prompts on a few queries, the better half on twice as many, and so on to all queries.
 
-A stopped prompt stays a try. Most could not be known to lose when they were stopped: search_prompts says of each
-whether its other queries could have made it the best.
+A stopped prompt still counts as a try. Most stopped prompts could in principle have won: the column `could_have_won` of
+SEARCH_PROMPTS says of each whether its remaining queries could have made it the best.
 """
 
 import math
@@ -13,21 +13,21 @@ import polars as pl
 from evaluator.methods.predictions import predict
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.base import ScoredRun
-from evaluator.suites.prompt_search.answers import TRY, answers, planned
+from evaluator.suites.prompt_search.answers import answers, planned
 from evaluator.suites.prompt_search.options import SearchOptions
-from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_EXAMPLES_KEY
+from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_EXAMPLES_KEY, TRIED_PROMPTS_KEY
 from evaluator.suites.prompt_search.ties import break_ties
 
-LEAST_QUERIES = 16
-"""Of the first round: on fewer, the worse half is too often the better one."""
+MIN_QUERIES = 16
+"""Queries of the first round: on fewer, a good prompt is too often in the worse half."""
 
-_ANSWER = [*TRY, "place"]
+_ANSWER_KEY = [*TRIED_PROMPTS_KEY, "place"]
 
 
 def round_sizes(n_queries: int) -> list[int]:
-    """How many queries have been asked at the end of each round: half, rounded up, of those of the next round."""
+    """Return how many queries a prompt has been scored on after each round: half, rounded up, of the next round's."""
     sizes = [n_queries]
-    while (half := math.ceil(sizes[0] / 2)) >= LEAST_QUERIES:
+    while (half := math.ceil(sizes[0] / 2)) >= MIN_QUERIES:
         sizes.insert(0, half)
     return sizes
 
@@ -35,56 +35,62 @@ def round_sizes(n_queries: int) -> list[int]:
 def next_round(run: ScoredRun, number: int) -> pl.DataFrame | None:
     """Return prompt_id of the requests of round `number`, given the scores of earlier rounds; None after the last.
 
-    Without halving there is one round, which has all requests. What methods request besides is in the first.
+    Without halving there is one round with all requests. Requests that methods add belong to the first round.
     """
     if not run.config.options_of(SearchOptions).halving:
         return run.store.requests().select("prompt_id").collect() if number == 0 else None
     plan = _plan(run.store)
     if number >= _n_rounds(plan):
         return None
-    rows = rows_of_round(plan, _answers(run, plan), number).select("prompt_id")
+    rows = rows_of_round(plan, _answers_so_far(run, plan), number).select("prompt_id")
     if number:
         return rows
-    besides = run.store.requests().filter(pl.col("query_id").is_null()).select("prompt_id").collect()
-    return pl.concat([rows, besides])
+    requests_of_methods = run.store.requests().filter(pl.col("query_id").is_null()).select("prompt_id").collect()
+    return pl.concat([rows, requests_of_methods])
 
 
-def rows_of_round(plan: pl.DataFrame, answered: pl.DataFrame, number: int) -> pl.DataFrame:
+def rows_of_round(plan: pl.DataFrame, answers_so_far: pl.DataFrame, number: int) -> pl.DataFrame:
     """Return the rows of `plan` of one round, without those of prompts that earlier rounds stopped.
 
-    They follow from the answers to earlier rounds alone: what a stopped process left of this round changes nothing.
+    They depend on the answers of earlier rounds alone, so that an interrupted run chooses the same prompts when it is
+    resumed.
 
     Args:
-        plan: as answers.planned gives it, with the `round` in which each query is first asked.
-        answered: answers.ANSWERS of one method, to all rows of earlier rounds that were not stopped.
+        plan: as returned by answers.planned, with the `round` in which each query is first scored.
+        answers_so_far: answers.ANSWERS of one method, with all rows of earlier rounds whose prompts were not stopped.
     """
-    alive = plan.select(TRY).unique()
+    alive = plan.select(TRIED_PROMPTS_KEY).unique()
     n_queries = plan.group_by("dataset").agg(n_queries=pl.col("place").n_unique())
+    # Replay the earlier rounds: after each, only the better half of the prompts is left.
     for earlier in range(number):
-        rows = plan.filter(pl.col("round") <= earlier).join(alive, on=TRY, how="semi")
-        alive = better_half(answered.join(rows, on=_ANSWER, how="semi"), n_queries)
-    return plan.filter(round=number).join(alive, on=TRY, how="semi", maintain_order="left")
+        rows = plan.filter(pl.col("round") <= earlier).join(alive, on=TRIED_PROMPTS_KEY, how="semi")
+        alive = better_half(answers_so_far.join(rows, on=_ANSWER_KEY, how="semi"), n_queries)
+    return plan.filter(round=number).join(alive, on=TRIED_PROMPTS_KEY, how="semi", maintain_order="left")
 
 
-def better_half(answered: pl.DataFrame, n_queries: pl.DataFrame) -> pl.DataFrame:
-    """TRY of the prompts that go on: half of each search, rounded up, and all that are as good as the last of these;
-    but none that could no longer reach the best of them, were all its other answers right.
+def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.DataFrame:
+    """Keep the better half of each search (rounded up, ties included), minus prompts that cannot catch the leader.
+
+    A prompt cannot catch the leader when even all its remaining answers right would leave it behind.
 
     Args:
-        answered: answers.ANSWERS of the prompts that were not stopped, to as many queries each.
-        n_queries: `dataset` and `n_queries`, how many there are in all.
+        answers_so_far: answers.ANSWERS of the prompts that were not stopped, all with equally many queries.
+        n_queries: `dataset` and `n_queries`, the number of queries of the full search.
+
+    Returns TRIED_PROMPTS_KEY of the prompts that are kept.
     """
-    search = TRY[:-1]
-    counts = answered.group_by(TRY).agg(n_correct=pl.col("is_correct").sum(), n_answered=pl.len())
+    search = TRIED_PROMPTS_KEY[:-1]
+    counts = answers_so_far.group_by(TRIED_PROMPTS_KEY).agg(n_correct=pl.col("is_correct").sum(), n_answered=pl.len())
     half = (pl.len() + 1) // 2
-    least = pl.col("n_correct").sort(descending=True).get(half - 1).over(search)
+    # The count of the last prompt in the better half; others with the same count are kept as well.
+    threshold = pl.col("n_correct").sort(descending=True).get(half - 1).over(search)
     reachable = pl.col("n_correct") + pl.col("n_queries") - pl.col("n_answered")
-    goes_on = (pl.col("n_correct") >= least) & (reachable >= pl.col("n_correct").max().over(search))
-    return counts.join(n_queries, on="dataset").filter(goes_on).select(TRY)
+    is_kept = (pl.col("n_correct") >= threshold) & (reachable >= pl.col("n_correct").max().over(search))
+    return counts.join(n_queries, on="dataset").filter(is_kept).select(TRIED_PROMPTS_KEY)
 
 
 def _plan(store: PromptStore) -> pl.DataFrame:
-    """Every request of the search, with the round in which its query is first asked."""
+    """Return every request of the search with the round in which its query is first scored."""
     examples = store.table("search_examples", SEARCH_EXAMPLES)
     plan = planned(store.requests(), examples)
     sizes = examples.group_by("dataset").agg(pl.len()).sort("dataset").collect().rows()
@@ -99,10 +105,10 @@ def _rounds(n_queries: int) -> npt.NDArray[np.int64]:
     return np.searchsorted(round_sizes(n_queries), np.arange(n_queries), side="right")
 
 
-def _answers(run: ScoredRun, plan: pl.DataFrame) -> pl.DataFrame:
+def _answers_so_far(run: ScoredRun, plan: pl.DataFrame) -> pl.DataFrame:
     predictions = predict(run.answers, run.methods, ("paper",)).collect()
-    drawn = break_ties(predictions, run.config.options_of(SearchOptions).seed)
-    return answers(drawn, plan, run.store.table("search_examples", SEARCH_EXAMPLES))
+    untied = break_ties(predictions, run.config.options_of(SearchOptions).seed)
+    return answers(untied, plan, run.store.table("search_examples", SEARCH_EXAMPLES))
 
 
 def _n_rounds(plan: pl.DataFrame) -> int:

@@ -1,4 +1,4 @@
-"""Does beating a baseline in a search foretell accuracy on queries that the search did not see?"""
+"""Test whether a prompt that beats a baseline in a search is also accurate on queries that the search did not see."""
 
 import polars as pl
 
@@ -9,17 +9,19 @@ from evaluator.suites.prompt_search.schema import SEARCH_GROUP
 
 
 def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.DataFrame, seed: int) -> pl.DataFrame:
-    """schemas.HELD_OUT_TRIALS of every search that stopped no prompt: the best different prompt on 75% of the queries,
-    and its accuracy on the other 25%, for 100 splits, as held_out_trials has them. `experiment` is
-    part/dataset/n_shots/method.
+    """Return HELD_OUT_TRIALS of every search in which no prompt was stopped.
+
+    In each of 100 splits, the best distinct prompt on 75% of the queries is evaluated on the other 25%, as described at
+    held_out_trials. `experiment` is part/dataset/n_shots/method.
 
     Args:
-        answers, prompts: as answers.answers and tables.prompts_table give them.
-        examples: schemas.SEARCH_EXAMPLES.
+        answers, prompts: as returned by answers.answers and tables.prompts_table.
+        examples: SEARCH_EXAMPLES.
         seed: draws the splits.
     """
-    whole = prompts.filter(~pl.col("is_stopped").any().over(SEARCH_GROUP), pl.col("n_queries") > 1)
-    different = whole.filter(pl.col("prompt_number") == pl.col("first_alike"))
+    complete = prompts.filter(~pl.col("is_stopped").any().over(SEARCH_GROUP), pl.col("n_queries") > 1)
+    # Of prompts with the same text, only the first counts.
+    different = complete.filter(pl.col("prompt_number") == pl.col("first_alike"))
     if different.is_empty():
         return pl.DataFrame(schema=HELD_OUT_TRIALS)
     chance = examples.select("dataset", example="place", chance=CHANCE)

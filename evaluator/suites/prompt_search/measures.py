@@ -1,4 +1,4 @@
-"""The tables of a prompt search."""
+"""Measure a prompt search: all its tables from the scored requests."""
 
 import polars as pl
 
@@ -15,21 +15,22 @@ from evaluator.suites.prompt_search.ties import break_ties
 
 
 def search_measures(run: ScoredRun) -> dict[str, pl.DataFrame]:
-    """Make the tables by name: predictions, search_prompts, search_results, search_curves, search_held_out (trials) and
-    search_held_out_prediction, which has the four predictors over all trials of a run.
+    """Return the tables of a search by name.
 
-    Choices differ from query to query, so that no label has a frequency, and `metrics` has no rows.
+    These are predictions, search_prompts, search_results, search_curves, search_held_out (one row a trial) and
+    search_held_out_prediction (four predictors, over all trials of the run). Choices differ from query to query, so no
+    label has a frequency, and `metrics` has no rows.
 
     Args:
-        run: of a prompt search; under halving with the requests of its rounds alone.
+        run: a prompt search; with halving, only the requests that were scored in its rounds.
     """
     seed = run.config.options_of(SearchOptions).seed
     examples = run.store.table("search_examples", SEARCH_EXAMPLES)
     predictions = break_ties(predict(run.answers, run.methods, ("paper",)).collect(), seed)
-    answered = answers(predictions, planned(run.store.requests(), examples), examples)
-    prompts = prompts_table(answered, run.store.table("tried_prompts", TRIED_PROMPTS), examples)
+    marked = answers(predictions, planned(run.store.requests(), examples), examples)
+    prompts = prompts_table(marked, run.store.table("tried_prompts", TRIED_PROMPTS), examples)
     queries = examples.collect()
-    trials = search_held_out(answered, prompts, queries, seed)
+    trials = search_held_out(marked, prompts, queries, seed)
     return {
         "metrics": pl.DataFrame(schema=METRICS),
         "predictions": predictions.select(PREDICTIONS.names()),

@@ -8,12 +8,12 @@ from evaluator.errors import ConfigError
 from evaluator.suites.options import option
 
 SearchPart = Literal["demonstrations", "instructions", "templates"]
-"""What a prompt search varies."""
+"""What a prompt search varies: the `part` of its requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """What a prompt search tries."""
+    """Options of a prompt search."""
 
     shots: tuple[int, ...] = option((1, 2, 4), "Numbers of demonstrations, each searched by itself.")
     tries: int = option(200, "Prompts for each number of shots; fewer where there are not as many different ones.")

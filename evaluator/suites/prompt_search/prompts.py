@@ -1,6 +1,6 @@
-"""Build the requests of a prompt search: every prompt that is tried, before every query.
+"""Build the requests of a prompt search: every candidate prompt with every query.
 
-Queries are drawn once by the seed and are the same for every prompt; no demonstration is ever among them.
+Queries are drawn once by the seed and are the same for every prompt; no query is also a demonstration.
 """
 
 import math
@@ -23,50 +23,50 @@ from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.choice_template import ChoiceTemplate, continuations
 
 MAX_QUERIES = 200
-"""Queries of a dataset where no number is asked for (Yauney & Mimno 2024, section 5.1)."""
+"""Largest default number of queries of a dataset (Yauney & Mimno 2024, section 5.1)."""
 
 DEMONSTRATION_SHARE = 0.25
-"""Of the examples, kept for demonstrations where no number of queries is asked for. The paper takes them from among the
-queries of a small dataset, so that each prompt has queries of its own; here all prompts answer the same ones."""
+"""Share of the examples kept for demonstrations when the number of queries is not given. The paper draws the
+demonstrations of a small dataset from its queries, so that prompts differ in their queries; here all have the same."""
 
 
 class Split(NamedTuple):
-    """Rows of a dataset's examples, and of what it shows."""
+    """Row numbers of the queries, and of the examples that can be demonstrations."""
 
-    queries: Ints  # in the order in which they are asked
-    pool: Ints  # to draw demonstrations from
+    queries: Ints  # in the order of the search
+    pool: Ints  # that demonstrations are drawn from
 
 
 class Tries(NamedTuple):
-    """Prompts that share a template, one a demonstration set."""
+    """Candidate prompts that share a template, one for each demonstration set."""
 
     part: SearchPart
     n_shots: int
-    template_number: int  # among the instructions or templates tried; 0 where demonstrations are
+    template_number: int  # among the instructions or templates; 0 when demonstrations are varied
     template: ChoiceTemplate
-    demonstrations: Ints  # [n_tries, n_shots], rows of what the dataset shows
+    demonstrations: Ints  # [n_tries, n_shots], rows of MultipleChoiceDataset.shown
 
 
 def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> pl.DataFrame:
-    """Ask every query behind every prompt that is tried: columns of schemas.REQUESTS without suite and prompt_id, and
-    those of schemas.PROMPTS without prompt_id.
+    """Return a request for every query with every candidate prompt.
 
-    `part` says what is varied: `demonstration_set` or `template` counts the prompts within part and number of shots,
-    and the other one is 0. `position` runs over shots, prompts and queries in this order. `query_id` and
+    Columns are those of schemas.REQUESTS without suite and prompt_id, and those of schemas.PROMPTS without prompt_id.
+    `part` says what is varied: `demonstration_set` or `template` numbers the prompts within a part and number of shots,
+    and the other one is 0. `position` runs over shots, prompts and queries, in this order. `query_id` and
     `demonstration_ids` are rows of the dataset; `gold` is the first correct choice.
 
-    Raises ConfigError for more queries than there can be, DatasetError for too few examples, TemplateError for a file
-    of candidates that cannot be read.
+    Raises ConfigError for more queries than the dataset allows, DatasetError for too few examples, TemplateError for a
+    file of candidates that cannot be read.
     """
     split = split_examples(dataset, search, n_queries)
-    asked = pl.concat([_rows(dataset, split.queries, tries) for tries in planned_tries(dataset, search, split)])
-    return asked.with_columns(dataset=pl.lit(dataset.name), position=pl.int_range(pl.len()).over("part"))
+    rows = pl.concat([_rows(dataset, split.queries, tries) for tries in planned_tries(dataset, search, split)])
+    return rows.with_columns(dataset=pl.lit(dataset.name), position=pl.int_range(pl.len()).over("part"))
 
 
 def search_tables(
     dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None
 ) -> dict[str, pl.DataFrame]:
-    """Return what the requests do not say: schemas.SEARCH_EXAMPLES and schemas.TRIED_PROMPTS, by table name."""
+    """Return SEARCH_EXAMPLES and TRIED_PROMPTS by table name: the queries and the candidate prompts of the requests."""
     split = split_examples(dataset, search, n_queries)
     queries = dataset.examples[split.queries].select(
         "example_id",
@@ -89,32 +89,33 @@ def search_tables(
 
 
 def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> Split:
-    """Draw queries and the pool of demonstrations by the seed; fewer queries are the first of more.
+    """Draw the queries and the pool of demonstrations by the seed; a smaller number of queries takes the first of them.
 
-    Where no number is asked for, there are MAX_QUERIES or as many as leave DEMONSTRATION_SHARE to demonstrations, and
-    asking for fewer leaves the pool as it is.
+    By default there are MAX_QUERIES queries, or as many as leave DEMONSTRATION_SHARE of the examples to demonstrations.
+    With fewer queries than that the pool stays the same.
     """
-    n_examples, most_shots = dataset.examples.height, max(search.shots)
+    n_examples, max_shots = dataset.examples.height, max(search.shots)
     order = np.array(random.Random(f"queries, seed {search.seed}").sample(range(n_examples), n_examples))
-    own_pool = dataset.demonstrations is not None or most_shots == 0
-    kept = 0 if own_pool else max(most_shots, math.ceil(DEMONSTRATION_SHARE * n_examples))
-    by_default = min(MAX_QUERIES, n_examples - kept)
-    possible = n_examples if own_pool else n_examples - most_shots
-    asked = by_default if n_queries is None else n_queries
+    # Demonstrations from a file of their own, or none at all, take nothing from the queries.
+    is_separate = dataset.demonstrations is not None or max_shots == 0
+    n_kept = 0 if is_separate else max(max_shots, math.ceil(DEMONSTRATION_SHARE * n_examples))
+    default = min(MAX_QUERIES, n_examples - n_kept)
+    allowed = n_examples if is_separate else n_examples - max_shots
+    n_taken = default if n_queries is None else n_queries
     n_shown = dataset.shown.height
-    if asked < 1 or most_shots > n_shown:
-        raise DatasetError(f"{dataset.source} has {n_shown} examples, too few for {most_shots} shots and any query.")
-    if asked > possible:
+    if n_taken < 1 or max_shots > n_shown:
+        raise DatasetError(f"{dataset.source} has {n_shown} examples, too few for {max_shots} shots and any query.")
+    if n_taken > allowed:
         raise ConfigError(
-            f"--queries {asked}: {dataset.name} has {n_examples} examples, which leaves at most {possible} queries "
-            f"beside {most_shots} demonstrations. Ask for no more."
+            f"--queries {n_taken}: {dataset.name} has {n_examples} examples, which leaves at most {allowed} queries "
+            f"after {max_shots} demonstrations. Choose {allowed} or fewer."
         )
-    pool = order[max(asked, by_default) :] if dataset.demonstrations is None else np.arange(n_shown)
-    return Split(order[:asked], pool)
+    pool = order[max(n_taken, default) :] if dataset.demonstrations is None else np.arange(n_shown)
+    return Split(order[:n_taken], pool)
 
 
 def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: Split) -> Iterator[Tries]:
-    """Yield all that is tried, shots by shots. Instructions and templates share one demonstration set."""
+    """Yield the candidate prompts for each number of shots. Instructions and templates share one demonstration set."""
     candidates = read_candidates(search.candidates) if search.candidates else None
     for n_shots in search.shots:
         n_tries = 1 if candidates else search.tries
@@ -130,8 +131,9 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: 
 
 
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:
-    """Ask every query behind each of these demonstration sets, set by set."""
+    """Return the requests for every query with each of these demonstration sets, set by set."""
     n_tries = len(tries.demonstrations)
+    # One row for each pair of a demonstration set and a query.
     number, place = (index.ravel() for index in np.indices((n_tries, len(queries))))
     texts = dataset.examples[queries].select(
         inputs=tries.template.inputs(pl.col("input"), pl.col("shown_choices")),
@@ -139,9 +141,9 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
         label_names="choices",
         gold=pl.col("correct").list.first(),
     )
-    asked = texts.select(pl.all().gather(place))
-    prompts = render_prompts(*_demonstrations(dataset, tries, number), asked["inputs"])
-    return asked.select(
+    rows = texts.select(pl.all().gather(place))
+    prompts = render_prompts(*_demonstrations(dataset, tries, number), rows["inputs"])
+    return rows.select(
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
         **NOT_VARIED
@@ -159,9 +161,9 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
 
 
 def _demonstrations(dataset: MultipleChoiceDataset, tries: Tries, number: Ints) -> tuple[str, pl.Series, Ints]:
-    """Return what render_prompts begins prompts with: those of the demonstration sets `number` [n]."""
+    """Return the first arguments of render_prompts: opening, demonstration texts, and their rows for sets `number`."""
     first_correct = pl.col("choices").list.get(pl.col("correct").list.first())
-    # Examples are rendered as often as sets show them, which is seldom more than once.
+    # Each demonstration is rendered once for every set that shows it; few are in more than one.
     rendered = dataset.shown[tries.demonstrations.ravel()].select(
         text=tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct)
     )
@@ -170,7 +172,7 @@ def _demonstrations(dataset: MultipleChoiceDataset, tries: Tries, number: Ints) 
 
 
 def _tried(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
-    """Return the prompts that are tried, with a placeholder where a query's input and choices would stand."""
+    """Return the candidate prompts with placeholders in place of a query's input and choices."""
     n_tries = len(tries.demonstrations)
     query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).to_series()
     queries = query.new_from_index(0, n_tries)

@@ -1,4 +1,4 @@
-"""The report of a prompt search: its sections, made of its tables. Nothing is computed here."""
+"""Build the report sections of a prompt search from its tables. Nothing is computed here."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ VARIED = {
 
 
 class SearchTables(NamedTuple):
-    """What a prompt search measured; schema.py has the columns."""
+    """Tables of a prompt search; schema.py has the columns."""
 
     prompts: pl.DataFrame  # SEARCH_PROMPTS
     results: pl.DataFrame  # SEARCH_RESULTS
@@ -28,11 +28,11 @@ class SearchTables(NamedTuple):
 
 
 class BestPrompt(NamedTuple):
-    """One of the prompts that no other in its search is better than."""
+    """One of the best prompts of a search."""
 
     result: dict[str, Any]  # its row of SEARCH_RESULTS
     prompt_number: int
-    n_others: int  # that reach the same
+    n_others: int  # other prompts with the same accuracy
     demonstrations: list[str]
     text: str
 
@@ -43,7 +43,7 @@ class CurvePanel(NamedTuple):
 
 
 class SearchView(NamedTuple):
-    """What was varied, under one method."""
+    """One part of the search under one method."""
 
     part: str
     varied: str
@@ -54,7 +54,7 @@ class SearchView(NamedTuple):
 
 
 class SearchContext(NamedTuple):
-    """What the template of one view shows."""
+    """Variables of the template search.html."""
 
     view: SearchView
     is_halved: bool
@@ -65,7 +65,7 @@ class HeldOutContext(NamedTuple):
 
 
 def search_sections(run: MeasuredRun) -> Iterator[Section]:
-    """The sections of a prompt search: one for what was varied under each method, and held-out prediction.
+    """Yield a section for each part of the search and method, and one for held-out prediction.
 
     Args:
         run: with the tables search_prompts, search_results, search_curves and search_held_out_prediction.
@@ -101,7 +101,7 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def search_view(tables: SearchTables, part: str, method: str, order: Sequence[str]) -> SearchView:
-    """What was found by varying `part` under a method; rows by dataset, in this order, and number of shots."""
+    """Return the results of one part and method, by dataset in the given order and by number of shots."""
     results, curves = (frame.filter(part=part, method=method) for frame in (tables.results, tables.curves))
     rows = sorted(results.to_dicts(), key=lambda row: (order.index(row["dataset"]), row["n_shots"]))
     return SearchView(
@@ -116,13 +116,13 @@ def search_view(tables: SearchTables, part: str, method: str, order: Sequence[st
 
 def _curves(curves: pl.DataFrame, order: Sequence[str]) -> Iterator[CurvePanel]:
     for dataset in order:
-        own = curves.filter(dataset=dataset)
-        if not own.is_empty():
-            yield CurvePanel(dataset, Markup(curve_figure(own)))
+        rows = curves.filter(dataset=dataset)
+        if not rows.is_empty():
+            yield CurvePanel(dataset, Markup(curve_figure(rows)))
 
 
 def _best(prompts: pl.DataFrame, result: dict[str, Any]) -> BestPrompt:
     number, *others = result["best_prompt_numbers"]
-    own = prompts.filter(pl.all_horizontal(pl.col(name) == result[name] for name in SEARCH_GROUP), prompt_number=number)
-    row = own.row(0, named=True)
+    is_same_search = pl.all_horizontal(pl.col(name) == result[name] for name in SEARCH_GROUP)
+    row = prompts.filter(is_same_search, prompt_number=number).row(0, named=True)
     return BestPrompt(result, number, len(others), row["demonstrations"], row["text"])

@@ -6,7 +6,7 @@ SEARCH_EXAMPLES_KEY = ["dataset", "place"]
 SEARCH_EXAMPLES = pl.Schema(  # the queries of a prompt search; in its store
     {
         "dataset": pl.String(),
-        "place": pl.Int64(),  # in the order in which every prompt is asked them, from 0
+        "place": pl.Int64(),  # of the query in the search, from 0; the same for every prompt
         "query_id": pl.Int64(),  # row of the dataset, as in REQUESTS
         "example_id": pl.String(),  # as the data file has it
         "n_choices": pl.Int64(),
@@ -16,19 +16,19 @@ SEARCH_EXAMPLES = pl.Schema(  # the queries of a prompt search; in its store
 )
 
 TRIED_PROMPTS_KEY = ["part", "dataset", "n_shots", "prompt_number"]
-TRIED_PROMPTS = pl.Schema(  # what a prompt search tries; in its store
+TRIED_PROMPTS = pl.Schema(  # the candidate prompts of a search; in its store
     {
         "part": pl.String(),  # what is varied: "demonstrations" | "instructions" | "templates"
         "dataset": pl.String(),
         "n_shots": pl.Int64(),
-        "prompt_number": pl.Int64(),  # of the part and number of shots, from 0
+        "prompt_number": pl.Int64(),  # within the part and number of shots, from 0
         "demonstrations": pl.List(pl.String()),  # example ids, in prompt order
-        "text": pl.String(),  # the prompt, with {input} and {choices} where those of a query stand
+        "text": pl.String(),  # the prompt, with {input} and {choices} in place of a query's
     }
 )
 
 SEARCH_GROUP = ["part", "dataset", "n_shots", "method"]
-"""What one prompt search is about: its prompts are compared with each other."""
+"""Columns that identify one prompt search, whose prompts are compared with each other."""
 
 SEARCH_PROMPTS_KEY = [*SEARCH_GROUP, "prompt_number"]
 SEARCH_PROMPTS = pl.Schema(
@@ -39,12 +39,12 @@ SEARCH_PROMPTS = pl.Schema(
         "method": pl.String(),
         "prompt_number": pl.Int64(),
         "first_alike": pl.Int64(),  # the first prompt of the same text: itself, unless a prompt was tried twice
-        "n_queries": pl.Int64(),  # it was scored on
+        "n_queries": pl.Int64(),  # that the prompt was scored on
         "n_correct": pl.Int64(),
         "accuracy": pl.Float64(),  # on these
-        "n_ties": pl.Int64(),  # answers of several equally probable choices; one of them is drawn, whatever their order
-        "is_stopped": pl.Boolean(),  # by halving, so that n_queries is not all of them
-        "could_have_won": pl.Boolean(),  # stopped, but with all its other queries right it would reach the best
+        "n_ties": pl.Int64(),  # answers with several equally probable choices, of which one is drawn
+        "is_stopped": pl.Boolean(),  # by halving, before it was scored on all queries
+        "could_have_won": pl.Boolean(),  # stopped, but with all its remaining queries right it would reach the best
         "demonstrations": pl.List(pl.String()),
         "text": pl.String(),
     }
@@ -58,33 +58,33 @@ SEARCH_RESULTS = pl.Schema(
         "n_shots": pl.Int64(),
         "method": pl.String(),
         "n_queries": pl.Int64(),
-        "n_prompts": pl.Int64(),  # tried
-        "tries": pl.Int64(),  # of these, different from each other; stopped ones are counted
-        "n_stopped": pl.Int64(),  # of these, by halving
+        "n_prompts": pl.Int64(),  # candidate prompts
+        "tries": pl.Int64(),  # candidate prompts of different texts, stopped ones included
+        "n_stopped": pl.Int64(),  # of the different prompts, by halving
         "n_could_have_won": pl.Int64(),
         "n_ties": pl.Int64(),  # over all answers
         "mean_accuracy": pl.Float64(),  # of the different prompts; null where some were stopped
         "best_accuracy": pl.Float64(),  # of those scored on all queries
         "best_correct": pl.Int64(),
-        "best_prompt_numbers": pl.List(pl.Int64()),  # the different prompts that reach it
-        "chance": pl.Float64(),  # the standard baseline: mean of each query's own
+        "best_prompt_numbers": pl.List(pl.Int64()),  # all different prompts with this accuracy
+        "chance": pl.Float64(),  # the standard random baseline: mean of the queries' chances
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
         "log10_standard_tail": pl.Float64(),  # of one random classifier reaching best_correct
         "log10_tail": pl.Float64(),  # of the best of `tries` reaching it
-        "verdict": pl.String(),  # Verdict of baselines/verdicts.py
-        "n_needed": pl.Int64(),  # queries it would take to tell; where the verdict is "between"
+        "verdict": pl.String(),  # random_baselines.verdicts.Verdict
+        "n_needed": pl.Int64(),  # queries that would tell it from guessing; only where the verdict is "between"
     }
 )
 
 SEARCH_CURVES_KEY = [*SEARCH_GROUP, "tries"]
-SEARCH_CURVES = pl.Schema(  # no rows of a search in which prompts were stopped: their accuracies are not known
+SEARCH_CURVES = pl.Schema(  # without searches in which prompts were stopped, whose accuracies are unknown
     {
         "part": pl.String(),
         "dataset": pl.String(),
         "n_shots": pl.Int64(),
         "method": pl.String(),
         "tries": pl.Int64(),
-        "expected_maximum": pl.Float64(),  # mean, over all subsets of so many different prompts, of the best accuracy
+        "expected_maximum": pl.Float64(),  # mean of the best accuracy over all subsets of `tries` prompts
         "max_random": pl.Float64(),  # the same of random classifiers
         "chance": pl.Float64(),
     }

@@ -1,4 +1,4 @@
-"""Where in a user's files the choices stand that an error is about."""
+"""Add to an error the file and row of the choices that it is about."""
 
 import polars as pl
 
@@ -9,9 +9,9 @@ from evaluator.templates.choice_template import LABEL_SPACE
 
 
 def with_source(error: LabelError, store: PromptStore) -> LabelError:
-    """The same error with the file and row of the first query that has these choices; as it is where none has."""
+    """Return the error with the file and row of the first query that has its labels as choices, if any."""
     choices = [label.removeprefix(LABEL_SPACE) for label in error.labels]
-    found = (
+    sources = (
         store.requests()
         .filter(pl.col("label_names") == pl.lit(choices, pl.List(pl.String)))
         .join(store.table("search_examples", SEARCH_EXAMPLES), on=["dataset", "query_id"])
@@ -19,6 +19,6 @@ def with_source(error: LabelError, store: PromptStore) -> LabelError:
         .head(1)
         .collect()
     )
-    if not error.labels or found.is_empty():
+    if not error.labels or sources.is_empty():
         return error
-    return LabelError(f"{found.item()}: {error} Or change or remove the example.", error.labels)
+    return LabelError(f"{sources.item()}: {error} Or change or remove the example.", error.labels)

@@ -1,4 +1,4 @@
-"""The best prompts of a search in a few lines, for a terminal."""
+"""Summarise the best prompts of a search in a few lines for a terminal."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from evaluator.report.section import MeasuredRun
 
 
 def best_prompt_lines(run: MeasuredRun) -> Iterator[str]:
-    """A line a dataset, number of shots and method: the best prompt's accuracy, and what guessing gets.
+    """Yield a line for each dataset, number of shots and method: the best prompt's accuracy and the random baselines.
 
     Args:
         run: with the table search_results.

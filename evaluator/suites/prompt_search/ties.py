@@ -1,4 +1,4 @@
-"""One of several equally probable choices, drawn so that no place in the list is preferred."""
+"""Draw one of several equally probable choices, so that no position in the list is preferred."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,10 +8,10 @@ _GAMMA, _FIRST, _SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D
 
 
 def break_ties(predictions: pl.DataFrame, seed: int) -> pl.DataFrame:
-    """The frame with `pred` drawn among the most probable choices of each row, and `n_tied`, how many these are.
+    """Return the frame with `pred` drawn among the most probable choices of each row, and `n_tied`, their number.
 
-    The draw depends on the seed and the row's `position` alone: it is the same whichever other rows are there. A
-    random classifier that ties everywhere so has the accuracy of chance, whatever the order of the choices.
+    The draw depends only on the seed and the row's `position`, not on the other rows. A classifier that ties everywhere
+    then has the accuracy of chance, whatever the order of the choices.
     """
     most_probable = pl.col("label_probs").list.eval((pl.element() == pl.element().max()).arg_true())
     return (
@@ -24,9 +24,9 @@ def break_ties(predictions: pl.DataFrame, seed: int) -> pl.DataFrame:
 
 
 def uniform(keys: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each key and the seed. The mixing is SplitMix64's."""
+    """Return a pseudo-random number in [0, 1) for each key, by the mixing steps of SplitMix64."""
     mixed = _mix(_mix(keys.astype(np.uint64) * _GAMMA) + np.uint64(seed % 2**64))
-    return (mixed >> np.uint64(11)) / 2.0**53
+    return (mixed >> np.uint64(11)) / 2.0**53  # the upper 53 bits, as many as a float holds exactly
 
 
 def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -1,4 +1,7 @@
-"""StaICC-Diag, prediction bias: what a model answers where nothing is asked (Cho & Inoue 2025, section 3.3)."""
+"""StaICC-Diag, prediction bias: which labels a model prefers when the query has no content.
+
+Source: Cho & Inoue 2025, section 3.3.
+"""
 
 import polars as pl
 
@@ -13,15 +16,15 @@ from evaluator.suites.staicc.diagnostics.registry import METRIC_TEXTS
 from evaluator.suites.staicc.terminal import diagnostic_lines
 
 N_WORDS = 128
-"""Words of a domain query: the toolkit's number. The paper does not say."""
+"""Words of a domain query, as in the toolkit; the paper does not give the number."""
 
 
 def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
-    """Ask the prompts of StaICC-Normal with empty and with domain queries in place of theirs, and with their own.
+    """Return the prompts of StaICC-Normal, with empty queries and domain queries in place of theirs.
 
-    Rows keep position, query_id and gold of the query that is replaced. The part `normal`, on which the empirical bias
-    is measured, is left out where the run has staicc-normal, whose rows they are. Domain queries are of words of the
-    calibration split, under `released` of the demonstration split.
+    Rows keep position, query_id and gold of the query that is replaced. The part `normal` has the unchanged prompts, on
+    which the empirical bias is measured; it is left out where the run has staicc-normal, which has the same rows.
+    Domain queries are random words of the calibration split, under `released` of the demonstration split.
     """
     plan = benchmark_plan(dataset, n_shots=config.n_shots)
     n_prompts = len(plan.query_id)
@@ -50,7 +53,7 @@ def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: RunC
 
 
 STAICC_BIAS = Suite(
-    summary="What a model prefers to answer: empty queries, queries of random words, and the queries of staicc-normal.",
+    summary="Label bias: empty queries, queries of random words, and the queries of staicc-normal.",
     parts={
         "normal": Part(),
         "contextual": Part(kind="diagnostic"),

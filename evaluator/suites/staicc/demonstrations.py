@@ -1,4 +1,4 @@
-"""StaICC's two modes of demonstrations: those that show the query's own label, and those that do not."""
+"""StaICC's two modes of demonstrations: with at least one of the query's label, and without any."""
 
 from dataclasses import replace
 from typing import get_args
@@ -19,7 +19,7 @@ PARTS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
 
 def demonstration_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
-    """Ask the queries of StaICC-Normal behind in-domain and behind out-of-domain demonstrations."""
+    """Return the queries of StaICC-Normal after in-domain and after out-of-domain demonstrations."""
     return pl.concat(_requests(dataset, config, part).with_columns(part=pl.lit(part)) for part in PARTS)
 
 
@@ -30,7 +30,7 @@ def _requests(dataset: ClassificationDataset, config: RunConfig, part: LabelDoma
 
 
 STAICC_DEMONSTRATIONS = Suite(
-    summary="Demonstrations that show the query's own label at least once, and demonstrations that never do.",
+    summary="Demonstrations that show the query's label at least once, and demonstrations that never do.",
     parts={name: Part(prompts_differ=True) for name in PARTS},
     default_datasets=family.DATASETS,
     take=as_classification,

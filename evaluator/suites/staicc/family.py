@@ -1,4 +1,4 @@
-"""What the suites of StaICC share: settings, measures, sections and the lines at the end of a run."""
+"""Settings, measures, report sections and terminal lines that all StaICC suites share."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ INFERENCE_METHODS = (
     "knn_neighbours",
     "hidden_calibration",
 )
-"""Those of Cho & Inoue 2025, table 2; k-NN prompting in both its forms."""
+"""The methods of Cho & Inoue 2025, table 2, with both forms of k-NN prompting."""
 
 
 def describe(config: RunConfig) -> Described:

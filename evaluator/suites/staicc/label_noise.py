@@ -1,4 +1,4 @@
-"""Prompts whose demonstrations show wrong labels: does a model read what they say, or only what they look like?"""
+"""Build prompts whose demonstrations have wrong labels, to measure whether a model uses the labels it is shown."""
 
 import logging
 
@@ -24,24 +24,24 @@ def label_noise_requests(
     definition: Definition = "paper",
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Ask the prompts of normal_requests at each of NOISE_RATES, some of the labels they show replaced by wrong ones.
+    """Return the prompts of normal_requests at each of NOISE_RATES, some of their demonstration labels made wrong.
 
-    Columns as normal_requests gives them; `position` counts on from one rate to the next. Rate 0 has the very prompts
+    Columns are those of normal_requests; `position` continues from one rate to the next. Rate 0 has exactly the prompts
     of normal_requests.
 
-    Under `paper` round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong ones by `seed`
-    (falsified_labels). Under `released` they are int(rate * n_shots), each the next one of the label space, by the
-    toolkit's generator whatever `seed` is (next_labels). With fewer than four demonstrations some rates have the same
-    number of wrong labels, which is logged: at one, `paper` tells apart rates below 0.5 and from 0.5 on, `released`
-    the rate 1 alone; at none, all rates are the same.
+    Under `paper`, round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong labels by `seed`
+    (falsified_labels). Under `released`, int(rate * n_shots) are wrong, each replaced by the next label of the label
+    space; the toolkit's generator chooses them and ignores `seed` (next_labels). With fewer than four demonstrations
+    some rates have the same number of wrong labels, which is logged: with one, `paper` distinguishes rates below 0.5
+    from the others, `released` only the rate 1; with none, all rates are the same.
 
     Raises as normal_requests does, and TemplateError for a label space of one label, which has no wrong label.
     """
     n_labels = len(dataset.verbalizer.label_names)
     if n_labels < 2:
         raise TemplateError(
-            f"{dataset.name} has one label: none of its demonstrations can show a wrong one. Leave it out of the test "
-            "of label noise."
+            f"{dataset.name} has one label, so no demonstration can have a wrong one. Leave it out of the suite "
+            "staicc-robustness (--datasets)."
         )
     n_wrong = wrong_counts(n_shots, definition)
     if len(set(n_wrong)) < len(NOISE_RATES):
@@ -57,23 +57,24 @@ def label_noise_requests(
         shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=seed) for count in n_wrong]
     return pl.concat(
         requests(dataset, plan, shown_labels=labels, n_queries=n_queries).with_columns(
-            position=pl.col("position") + place * len(true_labels), noise_rate=pl.lit(rate)
+            position=pl.col("position") + number * len(true_labels), noise_rate=pl.lit(rate)
         )
-        for place, (rate, labels) in enumerate(zip(NOISE_RATES, shown, strict=True))
+        for number, (rate, labels) in enumerate(zip(NOISE_RATES, shown, strict=True))
     )
 
 
 def wrong_counts(n_shots: int, definition: Definition) -> tuple[int, ...]:
-    """Count the wrong labels of a prompt at each of NOISE_RATES, which are exact in binary."""
+    """Return the number of wrong labels of a prompt at each of NOISE_RATES."""
+    # The rates are exact in binary, so that the products are exact as well.
     rounding = 0.0 if definition == "released" else 0.5
     return tuple(int(rate * n_shots + rounding) for rate in NOISE_RATES)
 
 
 def falsified_labels(labels: Ints, *, n_labels: int, n_wrong: int, seed: int) -> Ints:
-    """Replace `n_wrong` of each row of `labels` [..., n_shots] by a wrong one, drawn evenly among the wrong ones.
+    """Replace `n_wrong` labels of each row of `labels` [..., n_shots] by wrong labels, drawn uniformly.
 
-    The draws depend on the shape and the seed, not on `n_wrong`: with more of them, the same ones stay wrong, so that
-    accuracies at two rates differ by the noise alone.
+    The draws depend on the shape and the seed, not on `n_wrong`: a label that is wrong at one rate is the same wrong
+    label at every higher rate, so that accuracies at two rates differ by the noise alone.
     """
     random = np.random.default_rng(seed)
     rank = random.random(labels.shape).argsort(axis=-1).argsort(axis=-1)  # in which order demonstrations turn wrong
@@ -82,9 +83,9 @@ def falsified_labels(labels: Ints, *, n_labels: int, n_wrong: int, seed: int) ->
 
 
 def next_labels(labels: Ints, *, n_labels: int, n_wrong: tuple[int, ...]) -> list[Ints]:
-    """Replace labels of each row of `labels` [n, n_shots] by the next one, the last by the first, once a rate.
+    """Replace labels of each row of `labels` [n, n_shots] by the next label, the last by the first, for each rate.
 
-    Which ones is drawn anew for each rate, by one generator of the toolkit that runs on over prompts and rates.
+    The replaced positions are drawn anew for each rate, by one toolkit generator that continues over prompts and rates.
     """
     random = Lcg()
     n_prompts, n_shots = labels.shape

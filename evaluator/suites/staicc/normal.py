@@ -1,4 +1,4 @@
-"""StaICC-Normal: every test query twice, each time behind its own demonstrations (Cho & Inoue 2025, section 3.2)."""
+"""StaICC-Normal: every test query after two demonstration sets of its own (Cho & Inoue 2025, section 3.2)."""
 
 import polars as pl
 
@@ -18,7 +18,7 @@ def requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
 
 
 STAICC_NORMAL = Suite(
-    summary="Ten datasets, 512 queries each behind two demonstration sets: accuracy, probability, F1, calibration.",
+    summary="Ten datasets, 512 queries each after two demonstration sets: accuracy, probability, F1, calibration.",
     parts={"normal": Part()},
     all_methods=family.INFERENCE_METHODS,
     default_datasets=family.DATASETS,

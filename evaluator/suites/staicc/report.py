@@ -1,4 +1,4 @@
-"""The report of StaICC: the sections of a classification run, and those of its diagnostics."""
+"""Build the report sections of StaICC: those of any classification run, and those of its diagnostics."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -28,16 +28,16 @@ from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, HEADL
 TEXTS = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
 
 UNDEFINED = {"paper": "infinite", "released": "undefined"}
-"""What becomes of the empirical bias where a label that no query has is given probability."""
+"""Value of the empirical bias, by definition, when a label that no query has is given probability."""
 
 
 class Strip(NamedTuple):
-    """A part that asks the same in several ways, and what its accuracies' mean is called."""
+    """A figure of the accuracies of a part at each value of what it varies."""
 
     part: str
     title: str
-    way: str
-    mean: str
+    variations: str  # name of what is varied, in the plural
+    mean: str  # metric that is the mean of these accuracies
 
 
 STRIPS = (
@@ -53,21 +53,21 @@ class NoisePanel(NamedTuple):
 
 
 class DiagnosticsContext(NamedTuple):
-    """All diagnostics of one method."""
+    """Variables of the template diagnostics.html: all diagnostics of one method."""
 
     method: str
     six: Sequence[ResultTable]  # the diagnostics of the paper, one table a definition
-    others: Sequence[ResultTable]  # what else is measured of these parts
+    others: Sequence[ResultTable]  # the other metrics of these parts, one table a definition
     noise: Mapping[str, Sequence[NoisePanel]]  # by definition
     strips: Mapping[str, Sequence[Figure]]  # by definition
-    undiagnosed: Sequence[str]  # definitions that no diagnostic was measured under
+    undiagnosed: Sequence[str]  # definitions without any diagnostic
     has_absent_labels: bool
     reading: Callable[[str, Definition], Reading]  # of a metric under a definition
     mean_over_datasets: str
 
 
 def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
-    """The sections of a run of StaICC's suites.
+    """Yield the sections of a run of StaICC suites.
 
     Args:
         run: with the tables of a classification run, group_metrics, missing_classes and absent_labels.
@@ -84,13 +84,13 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
-    """A section for the first method that was measured on disturbed prompts; other methods are folded after it."""
+    """Yield the diagnostics of the first method in full, and those of other methods folded."""
     metrics, groups, datasets = run.table("metrics"), run.table("group_metrics"), datasets_of(run)
-    disturbed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    methods = sorted(set(disturbed["method"]), key=method_order)
+    diagnosed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
+    methods = sorted(set(diagnosed["method"]), key=method_order)
     views = [_view(method, metrics.filter(method=method), groups.filter(method=method), datasets) for method in methods]
-    known = {table.definition for view in views for table in view.six}
-    undiagnosed = [name for name in tables.DEFINITIONS if name in {*metrics["definition"]} - known]
+    diagnosed_definitions = {table.definition for view in views for table in view.six}
+    undiagnosed = [name for name in tables.DEFINITIONS if name in {*metrics["definition"]} - diagnosed_definitions]
     has_absent_labels = not run.table("absent_labels").is_empty()
     if not views:
         return
@@ -130,32 +130,32 @@ def _section(
 
 
 def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
-    """Name the labels that no query has, and what becomes of the empirical bias.
+    """Name the labels that no query has, and the value of the empirical bias that results.
 
     Args:
         absent: schemas.ABSENT_LABELS.
     """
     if absent.is_empty():
         return
-    found = absent.group_by("dataset").agg(pl.col("label_name", "definition").unique().sort()).sort("dataset")
-    for dataset, labels, definitions in found.select("dataset", "label_name", "definition").iter_rows():
-        becomes = in_words([f"{UNDEFINED[definition]} under {definition}" for definition in definitions])
+    by_dataset = absent.group_by("dataset").agg(pl.col("label_name", "definition").unique().sort()).sort("dataset")
+    for dataset, labels, definitions in by_dataset.select("dataset", "label_name", "definition").iter_rows():
+        values = in_words([f"{UNDEFINED[definition]} under {definition}" for definition in definitions])
         yield (
             f"{dataset}: no query has {labels_in_words(labels)}. The empirical bias of a method that gives "
-            f"{pronoun(labels)} probability is {becomes}, and so is the mean over datasets."
+            f"{pronoun(labels)} probability is {values}, and so is the mean over datasets."
         )
 
 
 def _reading(metric: str, definition: Definition) -> Reading:
-    """The unit and direction of a headline under a definition."""
+    """Return the unit and direction of a headline metric under a definition."""
     return HEADLINES[metric].readings[definition]
 
 
 def _view(method: str, metrics: pl.DataFrame, groups: pl.DataFrame, datasets: Sequence[str]) -> DiagnosticsContext:
     is_one_of_six = pl.col("metric").is_in(list(HEADLINES))
-    disturbed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
+    diagnosed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
     six = result_tables(metrics.filter(is_one_of_six), {}, datasets, TEXTS)
-    others = result_tables(disturbed.filter(~is_one_of_six), {}, datasets, TEXTS)
+    others = result_tables(diagnosed.filter(~is_one_of_six), {}, datasets, TEXTS)
     chances = dict(metrics.filter(metric="accuracy").select("dataset", "chance").unique().iter_rows())
     accuracies = groups.filter(metric="accuracy")
     order = (*datasets, MEAN_OVER_DATASETS)
@@ -183,9 +183,9 @@ def _noise_panels(
 ) -> Iterator[NoisePanel]:
     slopes = {row.dataset: cell for row, cell in six.column("gler")} if "gler" in six.metrics else {}
     for dataset in order:
-        own = accuracies.filter(part="gler", dataset=dataset).sort("noise_rate")
-        if own.height:
-            points = own.select("noise_rate", "n_requests", accuracy="value")
+        by_rate = accuracies.filter(part="gler", dataset=dataset).sort("noise_rate")
+        if by_rate.height:
+            points = by_rate.select("noise_rate", "n_requests", accuracy="value")
             described = pl.format(
                 "Noise rate {}: accuracy {}, {} requests", "noise_rate", pl.col("accuracy").round(3), "n_requests"
             )
@@ -195,14 +195,14 @@ def _noise_panels(
 
 def _strip_figures(accuracies: pl.DataFrame, measured: ResultTable) -> Iterator[Figure]:
     for strip in STRIPS:
-        own = accuracies.filter(part=strip.part).sort("template", "demonstration_set")
+        varied = accuracies.filter(part=strip.part).sort("template", "demonstration_set")
         means = (
             [(row.dataset, cell) for row, cell in measured.column(strip.mean) if cell]
             if strip.mean in measured.metrics
             else []
         )
-        if own.height and means:
-            values = {name: own.filter(dataset=name)["value"].to_list() for name, _ in means}
+        if varied.height and means:
+            values = {name: varied.filter(dataset=name)["value"].to_list() for name, _ in means}
             rows = [
                 {"dataset": row_title(name), "value": cell.value, "ci_low": cell.ci_low, "ci_high": cell.ci_high}
                 | {"description": _strip_text(name, cell, strip, values[name])}
@@ -214,4 +214,4 @@ def _strip_figures(accuracies: pl.DataFrame, measured: ResultTable) -> Iterator[
 
 def _strip_text(dataset: str, mean: Cell, strip: Strip, values: Sequence[float]) -> str:
     listed = ", ".join(f"{value:.3f}" for value in values)
-    return f"{value_text(dataset, mean)}; {strip.way}: {listed}"
+    return f"{value_text(dataset, mean)}; {strip.variations}: {listed}"

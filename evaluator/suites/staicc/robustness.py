@@ -1,4 +1,7 @@
-"""StaICC-Diag, prediction robustness: what changes with labels, templates and demonstrations (Cho & Inoue 2025)."""
+"""StaICC-Diag, prediction robustness: sensitivity to wrong labels, templates and demonstrations.
+
+Source: Cho & Inoue 2025, section 3.3.
+"""
 
 from dataclasses import replace
 
@@ -21,11 +24,11 @@ RELEASED_TEMPLATE_QUERIES = 100
 
 
 def robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
-    """Ask StaICC-Normal's prompts at five rates of wrong labels, in nine templates, behind eight demonstration sets.
+    """Return StaICC-Normal's prompts at five rates of wrong labels, in nine templates, after eight demonstration sets.
 
-    Under `released` templates are tried on the first hundred queries and one demonstration set, and demonstration sets
-    on as many of the first queries as make no more prompts than StaICC-Normal has. Source: section 3.3, where nothing
-    says that fewer are tried.
+    Under `released`, templates are varied on the first hundred queries with one demonstration set, and demonstration
+    sets on so many of the first queries that there are no more prompts than in StaICC-Normal. The paper (section 3.3)
+    mentions no such limit.
     """
     parts = {
         "gler": label_noise_requests(
@@ -38,10 +41,10 @@ def robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> pl
 
 
 def _template_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
-    """Ask the queries with each alternative template; `position` counts on from one template to the next."""
+    """Return the queries with each alternative template; `position` continues from one template to the next."""
     if not dataset.alternative_templates:
         raise TemplateError(
-            f"{dataset.name} has no alternative templates to compare answers over. State some where it is loaded "
+            f"{dataset.name} has no alternative templates to compare answers over. Give it some where it is loaded "
             "(ClassificationDataset.alternative_templates), or leave it out of staicc-robustness."
         )
     n_sets = N_DEMONSTRATION_SETS
@@ -62,7 +65,7 @@ def _sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.
 
 
 def _first_queries(dataset: ClassificationDataset, n_queries: int) -> ClassificationDataset:
-    """Return the dataset with the first test queries alone, which the generator then counts in place of all."""
+    """Return the dataset with only the first test queries, so that the toolkit's generator draws for these alone."""
     return replace(dataset, test=dataset.test.head(n_queries))
 
 
@@ -74,7 +77,7 @@ def _normal(dataset: ClassificationDataset, config: RunConfig, n_demonstration_s
 
 
 STAICC_ROBUSTNESS = Suite(
-    summary="How answers hold against wrong labels in demonstrations, nine templates and eight demonstration sets.",
+    summary="Robustness of answers to wrong labels in demonstrations, nine templates and eight demonstration sets.",
     parts={name: Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
     default_datasets=family.DATASETS,
     take=as_classification,

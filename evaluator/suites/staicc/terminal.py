@@ -1,4 +1,4 @@
-"""The diagnostics of a run in a few lines, for a terminal."""
+"""Summarise the diagnostics of a run in a few lines for a terminal."""
 
 from collections.abc import Iterator
 
@@ -12,10 +12,10 @@ from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, HEADL
 
 
 def diagnostic_lines(run: MeasuredRun) -> Iterator[str]:
-    """Yield a line a diagnostic of vanilla, mean over datasets, with its unit and direction; none without diagnostics.
+    """Yield a line for each diagnostic of vanilla, mean over datasets, with its unit and direction.
 
     Args:
-        run: with the table metrics; of several definitions the first that was measured is taken.
+        run: with the table metrics; without diagnostics there is no line. The first measured definition is shown.
     """
     means = run.table("metrics").filter(method=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS)
     if means.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS)).is_empty():

@@ -41,10 +41,13 @@ def test_a_part_that_is_not_named_is_not_searched(tmp_path):
         (["a"], "must hold an object"),
         ({}, "must hold an object"),
         ({"prompts": ["a"]}, "and nothing else"),
-        ({"instructions": []}, "names nothing to try"),
+        ({"instructions": []}, "has nothing to search"),
         ({"instructions": ["a", 1]}, "must be a list of texts"),
         ({"templates": ["a"]}, r"template 0 .*an object was expected"),
-        ({"templates": [{}, {"suffix": "a"}]}, r"template 1 .*no part 'suffix'. There are: instruction, input_prefix"),
+        (
+            {"templates": [{}, {"suffix": "a"}]},
+            r"template 1 .*unknown field 'suffix'. Allowed are instruction, input_prefix",
+        ),
         ({"templates": [{"separator": None}]}, r"template 0 .*separator must be a text, got None"),
     ],
 )

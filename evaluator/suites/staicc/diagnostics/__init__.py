@@ -1,4 +1,4 @@
-"""Diagnostics: what accuracy alone does not show. Part, metric, unit and sign:
+"""Diagnostics of StaICC: bias and robustness, which accuracy alone does not show. Part, metric, unit and sign:
 
 contextual  contextual_bias                        nats; `paper`: 0 or less, more is more bias; `released`: reversed
 domain      domain_bias                            the same
@@ -11,8 +11,8 @@ template    accuracy_sd_over_templates             standard deviation of the tem
 sampling    sampling_consistency                   share in [0, 1]
 sampling    accuracy_mean_over_demonstration_sets  share
 
-Every interval is over queries, unless it says otherwise here: what other queries would have given with the same model,
-templates and noise rates. registry.py says which function measures what.
+Intervals are over queries unless stated otherwise: they cover other queries with the same model, templates and noise
+rates. registry.py says which function measures what.
 
 Source: Cho & Inoue 2025 (StaICC), section 3.3.
 """

@@ -1,4 +1,4 @@
-"""Measure how much of a query's answers agree, whether they are right or not."""
+"""Measure how many of a query's answers agree, right or wrong."""
 
 import polars as pl
 
@@ -13,7 +13,7 @@ CONSISTENCY = Metric(
     value=lambda _n_labels: pl.col("agreeing") / pl.col("n"),
     interval="score",
 )
-"""Mean share of the most frequent label among the answers to one prompt's variations; requests are such prompts."""
+"""Mean share of the most frequent label among the answers to the variations of one prompt; a row is such a prompt."""
 
 
 def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
@@ -21,8 +21,8 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
     their demonstration sets.
 
     `paper` and `released` are one formula; they read probabilities differently, which can break ties. The interval is
-    over queries, for these templates: with more of them, shares would be smaller everywhere, so that no interval for
-    other templates can be had from it. template_accuracy has one that is.
+    over queries, for these templates: with more templates the shares would be smaller, so the data give no interval
+    over other templates. The interval of template_accuracy covers those.
 
     Raises MetricError where queries are not answered equally often with each template.
 
@@ -37,7 +37,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
     """Measure sampling_consistency, the share of demonstration sets that give the most frequent label, averaged over
     queries, and accuracy_mean_over_demonstration_sets, the accuracy over all of them.
 
-    A query's demonstration sets are its own, drawn for it alone. So the intervals, which are over queries, cover other
+    Each query has demonstration sets of its own. The intervals, which are over queries, therefore cover other
     demonstration sets as well.
 
     Raises and sources as template_consistency.
@@ -50,7 +50,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def _agreement(requests: pl.DataFrame, prompt: list[str]) -> pl.DataFrame:
-    """Return `prompt` and `agreeing`, one row a prompt that is answered several times."""
+    """Return the columns `prompt` and `agreeing`, the share of the most frequent answer, one row a prompt."""
     counts = requests.group_by(*prompt, "pred").len()
     share = pl.col("len").max() / pl.col("len").sum()
     return counts.group_by(prompt).agg(agreeing=share).sort(prompt)

@@ -1,7 +1,8 @@
-"""Measure which labels a model prefers, whatever is asked.
+"""Measure which labels a model prefers independently of the query.
 
-Near no bias at all these measures are at the end of their range, where sampling noise moves them one way only: as with
-the calibration error, an interval is one around what so many requests give on average, not around endless data.
+Without bias these measures are at the end of their range, where sampling noise can move them in one direction only. As
+with the calibration error, an interval is around the expected value for this number of requests, not around the limit
+of infinitely many.
 """
 
 import math
@@ -20,13 +21,13 @@ from evaluator.schemas import ABSENT_LABELS_KEY
 
 
 def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
-    """Measure contextual_bias or domain_bias, by the part: how sure a model is where nothing is asked, in nats.
+    """Measure contextual_bias or domain_bias: the confidence of a model on queries without content, in nats.
 
     paper: minus the mean entropy of label_probs, from -log(number of labels), no bias, to 0.
     released: the entropy of the mean of label_probs, positive, so that more is *less* bias; the mean first goes through
     a softmax unless its entries add up to exactly 1. Preferences that differ between prompts cancel out in it.
 
-    Raises MetricError for rows that the definition cannot take.
+    Raises MetricError for rows that the definition does not accept.
 
     Sources: Cho & Inoue 2025, section 3.3, equation 2; StaICC 0.1.1, util/functional.py, bias_mean_entropy_metric.
     """
@@ -41,9 +42,10 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
 
     paper: a label of no probability adds 0; a label that no query has, but that is given probability, makes it
     infinite (absent_labels names it), and so is the mean over datasets.
-    released: the same where every label has both, else NaN: the toolkit ends in a division by zero or a logarithm of 0.
+    released: the same where every label has both, otherwise NaN: the toolkit divides by zero or takes the logarithm
+    of 0.
 
-    Raises MetricError for rows that the definition cannot take, and gold labels outside the label space.
+    Raises MetricError for rows that the definition does not accept, and gold labels outside the label space.
 
     Sources: Cho & Inoue 2025, section 3.3, equation 3; StaICC 0.1.1, util/functional.py, post_bias_dl_metric.
     """
@@ -55,13 +57,13 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Return why an empirical bias is infinite, or NaN under `released`: labels that no query has, but that are given
-    probability.
+    """Return the labels of the part `normal` that no query has, but that are given probability.
 
-    Takes PREDICTIONS. Returns ABSENT_LABELS, sorted by its key; of the part `normal`.
+    Because of them an empirical bias is infinite, or NaN under `released`. Takes PREDICTIONS, returns ABSENT_LABELS
+    sorted by its key.
     """
     *key, label_name = ABSENT_LABELS_KEY
-    # A mean of lists adds row after row; that of groups is added up by several threads, and its last digit varies.
+    # The mean of a list adds row after row; the mean of a group is added by several threads, and its last digit varies.
     return (
         predictions.lazy()
         .filter(part="normal")
@@ -78,7 +80,7 @@ def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_softmaxed(matrix: pl.DataFrame) -> bool:
-    # Row after row, as the toolkit adds: the last digit decides whether the mean adds up to exactly 1.
+    # Added row after row, as in the toolkit: the last digit decides whether the mean adds up to exactly 1.
     mean = np.cumsum(matrix.to_numpy(), axis=0)[-1] / matrix.height
     return not passes_released_check(pl.DataFrame(mean[None, :], schema=matrix.columns))
 

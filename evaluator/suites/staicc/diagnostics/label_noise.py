@@ -17,7 +17,7 @@ from evaluator.suites.staicc.diagnostics.complete_grid import require_complete_g
 from evaluator.suites.staicc.label_noise import NOISE_RATES
 
 RELEASED_RATES = (1.0, 0.75, 0.25, -0.5, -1.5)
-"""What the toolkit puts in place of NOISE_RATES: its loop takes 1/4, 2/4, 3/4 and 4/4 off one after the other."""
+"""Rates that the toolkit uses in place of NOISE_RATES: its loop subtracts 1/4, 2/4, 3/4 and 4/4 one after the other."""
 
 
 class NoiseSlope(NamedTuple):
@@ -31,8 +31,8 @@ class NoiseSlope(NamedTuple):
 def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
     """Fit the least-squares line of accuracy over the noise rate; its slope is minus `gler` of the paper.
 
-    The slope of accuracies is the mean of the queries' own slopes, so its standard error is that of a mean over
-    queries: a query's answers at all rates and behind all demonstration sets count as one observation.
+    The slope of accuracies is the mean of the slopes of single queries, so its standard error is that of a mean over
+    queries: a query's answers at all rates and after all demonstration sets count as one observation.
 
     Args:
         answers: `query_id`, `noise_rate` and `correct` (bool); two queries or more at the same rates, equally often.
@@ -47,14 +47,14 @@ def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
 
 
 def gler(group: PredictionGroup) -> dict[str, Measured]:
-    """Measure gler, and gler_METRIC of the other classification metrics: how much wrong labels change them.
+    """Measure gler, and gler_METRIC for the other classification metrics: their slopes over the noise rate.
 
     paper: minus the slope of the least-squares line of accuracy over the noise rate: the accuracy lost from no wrong
     label to only wrong ones, along the line. The sign is that of the published table,
     where a model that reads labels has a value above 0. Its "Slope/0.1" is taken for percentage points per 0.1 of
     noise, ten times ours: 0.098 here is 0.98 there.
-    released: the slope over RELEASED_RATES, which fall as noise rises, so that the sign is the same; the unit is no
-    noise rate.
+    released: the slope over RELEASED_RATES, which fall as noise rises, so that the sign is the same; its unit is not
+    that of a noise rate.
 
     Raises MetricError where queries are not answered equally often at each rate, or a rate is none of NOISE_RATES.
 
@@ -80,7 +80,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def slope_weights(axis: Sequence[float]) -> list[float]:
-    """Return one weight a place on the axis: the weighted sum of the values there is the slope of their line."""
+    """Return a weight for each point of the axis, so that the weighted sum of values is their least-squares slope."""
     centre = sum(axis) / len(axis)
     scatter = sum((x - centre) ** 2 for x in axis)
     return [(x - centre) / scatter for x in axis]
@@ -89,11 +89,12 @@ def slope_weights(axis: Sequence[float]) -> list[float]:
 def _slopes(
     requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], weights: Mapping[float, float]
 ) -> dict[str, tuple[float, float | None]]:
-    """Return each metric's weighted sum over noise rates, and its standard error when whole queries are left out."""
+    """Return each metric's weighted sum over noise rates, and its standard error by a jackknife over queries."""
     sums = statistic_sums(requests, n_labels, metrics, ["query_id", "noise_rate"]).sort("query_id", "noise_rate")
     statistics = pl.exclude("query_id", "noise_rate")
     weight = pl.col("noise_rate").replace_strict(dict(weights), return_dtype=pl.Float64)
     weighted = {name: weight * metric.value(n_labels) for name, metric in metrics.items()}
+    # The sums without each query in turn, then the slope that they give.
     without_one = (
         sums.with_columns(statistics.sum().over("noise_rate") - statistics)
         .select("query_id", **weighted)

@@ -1,4 +1,4 @@
-"""The diagnostics of StaICC, one record each, the six of the paper in its order."""
+"""List the diagnostics of StaICC, the six of the paper in its order."""
 
 from evaluator.metrics.diagnostic import Diagnostic, Reading
 from evaluator.report.metric_texts import MetricText
@@ -64,15 +64,16 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         varies="noise_rate",
     ),
 )
-"""Signs and units differ between definitions: diagnostics/__init__.py says how."""
+"""Signs and units differ between definitions; diagnostics/__init__.py lists them."""
 
-DIAGNOSTIC_PARTS = tuple(dict.fromkeys(each.part for each in DIAGNOSTICS if each.part != "normal"))
-"""Parts whose prompts are disturbed on purpose, so that no metric of classification is measured on them."""
+DIAGNOSTIC_PARTS = tuple(dict.fromkeys(diagnostic.part for diagnostic in DIAGNOSTICS if diagnostic.part != "normal"))
+"""Parts whose prompts are altered on purpose, so that no classification metric is measured on them."""
 
-HEADLINES = {each.metric: each for each in DIAGNOSTICS if each.metric}
-"""Metric -> its diagnostic; the six of the paper."""
+HEADLINES = {diagnostic.metric: diagnostic for diagnostic in DIAGNOSTICS if diagnostic.metric}
+"""Metric -> diagnostic, for the six diagnostics of the paper."""
 
 METRIC_TEXTS = {
-    each.metric: MetricText(each.title, lower_is_better=each.lower_is_better) for each in HEADLINES.values()
-} | {name: MetricText(title) for each in DIAGNOSTICS for name, title in each.titles.items()}
-"""How the metrics of diagnostics are called on a page."""
+    metric: MetricText(diagnostic.title, lower_is_better=diagnostic.lower_is_better)
+    for metric, diagnostic in HEADLINES.items()
+} | {metric: MetricText(title) for diagnostic in DIAGNOSTICS for metric, title in diagnostic.titles.items()}
+"""Titles of the diagnostics' metrics on a page."""

@@ -121,7 +121,9 @@ def test_a_query_that_misses_answers_is_refused(part: str, column: str) -> None:
     frame = part_predictions(part, np.full(shape, 0.5), [0, 0])
     last = pl.col(column) == pl.col(column).max()
     broken = frame.filter((pl.col("query_id") != 1) | ~last)
-    with pytest.raises(MetricError, match=rf"suite, {part}, a, vanilla, paper: every query .* of 6 pairs 5 are there"):
+    with pytest.raises(
+        MetricError, match=rf"suite, {part}, a, vanilla, paper: every query .* of 6 pairs 5 are present"
+    ):
         staicc_metrics(broken)
 
 
