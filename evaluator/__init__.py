@@ -1,6 +1,12 @@
 """High-throughput evaluation of in-context classification. Importing this loads neither torch nor vllm."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evaluator.metrics import classification_metrics
+    from evaluator.random_baselines import max_random_accuracy, max_random_tail
+    from evaluator.run.folder import read_requests, read_scores
 
 __version__ = "0.1.0"
 __all__ = [
@@ -12,24 +18,21 @@ __all__ = [
     "read_scores",
 ]
 
-if TYPE_CHECKING:
-    from evaluator.metrics import classification_metrics
-    from evaluator.random_baselines import max_random_accuracy, max_random_tail
-    from evaluator.run.folder import read_requests, read_scores
+_MODULES = {
+    "classification_metrics": "evaluator.metrics",
+    "max_random_accuracy": "evaluator.random_baselines",
+    "max_random_tail": "evaluator.random_baselines",
+    "read_requests": "evaluator.run.folder",
+    "read_scores": "evaluator.run.folder",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use, so that `evaluator --help` does not wait for Polars.
-    if name == "classification_metrics":
-        from evaluator.metrics import classification_metrics
-
-        return classification_metrics
-    if name in ("max_random_accuracy", "max_random_tail"):
-        from evaluator import random_baselines
-
-        return getattr(random_baselines, name)
-    if name in ("read_requests", "read_scores"):
-        from evaluator.run import folder
-
-        return getattr(folder, name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'evaluator' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

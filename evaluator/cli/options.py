@@ -1,4 +1,4 @@
-"""Options that several commands share, and what was typed of them as configurations."""
+"""Options that several commands share, and the configurations that they stand for."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import Field

@@ -20,7 +20,7 @@ class PviOptions:
     )
     source: PviSource = option("random", "Where demonstrations come from.", flag="demonstrations")
     sets: int = option(3, "Demonstration sets for each number of shots; every query is shown after each set.")
-    seed: int = option(42, "Seed that demonstrations are drawn with.")
+    seed: int = option(42, "Seed of everything that is drawn: queries, demonstrations, ties.")
     prompts: Path | None = option(
         None, "File of the published demonstrations. Default: prompts.parquet in a folder of --data."
     )

@@ -19,7 +19,7 @@ class SearchOptions:
     tries: int = option(200, "Prompts for each number of shots; fewer where there are not as many different ones.")
     candidates: Path | None = option(None, "A JSON file of instructions or templates to try instead of demonstrations.")
     halving: bool = option(False, "Stop the worse half of the prompts, in rounds.")
-    seed: int = option(42, "Draws queries, demonstrations and ties.")
+    seed: int = option(42, "Seed of everything that is drawn: queries, demonstrations, ties.")
 
     def __post_init__(self) -> None:
         if not self.shots or min(self.shots) < 0 or len(set(self.shots)) < len(self.shots):
