@@ -179,7 +179,7 @@ def test_a_table_of_ones_own_and_a_dataset_of_staicc_are_asked_alike(tmp_path):
         ),
         (
             ("pvi", "--datasets", "trec", "--methods", "hardest_demonstrations", "--training-queries", 3),
-            "3 sets of 6 demonstrations by PVI take 3 rows labelled",
+            "3 sets of 6 demonstrations by PVI need 3 rows labelled",
         ),
     ],
 )

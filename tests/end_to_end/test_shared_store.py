@@ -43,5 +43,5 @@ def test_a_run_waits_for_another_that_scores_the_same_prompts_and_then_asks_noth
 def test_what_is_reused_is_said_before_anything_is_scored(tmp_path):
     command(*SMALL, "--out", tmp_path / "small", "--store", tmp_path / "store")
     said = command(*LARGE, "--out", tmp_path / "large", "--store", tmp_path / "store")
-    assert said.index("Answered by earlier runs: 256 of ") < said.index("Scoring: ")
+    assert said.index("Reused from earlier runs: 256 of ") < said.index("Scoring: ")
     assert evaluator.read_scores(tmp_path / "large").collect().height
