@@ -17,7 +17,7 @@ from scipy import stats
 from scipy.special import log_softmax
 
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
-from evaluator.methods.base import Answers, MeasuredPart
+from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import REQUESTS
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 
@@ -40,7 +40,7 @@ class Dataset(NamedTuple):
 def main() -> None:
     require_green_tests("tests/suites/in_context_pvi/test_measures.py")
     datasets = [_dataset(seed, n_labels) for seed, n_labels in enumerate(N_LABELS)]
-    answers, queries = _answers(datasets), _queries()
+    scored, queries = _answers(datasets), _queries()
     work = Work(
         benchmark="pvi_measures",
         case=f"{len(datasets)} datasets, {N_RUNS} runs, {N_QUERIES} queries",
@@ -52,7 +52,7 @@ def main() -> None:
         work,
         {
             "numpy and scipy": lambda: _baseline(datasets),
-            "evaluator, all": lambda: _numbers(pvi_measures(answers, queries)),
+            "evaluator, all": lambda: _numbers(pvi_measures(scored, queries)),
         },
         runs=3,
         same=_assert_same,
@@ -69,7 +69,7 @@ def _dataset(seed: int, n_labels: int) -> Dataset:
     return Dataset(gold, inputs, rng.normal(-3, 0.3, (N_RUNS, n_labels)))
 
 
-def _answers(datasets: list[Dataset]) -> Answers:
+def _answers(datasets: list[Dataset]) -> ScoredRequests:
     frames = [
         _requests(f"dataset {place}", run, part, gold, scores)
         for place, dataset in enumerate(datasets)
@@ -79,8 +79,8 @@ def _answers(datasets: list[Dataset]) -> Answers:
             ("null", None, dataset.nulls[run : run + 1]),
         )
     ]
-    return Answers(
-        scored=pl.concat(frames).lazy(), parts={"input": MeasuredPart("classification", ("paper", "released"))}
+    return ScoredRequests(
+        rows=pl.concat(frames).lazy(), parts={"input": MeasuredPart("classification", ("paper", "released"))}
     )
 
 

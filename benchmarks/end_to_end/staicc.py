@@ -25,9 +25,9 @@ from evaluator.config import Dtype
 from evaluator.datasets.staicc import load_staicc
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
-from evaluator.run.answers import ScoredStore
 from evaluator.run.folder import open_built, open_scored
 from evaluator.run.record import read_run
+from evaluator.run.scored_run import ScoredStore
 from evaluator.scores.prompts import prompt_scores
 
 SUITE = ("staicc", "--methods", "all", "--definition", "released", "--datasets", "sst5,trec")

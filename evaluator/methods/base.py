@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Asked(NamedTuple):
+class MethodContext(NamedTuple):
     """What a method builds its requests from: one part of one suite and dataset."""
 
     dataset: AnyDataset
@@ -48,10 +48,10 @@ class MeasuredPart(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class ScoredRequests:
     """Scores, hidden states and distances of all requests of a run."""
 
-    scored: pl.LazyFrame  # schemas.REQUESTS joined with schemas.SCORES
+    rows: pl.LazyFrame  # schemas.REQUESTS joined with schemas.SCORES
     states: pl.LazyFrame = field(  # schemas.REQUESTS joined with schemas.HIDDEN_STATES
         default_factory=lambda: pl.LazyFrame(schema={**REQUESTS, **HIDDEN_STATES})
     )
@@ -65,23 +65,21 @@ class Answers:
     @property
     def queries(self) -> pl.LazyFrame:
         """Return scored requests of the part to predict."""
-        return self.scored.filter(part=self.answered_part)
+        return self.rows.filter(part=self.answered_part)
 
     def part(self, name: str) -> pl.LazyFrame:
         """Return scored requests of one part, of a suite or a method."""
-        return self.scored.filter(part=name)
+        return self.rows.filter(part=name)
 
-    def answering(self, part: str) -> "Answers":
+    def answering(self, part: str) -> "ScoredRequests":
         """Return the answers for predicting one part: without the rows that methods added for other parts."""
         others = [name for name, about in self.parts.items() if name != part and about.kind != "null"]
         is_needed = pl.col("for_part").is_null() | ~pl.col("for_part").is_in(others)
-        return replace(
-            self, scored=self.scored.filter(is_needed), states=self.states.filter(is_needed), answered_part=part
-        )
+        return replace(self, rows=self.rows.filter(is_needed), states=self.states.filter(is_needed), answered_part=part)
 
-    def of_dataset(self, name: str) -> "Answers":
+    def of_dataset(self, name: str) -> "ScoredRequests":
         """Return the answers of one dataset."""
-        return replace(self, scored=self.scored.filter(dataset=name), states=self.states.filter(dataset=name))
+        return replace(self, rows=self.rows.filter(dataset=name), states=self.states.filter(dataset=name))
 
     def states_of(self, part: str) -> pl.LazyFrame:
         """Return requests of one part with their hidden states."""
@@ -97,16 +95,16 @@ class Method:
     """
 
     summary: str
-    label_probs: Callable[[Answers, Definition], pl.LazyFrame]
+    label_probs: Callable[[ScoredRequests, Definition], pl.LazyFrame]
     """Returns the part's requests with the column `label_probs`: List[f64] in label-space order, summing to one."""
 
-    requests: Callable[[Asked], list[pl.DataFrame]] | None = None
+    requests: Callable[[MethodContext], list[pl.DataFrame]] | None = None
     """Returns the requests that the method adds to those of the suite."""
 
-    follow_up: Callable[[Asked, Answers], pl.DataFrame] | None = None
+    follow_up: Callable[[MethodContext, ScoredRequests], pl.DataFrame] | None = None
     """Returns further requests that depend on the answers to the first."""
 
-    distances: "Callable[[Answers, torch.Tensor], pl.DataFrame] | None" = None
+    distances: "Callable[[ScoredRequests, torch.Tensor], pl.DataFrame] | None" = None
     """Returns schemas.LABEL_DISTANCES from hidden states and the LM head [vocabulary, hidden size]."""
 
     part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # parts that it predicts

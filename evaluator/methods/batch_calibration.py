@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Method, softmax
+from evaluator.methods.base import Method, ScoredRequests, softmax
 from evaluator.methods.mean_label_probs import log_mean_label_probs
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.schemas import Definition
@@ -12,7 +12,7 @@ BATCH_SIZE = 128  # "we fix the batch size to 128" (Cho & Inoue 2025, appendix B
 _BATCH = ["suite", "dataset", "batch"]
 
 
-def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries with each batch calibrated by its mean.
 
     `paper` (Zhou et al. 2024, "Batch Calibration"): log-probabilities minus the log of the batch's mean probabilities,
@@ -24,7 +24,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     last batch may be smaller; a batch of a single request gets equal probabilities.
     """
     index = pl.col("position").rank("ordinal").over("suite", "dataset").cast(pl.Int64) - 1
-    queries = answers.queries.with_columns(batch=index // BATCH_SIZE)
+    queries = scored.queries.with_columns(batch=index // BATCH_SIZE)
     means = log_mean_label_probs(queries, _BATCH, definition)
     score = pl.col(LABEL_SCORE[definition])
     shifted = score - pl.col("log_mean")

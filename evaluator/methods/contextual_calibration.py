@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.mean_label_probs import log_mean_label_probs
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.prompts.pseudo_queries import empty_queries
@@ -15,24 +15,24 @@ TOOLKIT_OFFSET = 1e-5  # initial value of the toolkit's sums over training promp
 _TASK = ["suite", "dataset"]
 
 
-def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries, calibrated by the mean label probabilities after empty queries.
 
     Source: Zhao et al. 2021, "Calibrate Before Use": W = diag(p_cf)^-1. There p_cf comes from the demonstrations of the
     prompt that is calibrated, with three content-free inputs; here, as in Cho & Inoue 2025 (appendix B.2), from 128
     prompts with other demonstrations of the task and empty inputs, once a dataset.
     """
-    return calibrated(answers, definition, PART)
+    return calibrated(scored, definition, PART)
 
 
-def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFrame:
+def calibrated(scored: ScoredRequests, definition: Definition, part: str) -> pl.LazyFrame:
     """Return the queries with label probabilities p divided by A, their means in `part`.
 
     `paper`: p / A, normalised. `released` (`standard_calibration.py`): the softmax of p / A, where A is (1e-5 + sum) /
     128. Both rank labels alike, but the probabilities differ.
     """
-    means = log_mean_label_probs(answers.part(part), _TASK, definition)
-    queries = answers.queries.join(means, on=_TASK, how="left", maintain_order="left")
+    means = log_mean_label_probs(scored.part(part), _TASK, definition)
+    queries = scored.queries.join(means, on=_TASK, how="left", maintain_order="left")
     score = pl.col(LABEL_SCORE[definition])
     scaled = score - pl.col("log_mean")
     if definition == "released":
@@ -40,10 +40,10 @@ def calibrated(answers: Answers, definition: Definition, part: str) -> pl.LazyFr
     return queries.with_columns(label_probs=softmax(scaled)).drop("log_mean")
 
 
-def requests(asked: Asked) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> list[pl.DataFrame]:
     """Return empty queries after demonstrations of the calibration split; raise DatasetError if that is empty."""
-    dataset = asked.classification
-    shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
+    dataset = context.classification
+    shown = training_demonstrations(dataset, n_shots=context.config.n_shots)
     queries = empty_queries(N_SAMPLES, len(dataset.text_fields))
     return [training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)]
 

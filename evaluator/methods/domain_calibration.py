@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Asked, Method
+from evaluator.methods.base import Method, MethodContext, ScoredRequests
 from evaluator.methods.contextual_calibration import calibrated
 from evaluator.prompts.pseudo_queries import domain_queries
 from evaluator.prompts.training_prompts import N_SAMPLES, training_demonstrations, training_requests
@@ -12,24 +12,24 @@ PART = "domain_calibration"
 N_WORDS = 64  # "we fix the sample length to 64" (Cho & Inoue 2025, appendix B.2)
 
 
-def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries, calibrated by the mean label probabilities after queries of random words.
 
     Source: Fei et al. 2023, "Mitigating Label Biases for In-context Learning" (domain-context calibration). Formulas
     are those of contextual calibration; number and length of the queries are those of Cho & Inoue 2025, appendix B.2.
     """
-    return calibrated(answers, definition, PART)
+    return calibrated(scored, definition, PART)
 
 
-def requests(asked: Asked) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> list[pl.DataFrame]:
     """Return queries of random words after demonstrations of the calibration split; DatasetError if it is empty."""
-    dataset = asked.classification
-    shown = training_demonstrations(dataset, n_shots=asked.config.n_shots)
+    dataset = context.classification
+    shown = training_demonstrations(dataset, n_shots=context.config.n_shots)
     queries = domain_queries(
         dataset.calibration,
         n_queries=N_SAMPLES,
         n_words=N_WORDS,
-        definition=asked.config.prompt_definition,
+        definition=context.config.prompt_definition,
         source_name=f"The calibration split of {dataset.name}",
     )
     return [training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)]

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Method
+from evaluator.methods.base import Method, ScoredRequests
 from evaluator.methods.training_states import (
     ROW,
     DatasetStates,
@@ -16,7 +16,7 @@ from evaluator.methods.training_states import (
 from evaluator.schemas import Definition
 
 
-def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the softmax over labels of minus the Euclidean distance to each class's centroid in the last hidden state.
 
     Source: Cho et al. 2024 (arXiv 2406.16535, abstract), "the nearest centroid classifier on the LM's last hidden
@@ -25,9 +25,9 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     """
     frames = [
         states.queries.select(ROW).with_columns(distances=centroid_distances(states))
-        for states in dataset_states(answers)
+        for states in dataset_states(scored)
     ]
-    return centroid_probs(answers, pl.concat(frames).lazy(), definition)
+    return centroid_probs(scored, pl.concat(frames).lazy(), definition)
 
 
 def centroid_distances(states: DatasetStates) -> pl.Series:

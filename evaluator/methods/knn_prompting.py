@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from evaluator.methods.base import Answers, Method, softmax
+from evaluator.methods.base import Method, ScoredRequests, softmax
 from evaluator.methods.training_states import (
     QUERY_STATES,
     ROW,
@@ -34,17 +34,17 @@ N_NEIGHBOURS = 3
 _VOCABULARY_ROWS = 16_384  # rows of the head that are converted to float64 at a time
 
 
-def centroid_label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def centroid_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the softmax over the label space of minus the distance to each class's mean distribution.
 
     Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824), whose own
     form is neighbour_label_probs; the softmax is the toolkit's. The distance is KL(centroid || query) in nats under
     `paper`, the Euclidean one of raw logits under `released` (standard_calibration.py, knn_prompt_centroid).
     """
-    return centroid_probs(answers, _distances_of(answers, CENTROID, definition), definition)
+    return centroid_probs(scored, _distances_of(scored, CENTROID, definition), definition)
 
 
-def neighbour_label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the share of each label among the three nearest training prompts; of ties the lower position.
 
     Source: Xu et al. 2023, KL(anchor || query) in nats over the whole vocabulary, three neighbours in the released
@@ -52,16 +52,16 @@ def neighbour_label_probs(answers: Answers, definition: Definition) -> pl.LazyFr
     predicted there, in the toolkit and here. `released` (standard_calibration.py, knn_prompt) goes by raw logits and
     takes the softmax of the counts, so that no label ever gets more than e^3 / (e^3 + n_labels - 1).
     """
-    training = answers.states_of(TRAINING_STATES).sort(ROW).group_by("suite", "dataset", maintain_order=True)
+    training = scored.states_of(TRAINING_STATES).sort(ROW).group_by("suite", "dataset", maintain_order=True)
     labels = training.agg("gold", n_labels=pl.col("label_names").first().list.len())
-    rows = _distances_of(answers, NEIGHBOURS, definition).join(labels, on=["suite", "dataset"]).sort(ROW).collect()
+    rows = _distances_of(scored, NEIGHBOURS, definition).join(labels, on=["suite", "dataset"]).sort(ROW).collect()
     by_dataset = rows.partition_by("suite", "dataset", maintain_order=True)
     counted = pl.concat(frame.select(ROW).with_columns(votes=_votes(frame)) for frame in by_dataset)
     probs = softmax(pl.col("votes")) if definition == "released" else pl.col("votes") / N_NEIGHBOURS
-    return answered(answers, counted.lazy().select(*ROW, label_probs=probs), definition)
+    return answered(scored, counted.lazy().select(*ROW, label_probs=probs), definition)
 
 
-def centroid_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
+def centroid_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
     """Return schemas.LABEL_DISTANCES to each class's mean distribution (`paper`) or mean logits (`released`).
 
     Null for a class without training prompts.
@@ -71,7 +71,7 @@ def centroid_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
     """
     to_logits = logit_map(head)
     frames = []
-    for states in dataset_states(answers):
+    for states in dataset_states(scored):
         weights = class_weights(states)
         found: dict[Definition, Floats] = {
             "paper": divergences(states, weights, head),
@@ -84,11 +84,11 @@ def centroid_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
     return _one_a_prompt(frames)
 
 
-def neighbour_distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
+def neighbour_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
     """Return schemas.LABEL_DISTANCES to each training prompt, in order of position; as centroid_distances otherwise."""
     to_logits = logit_map(head)
     frames = []
-    for states in dataset_states(answers):
+    for states in dataset_states(scored):
         found: dict[Definition, Floats] = {
             "paper": divergences(states, np.eye(len(states.anchors)), head),
             "released": logit_distances(states.states, states.anchors, to_logits),
@@ -151,10 +151,10 @@ def _one_a_prompt(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return table
 
 
-def _distances_of(answers: Answers, method: str, definition: Definition) -> pl.LazyFrame:
+def _distances_of(scored: ScoredRequests, method: str, definition: Definition) -> pl.LazyFrame:
     """Return ROW and `distances` of every query."""
-    distances = answers.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
-    return answers.states_of(QUERY_STATES).select(*ROW, "prompt_id").join(distances, on="prompt_id").drop("prompt_id")
+    distances = scored.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
+    return scored.states_of(QUERY_STATES).select(*ROW, "prompt_id").join(distances, on="prompt_id").drop("prompt_id")
 
 
 def _votes(rows: pl.DataFrame) -> pl.Series:

@@ -8,7 +8,7 @@ import polars as pl
 from evaluator.datasets.lcg import Ints
 from evaluator.datasets.staicc import SIZES
 from evaluator.errors import TemplateError
-from evaluator.methods.base import Answers, Asked
+from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.methods.training_states import state_array
 from evaluator.prompts.rows import ASKS_STATE, NOT_VARIED, PromptPlan, requests
 
@@ -23,7 +23,7 @@ class Nearest(NamedTuple):
     demonstration_ids: Ints  # [n_queries, n_nearest], rows of the demonstration split, nearest first
 
 
-def text_requests(asked: Asked) -> list[pl.DataFrame]:
+def text_requests(context: MethodContext) -> list[pl.DataFrame]:
     """Return requests for the hidden states of the texts of the queries and of the demonstrations to choose from.
 
     `training_row` is the row of a demonstration, `query_id` that of a query. Several text fields are joined by a space;
@@ -31,11 +31,13 @@ def text_requests(asked: Asked) -> list[pl.DataFrame]:
     The toolkit does not skip it: where the tokenizer adds no BOS it gets an error, drops the text, and from there on
     its indices are off by one.
     """
-    dataset = asked.classification
-    pool = dataset.demonstration if asked.config.prompt_definition == "paper" else dataset.demonstration[:RELEASED_POOL]
+    dataset = context.classification
+    pool = (
+        dataset.demonstration if context.config.prompt_definition == "paper" else dataset.demonstration[:RELEASED_POOL]
+    )
     no_row = pl.lit(None, pl.Int64)
     demonstrations = _texts(pool).filter(pl.col("prompt") != "")
-    queries = _texts(dataset.test)[_query_ids(asked)]
+    queries = _texts(dataset.test)[_query_ids(context)]
     parts = [
         demonstrations.with_columns(
             part=pl.lit(DEMONSTRATION_TEXTS), training_row="position", query_id=no_row, gold=no_row
@@ -44,7 +46,7 @@ def text_requests(asked: Asked) -> list[pl.DataFrame]:
             part=pl.lit(QUERY_TEXTS),
             training_row=no_row,
             query_id="position",
-            gold=dataset.test["gold"].gather(_query_ids(asked)),
+            gold=dataset.test["gold"].gather(_query_ids(context)),
         ),
     ]
     rows = pl.concat(parts, how="vertical_relaxed").with_columns(
@@ -55,10 +57,10 @@ def text_requests(asked: Asked) -> list[pl.DataFrame]:
         demonstration_ids=pl.lit([], pl.List(pl.Int64)),
         label_names=pl.lit(list(dataset.verbalizer.label_names)),
     )
-    return [rows.select(asked.rows.columns)]
+    return [rows.select(context.rows.columns)]
 
 
-def nearest_demonstrations(asked: Asked, answers: Answers, n_nearest: int) -> Nearest:
+def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nearest: int) -> Nearest:
     """Find the demonstrations whose last hidden states have the smallest Euclidean distances to each query's.
 
     Nearest first, of ties the lower row; distances are computed in float64.
@@ -67,13 +69,13 @@ def nearest_demonstrations(asked: Asked, answers: Answers, n_nearest: int) -> Ne
     """
     from scipy.spatial.distance import cdist  # here, because whoever only lists methods should not wait for SciPy
 
-    of_dataset = answers.of_dataset(asked.classification.name)
+    of_dataset = scored.of_dataset(context.classification.name)
     demonstrations = _states_by_row(of_dataset, DEMONSTRATION_TEXTS, "training_row")
     queries = _states_by_row(of_dataset, QUERY_TEXTS, "query_id")
     if demonstrations.height < n_nearest:
         raise TemplateError(
-            f"{asked.config.n_shots} shots need the {n_nearest} nearest demonstrations of {asked.classification.name}, "
-            f"but {demonstrations.height} can be chosen from. Choose smaller --shots."
+            f"{context.config.n_shots} shots need the {n_nearest} nearest demonstrations of "
+            f"{context.classification.name}, but {demonstrations.height} can be chosen from. Choose smaller --shots."
         )
     # Not by a matrix product: its rounding depends on the position of a row, and would order equal texts arbitrarily.
     distances = cdist(state_array(queries), state_array(demonstrations))
@@ -81,11 +83,11 @@ def nearest_demonstrations(asked: Asked, answers: Answers, n_nearest: int) -> Ne
     return Nearest(queries["query_id"].to_numpy(), demonstrations["training_row"].to_numpy()[order])
 
 
-def retrieved_requests(asked: Asked, part: str, *, query_id: Ints, demonstration_ids: Ints) -> pl.DataFrame:
+def retrieved_requests(context: MethodContext, part: str, *, query_id: Ints, demonstration_ids: Ints) -> pl.DataFrame:
     """Build rows of a method's part, one a prompt, from rows of the test split [n] and demonstration split [n, k]."""
     plan = PromptPlan(demonstration_set=np.zeros_like(query_id), query_id=query_id, demonstration_ids=demonstration_ids)
-    rows = requests(asked.classification, plan)
-    return rows.with_columns(part=pl.lit(part)).select(asked.rows.columns)
+    rows = requests(context.classification, plan)
+    return rows.with_columns(part=pl.lit(part)).select(context.rows.columns)
 
 
 def labelled_examples(_n_shots: int) -> int:
@@ -93,14 +95,14 @@ def labelled_examples(_n_shots: int) -> int:
     return SIZES.demonstration
 
 
-def _query_ids(asked: Asked) -> pl.Series:
-    return asked.rows["query_id"].unique().sort()
+def _query_ids(context: MethodContext) -> pl.Series:
+    return context.rows["query_id"].unique().sort()
 
 
 def _texts(split: pl.DataFrame) -> pl.DataFrame:
     return split.select(position=pl.int_range(pl.len()), prompt=pl.col("texts").list.join(" "))
 
 
-def _states_by_row(answers: Answers, part: str, row: str) -> pl.DataFrame:
-    rows = answers.states_of(part).select(row, "hidden_state")
+def _states_by_row(scored: ScoredRequests, part: str, row: str) -> pl.DataFrame:
+    rows = scored.states_of(part).select(row, "hidden_state")
     return rows.unique(row).sort(row).collect()  # the requests are the same in every suite

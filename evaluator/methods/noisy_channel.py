@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.prompts.noisy_channel import noisy_channel_requests
 from evaluator.schemas import Definition
 
@@ -12,7 +12,7 @@ _PROMPT = ["suite", "dataset", "query_id", "demonstration_set"]
 """Columns that identify a prompt of the classification part, for which there is one request a label."""
 
 
-def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries of the part with the softmax over labels of the query's log-likelihood under each label.
 
     `paper`: log P(query | demonstrations, label), summed over the query's tokens (Min et al. 2022, "Noisy Channel
@@ -25,20 +25,20 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     if definition == "released":
         score = score / pl.col("label_token_counts").list.first()
     of_labels = (
-        answers.part(PART)
+        scored.part(PART)
         .sort(*_PROMPT, "label_tried")
         .group_by(_PROMPT, maintain_order=True)
         .agg(pl.col("prompt_id").first(), score)
         .select(*_PROMPT, "prompt_id", label_probs=softmax(pl.col("label_log_likelihoods")))
     )
-    return answers.queries.drop("prompt_id").join(of_labels, on=_PROMPT, maintain_order="left")
+    return scored.queries.drop("prompt_id").join(of_labels, on=_PROMPT, maintain_order="left")
 
 
-def requests(asked: Asked) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> list[pl.DataFrame]:
     """Return for every prompt of the classification part and every label a prompt that ends in the query."""
-    dataset = asked.classification
-    n_shots, definition = asked.config.n_shots, asked.config.prompt_definition
-    return [noisy_channel_requests(dataset, asked.rows, part=PART, n_shots=n_shots, definition=definition)]
+    dataset = context.classification
+    n_shots, definition = context.config.n_shots, context.config.prompt_definition
+    return [noisy_channel_requests(dataset, context.rows, part=PART, n_shots=n_shots, definition=definition)]
 
 
 NOISY_CHANNEL = Method(

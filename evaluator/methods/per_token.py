@@ -2,11 +2,11 @@
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Method, softmax
+from evaluator.methods.base import Method, ScoredRequests, softmax
 from evaluator.schemas import Definition
 
 
-def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
     """Return the softmax over labels of each label's log-likelihood divided by its number of tokens.
 
     Source: Yauney & Mimno 2024, appendix B ("the highest average log-likelihood per token"). Its neighbours divide by
@@ -14,7 +14,7 @@ def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
     all four are in Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai).
     """
     mean = pl.col("label_log_likelihoods") / pl.col("label_token_counts").cast(pl.List(pl.Float64))
-    return answers.queries.with_columns(label_probs=softmax(mean))
+    return scored.queries.with_columns(label_probs=softmax(mean))
 
 
 PER_TOKEN = Method(

@@ -4,7 +4,7 @@ import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
-from evaluator.methods.base import NO_QUERY, Answers, Asked, Method, softmax
+from evaluator.methods.base import NO_QUERY, Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.prompts.rows import ASKS_TEXT
 from evaluator.schemas import Definition
@@ -13,7 +13,7 @@ CANDIDATES_PART = "ppl_icl_instructions"
 PART = "ppl_icl"
 
 
-def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries of the part after the chosen instruction, with vanilla's label probabilities.
 
     Source: Gonen et al. 2023, "Demystifying Prompts in Language Models via Perplexity Estimation": prompts of lower
@@ -21,15 +21,15 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     (`prompt_template_edit.py`). The two definitions differ only in the score of labels.
     """
     probs = softmax(pl.col(LABEL_SCORE[definition]))
-    return answers.part(PART).with_columns(label_probs=probs)
+    return scored.part(PART).with_columns(label_probs=probs)
 
 
-def requests(asked: Asked) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> list[pl.DataFrame]:
     """Return a request for the text of each instruction of the dataset; `template` is its index.
 
     Raises ConfigError where the dataset has none.
     """
-    dataset = asked.classification
+    dataset = context.classification
     if not dataset.instructions:
         raise ConfigError(
             f"The method ppl_icl chooses among a dataset's instructions, and {dataset.name} has none. Leave the method "
@@ -39,25 +39,25 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
         part=pl.lit(CANDIDATES_PART),
         dataset=pl.lit(dataset.name),
         **NO_QUERY,
-        label_names=pl.lit(asked.rows["label_names"][0].to_list()),
+        label_names=pl.lit(context.rows["label_names"][0].to_list()),
         **ASKS_TEXT,
     )
     instruction = pl.int_range(pl.len())
-    return [rows.with_columns(template=instruction, position=instruction).select(asked.rows.columns)]
+    return [rows.with_columns(template=instruction, position=instruction).select(context.rows.columns)]
 
 
-def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
+def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
     """Return the prompts of the classification part with the chosen instruction in place of the template's."""
-    dataset = asked.classification
-    original, chosen = dataset.template.instruction, chosen_instruction(dataset, answers)
+    dataset = context.classification
+    original, chosen = dataset.template.instruction, chosen_instruction(dataset, scored)
     instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(original))
-    return asked.rows.with_columns(part=pl.lit(PART), prompt=instructed)
+    return context.rows.with_columns(part=pl.lit(PART), prompt=instructed)
 
 
-def chosen_instruction(dataset: ClassificationDataset, answers: Answers) -> str:
+def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -> str:
     """Return the instruction of the lowest mean loss per token, hence of the lowest perplexity; of ties the first."""
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
-    candidates = answers.part(CANDIDATES_PART).filter(dataset=dataset.name)
+    candidates = scored.part(CANDIDATES_PART).filter(dataset=dataset.name)
     ranked = candidates.select("template", loss=-mean).sort("loss", "template").collect()
     instruction: int = ranked["template"][0]
     return dataset.instructions[instruction]

@@ -6,7 +6,7 @@ import polars as pl
 
 from evaluator.config import prompt_definition
 from evaluator.errors import LabelError
-from evaluator.methods.base import Answers, Method
+from evaluator.methods.base import Method, ScoredRequests
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
 
 
@@ -15,21 +15,21 @@ def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
     return list(dict.fromkeys("released" if name == "published" else name for name in definitions))
 
 
-def predict(answers: Answers, methods: Mapping[str, Method], definitions: Sequence[Definition]) -> pl.LazyFrame:
+def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: Sequence[Definition]) -> pl.LazyFrame:
     """Return label probabilities and predictions of each method under each definition, sorted by key.
 
     Args:
-        answers: the scores of all requests of a run.
+        scored: the scores of all requests of a run.
         methods: by name.
         definitions: those of the run; only `paper` and `released` have predictions, as they score different tokens.
     """
     tables = [
-        method.label_probs(answers.answering(part), definition).with_columns(
+        method.label_probs(scored.answering(part), definition).with_columns(
             part=pl.lit(part), method=pl.lit(name), definition=pl.lit(definition)
         )
         for name, method in methods.items()
         for definition in measured_definitions(method, definitions)
-        for part, about in answers.parts.items()
+        for part, about in scored.parts.items()
         if about.kind in method.part_kinds and about.kind != "null" and definition in about.definitions
     ]
     none = pl.LazyFrame(schema=PREDICTIONS).drop("pred")

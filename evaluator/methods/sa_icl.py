@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.datasets.lcg import SEED, Ints
-from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.nearest_demonstrations import (
     labelled_examples,
     nearest_demonstrations,
@@ -23,7 +23,7 @@ N_ORDERINGS = 10
 _QUERY = ["suite", "dataset", "query_id"]
 
 
-def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return one row a query: vanilla's label probabilities after the ordering of lowest entropy; of ties the first.
 
     `prompt_id` is that of the chosen prompt: up to ten are scored, but as the choice does not use gold labels, a
@@ -34,7 +34,7 @@ def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
     from one by rounding.
     """
     probs = softmax(pl.col(LABEL_SCORE[definition]))
-    rows = answers.part(PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
+    rows = scored.part(PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
     surest = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
     return rows.filter(pl.int_range(pl.len()).over(_QUERY) == surest).with_columns(position="query_id")
 
@@ -45,18 +45,18 @@ def entropy_nats(probs: pl.Expr) -> pl.Expr:
     return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
 
 
-def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
+def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
     """Return requests for each query after up to ten orderings of k of its k + 1 nearest demonstrations.
 
     The toolkit does so for k = 4. `position` is 10 x query + ordering. Raises as nearest_demonstrations does.
     """
-    n_shots = asked.config.n_shots
-    nearest = nearest_demonstrations(asked, answers, n_shots + 1)
-    ranks = orderings(n_shots, asked.config.prompt_definition)
+    n_shots = context.config.n_shots
+    nearest = nearest_demonstrations(context, scored, n_shots + 1)
+    ranks = orderings(n_shots, context.config.prompt_definition)
     query, ordering = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
     query_id = nearest.query_id[query]
     rows = retrieved_requests(
-        asked, PART, query_id=query_id, demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[ordering]]
+        context, PART, query_id=query_id, demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[ordering]]
     )
     return rows.with_columns(ordering=pl.Series(ordering), position=pl.Series(query_id * N_ORDERINGS + ordering))
 

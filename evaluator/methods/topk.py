@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.nearest_demonstrations import (
     labelled_examples,
     nearest_demonstrations,
@@ -15,13 +15,13 @@ from evaluator.schemas import Definition
 PART = "topk"
 
 
-def label_probs(answers: Answers, definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return one row a query, with vanilla's label probabilities after the nearest demonstrations."""
     probs = softmax(pl.col(LABEL_SCORE[definition]))
-    return answers.part(PART).with_columns(label_probs=probs)
+    return scored.part(PART).with_columns(label_probs=probs)
 
 
-def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
+def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
     """Return one request a query, after its nearest demonstrations, nearest first; StaICC-Normal has two a query.
 
     Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
@@ -30,8 +30,8 @@ def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
 
     Raises as nearest_demonstrations does.
     """
-    nearest = nearest_demonstrations(asked, answers, asked.config.n_shots)
-    return retrieved_requests(asked, PART, query_id=nearest.query_id, demonstration_ids=nearest.demonstration_ids)
+    nearest = nearest_demonstrations(context, scored, context.config.n_shots)
+    return retrieved_requests(context, PART, query_id=nearest.query_id, demonstration_ids=nearest.demonstration_ids)
 
 
 TOPK = Method(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.datasets.lcg import Ints
-from evaluator.methods.base import Answers, Asked, softmax
+from evaluator.methods.base import MethodContext, ScoredRequests, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.prompts.rows import ASKS_STATE
 from evaluator.prompts.training_prompts import N_SAMPLES, training_requests, training_sample
@@ -42,20 +42,20 @@ class DatasetStates(NamedTuple):
         return np.bincount(self.labels, minlength=self.n_labels)
 
 
-def state_requests(asked: Asked) -> list[pl.DataFrame]:
+def state_requests(context: MethodContext) -> list[pl.DataFrame]:
     """Return requests for the states of the queries' prompts, and of the training prompts with their labels as `gold`.
 
     A training prompt is demonstrations and a query of the calibration split (prompts.training_prompts); its query_id is
     null, because it is not a row of the test split.
     """
-    dataset = asked.classification
-    sample = training_sample(dataset, n_shots=asked.config.n_shots)
+    dataset = context.classification
+    sample = training_sample(dataset, n_shots=context.config.n_shots)
     shown = dataset.calibration[sample.query_ids]
     training = training_requests(
         dataset, part=TRAINING_STATES, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
     ).with_columns(gold=shown["gold"])
-    queries = asked.rows.with_columns(part=pl.lit(QUERY_STATES))
-    return [rows.with_columns(**ASKS_STATE).select(asked.rows.columns) for rows in (queries, training)]
+    queries = context.rows.with_columns(part=pl.lit(QUERY_STATES))
+    return [rows.with_columns(**ASKS_STATE).select(context.rows.columns) for rows in (queries, training)]
 
 
 def labelled_examples(n_shots: int) -> int:
@@ -63,10 +63,10 @@ def labelled_examples(n_shots: int) -> int:
     return N_SAMPLES * (n_shots + 1)
 
 
-def dataset_states(answers: Answers) -> Iterator[DatasetStates]:
+def dataset_states(scored: ScoredRequests) -> Iterator[DatasetStates]:
     """Yield the states of state_requests, dataset by dataset."""
-    training = _by_dataset(answers, TRAINING_STATES)
-    for key, queries in _by_dataset(answers, QUERY_STATES).items():
+    training = _by_dataset(scored, TRAINING_STATES)
+    for key, queries in _by_dataset(scored, QUERY_STATES).items():
         yield DatasetStates(
             queries=queries.select(*ROW, "prompt_id"),
             states=state_array(queries),
@@ -101,7 +101,7 @@ def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
     )
 
 
-def centroid_probs(answers: Answers, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
+def centroid_probs(scored: ScoredRequests, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
     """Return queries with `label_probs` = softmax(-distance), the toolkit's softmax(d_0 - d_i) in another form.
 
     A class without training prompts has no centroid. Under `paper` its probability is zero. Under `released`, as in the
@@ -113,19 +113,19 @@ def centroid_probs(answers: Answers, distances: pl.LazyFrame, definition: Defini
     """
     to_all = pl.col("distances").list.eval(pl.element().fill_null(float("inf")))
     probs = distances.select(*ROW, label_probs=softmax(to_all.list.eval(-pl.element())))
-    return answered(answers, probs, definition)
+    return answered(scored, probs, definition)
 
 
-def answered(answers: Answers, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
+def answered(scored: ScoredRequests, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
     """Return the queries with these probabilities; under `released` vanilla's, where a class is missing.
 
     Args:
         probs: ROW with `label_probs`.
     """
-    queries = answers.queries.join(probs, on=ROW, how="left", maintain_order="left")
+    queries = scored.queries.join(probs, on=ROW, how="left", maintain_order="left")
     if definition == "paper":
         return queries
-    incomplete = _missing(answers).select("suite", "dataset", fallback=True).unique()
+    incomplete = _missing(scored).select("suite", "dataset", fallback=True).unique()
     vanilla = softmax(pl.col(LABEL_SCORE[definition]))
     return (
         queries.join(incomplete, on=["suite", "dataset"], how="left", maintain_order="left")
@@ -134,24 +134,24 @@ def answered(answers: Answers, probs: pl.LazyFrame, definition: Definition) -> p
     )
 
 
-def missing_classes(answers: Answers, methods: Sequence[str]) -> pl.DataFrame:
+def missing_classes(scored: ScoredRequests, methods: Sequence[str]) -> pl.DataFrame:
     """Return the classes without training prompts for those of `methods` that use them: `dataset`, `method`, `label`.
 
     One row each, sorted; the report notes them.
     """
     trained = [name for name in METHODS_THAT_TRAIN if name in methods]
-    missing = _missing(answers).select("dataset", "label").unique()
+    missing = _missing(scored).select("dataset", "label").unique()
     named = missing.with_columns(method=pl.lit(trained, pl.List(pl.String))).explode("method").drop_nulls()
     return named.select("dataset", "method", "label").sort("dataset", "method", "label").collect()
 
 
-def _missing(answers: Answers) -> pl.LazyFrame:
-    shown = answers.states_of(TRAINING_STATES).select("suite", "dataset", "label_names", "gold").unique()
+def _missing(scored: ScoredRequests) -> pl.LazyFrame:
+    shown = scored.states_of(TRAINING_STATES).select("suite", "dataset", "label_names", "gold").unique()
     label = pl.col("label_names").list.get(pl.col("gold"))
     spaces = shown.select("suite", "dataset", label="label_names").unique().explode("label")
     return spaces.join(shown.with_columns(label=label), on=["suite", "dataset", "label"], how="anti")
 
 
-def _by_dataset(answers: Answers, part: str) -> dict[tuple[object, ...], pl.DataFrame]:
-    rows = answers.states_of(part).sort(ROW).collect()
+def _by_dataset(scored: ScoredRequests, part: str) -> dict[tuple[object, ...], pl.DataFrame]:
+    rows = scored.states_of(part).sort(ROW).collect()
     return rows.partition_by("suite", "dataset", as_dict=True, maintain_order=True)

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.methods.base import NO_QUERY, Answers, Asked, Method, softmax
+from evaluator.methods.base import NO_QUERY, Method, MethodContext, ScoredRequests, softmax
 from evaluator.schemas import Definition
 
 PART = "unconditional"
@@ -12,22 +12,22 @@ CONTEXT = "Answer:"
 _SPACE = ["suite", "dataset", "label_names"]
 
 
-def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
     """Return the softmax over the label space of log P(label | prompt) - log P(label | "Answer:").
 
     Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "unconditional likelihood
     normalized", after Brown et al. 2020. The context is the same for all templates, although their
     prompts end differently.
     """
-    spaces = answers.part(PART).select(*_SPACE, unconditional="label_log_likelihoods")
-    queries = answers.queries.join(spaces, on=_SPACE, how="left", maintain_order="left")
+    spaces = scored.part(PART).select(*_SPACE, unconditional="label_log_likelihoods")
+    queries = scored.queries.join(spaces, on=_SPACE, how="left", maintain_order="left")
     gain = pl.col("label_log_likelihoods") - pl.col("unconditional")
     return queries.with_columns(label_probs=softmax(gain)).drop("unconditional")
 
 
-def requests(asked: Asked) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> list[pl.DataFrame]:
     """Return one request for each distinct label space; query_id and gold are null, because it has no query."""
-    spaces = asked.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True)
+    spaces = context.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True)
     spaced = pl.col("continuations").list.first().str.starts_with(" ")
     rows = spaces.with_columns(
         part=pl.lit(PART),
@@ -36,7 +36,7 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
         prompt=pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} ")),
         ask=pl.lit("labels"),
     )
-    return [rows.select(asked.rows.columns)]
+    return [rows.select(context.rows.columns)]
 
 
 UNCONDITIONAL = Method(

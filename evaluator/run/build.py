@@ -13,7 +13,7 @@ from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.datasets.sources import load_datasets
 from evaluator.errors import ConfigError
 from evaluator.files import file_digest, fingerprint, source_fingerprint
-from evaluator.methods.base import Asked, Method
+from evaluator.methods.base import Method, MethodContext
 from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
@@ -173,14 +173,14 @@ def request_rows(name: str, dataset: AnyDataset, rows: pl.DataFrame, config: Run
 
 def method_contexts(
     name: str, dataset: AnyDataset, rows: pl.DataFrame, config: RunConfig
-) -> Iterator[tuple[str, Method, Asked]]:
+) -> Iterator[tuple[str, Method, MethodContext]]:
     """Each part of a suite with each method of the run that answers it, where the part has rows."""
     methods = methods_of(config.suites)
     for part, about in chosen_parts(SUITES[name], config).items():
         answerable = rows.filter(part=part)
         for method in (methods[method] for method in config.methods):
             if about.kind in method.part_kinds and not answerable.is_empty():
-                yield part, method, Asked(SUITES[name].take(dataset), answerable, config)
+                yield part, method, MethodContext(SUITES[name].take(dataset), answerable, config)
 
 
 def without_repeats(extra: list[pl.DataFrame], suite: str) -> list[pl.DataFrame]:

@@ -8,10 +8,10 @@ import polars as pl
 
 from evaluator.errors import StoreError
 from evaluator.record import PromptsRecord, RunRecord, ScoresRecord
-from evaluator.run.answers import ScoredStore, scored_run
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_from_json
 from evaluator.run.record import RUN_FILE, read_run
+from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
 from evaluator.store.prompt_store import PromptStore, require_store
 from evaluator.tokens.table import require_tokens
@@ -83,9 +83,9 @@ def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
     """
     folder = open_built(Path(out))
     parts = open_scored(folder, Path(out))
-    scored = scored_run(folder.built, parts).answers.scored
+    rows = scored_run(folder.built, parts).scored.rows
     prompts = pl.concat(part.store.prompts() for part in parts).unique("prompt_id", keep="first", maintain_order=True)
-    return scored.join(prompts, on="prompt_id", how="left", maintain_order="left")
+    return rows.join(prompts, on="prompt_id", how="left", maintain_order="left")
 
 
 def read_table(out: Path, name: str) -> pl.DataFrame:

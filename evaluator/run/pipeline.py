@@ -19,7 +19,6 @@ from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelKind, ModelRecord, PromptsRecord, RunRecord, ScoresRecord, TokensRecord
 from evaluator.record import MeasuresRecord as Measures
-from evaluator.run.answers import ScoredStore, complete_run, scored_run
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.config_json import config_to_json
 from evaluator.run.folder import open_built, open_scored, scores_section
@@ -27,6 +26,7 @@ from evaluator.run.measure import measured_tables
 from evaluator.run.record import new_record, now, require_run, with_stage, write_run
 from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
 from evaluator.run.score import Scored, check_capabilities, score_run
+from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
 from evaluator.suites import SUITES, default_label_boundary
 from evaluator_kernels import implementations
 

@@ -19,9 +19,9 @@ from evaluator.methods.base import Method
 from evaluator.methods.predictions import check_labels
 from evaluator.models.source import ModelSource
 from evaluator.progress import Stage
-from evaluator.run.answers import ScoredStore, scored_run
 from evaluator.run.build import Built
 from evaluator.run.locks import held
+from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
 from evaluator.scores.checks import check_prompt_lengths
 from evaluator.scores.table import ScoreManifest, distances_file, open_scores, score_rows
@@ -145,14 +145,14 @@ def _with_distances(
     built: Built, part: ScoredStore, methods: Mapping[str, Method], head: "torch.Tensor"
 ) -> ScoredStore:
     """Keep schemas.LABEL_DISTANCES next to the hidden states they were made of, one file a method."""
-    answers = scored_run(built, [part]).answers
+    scored = scored_run(built, [part]).scored
     digests = {}
     for name, method in methods.items():
         assert method.distances is not None
         parts = [
-            part for part, about in answers.parts.items() if about.kind in method.part_kinds and about.kind != "null"
+            part for part, about in scored.parts.items() if about.kind in method.part_kinds and about.kind != "null"
         ]
-        frame = pl.concat(method.distances(answers.answering(part), head) for part in parts).unique(maintain_order=True)
+        frame = pl.concat(method.distances(scored.answering(part), head) for part in parts).unique(maintain_order=True)
         digests[name] = shards.write_shard(part.scores.folder / distances_file(name), frame)
     manifest = part.scores.manifest
     table = part.scores.with_manifest(replace(manifest, distances=manifest.distances | digests))

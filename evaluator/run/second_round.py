@@ -8,11 +8,11 @@ import polars as pl
 from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.errors import StoreError
 from evaluator.files import fingerprint, source_fingerprint
-from evaluator.methods.base import Answers, Method
+from evaluator.methods.base import Method, ScoredRequests
 from evaluator.progress import Progress, Stage
-from evaluator.run.answers import ScoredStore, scored_run
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint, without_repeats
 from evaluator.run.locks import held
+from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.store.prompt_store import PromptStore, open_store, with_prompt_ids, write_store
 
 
@@ -41,12 +41,12 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
                 f"What follows from a model's answers is built from the same data as {built.store.folder}, and these, "
                 "or the program, have changed since. Run `evaluator build` for this output folder again, then score."
             )
-    answers = scored_run(built, [first]).answers
+    scored = scored_run(built, [first]).scored
     requests = built.store.requests_with_prompts()
     frames: list[pl.DataFrame] = []
     for done, (name, dataset) in enumerate(datasets.items()):
         yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
-        of_dataset, own = requests.filter(dataset=name), answers.of_dataset(name)
+        of_dataset, own = requests.filter(dataset=name), scored.of_dataset(name)
         for suite in built.config.suites:
             rows = of_dataset.filter(suite=suite).drop("suite", "prompt_id", "for_part").collect()
             frames += without_repeats(list(_requests(suite, dataset, rows, own, built)), suite)
@@ -55,8 +55,8 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
 
 
 def _requests(
-    suite: str, dataset: AnyDataset, rows: pl.DataFrame, answers: Answers, built: Built
+    suite: str, dataset: AnyDataset, rows: pl.DataFrame, scored: ScoredRequests, built: Built
 ) -> Iterator[pl.DataFrame]:
     for part, method, context in method_contexts(suite, dataset, rows, built.config):
         if method.follow_up:
-            yield method.follow_up(context, answers.answering(part)).with_columns(for_part=pl.lit(part))
+            yield method.follow_up(context, scored.answering(part)).with_columns(for_part=pl.lit(part))

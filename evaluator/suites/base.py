@@ -14,7 +14,7 @@ from evaluator.compare.runs import ComparedRun
 from evaluator.config import LabelBoundary, RunConfig
 from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.errors import LabelError
-from evaluator.methods.base import Answers, Method
+from evaluator.methods.base import Method, ScoredRequests
 from evaluator.report.metric_texts import MetricText
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import DEFINITIONS, Definition, PartKind
@@ -64,15 +64,15 @@ class ScoredRun:
 
     config: RunConfig
     store: PromptStore  # requests, prompts and the suites' own tables
-    answers: Answers  # every request with its scores, those of the second round included
+    scored: ScoredRequests  # every request with its scores, those of the second round included
     methods: Mapping[str, Method]
     model: str
     options: Mapping[str, object] = field(default_factory=dict)  # of the measure stage: suite -> dataclass
 
     def of_prompts(self, prompts: pl.DataFrame) -> "ScoredRun":
         """The run with the requests of these prompts alone: `prompt_id`."""
-        scored = self.answers.scored.join(prompts.lazy(), on="prompt_id", how="semi", maintain_order="left")
-        return replace(self, answers=replace(self.answers, scored=scored))
+        rows = self.scored.rows.join(prompts.lazy(), on="prompt_id", how="semi", maintain_order="left")
+        return replace(self, scored=replace(self.scored, rows=rows))
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
         """Return the measure options of the suite that has this kind of them."""

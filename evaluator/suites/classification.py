@@ -29,7 +29,7 @@ def classification_tables(run: ScoredRun, diagnostics: Iterable[Diagnostic] = ()
         reliability_table,
     )
 
-    predictions = predict(run.answers, run.methods, run.config.definitions).collect()
+    predictions = predict(run.scored, run.methods, run.config.definitions).collect()
     classified = predictions.filter(pl.col("part").is_in(parts_of_kind(run, "classification")))
     requested = pl.col("definition").is_in(run.config.definitions)
     metrics = metrics_table(classified, predictions, diagnostics).filter(requested)
@@ -37,7 +37,7 @@ def classification_tables(run: ScoredRun, diagnostics: Iterable[Diagnostic] = ()
     yield "metrics", metrics
     yield "group_metrics", group_metrics_table(predictions, diagnostics).filter(requested)
     yield "method_differences", method_differences(predictions, metrics, run.model)
-    yield "missing_classes", missing_classes(run.answers, list(run.methods))
+    yield "missing_classes", missing_classes(run.scored, list(run.methods))
     yield "reliability", reliability_table(classified)
     yield "confusion", confusion_table(classified)
     yield "label_spaces", label_spaces_table(predictions)
@@ -56,4 +56,4 @@ def classification_page(run: MeasuredRun) -> Iterator[Section]:
 
 def parts_of_kind(run: ScoredRun, kind: PartKind) -> list[str]:
     """The parts of this kind that the run asks."""
-    return [name for name, part in run.answers.parts.items() if part.kind == kind]
+    return [name for name, part in run.scored.parts.items() if part.kind == kind]

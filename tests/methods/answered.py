@@ -7,7 +7,7 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.methods import METHODS
-from evaluator.methods.base import Answers, Asked, MeasuredPart, Method
+from evaluator.methods.base import MeasuredPart, Method, MethodContext, ScoredRequests
 from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import DEFINITIONS, REQUESTS, SCORES, Definition
 from tests.toolkit import our_dataset
@@ -25,15 +25,15 @@ def named(*names: str) -> dict[str, Method]:
     return {name: METHODS[name] for name in names}
 
 
-def asked(
+def context(
     name: str, *, n_shots: int = 4, n_queries: int | None = 5, definitions: tuple[Definition, ...] = DEFINITIONS
-) -> Asked:
+) -> MethodContext:
     """What a method writes its requests from: staicc-normal on one of its datasets."""
     config = RunConfig(
         suites=("staicc-normal",), datasets=(name,), n_shots=n_shots, n_queries=n_queries, definitions=definitions
     )
     rows = normal_requests(our_dataset(name), n_shots=n_shots, n_queries=n_queries)
-    return Asked(our_dataset(name), rows.with_columns(part=pl.lit("normal")), config)
+    return MethodContext(our_dataset(name), rows.with_columns(part=pl.lit("normal")), config)
 
 
 def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl.DataFrame:
@@ -85,7 +85,7 @@ def table(
     )
 
 
-def answers(*tables: pl.DataFrame) -> Answers:
+def answers(*tables: pl.DataFrame) -> ScoredRequests:
     """What a run has to measure: rows in an order that should not matter."""
     scored = pl.concat(tables, how="diagonal_relaxed").sample(fraction=1, shuffle=True, seed=1)
-    return Answers(scored=scored.lazy(), parts=NORMAL, answered_part="normal")
+    return ScoredRequests(rows=scored.lazy(), parts=NORMAL, answered_part="normal")

@@ -11,7 +11,7 @@ import polars as pl
 from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
 
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.methods.base import Answers
+from evaluator.methods.base import ScoredRequests
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, SCORES
 from tests.methods.answered import FOR_PART, NORMAL
 
@@ -29,7 +29,7 @@ def label_scores(prompt: str, n_labels: int) -> list[float]:
     return (np.round(scores * 1024) / 1024).tolist()
 
 
-def answer(frames: list[pl.DataFrame]) -> Answers:
+def answer(frames: list[pl.DataFrame]) -> ScoredRequests:
     """What the made-up model says of request rows: label scores, or a hidden state where that is asked."""
     rows = pl.concat([frame.select(sorted(frame.columns)) for frame in frames]).with_columns(
         suite=pl.lit("staicc-normal"),
@@ -45,8 +45,8 @@ def answer(frames: list[pl.DataFrame]) -> Answers:
         label_token_counts=pl.col("continuations").list.eval(pl.lit(1, pl.Int32)),
         hidden_state=pl.Series(states, dtype=pl.List(pl.Float32)),
     )
-    return Answers(
-        scored=answered.filter(~for_states).select(*REQUESTS, *(set(SCORES) - {"prompt_id"})).lazy(),
+    return ScoredRequests(
+        rows=answered.filter(~for_states).select(*REQUESTS, *(set(SCORES) - {"prompt_id"})).lazy(),
         states=answered.filter(for_states).select(*REQUESTS, *(set(HIDDEN_STATES) - {"prompt_id"})).lazy(),
         parts=NORMAL,
         answered_part="normal",
@@ -62,7 +62,7 @@ class Task(NamedTuple):
     label_names: list[str]
 
 
-def answers_of(task: Task, distances: dict[tuple[str, str], list[list[float]]] | None = None) -> Answers:
+def answers_of(task: Task, distances: dict[tuple[str, str], list[list[float]]] | None = None) -> ScoredRequests:
     """The made-up task as answers; `distances` by method and definition, one list a query."""
     common = {
         "suite": "s",
@@ -91,8 +91,8 @@ def answers_of(task: Task, distances: dict[tuple[str, str], list[list[float]]] |
         for (method, definition), rows in (distances or {}).items()
         for name, row in zip(ids, rows, strict=True)
     ]
-    return Answers(
-        scored=pl.LazyFrame(
+    return ScoredRequests(
+        rows=pl.LazyFrame(
             [row | scores | {"part": "normal", "prompt_id": f"scored {row['position']}"} for row in queries]
         ),
         states=pl.LazyFrame(states, schema_overrides={"hidden_state": pl.List(pl.Float32)}),

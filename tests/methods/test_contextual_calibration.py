@@ -12,7 +12,7 @@ from StaICC.prefabricate_inference.standard_calibration import contextual_calibr
 from evaluator.errors import DatasetError
 from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION, PART, label_probs, requests
 from evaluator.methods.vanilla import VANILLA
-from tests.methods.answered import answers, asked, table, with_scores
+from tests.methods.answered import answers, context, table, with_scores
 from tests.toolkit import our_dataset, toolkit_experiment
 
 
@@ -49,7 +49,7 @@ def test_paper_is_the_normalised_ratio_of_numpy(spread: float):
 @pytest.mark.parametrize("n_shots", [0, 4])
 @pytest.mark.parametrize("name", ["glue_sst2", "trec"])
 def test_released_is_what_the_toolkit_computes(name: str, n_shots: int):
-    question = asked(name, n_shots=n_shots)
+    question = context(name, n_shots=n_shots)
     extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows))
     last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
     experiment = toolkit_experiment(name)
@@ -91,7 +91,7 @@ def test_the_order_of_rows_changes_not_a_single_bit():
     rows = pl.concat([table(part, (-5 * random.random((128, 6))).tolist()) for part in (PART, "normal")])
     shuffled = (rows.sample(fraction=1, shuffle=True, seed=seed).lazy() for seed in range(10))
     found = [
-        label_probs(replace(answers(rows), scored=scored), "paper").sort("position").collect() for scored in shuffled
+        label_probs(replace(answers(rows), rows=scored), "paper").sort("position").collect() for scored in shuffled
     ]
     assert all(each["label_probs"].equals(found[0]["label_probs"]) for each in found)
 
@@ -109,7 +109,7 @@ def test_a_label_space_of_one_label_is_certain():
 
 
 def test_it_asks_for_128_empty_queries_whichever_queries_a_run_takes():
-    few, many = (requests(asked("sst5", n_queries=n))[0] for n in (1, 9))
+    few, many = (requests(context("sst5", n_queries=n))[0] for n in (1, 9))
     assert few.equals(many)
     assert few.height == 128
     assert few["part"].unique().to_list() == [PART]
@@ -118,7 +118,7 @@ def test_it_asks_for_128_empty_queries_whichever_queries_a_run_takes():
 
 
 def test_a_dataset_without_calibration_examples_is_refused():
-    question = asked("sst5")
+    question = context("sst5")
     bare = replace(our_dataset("sst5"), calibration=our_dataset("sst5").calibration.clear())
     with pytest.raises(DatasetError, match="sst5 has no calibration examples"):
         requests(question._replace(dataset=bare))

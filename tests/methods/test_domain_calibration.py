@@ -12,14 +12,14 @@ from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION, PART, label
 from evaluator.methods.predictions import measured_definitions
 from evaluator.prompts.training_prompts import training_demonstrations
 from evaluator.schemas import DEFINITIONS
-from tests.methods.answered import answers, asked, table, with_scores
+from tests.methods.answered import answers, context, table, with_scores
 from tests.toolkit import our_dataset, toolkit_experiment
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
 @pytest.mark.parametrize("name", SOURCES)
 def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, n_shots: int):
-    question = asked(name, n_shots=n_shots, definitions=("released",))
+    question = context(name, n_shots=n_shots, definitions=("released",))
     extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows))
     last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
     prompts: list[str] = []
@@ -39,8 +39,8 @@ def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, 
 
 
 def test_paper_queries_are_64_words_of_the_calibration_split_behind_the_same_demonstrations():
-    (rows,) = requests(asked("trec"))
-    (released,) = requests(asked("trec", definitions=("released",)))
+    (rows,) = requests(context("trec"))
+    (released,) = requests(context("trec", definitions=("released",)))
     queries = rows["prompt"].str.extract(r"question: ([^\n]*) target: $", 1).str.split(" ")
     assert queries.list.len().to_list() == [64] * 128
     known = {word for texts in our_dataset("trec").calibration["texts"] for word in texts[0].split()}

@@ -9,13 +9,13 @@ from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import hidden_calibration
 
 from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION, label_probs
-from tests.methods.answered import asked
+from tests.methods.answered import context
 from tests.methods.state_answers import Task, answer, answers_of, hidden_state, probs_of, toolkit_experiment
 
 
 @pytest.mark.parametrize("dataset", ["sst5", "hate_speech_18"])
 def test_released_is_the_toolkit_on_the_same_states(dataset):
-    question = asked(dataset, n_shots=2, n_queries=12)
+    question = context(dataset, n_shots=2, n_queries=12)
     answers = answer([question.rows, *HIDDEN_CALIBRATION.requests(question)])
     experiment = toolkit_experiment(dataset)
     method = hidden_calibration(experiment.get_label_space())
@@ -82,7 +82,7 @@ def test_a_class_without_training_prompts_gets_nothing_under_paper_and_leaves_th
 
 
 def test_every_asked_query_has_one_answer_under_its_scored_prompt():
-    question = asked("trec", n_shots=2, n_queries=12)
+    question = context("trec", n_shots=2, n_queries=12)
     rows = label_probs(answer([question.rows, *HIDDEN_CALIBRATION.requests(question)]), "paper").collect()
     assert rows["position"].sort().to_list() == question.rows["position"].sort().to_list()
     assert rows["part"].unique().to_list() == ["normal"]

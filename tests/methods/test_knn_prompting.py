@@ -13,7 +13,7 @@ from StaICC.prefabricate_inference.standard_calibration import knn_prompt, knn_p
 
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS, centroid_label_probs, neighbour_label_probs
 from evaluator.schemas import LABEL_DISTANCES
-from tests.methods.answered import asked
+from tests.methods.answered import context
 from tests.methods.state_answers import (
     N_FEATURES,
     Task,
@@ -41,7 +41,7 @@ def measured(method, question):
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("dataset", ["sst5", "hate_speech_18"])
 def test_released_is_the_toolkit_on_the_same_logits(name, dataset):
-    question = asked(dataset, n_shots=2, n_queries=12)
+    question = context(dataset, n_shots=2, n_queries=12)
     experiment = toolkit_experiment(dataset)
     toolkit = TOOLKIT[name](experiment.get_label_space())
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
@@ -68,7 +68,7 @@ def distributions(answers, part):
 
 
 def test_paper_is_the_divergence_of_whole_vocabulary_distributions_from_class_means():
-    answers = measured(KNN_CENTROID, asked("sst5", n_shots=2, n_queries=12))
+    answers = measured(KNN_CENTROID, context("sst5", n_shots=2, n_queries=12))
     queries, _ = distributions(answers, "query_states")
     anchors, labels = distributions(answers, "training_states")
     means = np.stack([np.exp(anchors[labels == label]).mean(0) for label in range(5)])
@@ -78,7 +78,7 @@ def test_paper_is_the_divergence_of_whole_vocabulary_distributions_from_class_me
 
 
 def test_paper_votes_by_the_divergence_of_each_training_prompt_from_the_query():
-    answers = measured(KNN_NEIGHBOURS, asked("trec", n_shots=2, n_queries=12))
+    answers = measured(KNN_NEIGHBOURS, context("trec", n_shots=2, n_queries=12))
     queries, _ = distributions(answers, "query_states")
     anchors, labels = distributions(answers, "training_states")
     divergences = rel_entr(np.exp(anchors)[None], np.exp(queries)[:, None]).sum(-1)
@@ -89,7 +89,7 @@ def test_paper_votes_by_the_divergence_of_each_training_prompt_from_the_query():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_distances_have_their_schema_and_one_row_a_prompt_even_where_two_requests_share_it(name):
-    question = asked("sst5", n_shots=0, n_queries=12)  # both repeats of a query are the same prompt
+    question = context("sst5", n_shots=0, n_queries=12)  # both repeats of a query are the same prompt
     answers = measured(METHODS[name], question)
     distances = answers.distances.collect()
     assert distances.schema == LABEL_DISTANCES
@@ -179,7 +179,7 @@ def test_without_training_prompts_of_a_class_it_gets_no_probability_under_paper_
 
 def test_half_precision_heads_and_more_rows_than_one_slice_are_taken(monkeypatch):
     monkeypatch.setattr("evaluator.methods.knn_prompting._VOCABULARY_ROWS", 7)
-    answers = answer(KNN_CENTROID.requests(asked("sst5", n_shots=2, n_queries=12)))
+    answers = answer(KNN_CENTROID.requests(context("sst5", n_shots=2, n_queries=12)))
     head = HEAD.bfloat16()
     released = KNN_CENTROID.distances(answers, head).filter(definition="released", prompt_id=_first_prompt(answers))
     states = answers.states_of("training_states").collect()

@@ -6,13 +6,13 @@ import pytest
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.methods.nearest_demonstrations import nearest_demonstrations, text_requests
-from tests.methods.answered import asked
+from tests.methods.answered import context
 from tests.methods.state_answers import answer, hidden_state
 from tests.methods.toolkit_retrieval import euclidean
 
 
 def test_bare_texts_are_asked_about_once_a_row_of_their_split():
-    question = asked("financial_phrasebank", n_queries=5)
+    question = context("financial_phrasebank", n_queries=5)
     (rows,) = text_requests(question)
     dataset = question.dataset
     demonstrations, queries = rows.filter(part="demonstration_texts"), rows.filter(part="query_texts")
@@ -26,21 +26,23 @@ def test_bare_texts_are_asked_about_once_a_row_of_their_split():
 
 def test_paper_chooses_from_all_demonstrations_and_released_from_the_first_512():
     n_asked = {
-        definition: text_requests(asked("sst5", definitions=(definition,)))[0].filter(part="demonstration_texts").height
+        definition: text_requests(context("sst5", definitions=(definition,)))[0]
+        .filter(part="demonstration_texts")
+        .height
         for definition in ("paper", "released")
     }
     assert n_asked == {"paper": 4096, "released": 512}
 
 
 def test_texts_of_several_fields_are_joined_by_a_space():
-    question = asked("sst5", n_queries=1)
+    question = context("sst5", n_queries=1)
     two = question.dataset.test.with_columns(texts=pl.lit(["first", "second"]))
     (rows,) = text_requests(question._replace(dataset=replace(question.dataset, test=two)))
     assert rows.filter(part="query_texts")["prompt"].to_list() == ["first second"]
 
 
 def test_an_example_without_text_is_not_asked_about():
-    (rows,) = text_requests(asked("tweet_eval_hate", definitions=("released",)))
+    (rows,) = text_requests(context("tweet_eval_hate", definitions=("released",)))
     texts = load_staicc("tweet_eval_hate").demonstration["texts"].list.first().to_list()[:512]
     positions = rows.filter(part="demonstration_texts")["position"].to_list()
     assert positions == [row for row, text in enumerate(texts) if text]
@@ -48,7 +50,7 @@ def test_an_example_without_text_is_not_asked_about():
 
 
 def test_nearest_come_first_and_of_equal_texts_the_lower_row():
-    question = asked("financial_phrasebank", n_queries=20)
+    question = context("financial_phrasebank", n_queries=20)
     rows = question.dataset.demonstration
     # Rows 300 and up repeat rows 0 and up, so that every distance of theirs occurs twice.
     question = question._replace(dataset=replace(question.dataset, demonstration=pl.concat([rows[:300], rows[:212]])))
@@ -62,7 +64,7 @@ def test_nearest_come_first_and_of_equal_texts_the_lower_row():
 
 
 def test_too_few_demonstrations_are_refused():
-    question = asked("financial_phrasebank", n_queries=1)
+    question = context("financial_phrasebank", n_queries=1)
     short = question._replace(dataset=replace(question.dataset, demonstration=question.dataset.demonstration[:3]))
     with pytest.raises(TemplateError, match=r"4 nearest demonstrations of financial_phrasebank, but 3 can be chosen"):
         nearest_demonstrations(short, answer(text_requests(short)), 4)

@@ -13,7 +13,7 @@ from StaICC.prefabricate_inference.model_kernel import noisy_channel_ICL_inferen
 from evaluator.methods.noisy_channel import NOISY_CHANNEL, PART, label_probs, requests
 from evaluator.methods.predictions import measured_definitions
 from evaluator.schemas import DEFINITIONS, PREDICTIONS
-from tests.methods.answered import answers, asked, table, with_scores
+from tests.methods.answered import answers, context, table, with_scores
 from tests.toolkit import our_dataset
 
 DEFINITION = {"paper": DEFINITIONS, "released": ("released", "published")}
@@ -53,7 +53,7 @@ def test_labels_that_change_nothing_about_the_query_are_equally_probable():
 
 @pytest.mark.parametrize("name", ["glue_sst2", "trec"])
 def test_released_is_what_the_toolkit_computes(name: str):
-    question = asked(name, definitions=DEFINITION["released"])
+    question = context(name, definitions=DEFINITION["released"])
     (rows,) = requests(question)
     normal = with_scores(question.rows)
     scored = with_scores(rows)
@@ -83,7 +83,7 @@ def test_released_is_what_the_toolkit_computes(name: str):
 
 
 def test_paper_on_many_requests_is_the_softmax_of_numpy():
-    question = asked("sst5")
+    question = context("sst5")
     (rows,) = requests(question)
     normal = with_scores(question.rows)
     scored = with_scores(rows, spread=90.0).sort("position")
@@ -96,7 +96,7 @@ def test_paper_on_many_requests_is_the_softmax_of_numpy():
 @pytest.mark.parametrize("definition", ["paper", "released"])
 @pytest.mark.parametrize(("n_shots", "tries"), [(0, 1), (4, 2)])
 def test_each_normal_request_has_one_answer_and_counts_as_one_try(definition: str, n_shots: int, tries: int):
-    question = asked("trec", n_shots=n_shots, definitions=DEFINITION[definition])
+    question = context("trec", n_shots=n_shots, definitions=DEFINITION[definition])
     (rows,) = requests(question)
     found = label_probs(answers(with_scores(question.rows), with_scores(rows)), definition).sort("position").collect()
     kept = ["part", "dataset", "position", "query_id", "demonstration_set", "n_shots", "gold", "label_names"]

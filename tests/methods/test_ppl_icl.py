@@ -14,17 +14,17 @@ from StaICC.util.dataset_interface import prompt_writter
 
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import ConfigError
-from evaluator.methods.base import Answers, Asked
+from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.methods.ppl_icl import CANDIDATES_PART, PART, PPL_ICL, chosen_instruction, follow_up, requests
 from evaluator.methods.predictions import predict
 from evaluator.methods.vanilla import VANILLA
 from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import Definition
-from tests.methods.answered import answers, asked, table, with_scores
+from tests.methods.answered import answers, context, table, with_scores
 from tests.toolkit import our_dataset, toolkit_experiment
 
 
-def judged(name: str, log_likelihoods: list[float], n_tokens: list[int]) -> Answers:
+def judged(name: str, log_likelihoods: list[float], n_tokens: list[int]) -> ScoredRequests:
     """The candidate instructions of a dataset with these scores."""
     counts = pl.Series([[n] for n in n_tokens], dtype=pl.List(pl.Int32))
     rows = table(CANDIDATES_PART, [[value] for value in log_likelihoods], dataset=name)
@@ -34,9 +34,9 @@ def judged(name: str, log_likelihoods: list[float], n_tokens: list[int]) -> Answ
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_instructions_of_each_dataset_are_those_of_the_toolkit(name: str):
     expected = PPL_ICL_INSTRUCTION_SETTINGS[toolkit_experiment(name).triplet_dataset.get_dataset_name()]
-    (rows,) = requests(asked(name))
-    assert rows.columns == asked(name).rows.columns
-    assert rows.schema == asked(name).rows.schema
+    (rows,) = requests(context(name))
+    assert rows.columns == context(name).rows.columns
+    assert rows.schema == context(name).rows.schema
     assert rows.sort("position")["prompt"].to_list() == expected
     assert rows.select("ask", "continuations", "template").rows() == [("text", [], number) for number in range(5)]
 
@@ -56,7 +56,7 @@ def test_of_equally_likely_instructions_the_first_is_chosen():
 
 def test_each_dataset_has_its_own_choice():
     trec, sst5 = judged("trec", [-1.0, -2.0], [1, 1]), judged("sst5", [-2.0, -1.0], [1, 1])
-    both = dataclasses.replace(trec, scored=pl.concat([trec.scored, sst5.scored]))
+    both = dataclasses.replace(trec, rows=pl.concat([trec.rows, sst5.rows]))
     assert chosen_instruction(our_dataset("trec"), both) == our_dataset("trec").instructions[0]
     assert chosen_instruction(our_dataset("sst5"), both) == our_dataset("sst5").instructions[1]
 
@@ -85,7 +85,7 @@ def test_the_choice_is_that_of_the_toolkit(seed: int):
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
 @pytest.mark.parametrize("name", SOURCES)
 def test_prompts_are_those_of_the_toolkit_behind_the_chosen_instruction(name: str, n_shots: int):
-    question = asked(name, n_shots=n_shots)
+    question = context(name, n_shots=n_shots)
     rows = follow_up(question, judged(name, [-5.0, -5.0, -1.0, -5.0, -5.0], [1] * 5))
     writer = prompt_writter(toolkit_experiment(name).triplet_dataset)
     with pytest.MonkeyPatch.context() as patch:
@@ -103,7 +103,7 @@ def test_the_chosen_instruction_takes_the_place_of_the_templates_own():
     template = dataclasses.replace(plain.template, instruction="Classify. ")
     dataset = dataclasses.replace(plain, template=template)
     rows = normal_requests(dataset, n_shots=1, n_queries=2).with_columns(part=pl.lit("normal"))
-    question = Asked(dataset, rows, asked("trec").config)
+    question = MethodContext(dataset, rows, context("trec").config)
     found = follow_up(question, judged("trec", [-1.0] * 5, [1] * 5))["prompt"]
     assert found.str.starts_with(our_dataset("trec").instructions[0] + "question: ").all()
     assert not found.str.contains("Classify", literal=True).any()
@@ -111,7 +111,7 @@ def test_the_chosen_instruction_takes_the_place_of_the_templates_own():
 
 @pytest.mark.parametrize("definition", ["paper", "released"])
 def test_answers_behind_the_instruction_are_read_as_vanilla_reads_them(definition: Definition):
-    question = asked("trec")
+    question = context("trec")
     behind = with_scores(follow_up(question, judged("trec", [-1.0] * 5, [1] * 5)))
     normal = with_scores(question.rows, seed=9)
     found = predict(answers(behind, normal), {"ppl_icl": PPL_ICL}, (definition,)).collect()
@@ -129,4 +129,4 @@ def test_a_dataset_without_instructions_is_refused_with_a_way_out():
     with pytest.raises(
         ConfigError, match=r"among a dataset's instructions, and mine has none\. Leave the method out \(--methods\)"
     ):
-        requests(asked("trec")._replace(dataset=other))
+        requests(context("trec")._replace(dataset=other))

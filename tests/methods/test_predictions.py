@@ -7,7 +7,7 @@ from scipy.special import softmax
 
 from evaluator.errors import LabelError
 from evaluator.methods import METHODS
-from evaluator.methods.base import Answers, MeasuredPart, Method
+from evaluator.methods.base import MeasuredPart, Method, ScoredRequests
 from evaluator.methods.predictions import check_labels, predict, scored_definitions
 from evaluator.schemas import DEFINITIONS, PREDICTIONS, TOKENS
 from tests.methods.answered import BOTH, NORMAL, named
@@ -33,8 +33,8 @@ SCORED = pl.LazyFrame(
 )
 
 
-def answered(scored: pl.LazyFrame) -> Answers:
-    return Answers(scored=scored, parts=NORMAL)
+def answered(scored: pl.LazyFrame) -> ScoredRequests:
+    return ScoredRequests(rows=scored, parts=NORMAL)
 
 
 def test_vanilla_normalises_over_the_label_space_and_takes_the_likeliest_label():
@@ -71,10 +71,10 @@ def test_published_uses_the_scores_of_released():
     assert scored_definitions(("paper",)) == ["paper"]
 
 
-def two_parts(**kinds: MeasuredPart) -> Answers:
+def two_parts(**kinds: MeasuredPart) -> ScoredRequests:
     """The same request in each of these parts."""
     rows = [SCORED.filter(position=0).with_columns(part=pl.lit(part)) for part in kinds]
-    return Answers(scored=pl.concat(rows), parts=kinds)
+    return ScoredRequests(rows=pl.concat(rows), parts=kinds)
 
 
 def test_each_part_has_the_definitions_that_its_prompts_can_be_measured_under():
@@ -103,7 +103,7 @@ def test_a_part_is_answered_with_what_a_method_asked_for_it_and_not_for_another(
         )
         for part, scores in unconditional.items()
     ]
-    answers = replace(answers, scored=pl.concat([answers.scored, *added], how="vertical_relaxed"))
+    answers = replace(answers, rows=pl.concat([answers.rows, *added], how="vertical_relaxed"))
     table = predict(answers, named("unconditional"), ("paper",)).collect()
     # Less its own unconditional scores, -700, -700.69 and -900 stay as they are, or are 200, -0.69 and 0.
     assert table["part"].to_list() == ["one", "two"]

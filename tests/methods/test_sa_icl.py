@@ -9,7 +9,7 @@ from StaICC.util import functional
 
 from evaluator.methods.predictions import predict
 from evaluator.methods.sa_icl import SA_ICL, entropy_nats, follow_up, orderings
-from tests.methods.answered import answers, asked, table
+from tests.methods.answered import answers, context, table
 from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval
 
@@ -18,7 +18,7 @@ N_QUERIES = 8
 
 @pytest.fixture(scope="module")
 def released():
-    question = asked("financial_phrasebank", n_shots=4, n_queries=N_QUERIES, definitions=("released",))
+    question = context("financial_phrasebank", n_shots=4, n_queries=N_QUERIES, definitions=("released",))
     return question, follow_up(question, answer(SA_ICL.requests(question)))
 
 
@@ -82,7 +82,7 @@ def test_there_are_ten_orderings_or_all_of_k_of_the_k_plus_one_nearest(definitio
 
 
 def test_a_query_with_one_demonstration_has_two_prompts():
-    question = asked("financial_phrasebank", n_shots=1, n_queries=3)
+    question = context("financial_phrasebank", n_shots=1, n_queries=3)
     rows = follow_up(question, answer(SA_ICL.requests(question)))
     assert sorted(rows["position"].to_list()) == [0, 1, 10, 11, 20, 21]
     assert rows["demonstration_ids"].list.first().n_unique() > 1

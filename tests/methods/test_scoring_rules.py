@@ -10,7 +10,7 @@ from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError
-from evaluator.methods.base import Answers, Asked, MeasuredPart
+from evaluator.methods.base import MeasuredPart, MethodContext, ScoredRequests
 from evaluator.methods.predictions import predict
 from evaluator.methods.unconditional import requests
 from evaluator.run.build import check_config
@@ -23,13 +23,13 @@ TOKENS = [1, 2, 6]
 UNCONDITIONAL = [-2.0, -6.0, -7.0]
 
 
-def answered(scored: pl.LazyFrame) -> Answers:
-    return Answers(scored=scored, parts={"demonstrations": MeasuredPart("choice", BOTH)})
+def answered(scored: pl.LazyFrame) -> ScoredRequests:
+    return ScoredRequests(rows=scored, parts={"demonstrations": MeasuredPart("choice", BOTH)})
 
 
 def scored() -> pl.LazyFrame:
     request = {"suite": "s", "dataset": "d", "label_names": NAMES, "last_token_log_probs": [-1.0, -1.0, -1.0]}
-    asked = {
+    context = {
         "part": "demonstrations",
         "for_part": None,
         "position": 0,
@@ -55,7 +55,7 @@ def scored() -> pl.LazyFrame:
     }
     return pl.LazyFrame(
         [
-            request | asked | {"label_log_likelihoods": SCORES, "label_token_counts": TOKENS},
+            request | context | {"label_log_likelihoods": SCORES, "label_token_counts": TOKENS},
             request | beside | {"label_log_likelihoods": UNCONDITIONAL, "label_token_counts": TOKENS},
         ]
     )
@@ -92,7 +92,7 @@ def test_without_the_label_space_alone_no_unconditional_probability_is_made_up()
 
 
 def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
-    asked = pl.DataFrame(
+    context = pl.DataFrame(
         {
             "dataset": "d",
             "part": "demonstrations",
@@ -114,8 +114,8 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
         }
     )
     config = RunConfig(suites=("prompt-search",), datasets=("d",))
-    (beside,) = requests(Asked(as_multiple_choice(load_staicc("sst5")), asked, config))
-    assert beside.columns == asked.columns
+    (beside,) = requests(MethodContext(as_multiple_choice(load_staicc("sst5")), context, config))
+    assert beside.columns == context.columns
     assert beside.select("prompt", "continuations", "position").rows() == [
         ("Answer:", [" a", " b"], 0),
         ("Answer: ", ["c", "d"], 1),

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
 from evaluator.models.lm_head import load_lm_head
-from tests.methods.answered import asked
+from tests.methods.answered import context
 from tests.methods.state_answers import answer, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly
 
@@ -62,7 +62,7 @@ def test_released_is_the_toolkit_from_text_to_probabilities(name, said, tiny_sou
     quietly(lambda: toolkit.train(write, feedforward, experiment.calibration_set(), k=N_SHOTS))
     assert not toolkit.failed
 
-    question = asked("sst5", n_shots=N_SHOTS, n_queries=6)
+    question = context("sst5", n_shots=N_SHOTS, n_queries=6)
     answers = answer([question.rows, *method.requests(question)])
     answers = with_states(answers, tiny_source.tokenizer, loaded_engine("transformers"))
     if method.distances:

@@ -3,14 +3,14 @@ from scipy.special import softmax
 
 from evaluator.methods.predictions import predict
 from evaluator.methods.topk import TOPK, follow_up
-from tests.methods.answered import asked
+from tests.methods.answered import context
 from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval
 
 
 @pytest.fixture(scope="module")
 def released():
-    question = asked("financial_phrasebank", n_shots=4, n_queries=None, definitions=("released",))
+    question = context("financial_phrasebank", n_shots=4, n_queries=None, definitions=("released",))
     return question, follow_up(question, answer(TOPK.requests(question)))
 
 
@@ -35,12 +35,12 @@ def test_each_query_is_asked_once_at_its_own_position(released):
 
 
 def test_fewer_queries_are_the_first_of_more(released):
-    few = asked("financial_phrasebank", n_shots=4, n_queries=7, definitions=("released",))
+    few = context("financial_phrasebank", n_shots=4, n_queries=7, definitions=("released",))
     assert follow_up(few, answer(TOPK.requests(few))).equals(released[1][:7])
 
 
 def test_without_shots_the_prompts_are_those_of_the_benchmark():
-    question = asked("financial_phrasebank", n_shots=0, n_queries=3)
+    question = context("financial_phrasebank", n_shots=0, n_queries=3)
     rows = follow_up(question, answer(TOPK.requests(question)))
     assert rows["prompt"].to_list() == question.rows.filter(demonstration_set=0)["prompt"].to_list()
 

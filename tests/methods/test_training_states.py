@@ -14,7 +14,7 @@ from evaluator.methods.training_states import (
     missing_classes,
     state_requests,
 )
-from tests.methods.answered import asked
+from tests.methods.answered import context
 from tests.methods.state_answers import Task, answer, answers_of, toolkit_experiment
 
 
@@ -31,7 +31,7 @@ def test_training_prompts_and_their_labels_are_those_of_the_toolkit(dataset, n_s
             experiment.calibration_set(),
             k=n_shots,
         )
-    _, training = state_requests(asked(dataset, n_shots=n_shots))
+    _, training = state_requests(context(dataset, n_shots=n_shots))
     assert training["prompt"].to_list() == seen
     assert training.select("ask", "continuations").unique().rows() == [("state", [])]
     assert training["position"].to_list() == list(range(128))
@@ -44,7 +44,7 @@ def test_training_prompts_and_their_labels_are_those_of_the_toolkit(dataset, n_s
 
 
 def test_queries_are_asked_at_their_own_positions_with_their_own_prompts():
-    question = asked("trec", n_shots=2, n_queries=12)
+    question = context("trec", n_shots=2, n_queries=12)
     queries, _ = state_requests(question)
     asks = ["part", "ask", "continuations"]
     assert queries.drop(asks).equals(question.rows.drop(asks))
@@ -74,7 +74,7 @@ def test_a_class_that_no_training_prompt_shows_is_named_for_each_method_that_tra
 
 
 def test_rare_classes_of_a_real_dataset_are_named():
-    answers = answer(state_requests(asked("hate_speech_18", n_shots=4)))
+    answers = answer(state_requests(context("hate_speech_18", n_shots=4)))
     shown = {answers.states.collect().filter(part="training_states")["gold"][row] for row in range(128)}
     expected = [name for label, name in enumerate(["normal", "hate", "skip", "relation"]) if label not in shown]
     assert expected, "five of 1,024 examples: the draw of four shots misses a class"

@@ -7,7 +7,7 @@ import pytest
 
 from evaluator.config import RunConfig
 from evaluator.methods import METHODS
-from evaluator.methods.base import Answers, MeasuredPart
+from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import DEFINITIONS, Definition
 from evaluator.store.prompt_store import PromptStore, StoreManifest
 from evaluator.suites.base import ScoredRun
@@ -26,7 +26,7 @@ def measured(*definitions: Definition) -> dict[str, pl.DataFrame]:
     run = ScoredRun(
         config=RunConfig(suites=("staicc-normal", "staicc-bias"), datasets=("d",), definitions=definitions),
         store=NO_STORE,
-        answers=Answers(scored=answers(*rows).scored, parts=kinds),
+        scored=ScoredRequests(rows=answers(*rows).rows, parts=kinds),
         methods={"vanilla": METHODS["vanilla"]},
         model="m",
     )

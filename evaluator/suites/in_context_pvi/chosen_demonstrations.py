@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.schemas import Definition
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
 from evaluator.suites.in_context_pvi.prompts import NULL, as_queries, null_prompts, queries_after
@@ -39,14 +39,14 @@ def null_part(method: str) -> str:
     return f"{method}_null"
 
 
-def requests(asked: Asked) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> list[pl.DataFrame]:
     """Build prompts of the candidate training rows after set 0 of each number of shots; equal for every order.
 
     `position` enumerates numbers of shots, then all training rows.
 
     Raises TemplateError or DatasetError, before anything is scored, where there are too few candidates.
     """
-    dataset, pvi = asked.classification, resolved_options(asked.config)
+    dataset, pvi = context.classification, resolved_options(context.config)
     n_rows = dataset.demonstration.height
     frames = []
     for shots_index, first in enumerate(first_sets(dataset, pvi)):
@@ -54,12 +54,12 @@ def requests(asked: Asked) -> list[pl.DataFrame]:
         frames.append(
             rows.with_columns(
                 pl.col("position") + shots_index * n_rows, training_row="query_id", query_id=pl.lit(None, pl.Int64)
-            ).select(asked.rows.columns)
+            ).select(context.rows.columns)
         )
     return frames
 
 
-def training_pvi(answers: Answers) -> pl.DataFrame:
+def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
     """Compute the PVI of training rows after set 0, over the whole vocabulary.
 
     Returns dataset, n_shots, training_row, gold and pvi_bits, which is null where it is not finite; sorted by the first
@@ -67,10 +67,10 @@ def training_pvi(answers: Answers) -> pl.DataFrame:
     """
     scores, gold = pl.col("label_log_likelihoods"), pl.col("gold")
     # Each number of shots has one null prompt after set 0.
-    nulls = answers.part(NULL).filter(demonstration_set=0).select("dataset", "n_shots", null_scores=scores)
+    nulls = scored.part(NULL).filter(demonstration_set=0).select("dataset", "n_shots", null_scores=scores)
     bits = gain_nats(scores.list.get(gold), pl.col("null_scores").list.get(gold)) / math.log(2)
     return (
-        answers.part(TRAINING)
+        scored.part(TRAINING)
         .join(nulls, on=["dataset", "n_shots"], how="left", validate="m:1")
         .select("dataset", "n_shots", "training_row", "gold", pvi_bits=bits)
         .sort("dataset", "n_shots", "training_row")
@@ -88,14 +88,14 @@ def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
     return pl.when(difference.is_finite()).then(difference)
 
 
-def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.DataFrame]:
-    def follow_up(asked: Asked, answers: Answers) -> pl.DataFrame:
+def _follow_up(method: str, order: PviOrder) -> Callable[[MethodContext, ScoredRequests], pl.DataFrame]:
+    def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
         """Build prompts of the suite's queries after the chosen sets, and one null prompt for each set.
 
         Raises TemplateError where too few training rows of a label have a PVI.
         """
-        dataset, pvi = asked.classification, resolved_options(asked.config)
-        measured = training_pvi(answers).filter(dataset=dataset.name).rename({"training_row": "query_id"})
+        dataset, pvi = context.classification, resolved_options(context.config)
+        measured = training_pvi(scored).filter(dataset=dataset.name).rename({"training_row": "query_id"})
         by_shots = measured.partition_by("n_shots", as_dict=True, maintain_order=True)
         sets = [
             each
@@ -103,18 +103,18 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[Asked, Answers], pl.Da
             for each in ranked_sets(dataset, rows, order, int(n_shots), pvi)
         ]
         # Queries that the suite left out are left out here too.
-        queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.rows["query_id"].implode()))
+        queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(context.rows["query_id"].implode()))
         inputs = queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
-        return pl.concat([inputs, null_prompts(dataset, sets, part=null_part(method))]).select(asked.rows.columns)
+        return pl.concat([inputs, null_prompts(dataset, sets, part=null_part(method))]).select(context.rows.columns)
 
     return follow_up
 
 
-def _label_probs(method: str) -> Callable[[Answers, Definition], pl.LazyFrame]:
-    def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
+def _label_probs(method: str) -> Callable[[ScoredRequests, Definition], pl.LazyFrame]:
+    def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
         """Return the queries after the chosen sets, with the label probabilities of vanilla."""
         probs = softmax(pl.col("label_log_likelihoods"))
-        return answers.part(method).with_columns(label_probs=probs)
+        return scored.part(method).with_columns(label_probs=probs)
 
     return label_probs
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.methods.base import Answers
+from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.guessing import GUESSES, with_baselines
 from evaluator.metrics.intervals import Floats, two_way_standard_error, with_intervals
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, null_part
@@ -103,11 +103,11 @@ def training_counts(measured: pl.DataFrame, n_training: pl.DataFrame) -> pl.Data
     return counts.join(n_training, on="dataset").join(orders, how="cross")
 
 
-def chosen_table(answers: Answers, measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """List the demonstrations of every set that was chosen by PVI: schema.PVI_CHOSEN, sorted by its key.
 
     Args:
-        answers: of the suite pvi.
+        scored: of the suite pvi.
         measured: the result of chosen_demonstrations.training_pvi.
         candidates: query_schema.PVI_CANDIDATES; if empty, nothing was chosen.
     """
@@ -115,7 +115,7 @@ def chosen_table(answers: Answers, measured: pl.DataFrame, candidates: pl.DataFr
         return PVI_CHOSEN.to_frame()
     # Null prompts: one row for each chosen set, with the demonstrations of all its queries.
     sets = pl.concat(
-        answers.part(null_part(method)).select(
+        scored.part(null_part(method)).select(
             "dataset",
             "n_shots",
             "demonstration_set",

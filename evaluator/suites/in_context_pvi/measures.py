@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.methods.base import Answers
+from evaluator.methods.base import ScoredRequests
 from evaluator.suites.in_context_pvi.agreement import annotators_table, read_annotations
 from evaluator.suites.in_context_pvi.chosen_demonstrations import training_pvi
 from evaluator.suites.in_context_pvi.demonstration_choice import chosen_table, demonstrations_table, training_counts
@@ -26,7 +26,7 @@ from evaluator.suites.in_context_pvi.summary import judged_queries, summary_tabl
 
 
 def pvi_measures(
-    answers: Answers,
+    scored: ScoredRequests,
     queries: pl.DataFrame,
     annotations: Sequence[Path] = (),
     *,
@@ -36,7 +36,7 @@ def pvi_measures(
     """Compute the tables of a run of the suite pvi, by file name; schema.py has the columns.
 
     Args:
-        answers: of the suite pvi.
+        scored: of the suite pvi.
         queries: query_schema.PVI_QUERIES.
         annotations: files as in agreement.py; without any, `pvi_annotators` has no rows.
         source: where the suite's own demonstration sets come from.
@@ -47,7 +47,7 @@ def pvi_measures(
         DatasetError: annotations that do not fit.
     """
     annotated = read_annotations(annotations) if annotations else None  # first, because file names can be wrong
-    pvi = pvi_table(answers, source)
+    pvi = pvi_table(scored, source)
     # Only the suite's own sets: a query is not hard because of demonstrations that were chosen for being hard.
     over_runs = runs_of_queries(pvi.filter(demonstrations=source))
     judged, pairs = judged_queries(pvi), pairs_table(pvi)
@@ -64,17 +64,19 @@ def pvi_measures(
         "pvi_hardest": hardest_table(over_runs, queries),
         "pvi_mislabelled": mislabelled_table(over_runs, queries),
         "pvi_annotators": PVI_ANNOTATORS.to_frame() if annotated is None else annotators_table(pvi, queries, annotated),
-        **_demonstration_tables(answers, pvi, PVI_CANDIDATES.to_frame() if candidates is None else candidates),
+        **_demonstration_tables(scored, pvi, PVI_CANDIDATES.to_frame() if candidates is None else candidates),
     }
 
 
-def _demonstration_tables(answers: Answers, pvi: pl.DataFrame, candidates: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def _demonstration_tables(
+    scored: ScoredRequests, pvi: pl.DataFrame, candidates: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
     n_training = candidates.select("dataset", "n_training").unique().sort("dataset")
-    measured = training_pvi(answers)
-    n_labels = answers.part(INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
+    measured = training_pvi(scored)
+    n_labels = scored.part(INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
     return {
         "pvi_demonstrations": demonstrations_table(
             pvi, dict(n_labels.iter_rows()), training_counts(measured, n_training)
         ),
-        "pvi_chosen": chosen_table(answers, measured, candidates),
+        "pvi_chosen": chosen_table(scored, measured, candidates),
     }

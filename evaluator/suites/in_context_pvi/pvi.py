@@ -10,7 +10,7 @@ from collections.abc import Callable
 import polars as pl
 
 from evaluator.errors import MetricError
-from evaluator.methods.base import Answers
+from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.checks import require_gold
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, gain_nats, null_part
 from evaluator.suites.in_context_pvi.options import PviSource
@@ -21,7 +21,7 @@ from evaluator.suites.in_context_pvi.schema import PVI, PVI_KEY, PviDefinition
 _RUN = ["dataset", "n_shots", "demonstration_set"]
 
 
-def pvi_table(answers: Answers, source: PviSource = "random") -> pl.DataFrame:
+def pvi_table(scored: ScoredRequests, source: PviSource = "random") -> pl.DataFrame:
     """Compute the PVI of every query after every demonstration set, the suite's own and those chosen by PVI.
 
     Under `paper` log-likelihoods of the gold label are over the whole vocabulary, under `label_space` normalised over
@@ -30,7 +30,7 @@ def pvi_table(answers: Answers, source: PviSource = "random") -> pl.DataFrame:
     two is missing, NaN or infinite; both stay in their columns, and no row is dropped.
 
     Args:
-        answers: of the suite pvi.
+        scored: of the suite pvi.
         source: where the suite's own demonstration sets come from.
 
     Returns:
@@ -39,10 +39,10 @@ def pvi_table(answers: Answers, source: PviSource = "random") -> pl.DataFrame:
     Raises:
         MetricError: a label space of one label, or gold labels outside it.
     """
-    _require_labels(answers)
-    own = [_pvi_of_part(answers, source, (INPUT, NULL), definition) for definition in _LOG_LIKELIHOODS]
+    _require_labels(scored)
+    own = [_pvi_of_part(scored, source, (INPUT, NULL), definition) for definition in _LOG_LIKELIHOODS]
     chosen = [
-        _pvi_of_part(answers, order, (method, null_part(method)), definition)
+        _pvi_of_part(scored, order, (method, null_part(method)), definition)
         for method, order in CHOSEN.items()
         for definition in _LOG_LIKELIHOODS
         if definition != "released"
@@ -51,10 +51,10 @@ def pvi_table(answers: Answers, source: PviSource = "random") -> pl.DataFrame:
 
 
 def _pvi_of_part(
-    answers: Answers, demonstrations: str, parts: tuple[str, str], definition: PviDefinition
+    scored: ScoredRequests, demonstrations: str, parts: tuple[str, str], definition: PviDefinition
 ) -> pl.LazyFrame:
     """Compute the PVI of the queries of one part, given the part of their null prompts."""
-    inputs, nulls = (_LOG_LIKELIHOODS[definition](answers, part) for part in parts)
+    inputs, nulls = (_LOG_LIKELIHOODS[definition](scored, part) for part in parts)
     # One row for each label of each null prompt, to join by the gold label of a query.
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
     null_scores = nulls.select(*_RUN, label, given_null="scores").explode("gold", "given_null")
@@ -80,27 +80,27 @@ def _most_probable(scores: str) -> pl.Expr:
     return pl.when(is_defined).then(values.list.arg_max())
 
 
-def _whole_vocabulary(answers: Answers, part: str) -> pl.LazyFrame:
-    return _scores(answers.part(part), "label_log_likelihoods")
+def _whole_vocabulary(scored: ScoredRequests, part: str) -> pl.LazyFrame:
+    return _scores(scored.part(part), "label_log_likelihoods")
 
 
-def _label_space(answers: Answers, part: str) -> pl.LazyFrame:
+def _label_space(scored: ScoredRequests, part: str) -> pl.LazyFrame:
     # Subtract the log of the sum over labels, computed relative to the highest term so that exp does not underflow.
     highest = pl.element().max()
     total = (pl.element() - highest).exp().sum().log() + highest
-    return _whole_vocabulary(answers, part).with_columns(pl.col("scores").list.eval(pl.element() - total))
+    return _whole_vocabulary(scored, part).with_columns(pl.col("scores").list.eval(pl.element() - total))
 
 
-def _released(answers: Answers, part: str) -> pl.LazyFrame:
+def _released(scored: ScoredRequests, part: str) -> pl.LazyFrame:
     """Return the filtered scores; no rows where the method pvi_released did not run."""
-    return _scores(filtered_log_likelihoods(answers, part), "filtered")
+    return _scores(filtered_log_likelihoods(scored, part), "filtered")
 
 
 def _scores(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
     return rows.select(*_RUN, "query_id", "gold", scores=column)
 
 
-_LOG_LIKELIHOODS: dict[PviDefinition, Callable[[Answers, str], pl.LazyFrame]] = {
+_LOG_LIKELIHOODS: dict[PviDefinition, Callable[[ScoredRequests, str], pl.LazyFrame]] = {
     "paper": _whole_vocabulary,
     "label_space": _label_space,
     "released": _released,
@@ -109,8 +109,8 @@ _LOG_LIKELIHOODS: dict[PviDefinition, Callable[[Answers, str], pl.LazyFrame]] = 
 label, in nats) of a part."""
 
 
-def _require_labels(answers: Answers) -> None:
-    rows = answers.part(INPUT).select("dataset", "gold", n_labels=pl.col("label_names").list.len()).collect()
+def _require_labels(scored: ScoredRequests) -> None:
+    rows = scored.part(INPUT).select("dataset", "gold", n_labels=pl.col("label_names").list.len()).collect()
     groups = rows.partition_by("dataset", "n_labels", as_dict=True, maintain_order=True)
     for (dataset, n_labels), group in groups.items():
         if int(n_labels) < 2:

@@ -12,7 +12,7 @@ import polars as pl
 
 from evaluator.datasets.lcg import Ints
 from evaluator.errors import LabelError
-from evaluator.methods.base import Answers, Asked, Method, softmax
+from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.training_states import ROW, state_array
 from evaluator.prompts.rows import ASKS_STATE
 from evaluator.schemas import LABEL_DISTANCES, Definition
@@ -30,34 +30,34 @@ _MAX_PROMPTS = 256  # in memory at a time, each with logits over the vocabulary
 _MAX_VOCABULARY_ROWS = 16_384  # of the LM head, in float32 at a time
 
 
-def requests(asked: Asked) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> list[pl.DataFrame]:
     """Build a request for the hidden state after every input and null prompt."""
-    rows = asked.rows.with_columns(part=pl.col("part").replace_strict(STATES), **ASKS_STATE)
-    return [rows.select(asked.rows.columns)]
+    rows = context.rows.with_columns(part=pl.col("part").replace_strict(STATES), **ASKS_STATE)
+    return [rows.select(context.rows.columns)]
 
 
-def label_probs(answers: Answers, _definition: Definition) -> pl.LazyFrame:
+def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
     """Return the part input with probabilities: the softmax over the label space of the filtered log-likelihoods."""
-    probs = filtered_log_likelihoods(answers, INPUT).select(*ROW, label_probs=softmax(pl.col("filtered")))
-    return answers.part(INPUT).join(probs, on=ROW, how="left", maintain_order="left")
+    probs = filtered_log_likelihoods(scored, INPUT).select(*ROW, label_probs=softmax(pl.col("filtered")))
+    return scored.part(INPUT).join(probs, on=ROW, how="left", maintain_order="left")
 
 
-def filtered_log_likelihoods(answers: Answers, part: str) -> pl.LazyFrame:
+def filtered_log_likelihoods(scored: ScoredRequests, part: str) -> pl.LazyFrame:
     """Return the requests of `part` with `filtered`: List[f64], nats, in label-space order.
 
     No rows where the method did not run.
     """
-    scores = answers.distances.filter(method=NAME).select("prompt_id", filtered="distances")
-    rows = answers.states_of(STATES[part]).drop("hidden_state").join(scores, on="prompt_id", how="left")
+    scores = scored.distances.filter(method=NAME).select("prompt_id", filtered="distances")
+    rows = scored.states_of(STATES[part]).drop("hidden_state").join(scores, on="prompt_id", how="left")
     # A prompt that several datasets share was scored for the longest of their label spaces.
     return rows.with_columns(pl.col("filtered").list.head(pl.col("label_names").list.len()))
 
 
-def distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
+def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
     """Compute schemas.LABEL_DISTANCES with the filtered log-likelihoods of labels as `distances`, in nats.
 
     Args:
-        answers: has the tokens of prompts and labels.
+        scored: has the tokens of prompts and labels.
         head: LM head [vocabulary, hidden size]; logits are computed on its device, in float32.
 
     Raises:
@@ -66,9 +66,9 @@ def distances(answers: Answers, head: "torch.Tensor") -> pl.DataFrame:
     """
     import torch
 
-    labels = _label_tokens(answers)
+    labels = _label_tokens(scored)
     _require_tokens(labels, len(head))
-    states = answers.states.select("prompt_id", "hidden_state").join(labels.lazy(), on="prompt_id").collect()
+    states = scored.states.select("prompt_id", "hidden_state").join(labels.lazy(), on="prompt_id").collect()
     rows = states.unique("prompt_id", keep="any", maintain_order=True)
     frames = [pl.DataFrame(schema=LABEL_DISTANCES)]
     for chunk in rows.iter_slices(_MAX_PROMPTS):
@@ -111,15 +111,15 @@ def filtered(hidden: "torch.Tensor", head: "torch.Tensor", labels: "torch.Tensor
     return torch.maximum(label_scores, lowest) - highest - total.log()
 
 
-def _label_tokens(answers: Answers) -> pl.DataFrame:
+def _label_tokens(scored: ScoredRequests) -> pl.DataFrame:
     """Return prompt_id of every requested hidden state, and `labels`: List[i32], the token of each label."""
-    tokens = answers.tokens.select("prompt_id", "continuations", n_context=pl.col("context").list.len())
+    tokens = scored.tokens.select("prompt_id", "continuations", n_context=pl.col("context").list.len())
     # Prompts with labels, and the same prompts without, which have hidden states; matched by part and row.
-    scored = answers.scored.filter(pl.col("part").is_in([*STATES])).join(tokens, on="prompt_id")
-    with_labels = scored.select(
+    requests = scored.rows.filter(pl.col("part").is_in([*STATES])).join(tokens, on="prompt_id")
+    with_labels = requests.select(
         *ROW, "label_names", "continuations", "n_context", part=pl.col("part").replace_strict(STATES)
     )
-    with_states = answers.states.filter(pl.col("part").is_in([*STATES.values()])).select("part", *ROW, "prompt_id")
+    with_states = scored.states.filter(pl.col("part").is_in([*STATES.values()])).select("part", *ROW, "prompt_id")
     bare = with_states.join(tokens.select("prompt_id", n_bare="n_context"), on="prompt_id")
     rows = bare.join(with_labels, on=["part", *ROW]).collect()
     _require_one_token(rows)

@@ -66,7 +66,7 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     )
     source = run.config.options_of(PviOptions).source
     annotations = run.options_of(PviMeasureOptions).annotations
-    yield from pvi_measures(run.answers, queries, annotations, source=source, candidates=candidates).items()
+    yield from pvi_measures(run.scored, queries, annotations, source=source, candidates=candidates).items()
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:

@@ -106,7 +106,7 @@ def _rounds(n_queries: int) -> npt.NDArray[np.int64]:
 
 
 def _answers_so_far(run: ScoredRun, plan: pl.DataFrame) -> pl.DataFrame:
-    predictions = predict(run.answers, run.methods, ("paper",)).collect()
+    predictions = predict(run.scored, run.methods, ("paper",)).collect()
     untied = break_ties(predictions, run.config.options_of(SearchOptions).seed)
     return answers(untied, plan, run.store.table("search_examples", SEARCH_EXAMPLES))
 

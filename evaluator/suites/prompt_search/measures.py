@@ -26,7 +26,7 @@ def search_measures(run: ScoredRun) -> dict[str, pl.DataFrame]:
     """
     seed = run.config.options_of(SearchOptions).seed
     examples = run.store.table("search_examples", SEARCH_EXAMPLES)
-    predictions = break_ties(predict(run.answers, run.methods, ("paper",)).collect(), seed)
+    predictions = break_ties(predict(run.scored, run.methods, ("paper",)).collect(), seed)
     marked = answers(predictions, planned(run.store.requests(), examples), examples)
     prompts = prompts_table(marked, run.store.table("tried_prompts", TRIED_PROMPTS), examples)
     queries = examples.collect()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.methods.base import Answers, MeasuredPart
+from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import REQUESTS, SCORES
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from evaluator.suites.in_context_pvi.schema import PVI, PVI_DEFINITIONS, PVI_KEY
@@ -29,7 +29,7 @@ Runs = Mapping[tuple[str, int, int], Run]
 """(dataset, shots, set) -> what was answered."""
 
 
-def answers(runs: Runs, chosen: Mapping[str, Runs] | None = None) -> Answers:
+def answers(runs: Runs, chosen: Mapping[str, Runs] | None = None) -> ScoredRequests:
     """The suite's own runs, and those of methods that choose demonstrations; the order of rows should not matter."""
     rows = [
         row | ({"part": method + ("_null" if row["part"] == "null" else ""), "for_part": "input"} if method else {})
@@ -38,7 +38,9 @@ def answers(runs: Runs, chosen: Mapping[str, Runs] | None = None) -> Answers:
         for row in _rows(run, place, {"dataset": dataset, "n_shots": n_shots, "demonstration_set": number})
     ]
     scored = pl.DataFrame(rows, schema=REQUESTS | {name: SCORES[name] for name in SCORES if name != "prompt_id"})
-    return Answers(scored=scored.sample(fraction=1, shuffle=True, seed=3).lazy(), parts=PARTS, answered_part="input")
+    return ScoredRequests(
+        rows=scored.sample(fraction=1, shuffle=True, seed=3).lazy(), parts=PARTS, answered_part="input"
+    )
 
 
 def _rows(run: Run, place: int, own: dict[str, object]) -> list[dict[str, object]]:
@@ -59,7 +61,7 @@ def _rows(run: Run, place: int, own: dict[str, object]) -> list[dict[str, object
 
 def random_answers(
     *, seed: int = 0, datasets: Sequence[str] = ("a", "b"), n_queries: int = 50, n_labels: int = 3
-) -> Answers:
+) -> ScoredRequests:
     """Three sets and two numbers of shots; the gold label is likelier than others, and more so for some queries."""
     random = np.random.default_rng(seed)
     runs = {}

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import softmax
 
 from evaluator.errors import DatasetError, TemplateError
-from evaluator.methods.base import Answers, Asked
+from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.methods.predictions import predict
 from evaluator.suites.in_context_pvi.chosen_demonstrations import (
     CHOSEN,
@@ -29,17 +29,17 @@ QUESTION = "QUESTION: Is this (0) unacceptable, or (1) acceptable?\nANSWER:"
 
 
 class Round(NamedTuple):
-    asked: Asked
+    context: MethodContext
     training: pl.DataFrame  # rows that were asked first
     scored: pl.DataFrame  # these and the suite's own
-    answers: Answers
+    answers: ScoredRequests
 
 
 def asked_of(folder, name="cola", n_queries=None, **options):
     config = pvi_config(folder, datasets=(name,), n_queries=n_queries, **options)
     dataset = read_dataset(config)
     rows = pvi_requests(dataset, resolved_options(config), n_queries)
-    return Asked(dataset, rows.filter(part="input"), config), rows
+    return MethodContext(dataset, rows.filter(part="input"), config), rows
 
 
 def answered(rows, seed):
@@ -49,7 +49,7 @@ def answered(rows, seed):
 
 
 def answers_of(scored):
-    return Answers(scored=scored.lazy(), parts=PARTS, answered_part="input")
+    return ScoredRequests(rows=scored.lazy(), parts=PARTS, answered_part="input")
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def folder(tmp_path):
 
 @pytest.fixture
 def first(folder):
-    asked, own = asked_of(folder, sets=2)
-    training = pl.concat(requests(asked))
+    context, own = asked_of(folder, sets=2)
+    training = pl.concat(requests(context))
     scored = answered(pl.concat([own, training.select(own.columns)]), seed=5)
-    return Round(asked, training, scored, answers_of(scored))
+    return Round(context, training, scored, answers_of(scored))
 
 
 def bits_by_hand(scored, n_shots):
@@ -99,8 +99,8 @@ def test_every_training_row_that_is_not_shown_is_asked_behind_set_0_of_each_numb
 
 
 def test_no_more_training_rows_are_asked_than_the_first_so_many(folder):
-    asked, _ = asked_of(folder, sets=1, training_queries=18)
-    rows = pl.concat(requests(asked))
+    context, _ = asked_of(folder, sets=1, training_queries=18)
+    rows = pl.concat(requests(context))
     assert set(rows["training_row"]) <= set(range(18))
     with pytest.raises(TemplateError, match="more --training-queries"):
         requests(asked_of(folder, sets=1, training_queries=2)[0])
@@ -168,6 +168,6 @@ def test_fewer_queries_change_nothing_about_what_is_chosen(first, folder):
 
 
 def test_published_demonstrations_of_a_lone_table_leave_nothing_to_choose_among(folder):
-    asked, _ = asked_of(folder, "snli", source="published", sets=1)
+    context, _ = asked_of(folder, "snli", source="published", sets=1)
     with pytest.raises(DatasetError, match=r"snli has no training rows.*--demonstrations random"):
-        requests(asked)
+        requests(context)

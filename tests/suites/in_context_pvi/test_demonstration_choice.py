@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.methods.base import Answers
+from evaluator.methods.base import ScoredRequests
 from evaluator.schemas import REQUESTS
 from evaluator.suites.in_context_pvi.demonstration_choice import (
     chosen_table,
@@ -192,7 +192,7 @@ def test_each_chosen_demonstration_stands_with_its_text_and_the_pvi_it_was_chose
         }
         for number, ids in enumerate([[5, 3], [0, 9]])
     ]
-    answers = Answers(scored=pl.DataFrame(rows, schema=REQUESTS).lazy(), parts={})
+    answers = ScoredRequests(rows=pl.DataFrame(rows, schema=REQUESTS).lazy(), parts={})
     measured = pl.DataFrame(
         {
             "dataset": "d",

@@ -56,8 +56,8 @@ def test_the_order_of_answers_changes_nothing_to_the_last_digit() -> None:
     given, texts = random_answers(), queries(random_table(0, 50))
     first = pvi_measures(given, texts)
     # random_answers shuffles rows by a seed of its own; this is another order.
-    turned = given.scored.collect().sample(fraction=1, shuffle=True, seed=77).lazy()
-    second = pvi_measures(replace(given, scored=turned), texts)
+    turned = given.rows.collect().sample(fraction=1, shuffle=True, seed=77).lazy()
+    second = pvi_measures(replace(given, rows=turned), texts)
     assert all(first[name].equals(second[name]) for name in TABLES)
 
 

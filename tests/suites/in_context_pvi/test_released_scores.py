@@ -12,7 +12,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper
 from evaluator.config import RunConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import LabelError
-from evaluator.methods.base import Answers, Asked
+from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.schemas import HIDDEN_STATES, REQUESTS, SCORES, TOKENS
 from evaluator.suites.in_context_pvi.pvi import pvi_table
 from evaluator.suites.in_context_pvi.released_scores import NAME, PVI_RELEASED, filtered
@@ -60,7 +60,9 @@ LABELS = {"d": [3, 11], "e": [3, 11, 40]}
 N_QUERIES = 300
 
 
-def made_up(labels: dict[str, list[int]] = LABELS, n_context: int = 7) -> tuple[Answers, dict[str, torch.Tensor]]:
+def made_up(
+    labels: dict[str, list[int]] = LABELS, n_context: int = 7
+) -> tuple[ScoredRequests, dict[str, torch.Tensor]]:
     """Answers to all parts, and the hidden state of each prompt."""
     states: dict[str, torch.Tensor] = {}
     rows, tokens = [], []
@@ -95,8 +97,8 @@ def made_up(labels: dict[str, list[int]] = LABELS, n_context: int = 7) -> tuple[
                 tokens.append({"prompt_id": text, "ask": "state", "context": [1] * n_context, "continuations": []})
     frame = pl.DataFrame(rows, schema={**REQUESTS, **SCORES, **HIDDEN_STATES})
     is_state = pl.col("part").str.ends_with("_states")
-    answers = Answers(
-        scored=frame.filter(~is_state).drop("hidden_state").lazy(),
+    answers = ScoredRequests(
+        rows=frame.filter(~is_state).drop("hidden_state").lazy(),
         states=frame.filter(is_state).select(*REQUESTS, "hidden_state").lazy(),
         tokens=pl.LazyFrame(tokens, schema=TOKENS).unique(),
         parts=PARTS,
@@ -146,10 +148,10 @@ def test_it_asks_for_the_state_of_every_prompt_of_the_suite() -> None:
         }
     )
     config = RunConfig(suites=("pvi",), datasets=("sst5",))
-    (asked,) = PVI_RELEASED.requests(Asked(load_staicc("sst5"), rows, config))
-    assert asked.columns == rows.columns
-    assert asked.select("part", "prompt").rows() == [("input_states", "a"), ("null_states", "b")]
-    assert asked.select("ask", "continuations").rows() == [("state", []), ("state", [])]
+    (context,) = PVI_RELEASED.requests(MethodContext(load_staicc("sst5"), rows, config))
+    assert context.columns == rows.columns
+    assert context.select("part", "prompt").rows() == [("input_states", "a"), ("null_states", "b")]
+    assert context.select("ask", "continuations").rows() == [("state", []), ("state", [])]
     assert (PVI_RELEASED.max_label_tokens, PVI_RELEASED.definitions) == (1, ("released",))
 
 

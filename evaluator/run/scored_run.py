@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evaluator.methods.base import Answers, MeasuredPart
+from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.run.build import Built
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.checks import require_complete, require_states
@@ -42,8 +42,8 @@ def scored_run(
         options: of the measure stage, by suite.
     """
     first = parts[0]
-    answers = Answers(
-        scored=pl.concat(_joined(part.store, prompt_scores(part.tokens.tokens(), part.scores)) for part in parts),
+    scored = ScoredRequests(
+        rows=pl.concat(_joined(part.store, prompt_scores(part.tokens.tokens(), part.scores)) for part in parts),
         states=pl.concat(_joined(part.store, prompt_states(part.tokens.tokens(), part.scores)) for part in parts),
         distances=first.scores.distances(),
         tokens=first.tokens.tokens(),
@@ -55,7 +55,7 @@ def scored_run(
     )
     methods = {name: methods_of(built.config.suites)[name] for name in built.config.methods}
     return ScoredRun(
-        config=built.config, store=built.store, answers=answers, methods=methods, model=model, options=options or {}
+        config=built.config, store=built.store, scored=scored, methods=methods, model=model, options=options or {}
     )
 
 
