@@ -24,7 +24,8 @@ from evaluator.run.locks import held
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
 from evaluator.scores.checks import check_prompt_lengths
-from evaluator.scores.table import ScoreManifest, distances_file, open_scores, score_rows
+from evaluator.scores.compute import score_rows
+from evaluator.scores.table import ScoreManifest, distances_file, open_scores
 from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, methods_of

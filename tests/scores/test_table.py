@@ -12,8 +12,10 @@ from evaluator.engine.loader import EngineLoader
 from evaluator.errors import ScoreError
 from evaluator.progress import finish
 from evaluator.schemas import TOKEN_STATES, TOKENS
+from evaluator.scores.compute import score_rows
+from evaluator.scores.plan import shard_plan
 from evaluator.scores.prompts import prompt_scores
-from evaluator.scores.table import open_scores, score_rows, shard_plan
+from evaluator.scores.table import open_scores
 from evaluator.store import shards
 from evaluator.tokens.table import with_last_tokens, with_token_ids
 

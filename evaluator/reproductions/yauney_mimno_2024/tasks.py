@@ -54,7 +54,7 @@ class Task:
 
 
 MAX_SAMPLE = 200
-"""Of larger tasks this many rows were sampled, and demonstrations were taken from the other rows."""
+"""Rows that were sampled of a larger task; demonstrations were taken from the other rows."""
 
 STATED_PROMPTS = 200
 """Prompts of an experiment, as the authors state."""

@@ -1,0 +1,151 @@
+"""Which rows a folder of scores computes, and in which shards.
+
+A plan states which shards of other folders already hold scores of some rows, and cuts the remaining rows into shards.
+The plan is written before the engine is used, and a shard is a pure function of its rows: which rows belong to it
+depends on the tokens and the plan alone, and an engine carries nothing from one call to the next. So a run that was
+killed and restarted writes the same bytes.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from evaluator.files import MANIFEST, fingerprint, read_record
+from evaluator.scores.table import Kind, PlanRecord, ScoreManifest, ScoreTable
+from evaluator.store import shards
+from evaluator.tokens.table import ragged
+from evaluator_kernels.shared_prefix import shared_prefix_lengths
+
+SHARD_CUT_WINDOW = 0.75  # a shard may close in the last quarter of its size, where the shared prefix is shortest
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows of one set that remain to be computed."""
+
+    key: str
+    record: PlanRecord
+    rows: pl.DataFrame  # schemas.TOKENS without scores in reused shards, each token_id once, in prefix order
+
+    @property
+    def kind(self) -> Kind:
+        return "states" if self.key.startswith("states") else "scores"
+
+    def shards(self) -> dict[str, tuple[int, int]]:
+        """Return shard name -> (first row, number of rows)."""
+        return shard_plan(
+            self.rows, self.key, shard_tokens=self.record.shard_tokens, shares_prefixes=self.record.shares_prefixes
+        )
+
+
+def plan_rows(tokens: pl.DataFrame, table: ScoreTable, kind: Kind) -> Plan:
+    """Plan how these rows get their scores: as planned before, or from all shards of the model and engine.
+
+    Nothing is written. A plan that is not in the manifest has no shard size yet.
+
+    Args:
+        tokens: schemas.TOKENS, in prefix order.
+        table: scores of these rows.
+        kind: what is computed.
+    """
+    rows = tokens.unique("token_id", keep="first", maintain_order=True)
+    key = f"{kind}-{fingerprint(rows['token_id'].to_list())[:8]}"
+    planned = table.manifest.plans.get(key)
+    files = dict(planned.reused) if planned else _other_shards(table, kind, key)
+    # Which file holds which token_id; the first file by name where several hold it.
+    holders = [pl.scan_ipc(table.folder.parent / name).select("token_id", file=pl.lit(name)) for name in sorted(files)]
+    scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.String(), "file": pl.String()}), *holders])
+    reused = (
+        rows.lazy().select("token_id").join(scored.unique("token_id", keep="first", maintain_order=True), on="token_id")
+    ).collect()
+    missing = rows.join(reused, on="token_id", how="anti", maintain_order="left")
+    if planned:
+        return Plan(key, planned, missing)
+    record = PlanRecord(
+        reused={name: files[name] for name in reused["file"].unique().sort()},
+        prompts=n_requests(missing),
+        reused_prompts=reused.height,
+        n_shards=0,
+        shard_tokens=0,
+        shares_prefixes=False,
+    )
+    return Plan(key, record, missing)
+
+
+def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
+    """Return the model and engine's intact shards of this kind, without those of this plan: path -> SHA-256.
+
+    Folders are read in the order of their names, so that a plan does not depend on file times.
+    """
+    others: dict[str, str] = {}
+    for path in sorted(table.folder.parent.glob(f"*/{MANIFEST}")):
+        in_table = path.parent == table.folder  # verified when the table was opened
+        manifest = table.manifest if in_table else read_record(path, ScoreManifest)
+        for name, shard in sorted((manifest.shards if manifest else {}).items()):
+            fits = name.startswith(kind) and not (in_table and name.startswith(key))
+            if fits and (in_table or shards.intact(path.parent, {name: shard.sha256})):
+                others[f"{path.parent.name}/{name}"] = shard.sha256
+    return others
+
+
+def shard_plan(
+    tokens: pl.DataFrame, name: str = "scores", *, shard_tokens: int, shares_prefixes: bool
+) -> dict[str, tuple[int, int]]:
+    """Cut rows into shards: name -> (first row, number of rows).
+
+    No request begins after the first `shard_tokens` computed tokens of its shard; with shared prefixes, tokens that a
+    request shares with the previous one are not computed. A shard ends in its last quarter, at the request that shares
+    least with the previous one: each shard begins with an empty cache, so a prefix that is cut is computed twice.
+    """
+    if tokens.is_empty():
+        return {}
+    starts_at = request_starts(tokens)  # rows of one request stay together
+    # Tokens fed for each request: its context, and its continuations without their last tokens.
+    stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
+    in_row = tokens.select(stems).to_series().to_numpy()
+    lengths = tokens["context"].list.len().cast(pl.Int64).to_numpy()[starts_at]
+    fed = lengths + np.add.reduceat(in_row, starts_at)
+    shared = shared_prefix_lengths(*ragged(tokens.select(_fed_first()).to_series()))[starts_at]
+    computed = np.maximum(fed - shared, 1) if shares_prefixes else fed  # at least the last token
+    before = computed.cumsum() - computed  # tokens of all earlier requests
+    starts = [0]  # first request of each shard
+    while (full := int(np.searchsorted(before, before[starts[-1]] + shard_tokens))) < len(starts_at):
+        late = int(np.searchsorted(before, before[starts[-1]] + SHARD_CUT_WINDOW * shard_tokens))
+        # Of the requests in the last quarter of the shard, the one that shares least begins the next shard.
+        candidates = slice(max(late, starts[-1] + 1), full + 1)
+        starts.append(candidates.start + int(shared[candidates].argmin()))
+    spans = pairwise([*starts_at[starts].tolist(), tokens.height])
+    return {f"{name}-{number:05d}.arrow": (start, end - start) for number, (start, end) in enumerate(spans)}
+
+
+def _fed_first() -> pl.Expr:
+    """Return the tokens fed first for each row: its context, and its continuation if it has exactly one."""
+    only_one = pl.when(pl.col("continuations").list.len() == 1).then(pl.col("continuations").list.first())
+    return pl.concat_list("context", only_one.fill_null([]))
+
+
+def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """Return the first row of each request: labels and last tokens after the same context form one request.
+
+    Args:
+        tokens: schemas.TOKENS in prefix order, so that equal contexts are neighbours.
+    """
+    if tokens.is_empty():
+        return np.empty(0, np.int64)
+    joins = tokens["ask"].is_in(["labels", "last_tokens"]).to_numpy()
+    context = tokens["context"]
+    # A context equals the previous one if both have the same length and share all tokens.
+    same = (shared_prefix_lengths(*ragged(context)) == context.list.len().to_numpy()) & (
+        context.list.len() == context.list.len().shift(1)
+    ).fill_null(False).to_numpy()
+    same[1:] &= joins[1:] & joins[:-1]
+    same[0] = False
+    return np.flatnonzero(~same)
+
+
+def n_requests(tokens: pl.DataFrame) -> int:
+    """Return the number of requests in these rows, which progress and totals count as prompts."""
+    return len(request_starts(tokens))
