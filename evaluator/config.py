@@ -1,10 +1,11 @@
-"""What a run is: frozen, validated once, passed whole to the stage it belongs to."""
+"""Configurations of a run and of a model: frozen dataclasses, checked when they are made."""
 
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
 from evaluator.errors import ConfigError
 from evaluator.schemas import DEFINITIONS, Definition
@@ -18,13 +19,13 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def prompt_definition(definitions: Collection[Definition]) -> Definition:
-    """Whose prompts a run has where paper and released code build different ones: the paper's, if it is asked for."""
+    """Return whose prompts to build where the paper's and the released code's differ: the paper's if measured."""
     return "paper" if "paper" in definitions else "released"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumns:
-    """Which columns of a user's table hold what; None: the default of its kind (datasets/sources.py)."""
+    """Names of the columns of a user's table; None: the default for its kind of table (datasets/sources.py)."""
 
     inputs: tuple[str, ...] | None = None
     choices: str | None = None
@@ -34,33 +35,52 @@ class TableColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Where datasets are read from, besides those that the install brings."""
+    """Where datasets are read from, in addition to those of installed packages, and how a user's table becomes prompts.
+
+    The fields from `training` on are about labelled tables, whose rows have no choices of their own.
+    """
 
     paths: tuple[Path, ...] = ()  # files and folders
     hub: bool = False  # download the named datasets that no path holds
     columns: TableColumns = TableColumns()
+    training: Path | None = None  # table of the demonstrations; None: NAME_train, or rows of the same table
+    training_rows: int | None = None  # rows of a table without training rows that are set aside; None: a tenth
+    labels: Mapping[str, str] = field(default_factory=dict)  # cell -> label name; empty: cells are the names
+    template: Path | None = None  # TOML file (datasets/table_text.py)
+    instruction: str | None = None  # before the demonstrations
+
+    def __post_init__(self) -> None:
+        if self.training and len(self.paths) != 1:
+            raise ConfigError(
+                f"--training-data holds the demonstrations of one table, got {len(self.paths)} paths in --data. Name "
+                "one table, or call the file of each table's demonstrations NAME_train."
+            )
+        if self.training_rows is not None and self.training_rows < 2:
+            raise ConfigError(f"--training-rows must be 2 or more, got {self.training_rows}.")
+        if self.training and self.training_rows is not None:
+            raise ConfigError("--training-rows sets rows of --data aside, and --training-data names others: drop one.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What is evaluated, of whichever model. Equal configurations of equal data give equal prompts, byte for byte."""
+    """What to evaluate, with any model. Equal configurations and equal data give equal prompts, byte for byte."""
 
     suites: tuple[str, ...]
     datasets: tuple[str, ...] = ()  # names, in benchmark order
     data: DataOptions = DataOptions()
-    n_shots: int = 4  # of suites that have no `shots` among their options
+    n_shots: int = 4  # for suites without an option `shots`
     n_queries: int | None = None  # the first n of the test split; None for all
     methods: tuple[str, ...] = ("vanilla",)
     definitions: tuple[Definition, ...] = DEFINITIONS
     parts: tuple[str, ...] | None = None  # of the suites; None for all
-    suite_options: Mapping[str, object] = field(default_factory=dict)  # suite -> its own options, a dataclass
+    suite_options: Mapping[str, object] = field(default_factory=dict)  # suite -> an instance of Suite.options
 
     @property
     def prompt_definition(self) -> Definition:
         return prompt_definition(self.definitions)
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
-        """Return the options of the suite that has this kind of them; the defaults where none were given."""
+        """Return the suite options of this type, or their defaults if the run has none."""
         return next((options for options in self.suite_options.values() if isinstance(options, kind)), None) or kind()
 
     def __post_init__(self) -> None:
@@ -87,24 +107,72 @@ class RunConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """Where the server engine finds a served model."""
+
+    urls: tuple[str, ...] = ()  # of vLLM servers that serve the same model: http://host:port
+    served_name: str | None = None  # None: the server's only model, else the one with the name given by --model
+    concurrency: int = 16  # HTTP requests that a server works on at a time
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ConfigError(f"--server-url takes http://HOST:PORT or https://HOST, got {parts.hostname or url}.")
+            if parts.username or parts.password or parts.query or parts.fragment:
+                # Not shown: the address may hold a secret, and commands are recorded.
+                raise ConfigError(
+                    f"--server-url for {parts.hostname} holds more than a host, a port and a path. Set a key in the "
+                    "environment variable VLLM_API_KEY; it is never written anywhere."
+                )
+        if len(set(self.urls)) < len(self.urls):
+            raise ConfigError(f"--server-url names a server twice: {', '.join(self.urls)}.")
+        if self.concurrency < 1:
+            raise ConfigError(f"--concurrency must be 1 or more, got {self.concurrency}.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Which model scores the prompts, and how it is loaded."""
+    """Which model scores the prompts, and how to load it."""
 
     model: str  # a folder, a hub name, or one of evaluator.models.embedded.EMBEDDED_MODELS
     engine: str | None = None  # None: vllm where it is installed, else transformers
     dtype: Dtype = "auto"
-    label_boundary: LabelBoundary | None = None  # None: that of the suites
+    label_boundary: LabelBoundary | None = None  # None: the default of the suites
+    quantization: str | None = None  # of weights that were saved without: "fp8"; None: as they were saved
     kv_cache_gib: float | None = None  # None: the engine's own choice
     revision: str | None = None  # of a hub name
     trust_remote_code: bool = False
+    server: ServerConfig = ServerConfig()
 
     def __post_init__(self) -> None:
         if self.kv_cache_gib is not None and self.kv_cache_gib <= 0:
             raise ConfigError(f"--kv-cache-gib must be above 0, got {self.kv_cache_gib}.")
+        if self.engine == "server" and not self.server.urls:
+            raise ConfigError("--engine server needs the address of a vLLM server: --server-url http://HOST:PORT.")
+        if self.engine != "server" and self.server != ServerConfig():
+            raise ConfigError("--server-url, --served-name and --concurrency belong to --engine server.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiptConfig:
+    """How a sample of a run's prompts is scored again; None: as the run was scored."""
+
+    n_prompts: int = 256
+    seed: int = 0
+    engine: str | None = None
+    dtype: Dtype | None = None
+    model: str | None = None  # where the run's model is now
+    kv_cache_gib: float | None = None
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_prompts < 1:
+            raise ConfigError(f"--n must be 1 or more, got {self.n_prompts}.")
 
 
 def cache_folder() -> Path:
-    """Where converted datasets are kept: $EVALUATOR_CACHE, else the user's cache folder."""
-    if chosen := os.environ.get("EVALUATOR_CACHE"):
-        return Path(chosen).expanduser()
+    """Return the folder for converted datasets and digests: $EVALUATOR_CACHE, else one in the user's cache folder."""
+    if folder := os.environ.get("EVALUATOR_CACHE"):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evaluator"

@@ -11,14 +11,30 @@ EvaluatorError
 ├── ScoreError           scores that are missing, repeated or not finite
 ├── MetricError          probabilities, gold labels or a definition that a metric cannot take
 ├── BaselineError        numbers of examples, chances or tries that no random baseline has
+├── WriteError           a file that cannot be written: no space, no permission, a folder in its place
 └── OutputInUseError     another process is writing to the same output folder
 """
 
+import reprlib
 from collections.abc import Sequence
 
 
 class EvaluatorError(Exception):
     """Base of all errors that the user can fix; shown as a message without a traceback."""
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+
+
+def shown(value: object) -> str:
+    """Return a value as a message quotes it: short, however long or deeply nested it is."""
+    return _SHORT.repr(value)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return whether a library written in Rust gave up, on damaged bytes mostly: no `except Exception` catches that."""
+    return type(error).__name__ == "PanicException"  # each library has a class of its own
 
 
 class ConfigError(EvaluatorError):
@@ -63,6 +79,10 @@ class MetricError(EvaluatorError):
 
 class BaselineError(EvaluatorError):
     """No random baseline exists for these numbers of examples, chances, tries or correct answers."""
+
+
+class WriteError(EvaluatorError):
+    """A file cannot be written."""
 
 
 class OutputInUseError(EvaluatorError):

@@ -1,6 +1,6 @@
-"""Progress of a stage. Stages yield it; only the command line displays it."""
+"""The progress that stages yield. Only the command line displays it."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,7 +15,8 @@ class Progress:
     done: int
     total: int
     unit: str  # what is counted: "datasets", "requests"
-    tokens_per_s: float | None = None  # in this process, cached tokens included
+    requests_per_s: float | None = None  # in this process
+    computed_tokens_per_s: float | None = None  # in this process, without tokens from the prefix cache
     cached_share: float | None = None  # share of tokens taken from the prefix cache
     seconds_left: float | None = None
 
@@ -24,11 +25,12 @@ Stage = Generator[Progress, None, T]
 """A generator that does a piece of work, yields its progress and returns a T."""
 
 
-def finish(stage: Stage[T]) -> T:
-    """Run a stage to its end without displaying progress, and return its result."""
+def finish(stage: Stage[T], show: Callable[[Progress], None] = lambda _progress: None) -> T:
+    """Run a stage to its end, call `show` with each progress that it yields, and return its result."""
     while True:
         try:
-            next(stage)
+            progress = next(stage)
         except StopIteration as end:
             value: T = end.value
             return value
+        show(progress)

@@ -1,57 +1,59 @@
-"""What a run was, as dataclasses: DIR/run.json, one section a stage.
+"""The record of a run, DIR/run.json, as dataclasses: one section for each stage.
 
-Reading and writing them is files.py's work; what is missing or of the wrong type is an error that names the field.
+run/record.py reads and writes it; a missing field or one of the wrong type is an error that names the field.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from evaluator.errors import StoreError
+from evaluator.files.digests import fingerprint
 from evaluator.schemas import Definition, PartKind
 
-ModelKind = Literal["fake", "embedded", "random", "folder", "hub"]
+ModelKind = Literal["fake", "embedded", "random", "folder", "hub", "imported"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartRecord:
-    """One part of a suite, as this run measures it."""
+    """How this run measures one part of a suite."""
 
     kind: PartKind
     definitions: list[Definition]
-    prompts_differ: bool  # between definitions, so that the part is measured under one of them
+    prompts_differ: bool  # between definitions, so that the part is measured under only one of them
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptsRecord:
-    """What was built: which prompts, of which data, for which measures."""
+    """The prompts that were built, from which data and for which measures."""
 
     fingerprint: str  # name of the store's folder
     config: dict[str, Any]  # config.RunConfig, as run/config_json.py writes it
     suites: list[str]
-    datasets: list[str]
+    datasets: list[str]  # those that have prompts
     methods: list[str]
     definitions: list[Definition]
     prompt_definition: Definition
     parts: dict[str, dict[str, PartRecord]]  # suite -> part
-    shots: str  # as a reader is told: "4", "1, 2, 4"
-    n_shots: int | None  # where all prompts of the suites have as many
+    shots: str  # for display: "4", "1, 2, 4"
+    n_shots: int | None  # None if the prompts differ in their number of demonstrations
     n_queries: int | None  # None: all
-    queries: str  # as a reader is told
-    notes: dict[str, list[str]]  # dataset -> what a rule decided about its data
+    queries: str  # for display
+    notes: dict[str, list[str]]  # dataset -> decisions about its data
     seeds: dict[str, int]
     requests: int
     distinct_prompts: int
+    left_out: dict[str, str] = field(default_factory=dict)  # dataset of which no prompts could be made -> why
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokensRecord:
-    """Tokens of a run's prompts, those of a second round included."""
+    """Token counts of a run's prompts, including those of a second round."""
 
     request_tokens: int  # repeated prompts included
     tokens: int  # each prompt once
-    floor_tokens: int  # that must be computed when nothing is computed twice
+    floor_tokens: int  # tokens to compute if no shared prefix is computed twice
     block_tokens: int | None  # prefix-cache block of the engine
-    block_floor_tokens: int | None  # the floor where whole blocks are shared
+    block_floor_tokens: int | None  # the floor if only whole blocks are shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +65,12 @@ class ModelRecord:
     revision: str | None
     weights_fingerprint: str
     n_parameters: int | None
-    context_tokens: int
+    context_tokens: int | None  # None: no limit
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRecord:
-    """The engine that made the numbers; engine.base.EngineFacts."""
+    """The engine that computed the scores: the fields of engine.base.EngineFacts."""
 
     name: str
     versions: dict[str, str]
@@ -80,40 +82,82 @@ class EngineRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoresRecord:
-    """Where a run's scores are, and what it took to get them."""
+class ThroughputRecord:
+    """How fast the scores of this run were computed; time in which none was computed does not count."""
 
-    stores: list[str]  # the run's own, then that of the second round
+    elapsed_s: float = 0.0
+    requests_per_s: float = 0.0
+    computed_tokens_per_s: float = 0.0  # without those that the prefix cache served
+    period_s: float = 0.0  # length of the periods below, which follow one another
+    period_requests_per_s: list[float] = field(default_factory=list)
+    period_computed_tokens_per_s: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoresRecord:
+    """Where a run's scores are, and how many tokens and seconds they took."""
+
+    stores: list[str]  # of the first round, then of the second if there is one
     tokens: list[str]  # folder of each store's tokens, within it
     tables: list[str]  # folder of each store's scores, below scores/
+    left_out: dict[str, str] = field(default_factory=dict)  # dataset that this model cannot be asked about -> why
     label_boundary: Literal["separate", "merged"]
-    prompts: int  # scored, earlier runs' included
-    reused_prompts: int  # of these, scored by earlier runs
+    prompts: int  # scored by this run or an earlier one
+    reused_prompts: int  # of these, those scored by an earlier run
     prompt_tokens: int
     cached_tokens: int
     computed_tokens: int
     elapsed_s: float
     tokens_per_s: float
+    throughput: ThroughputRecord = ThroughputRecord()
     kernels: dict[str, str] = field(default_factory=dict)  # kernel -> implementation used
+    files: dict[str, str] = field(default_factory=dict)  # every file of scores below scores/ -> SHA-256
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that change with every number among the scores."""
+        return fingerprint(self.stores, self.tokens, self.tables, self.files)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuresRecord:
-    """Which scores the tables were measured of."""
+    """The scores that the tables were computed from, and the tables."""
 
-    scores: list[str]  # ScoresRecord.tables at that time
-    tables: list[str]  # names of DIR/tables
+    scores: str  # ScoresRecord.fingerprint at that time
+    tables: dict[str, str]  # name in DIR/tables -> SHA-256 of the file
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiptRecord:
+    """Drift of a run's log-likelihoods when a sample of its prompts is scored again; run/receipt.py."""
+
+    scores: str  # ScoresRecord.fingerprint at that time
+    made: str  # time in ISO 8601, UTC
+    seed: int
+    engine: EngineRecord  # that scored again
+    threads: int | None  # of the process on a CPU; None without a model
+    batch_invariant: bool  # whether vLLM's batch-invariant kernels were switched on
+    prompts: int  # in the sample
+    batches: int  # calls of the engine
+    max_drift_nats: float  # over the prompts of schemas.RECEIPT, as the other three
+    p99_drift_nats: float
+    p95_drift_nats: float
+    median_drift_nats: float
+    predictions: int  # prompts with labels to choose from
+    flipped: int  # of these, with another most probable label
+    verdicts: int | None  # compared; None if prompts were chosen by earlier scores
+    changed_verdicts: list[str]  # table, row and both verdicts
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """run.json whole; a stage that has not been run yet is None."""
+    """All of run.json; the section of a stage that has not been run yet is None."""
 
     evaluator: str  # version
-    started: str
+    started: str  # time in ISO 8601, UTC
     finished: str
-    data: str  # folder of store/ and scores/, relative to the run's
-    commands: dict[str, str] = field(default_factory=dict)  # stage -> as it was typed
+    data: str  # folder of store/ and scores/, relative to the output folder
+    commands: dict[str, str] = field(default_factory=dict)  # stage -> command line
     elapsed_s: dict[str, float] = field(default_factory=dict)  # stage -> seconds
     prompts: PromptsRecord | None = None
     tokens: TokensRecord | None = None
@@ -121,22 +165,31 @@ class RunRecord:
     engine: EngineRecord | None = None
     scores: ScoresRecord | None = None
     measures: MeasuresRecord | None = None
+    receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # engine and dtype -> the last one
+    receipt_table: str = ""  # SHA-256 of DIR/tables/receipt.parquet
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRecord:
-    """The record of a run that went through all stages: what a report and a comparison are made of."""
+    """The record of a run that was built, scored and measured, for reports and comparisons."""
 
     evaluator: str
     started: str
     finished: str
-    command: str  # of all stages, a line each
+    command: str  # command lines of all stages, one per line
     elapsed_s: dict[str, float]
     prompts: PromptsRecord
     tokens: TokensRecord
     model: ModelRecord
     engine: EngineRecord
     scores: ScoresRecord
+    tables: dict[str, str]  # MeasuresRecord.tables
+    receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # of these scores
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Return the datasets that failed, with the reason: they are in no number and no mean."""
+        return self.prompts.left_out | self.scores.left_out
 
 
 def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
@@ -144,7 +197,7 @@ def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
     prompts, tokens, model, engine, scores = record.prompts, record.tokens, record.model, record.engine, record.scores
     if not (prompts and tokens and model and engine and scores):
         raise StoreError(f"{where} has no scores yet. Run `evaluator score {where} --model MODEL` first.")
-    if record.measures is None or record.measures.scores != scores.tables:
+    if record.measures is None or record.measures.scores != scores.fingerprint:
         raise StoreError(f"The tables in {where} are those of earlier scores. Run `evaluator measure {where}` first.")
     return MeasuredRecord(
         evaluator=record.evaluator,
@@ -157,4 +210,6 @@ def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
         model=model,
         engine=engine,
         scores=scores,
+        tables=record.measures.tables,
+        receipts={name: one for name, one in record.receipts.items() if one.scores == scores.fingerprint},
     )

@@ -1,7 +1,7 @@
 """The tables between stages: every column with its dtype, unit and meaning. Columns are declared here and nowhere else.
 
-Each table has a key, is sorted by it before it is written, and so comes out the same bytes every time. Prompts, and
-what is made of each, have PROMPTS_KEY and stand in the order in which an engine can share their prefixes.
+Each table has a key and is sorted by it before it is written, so that equal tables are equal files. Prompts, tokens and
+scores are exceptions: they have PROMPTS_KEY but are in an order in which neighbours share long prefixes.
 """
 
 from typing import Literal, get_args
@@ -9,34 +9,36 @@ from typing import Literal, get_args
 import polars as pl
 
 Definition = Literal["paper", "released", "published"]
-"""Which formula a number follows: the paper's, the released code's, or the one the published tables were made with."""
+"""Which formula a number follows: the paper's, the released code's, or the one behind the published tables."""
 DEFINITIONS: tuple[Definition, ...] = get_args(Definition)
 
 PartKind = Literal["classification", "choice", "diagnostic", "null"]
-"""What a part of a suite is: queries with one label space, which every inference method can answer; queries with
-choices that differ; prompts disturbed on purpose; prompts without a query."""
+"""The kind of a part of a suite: queries with one label space, which every inference method can predict; queries whose
+choices differ; prompts that are perturbed on purpose; prompts that methods do not predict, such as those without a
+query."""
 
 Ask = Literal["labels", "text", "state"]
-"""What a prompt asks of a model: the log-likelihoods of continuations after it ("labels"), the log-likelihood of the
+"""What is computed for a prompt: the log-likelihoods of continuations after it ("labels"), the log-likelihood of the
 prompt itself, all its tokens but the first ("text"), or the hidden state at its end ("state")."""
 
 REQUESTS_KEY = ["suite", "part", "dataset", "position", "for_part"]
 REQUESTS = pl.Schema(
     {
-        "suite": pl.String(),  # what asked: "staicc-normal"
-        "part": pl.String(),  # which test of the suite: "normal"; of rows that a method adds, the method's own name
-        "for_part": pl.String(),  # of rows that a method adds, the part that it answers with them; else null
+        "suite": pl.String(),  # "staicc-normal"
+        "part": pl.String(),  # test of the suite: "normal"; in rows that a method adds, the name of the method
+        "for_part": pl.String(),  # in rows that a method adds, the part that it predicts with them; else null
         "dataset": pl.String(),
         "position": pl.Int64(),  # unique within (suite, part, for_part, dataset), from 0; rows are sorted by it
-        "query_id": pl.Int64(),  # row of the test split; null where a method asks about no query
+        "query_id": pl.Int64(),  # row of the test split; null in a request without a query
         "demonstration_set": pl.Int64(),  # which demonstration set of this query, from 0
         "n_shots": pl.Int64(),  # demonstrations in the prompt
-        "template": pl.Int64(),  # index of the template or instruction tried; 0 for the dataset's own
-        "noise_rate": pl.Float64(),  # share of demonstration labels that are falsified, nominal; else 0.0
-        "label_tried": pl.Int64(),  # index into label_names; null unless a method tries labels
-        "ordering": pl.Int64(),  # of the same demonstrations, from 0; null unless a method tries orderings
-        "training_row": pl.Int64(),  # null unless a row of the demonstration split is the query
-        # Rows of the demonstration split, in prompt order; of the calibration split in a method's training prompts.
+        "template": pl.Int64(),  # index of the template or instruction; 0 is the dataset's default
+        "noise_rate": pl.Float64(),  # nominal share of demonstration labels to falsify; else 0.0
+        "n_wrong_labels": pl.Int64(),  # demonstrations shown with a wrong label: noise_rate * n_shots as a whole number
+        "label_tried": pl.Int64(),  # index into label_names; null unless a method tries each label
+        "ordering": pl.Int64(),  # number of the order of the demonstrations; null unless a method tries several
+        "training_row": pl.Int64(),  # row of the demonstration split that is the query; null if none is
+        # Rows of the demonstration split, in prompt order; in a method's training prompts, of the calibration split.
         "demonstration_ids": pl.List(pl.Int64()),
         "gold": pl.Int64(),  # index into label_names; null where there is no true label
         "label_names": pl.List(pl.String()),  # the label space: label -> text scored, in order
@@ -47,22 +49,22 @@ REQUESTS = pl.Schema(
 PROMPTS_KEY = ["prompt_id"]
 PROMPTS = pl.Schema(
     {
-        "prompt_id": pl.String(),  # digest of what is asked: the same question has the same id in every store
+        "prompt_id": pl.String(),  # digest of the other columns: equal prompts have equal ids in every store
         "ask": pl.String(),  # Ask
-        "prompt": pl.String(),  # the text sent, complete
-        "continuations": pl.List(pl.String()),  # scored after the prompt where it asks "labels"; else empty
+        "prompt": pl.String(),  # the complete text
+        "continuations": pl.List(pl.String()),  # texts to score after the prompt if ask is "labels"; else empty
     }
 )
 
 TOKENS = pl.Schema(
     {
         "prompt_id": pl.String(),  # key of PROMPTS; rows are in prefix order of their contexts
-        "token_id": pl.String(),  # digest of ask, context and continuations: equal tokens have the same in every store
-        # Ask; or "last_tokens", a further row of a prompt whose labels have several tokens: the last of each, right
-        # after the prompt.
+        "token_id": pl.String(),  # digest of ask, context and continuations: equal in every store for equal tokens
+        # Ask; or "last_tokens": a second row for a prompt with a label of several tokens, which scores the last token
+        # of each label directly after the prompt.
         "ask": pl.String(),
-        "context": pl.List(pl.Int32()),  # token ids, BOS included where the tokenizer adds one; of a text the first
-        # Token ids of each continuation, none of them empty; of a text one, which is the rest of it.
+        "context": pl.List(pl.Int32()),  # token ids, with BOS if the tokenizer adds one; for ask "text" only the first
+        # Token ids of each continuation, none empty; for ask "text" one continuation, the rest of the tokens.
         "continuations": pl.List(pl.List(pl.Int32())),
     }
 )
@@ -77,7 +79,7 @@ TOKEN_SCORES = pl.Schema(
 
 TOKEN_STATES = pl.Schema(
     {
-        "token_id": pl.String(),  # key of TOKENS, of those that ask "state"
+        "token_id": pl.String(),  # key of TOKENS, of rows with ask "state"
         "hidden_state": pl.List(pl.Float32()),  # after the final norm, at the last token
     }
 )
@@ -85,9 +87,9 @@ TOKEN_STATES = pl.Schema(
 SCORES = pl.Schema(
     {
         "prompt_id": pl.String(),  # key of PROMPTS
-        # One number a continuation, nats, over the whole vocabulary:
+        # One number per continuation, in nats, over the whole vocabulary:
         "label_log_likelihoods": pl.List(pl.Float64()),  # summed over all tokens of the continuation
-        # Of its last token alone, right after the prompt; null where no part is measured under `released`:
+        # of its last token alone, directly after the prompt; null unless a part is measured under `released`:
         "last_token_log_probs": pl.List(pl.Float64()),
         "label_token_counts": pl.List(pl.Int32()),  # tokens of each continuation
     }
@@ -95,18 +97,17 @@ SCORES = pl.Schema(
 
 HIDDEN_STATES = pl.Schema(
     {
-        "prompt_id": pl.String(),  # key of PROMPTS, of those that ask "state"
+        "prompt_id": pl.String(),  # key of PROMPTS, of rows with ask "state"
         "hidden_state": pl.List(pl.Float32()),  # after the final norm, at the prompt's last token
     }
 )
 
-LABEL_DISTANCES_KEY = ["method", "definition", "prompt_id"]
-LABEL_DISTANCES = pl.Schema(  # what a method makes of hidden states and the LM head, while the model is there
+LABEL_DISTANCES = pl.Schema(  # computed by a method from hidden states and the LM head during the score stage
     {
         "method": pl.String(),
         "definition": pl.String(),
         "prompt_id": pl.String(),  # key of HIDDEN_STATES
-        "distances": pl.List(pl.Float64()),  # to what the method compares with: one a label, or one an anchor
+        "distances": pl.List(pl.Float64()),  # one per label, or one per anchor of the method
     }
 )
 
@@ -120,17 +121,27 @@ PREDICTIONS = pl.Schema(
         "definition": pl.String(),  # "paper" | "released"
         "position": pl.Int64(),
         "query_id": pl.Int64(),
-        "demonstration_set": pl.Int64(),  # this and the next three as in REQUESTS
+        "demonstration_set": pl.Int64(),  # this and the next four as in REQUESTS
         "n_shots": pl.Int64(),
         "template": pl.Int64(),
         "noise_rate": pl.Float64(),
-        "prompt_id": pl.String(),  # key of PROMPTS; tells how many different prompts a query was tried with
+        "n_wrong_labels": pl.Int64(),
+        "prompt_id": pl.String(),  # key of PROMPTS; the number of distinct ids of a query is its number of tries
         "gold": pl.Int64(),
-        "pred": pl.Int64(),  # index of the most probable label, the first of equals
+        "pred": pl.Int64(),  # index of the most probable label, the first if several are
         "label_names": pl.List(pl.String()),
-        "label_probs": pl.List(pl.Float64()),  # sums to one over the label space
+        "label_probs": pl.List(pl.Float64()),  # in label-space order; sums to one
     }
 )
+
+TEST_OF_GUESSING: dict[str, pl.DataType] = {  # of an accuracy; random_baselines/significance.py has the rules
+    "p_value": pl.Float64(),  # probability that the best of `tries` random classifiers is at least as accurate
+    "p_holm": pl.Float64(),  # the same, corrected by Holm's procedure for n_tests tests
+    "n_tests": pl.Int64(),  # accuracies of the table that are tested together
+    "better_than_guessing": pl.Boolean(),  # p_holm is 0.05 at most
+    "accuracy_lower_bound": pl.Float64(),  # of the true accuracy, with 80% confidence, also where the best was chosen
+    "n_needed": pl.Int64(),  # queries that tell an accuracy of that bound from guessing with 80% power, corrected
+}
 
 METRICS_KEY = ["suite", "part", "dataset", "method", "metric", "definition"]
 METRICS = pl.Schema(
@@ -142,18 +153,26 @@ METRICS = pl.Schema(
         "metric": pl.String(),
         "definition": pl.String(),  # Definition
         "value": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval, clustered by query; diagnostics/__init__.py says where by more
+        "ci_low": pl.Float64(),  # 95% interval, clustered by query; some diagnostics cluster by more
         "ci_high": pl.Float64(),
         "n_queries": pl.Int64(),
         "n_requests": pl.Int64(),
-        # What guessing gets, beside an accuracy and null beside any other metric; metrics/baselines.py has the rules.
+        "ci_over": pl.String(),  # what the interval counts as drawn at random
+        "ci_given": pl.String(),  # what it takes as it is, though it was drawn or chosen; null where there is nothing
+        # The value without its bias on finitely many requests, where it has one: of calibration errors and of those
+        # label biases that are distances from no bias. Their intervals are of what this estimates.
+        "debiased": pl.Float64(),
+        # Random baselines of an accuracy, null for any other metric; metrics/guessing.py has the rules.
         "chance": pl.Float64(),  # expected accuracy of one random classifier
         "majority": pl.Float64(),  # share of the most frequent gold label
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
-        "tries": pl.Int64(),  # distinct prompts a query was tried with in the run, summed over methods
+        "tries": pl.Int64(),  # different prompts that a query was tried with by this method
         "log10_tail": pl.Float64(),  # log10 of the probability that the best of them is at least as accurate
-        "verdict": pl.String(),  # Verdict of baselines/verdicts.py
-        "n_needed": pl.Int64(),  # queries it would take to tell; where the verdict is "between"
+        "verdict": pl.String(),  # random_baselines.verdicts.Verdict: compares with expectations, and is no test
+        **TEST_OF_GUESSING,  # over all accuracies of the run under this definition
+        # 95% Bayesian interval of the accuracy under Jeffreys' prior, for n_queries independent queries:
+        "credible_low": pl.Float64(),
+        "credible_high": pl.Float64(),
     }
 )
 
@@ -168,7 +187,7 @@ GROUP_METRICS_KEY = [
     "template",
     "demonstration_set",
 ]
-GROUP_METRICS = pl.Schema(  # a metric at one noise rate, with one template or behind one demonstration set of a part
+GROUP_METRICS = pl.Schema(  # a metric of a part at one noise rate, with one template or one demonstration set
     {
         "suite": pl.String(),
         "part": pl.String(),
@@ -176,12 +195,69 @@ GROUP_METRICS = pl.Schema(  # a metric at one noise rate, with one template or b
         "method": pl.String(),
         "metric": pl.String(),
         "definition": pl.String(),
-        # Null where the row is over all of them, or the part does not vary them:
+        # Null in a row over all of them, and in a part that does not vary them:
         "noise_rate": pl.Float64(),
         "template": pl.Int64(),
         "demonstration_set": pl.Int64(),
         "value": pl.Float64(),
         "n_requests": pl.Int64(),
+    }
+)
+
+_ANSWERS_KEY = ["suite", "part", "dataset", "method", "definition", "n_shots", "metric"]
+_ANSWERS = {
+    "suite": pl.String(),
+    "part": pl.String(),
+    "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
+    "method": pl.String(),
+    "definition": pl.String(),  # Definition, or a suite's own
+    "n_shots": pl.Int64(),
+    "metric": pl.String(),  # whose value for a request is decomposed: "accuracy" | "true_label_probability" | ...
+}
+
+VARIANCE_COMPONENTS_KEY = [*_ANSWERS_KEY, "component"]
+VARIANCE_COMPONENTS = pl.Schema(  # of one request's value; statistics/variance_components.py
+    {
+        **_ANSWERS,
+        "component": pl.String(),  # "query", "template", "query x template", "residual", ...
+        "variance": pl.Float64(),  # squared unit of the metric; unbiased, so it may be below 0. Of a mean: the mean
+        "ci_low": pl.Float64(),  # 95% interval, cut at 0; null where there are too few queries or levels
+        "ci_high": pl.Float64(),
+        "share": pl.Float64(),  # of the sum of all components, those below 0 counted as 0; null where all are
+        "n_queries": pl.Int64(),  # that have all values, summed over datasets in a mean
+        "n_left_out": pl.Int64(),  # queries that lack one
+        "n_levels": pl.Int64(),  # templates, prompts, or demonstration sets that all queries share
+        "n_draws": pl.Int64(),  # demonstration sets of each query
+    }
+)
+
+TOTAL_ERROR_KEY = _ANSWERS_KEY
+TOTAL_ERROR = pl.Schema(  # a headline value with the interval that is usual and the one that counts the prompt as drawn
+    {
+        **_ANSWERS,
+        "value": pl.Float64(),
+        "ci_low": pl.Float64(),  # 95% interval over what `ci_over` names
+        "ci_high": pl.Float64(),
+        "ci_over": pl.String(),
+        "total_low": pl.Float64(),  # 95% interval over what `total_over` names; null where it cannot be had
+        "total_high": pl.Float64(),
+        "total_over": pl.String(),
+        "degrees_of_freedom": pl.Float64(),  # of the total standard error (Satterthwaite); null of a mean
+    }
+)
+
+DESIGN_STUDY_KEY = [*_ANSWERS_KEY, "question", "spent_on"]
+DESIGN_STUDY = pl.Schema(  # standard errors that other numbers of queries, levels and draws would have
+    {
+        **_ANSWERS,
+        "question": pl.String(),  # "now" | "10,000 more prompts" | "half-width of 0.02", ...
+        "spent_on": pl.String(),  # what there is more of: a name of `component`; "cheapest": of all
+        "n_queries": pl.Int64(),  # of each dataset in a mean; null where no number of them is enough
+        "n_levels": pl.Int64(),  # as in VARIANCE_COMPONENTS
+        "n_draws": pl.Int64(),
+        "n_prompts": pl.Int64(),  # the product of these three, times the datasets in a mean
+        "standard_error": pl.Float64(),  # total; unit of the metric
+        "half_width": pl.Float64(),  # of the 95% interval that it gives: 1.96 standard errors
     }
 )
 
@@ -210,7 +286,7 @@ CONFUSION = pl.Schema(  # under definition "paper"
         "method": pl.String(),
         "gold": pl.Int64(),
         "pred": pl.Int64(),
-        "n_requests": pl.Int64(),  # every pair has a row, also those of 0
+        "n_requests": pl.Int64(),  # every pair of labels has a row, also if this is 0
     }
 )
 
@@ -225,7 +301,7 @@ LABEL_SPACES = pl.Schema(
 )
 
 ABSENT_LABELS_KEY = ["suite", "part", "dataset", "method", "definition", "label_name"]
-ABSENT_LABELS = pl.Schema(  # labels that no query has, but that are given probability
+ABSENT_LABELS = pl.Schema(  # labels that no query has, and the probability that they get
     {
         "suite": pl.String(),
         "part": pl.String(),
@@ -237,5 +313,35 @@ ABSENT_LABELS = pl.Schema(  # labels that no query has, but that are given proba
     }
 )
 
+LEARNING_CURVE_KEY = ["dataset", "metric", "definition", "n_shots"]
+LEARNING_CURVE = pl.Schema(  # vanilla's answers at every demonstration of the prompts, and at their query
+    {
+        "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
+        "metric": pl.String(),  # "accuracy" | "true_label_probability"
+        "definition": pl.String(),  # Definition
+        "n_shots": pl.Int64(),  # demonstrations before the label that is asked
+        "value": pl.Float64(),
+        "ci_low": pl.Float64(),  # 95% interval, clustered by the example that is classified
+        "ci_high": pl.Float64(),
+        "n_examples": pl.Int64(),  # different examples that are classified
+        "n_requests": pl.Int64(),
+        "chance": pl.Float64(),  # one over the number of labels
+    }
+)
+
+RECEIPT_KEY = ["receipt", "prompt_id"]
+RECEIPT = pl.Schema(  # a sample of a run's prompts, scored again
+    {
+        "receipt": pl.String(),  # engine and dtype that scored again: "vllm float32"
+        "prompt_id": pl.String(),  # key of PROMPTS
+        "ask": pl.String(),  # Ask
+        # Largest absolute difference to the run's log-likelihood over all continuations, nats:
+        "drift_nats": pl.Float64(),
+        "pred": pl.Int64(),  # most probable label by the run's log-likelihoods; null without labels to choose from
+        "pred_again": pl.Int64(),
+        "margin_nats": pl.Float64(),  # log-likelihood of the run's most probable label, less that of the second
+    }
+)
+
 MEAN_OVER_DATASETS = "mean"
-"""The value of `dataset` in the row that holds the plain mean over a suite's datasets."""
+"""The value of `dataset` in rows that hold the plain mean over a suite's datasets."""

@@ -9,6 +9,9 @@ from unittest.mock import patch
 import pytest
 
 from evaluator.cli.main import main
+from tests.shared_engines import close_engines
+
+LOADING_COMMANDS = {"run", "score", "receipt"}
 
 
 class Outputs(NamedTuple):
@@ -23,6 +26,8 @@ def command(*words: object, exits: int = 0) -> str:
 
 def command_outputs(*words: object, exits: int = 0) -> Outputs:
     """Run `evaluator *words` through its entry point; fails on another exit code, and on errors that are no message."""
+    if words[0] in LOADING_COMMANDS and not {"fake", "transformers"} & {*words}:
+        close_engines("vllm")  # vLLM holds one cache a process
     out, err = StringIO(), StringIO()
     arguments = patch.object(sys, "argv", ["evaluator", *map(str, words)])
     with arguments, redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:

@@ -4,22 +4,26 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import altair as alt
 import polars as pl
 import pytest
+import vl_convert
 from hypothesis import settings
 from selenium import webdriver
 
 from evaluator.config import ModelConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.engine import load_engine
+from evaluator.engine import load_engine, vllm_loading
 from evaluator.engine.base import Engine
 from evaluator.models.embedded.llama import LlamaSize
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.source import ModelSource, find_model
 from evaluator.prompts.rows import normal_requests
 from tests.compare.run_folders import four_runs
+from tests.shared_engines import LOADED, close_engines
 
 pytest_plugins = ["tests.report.report_fixtures"]
 
@@ -32,6 +36,12 @@ settings.load_profile("evaluator")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files with slow tests first, so that processes which share the files end at about the same time."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep what tests convert and remember out of the user's cache folder."""
@@ -41,6 +51,20 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     os.environ["EVALUATOR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     yield
     del os.environ["EVALUATOR_CACHE"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _validated_charts() -> Iterator[None]:
+    """Validate every chart that a test compiles, because evaluator/report/charts.py does not."""
+    to_vega = vl_convert.vegalite_to_vega
+
+    def validated(spec: dict[str, Any], **options: Any) -> Any:
+        alt.Root.validate(spec)
+        return to_vega(spec, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vl_convert, "vegalite_to_vega", validated)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -64,24 +88,26 @@ def tiny_source(tiny_model: Path) -> ModelSource:
 
 @pytest.fixture(scope="session")
 def loaded_engine(tiny_source: ModelSource, tiny_model: Path) -> Iterator[Callable[[str], Engine]]:
-    """Engines over the tiny model in fp32, by name; each is loaded once, when it is first asked for."""
-    loaded: dict[str, Engine] = {}
+    """Return a function from a name to an engine over the tiny model in fp32, which tests share.
+
+    A step of vLLM is so small, and its cache as well, that prompts are computed in chunks and push each other out.
+    """
 
     def by_name(name: str) -> Engine:
-        if name not in loaded:
+        if name not in LOADED:
             config = ModelConfig(
                 model=str(tiny_model), engine=name, dtype="float32", kv_cache_gib=_cache_gib(tiny_source)
             )
-            loaded[name] = load_engine(tiny_source, config)
-        return loaded[name]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(vllm_loading, "_MAX_TOKENS_PER_STEP", {"cpu": 256, "cuda": 256})
+                LOADED[name] = load_engine(tiny_source, config)
+        return LOADED[name]
 
     yield by_name
-    for engine in loaded.values():
-        engine.close()
+    close_engines(*[*LOADED])
 
 
 def _cache_gib(source: ModelSource) -> float:
-    """So small a prefix cache that a test's prompts push each other out."""
     return 3_072 * source.kv_values_per_token * 4 / 2**30
 
 
@@ -91,10 +117,22 @@ def engine(request: pytest.FixtureRequest, loaded_engine: Callable[[str], Engine
     return loaded_engine(request.param)
 
 
-@pytest.fixture(params=["transformers", "vllm"])
-def model_engine(request: pytest.FixtureRequest, loaded_engine: Callable[[str], Engine]) -> Engine:
+MODEL_ENGINES = ["transformers", "vllm"]
+if shutil.which("nvidia-smi") or os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
+    # Model runner V2, as it is in versions of vLLM that cannot name tokens for several positions of a prompt.
+    MODEL_ENGINES.append("vllm by prompt_logprobs")
+
+
+@pytest.fixture(params=MODEL_ENGINES)
+def model_engine(
+    request: pytest.FixtureRequest, loaded_engine: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch
+) -> Engine:
     """Every engine that runs a model, whose numbers can be compared with another's."""
-    return loaded_engine(request.param)
+    name, _, way = request.param.partition(" by ")
+    engine = loaded_engine(name)
+    if way:
+        monkeypatch.setattr(engine, "_scores_several_rows", False)
+    return engine
 
 
 @pytest.fixture(scope="session")

@@ -203,3 +203,25 @@ def test_make_alone_lists_every_target() -> None:
     targets = re.findall(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE)[0].split()
     said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.findall(r"^  make ([a-z-]+) ", said, flags=re.MULTILINE) == [name for name in targets if name != "help"]
+
+
+def test_what_pip_says_goes_to_a_file_and_its_end_is_shown_when_it_fails(checkout: Path) -> None:
+    made = "venv.EnvBuilder = WithoutPip\n"
+    fails = """
+def create(self, folder):
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").write_text("#!/bin/sh\\necho No matching distribution for $7\\nexit 1\\n")
+    (folder / "bin" / "python").chmod(0o755)
+venv.EnvBuilder.create = create
+"""
+    driver = DRIVER.format(ending=WORKS).replace(made, fails).replace("setup_venv.install = install\n", "")
+    run = subprocess.run([sys.executable, "-c", driver], cwd=checkout, text=True, capture_output=True, check=False)
+    torch = next(line for line in (checkout / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+    assert run.returncode == 1
+    assert run.stdout.splitlines()[1:] == [
+        f"  installing {torch}+cpu",
+        f"  installing {torch}+cpu from PyTorch's index",
+    ]
+    assert "No matching distribution" in run.stderr
+    assert ".venv.log says why" in run.stderr
+    assert (checkout / ".venv.log").read_text().count("No matching distribution") == 2

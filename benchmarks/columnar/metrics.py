@@ -14,6 +14,8 @@ from StaICC.util import functional
 
 from benchmarks.harness import Target, Timing, Work, print_targets, race, require_green_tests
 from evaluator.metrics import group_metrics_table, metrics_table
+from evaluator.metrics.registry import METRICS, STAICC_METRICS
+from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
 from evaluator.suites.staicc.diagnostics.label_noise import RELEASED_RATES
 from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
@@ -102,6 +104,7 @@ def _predictions(index: int, n_labels: int, part: str) -> pl.DataFrame:
             "n_shots": 4,
             "template": setting if part == "template" else 0,
             "noise_rate": setting / 4 if part == "gler" else 0.0,
+            "n_wrong_labels": setting if part == "gler" else 0,
             "prompt_id": [f"{part}-{index}-{position}" for position in range(n_requests)],
             "gold": rng.integers(0, n_labels, n_requests),
             "pred": probs.argmax(axis=1),
@@ -141,8 +144,11 @@ def _of_part(part: str, gold: list[int], rows: list[list[float]]) -> Iterator[tu
 
 
 def _released_values(table: pl.DataFrame) -> Values:
-    """Select what the toolkit has too: over templates and demonstration sets only consistency, and no means."""
+    """Select what the toolkit has too: over templates and demonstration sets only consistency, no means, no metric of
+    ours."""
+    ours = {*METRICS, *SCORE_PARTS} - {*STAICC_METRICS}
     shared = (pl.col("dataset") != MEAN_OVER_DATASETS) & ~pl.col("metric").str.contains("_over_")
+    shared &= ~pl.col("metric").is_in(ours)
     values = table.filter(shared, definition="released")
     return {
         (dataset, part, metric): value

@@ -1,4 +1,4 @@
-"""The command `build`: the prompts alone."""
+"""The command `build`: build prompts without scoring them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The command `compare`: several runs beside each other."""
+"""The command `compare`: compare the models of several runs."""
 
 from pathlib import Path
 
@@ -10,17 +10,22 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=FOLDER)
 @click.option("--out", required=True, type=FOLDER, help="Folder for tables (Parquet) and a page.")
-def compare(runs: tuple[Path, ...], out: Path) -> None:
+@click.option(
+    "--margin",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Of accuracy, such as 0.02: also test which models and methods are no worse than others by it, or equivalent.",
+)
+def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
     """Compare the models of several runs, output folders of `evaluator run`.
 
-    Accuracies and their paired differences, scaling over numbers of parameters, rank correlations between measures and
-    between models and, for the suite pvi, how far models agree about PVI. The runs must have asked the same: equal
-    shots, queries, label boundary and definitions.
+    Writes accuracies and their paired differences, scaling with the number of parameters, rank correlations between
+    measures and between models and, for the suite pvi, how far models agree about PVI. The runs must have equal
+    prompts: the same shots, queries, label boundary and definitions.
     """
     from evaluator.cli.terminal import draw
     from evaluator.run.compare import compare as compare_runs
 
-    compared = draw(compare_runs(runs, out))
+    compared = draw(compare_runs(runs, out, margin))
     for note in compared.notes:
         click.echo(f"Note: {note}")
     click.echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")

@@ -1,4 +1,4 @@
-"""The commands that list what there is: suites, datasets, methods, engines."""
+"""The commands that list the suites, datasets, methods and engines."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ def suites() -> None:
 
 @click.command()
 def datasets() -> None:
-    """List the datasets that have a name."""
+    """List the named datasets."""
     from evaluator.datasets import DATASETS
 
     _show((name, dataset.description) for name, dataset in DATASETS.items())
@@ -39,7 +39,7 @@ def engines() -> None:
 
 
 def _show(rows: Iterable[tuple[str, str]]) -> None:
-    listed = list(rows)
-    width = max(len(name) for name, _ in listed)
-    for name, summary in listed:
+    lines = list(rows)
+    width = max(len(name) for name, _ in lines)
+    for name, summary in lines:
         click.echo(f"{name:{width}}  {summary}".rstrip())

@@ -1,22 +1,30 @@
-"""The command line: the group of commands, and what becomes of an error.
+"""The command line: the group of commands, error messages and exit codes.
 
-Exit codes: 0 done; 2 something the user can mend, said in one message; 130 stopped by Ctrl-C, and the same command
-resumes. Heavy imports are inside the commands, so that `--help` answers at once.
+Exit codes: 0 for success, 2 for a mistake that the user can fix, 130 for Ctrl-C. Heavy imports are inside the commands,
+so that `--help` answers at once.
 """
 
+import logging
+import os
 import sys
+from collections.abc import Sequence
 
 import click
 
 from evaluator import __version__
 from evaluator.cli.build import build
 from evaluator.cli.compare import compare
+from evaluator.cli.export import export
+from evaluator.cli.import_answers import import_answers
 from evaluator.cli.lists import datasets, engines, methods, suites
 from evaluator.cli.random_baseline import random_baseline
+from evaluator.cli.receipt import receipt
 from evaluator.cli.reproduce import reproduce
 from evaluator.cli.run import run
 from evaluator.cli.stages import measure, report, score
-from evaluator.errors import EvaluatorError
+from evaluator.cli.verify import verify
+from evaluator.errors import ConfigError, EvaluatorError, is_panic
+from evaluator.redaction import without_secrets
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -26,30 +34,66 @@ def cli() -> None:
 
 
 for command in (
-    run, build, score, measure, report, compare, random_baseline, reproduce, suites, datasets, methods, engines,
+    run, build, score, measure, report, verify, receipt, compare, export, import_answers, random_baseline, reproduce,
+    suites, datasets, methods, engines,
 ):  # fmt: skip
     cli.add_command(command)
 
 
 def main() -> None:
-    """The entry point; see the module's docstring for the exit codes."""
+    """Run the command that was typed; print errors of the user as one message and exit with a code (see above)."""
+    notes = _Notes(logging.WARNING)
+    logging.getLogger("evaluator").addHandler(notes)
     try:
+        _require_unicode(sys.argv)
         status = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        status = _interrupted()
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         status = _interrupted()
     except click.ClickException as error:
         error.show()
         status = error.exit_code
-    except EvaluatorError as error:
-        click.echo(f"Error: {error}", err=True)
+    except BaseException as error:
+        message = _message(error)
+        if message is None:
+            raise
+        click.echo(f"Error: {without_secrets(message)}", err=True)
         status = 2
+    finally:
+        logging.getLogger("evaluator").removeHandler(notes)
     sys.exit(status)
 
 
+def _require_unicode(words: Sequence[str]) -> None:
+    """Raise ConfigError for an argument whose bytes are no text: no file that a run writes could hold it."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"The argument {os.fsencode(word)!r} is not UTF-8. Rename the file or folder.") from None
+
+
+class _Notes(logging.Handler):
+    """Warnings of this package, a line each on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"Note: {without_secrets(record.getMessage())}", err=True)
+
+
+def _message(error: BaseException) -> str | None:
+    """Return what the user can do about an error, or None where it is a fault of this program."""
+    if isinstance(error, EvaluatorError):
+        return str(error)
+    if isinstance(error, OSError):  # whatever a disk can do that no other place has foreseen
+        return f"{error}. What was finished is kept: see to the file, and run the same command again."
+    if isinstance(error, MemoryError):
+        return f"The memory is not enough ({error}). Evaluate less at once (--queries, --datasets), or a smaller model."
+    if is_panic(error):  # on bytes that changed after they were verified
+        return f"A file changed while it was read ({error}). Run `evaluator verify DIR`, which says which one it is."
+    return None
+
+
 def _interrupted() -> int:
-    from evaluator.run.record import command_line
+    from evaluator.run_log import command_line
 
     click.echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command_line()}", err=True)
     return 130

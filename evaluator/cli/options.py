@@ -1,4 +1,4 @@
-"""Options that several commands share, and the configurations that they stand for."""
+"""Define the options that several commands share, and make configurations from their values."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import Field
@@ -8,19 +8,21 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
-from evaluator.config import DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig, TableColumns
+from evaluator.config import DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig, ServerConfig, TableColumns
 from evaluator.errors import ConfigError
 from evaluator.schemas import DEFINITIONS
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+OptionStage = Literal["options", "measure_options"]
+"""The field of a Suite that declares options: those of `build` and `run`, or those of `measure`."""
 
 OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 HUB = "hub"
-"""Among what --data names, the hub; a folder of that name is ./hub."""
+"""The value of --data that stands for the hub; a folder of that name is given as ./hub."""
 
 
 def options(*decorators: Decorator) -> Decorator:
-    """Several options as one decorator, in the order they are shown."""
+    """Combine options into one decorator, in the order in which --help lists them."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         for decorator in reversed(decorators):
@@ -36,23 +38,46 @@ run_options = options(
     click.option(
         "--store",
         type=OUTPUT_FOLDER,
-        help="Folder of prompts and scores. Runs that share one ask a model only what none of them has asked. OUT if "
-        "left out.",
+        help="Folder of prompts and scores, OUT if left out. Runs that share one score each prompt only once per "
+        "model.",
     ),
     click.option(
         "--datasets", metavar="A,B", help="Names that `evaluator datasets` lists; the suite's own if left out."
     ),
     click.option(
         "--data",
-        type=click.Path(),  # a Path would have forgotten whether it was ./hub
+        type=click.Path(),  # text, because pathlib turns ./hub into hub
         multiple=True,
-        help="A table (CSV, JSON lines, Parquet), a BIG-bench task.json, a folder of either, or the word hub, which "
-        "downloads those of --datasets that no file holds.",
+        help="A table (CSV, JSON lines, Parquet, Arrow), a BIG-bench task.json, a folder of either, or the word hub, "
+        "which downloads those of --datasets that no file holds.",
     ),
-    click.option("--input-column", metavar="A,B", help="Of a table in --data: the texts."),
-    click.option("--choices-column", help="Of a table in --data: a list of choices, where each row has its own."),
-    click.option("--gold-column", help="Of a table in --data: the label, or the correct choice's text or number."),
-    click.option("--id-column", help="Of a table in --data; rows are numbered without one."),
+    click.option("--input-column", metavar="A,B", help="Columns of a table in --data: the texts."),
+    click.option("--choices-column", help="Column of a table in --data: a list of choices, if each row has its own."),
+    click.option(
+        "--gold-column", help="Column of a table in --data: the label, or the correct choice's text or number."
+    ),
+    click.option("--id-column", help="Column of a table in --data: the ids of rows, which are numbered if left out."),
+    click.option(
+        "--labels",
+        metavar="CELL=NAME,...",
+        help="Names of the labels in a table in --data: 1=bad,5=great or a TOML file of them; the cells if left out.",
+    ),
+    click.option("--instruction", help="Text at the start of every prompt about a table in --data."),
+    click.option(
+        "--template",
+        type=click.Path(path_type=Path),
+        help="TOML file of the text around examples of a table in --data (docs/own-data.md).",
+    ),
+    click.option(
+        "--training-data",
+        type=click.Path(path_type=Path),
+        help="Table of the demonstrations; NAME_train next to --data, or rows of --data, if left out.",
+    ),
+    click.option(
+        "--training-rows",
+        type=int,
+        help="Rows of --data that become demonstrations if there is no table of them; a tenth if left out.",
+    ),
     click.option("--parts", metavar="A,B", help="Only these parts of the suites; `evaluator suites` lists them."),
     click.option(
         "--shots", metavar="K", help="Demonstrations in a prompt; 4, or the suite's own. Some suites take several: 1,2."
@@ -69,8 +94,11 @@ run_options = options(
 )
 MODEL_HELP = "A folder, a hub name, `embedded` (a small model that ships), or `random`."
 engine_options = options(
-    click.option("--engine", help="vllm, transformers or fake; vllm where it is installed."),
+    click.option("--engine", help="vllm, transformers, server or fake; vllm where it is installed."),
     click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True),
+    click.option(
+        "--quantization", help="Quantise the weights while they are loaded, as vLLM calls it: fp8. Needs --engine vllm."
+    ),
     click.option(
         "--label-boundary",
         type=click.Choice(get_args(LabelBoundary)),
@@ -79,56 +107,68 @@ engine_options = options(
     click.option("--kv-cache-gib", type=float, help="Memory for the prefix cache; the engine's choice if left out."),
     click.option("--revision", help="Revision of a hub model."),
     click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model."),
+    click.option(
+        "--server-url",
+        multiple=True,
+        metavar="URL",
+        help="With --engine server: a vLLM server that serves the model; several share the work. A key is read from "
+        "the environment variable VLLM_API_KEY.",
+    ),
+    click.option("--served-name", help="With --engine server: the model's name there, if it serves several."),
+    click.option(
+        "--concurrency",
+        type=int,
+        default=ServerConfig.concurrency,
+        show_default=True,
+        help="With --engine server: HTTP requests in flight to each server.",
+    ),
 )
 existing_folder = click.argument("out", metavar="DIR", type=OUTPUT_FOLDER)
 
 
 class SuiteCommand(click.Command):
-    """A command that also takes the options of the suites, whichever are registered when it is used."""
+    """A command that also has the options of all suites that are registered when it is used."""
 
-    stage: Literal["options", "measure_options"] = "options"
+    stage: OptionStage = "options"
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        own = super().get_params(ctx)
-        return [*own[:-1], *suite_parameters(self.stage, {each.name for each in own}), own[-1]]  # --help last
+        *params, help_option = super().get_params(ctx)
+        return [*params, *suite_parameters(self.stage, {param.name for param in params}), help_option]
 
 
 class MeasureCommand(SuiteCommand):
-    """As SuiteCommand, with the options of the suites' measures."""
+    """A command that also has the options of the measures of all suites."""
 
     stage = "measure_options"
 
 
-def suite_parameters(stage: Literal["options", "measure_options"], taken: set[str | None]) -> Iterator[click.Option]:
-    """One option for each name among the suites' options that the command does not have itself."""
-    for name, takers in _takers(stage).items():
-        if name not in taken:
-            help_text = (
-                f"{', '.join(takers)}: {' '.join(dict.fromkeys(each.metadata['help'] for each, _ in takers.values()))}"
-            )
-            _, hint = next(iter(takers.values()))
+def suite_parameters(stage: OptionStage, defined: set[str | None]) -> Iterator[click.Option]:
+    """Yield the options of all suites that the command does not define itself; suites can share an option."""
+    for name, suite_fields in _fields_by_option(stage).items():
+        if name not in defined:
+            helps = dict.fromkeys(field.metadata["help"] for field, _ in suite_fields.values())
+            help_text = f"{', '.join(suite_fields)}: {' '.join(helps)}"
+            _, hint = next(iter(suite_fields.values()))
             yield click.Option([f"--{name.replace('_', '-')}"], help=help_text, default=None, **_click_type(hint))
 
 
-def _takers(stage: Literal["options", "measure_options"]) -> dict[str, dict[str, tuple["Field[Any]", Any]]]:
-    """Name of an option -> suites that take it -> their field and its type."""
+def _fields_by_option(stage: OptionStage) -> dict[str, dict[str, tuple["Field[Any]", Any]]]:
+    """Return option name -> suite -> the field that takes its value, and the field's type."""
     from evaluator.suites import SUITES
     from evaluator.suites.options import option_fields
 
-    takers: dict[str, dict[str, tuple[Field[Any], Any]]] = {}
-    for suite, about in SUITES.items():
-        kind = getattr(about, stage)
-        hints = get_type_hints(kind) if kind else {}
-        for name, each in option_fields(kind).items():
-            takers.setdefault(name, {})[suite] = (each, hints[each.name])
-    return takers
+    fields: dict[str, dict[str, tuple[Field[Any], Any]]] = {}
+    for suite_name, suite in SUITES.items():
+        options_class = getattr(suite, stage)
+        hints = get_type_hints(options_class) if options_class else {}
+        for name, field in option_fields(options_class).items():
+            fields.setdefault(name, {})[suite_name] = (field, hints[field.name])
+    return fields
 
 
 def _click_type(hint: Any) -> dict[str, Any]:
-    """How the command line reads a field of this type."""
-    plain = (
-        next((each for each in get_args(hint) if each is not NoneType), hint) if NoneType in get_args(hint) else hint
-    )
+    """Return the arguments of click.Option for a field of this type."""
+    plain = next(kind for kind in get_args(hint) if kind is not NoneType) if NoneType in get_args(hint) else hint
     if plain is bool:
         return {"is_flag": True}
     if get_origin(plain) is Literal:
@@ -143,7 +183,7 @@ def _click_type(hint: Any) -> dict[str, Any]:
 
 
 def run_config(given: dict[str, Any]) -> RunConfig:
-    """What to evaluate. Raises ConfigError for options that do not fit each other or the suites."""
+    """Return what to evaluate. Raises ConfigError for options that do not fit each other or the suites."""
     from evaluator.datasets import INSTALLED
     from evaluator.suites import SUITES
 
@@ -153,20 +193,20 @@ def run_config(given: dict[str, Any]) -> RunConfig:
             raise ConfigError(f"There is no suite {name!r}. There are: {', '.join(SUITES)}.")
     first = SUITES[suites[0]]
     measured = tuple(name for name in DEFINITIONS if any(name in SUITES[suite].definitions for suite in suites))
-    installed = INSTALLED
     default = () if given["data"] else first.default_datasets
     shots = numbers("--shots", given["shots"]) if given["shots"] else None
-    with_shots = [suite for suite in suites if "shots" in _takers("options") and suite in _takers("options")["shots"]]
-    if shots and len(shots) > 1 and not with_shots:
+    with_shots = _fields_by_option("options").get("shots", {})  # suites that take several numbers
+    takes_several = not with_shots.keys().isdisjoint(suites)
+    if shots and len(shots) > 1 and not takes_several:
         raise ConfigError(
             f"--shots {given['shots']}: {', '.join(suites)} takes one number. Run once for each, or choose among the "
-            f"suites that take several: {', '.join(_takers('options')['shots'])}."
+            f"suites that take several: {', '.join(with_shots)}."
         )
     return RunConfig(
         suites=suites,
-        datasets=default if given["datasets"] is None else names(given["datasets"], installed),
+        datasets=default if given["datasets"] is None else names(given["datasets"], INSTALLED),
         data=data_options(given),
-        n_shots=shots[0] if shots and not with_shots else 4,
+        n_shots=shots[0] if shots and not takes_several else 4,
         n_queries=given["queries"],
         methods=names(given["methods"], first.all_methods) if given["methods"] else first.methods,
         definitions=measured if given["definition"] == "all" else (given["definition"],),
@@ -175,30 +215,33 @@ def run_config(given: dict[str, Any]) -> RunConfig:
     )
 
 
-def suite_options(
-    stage: Literal["options", "measure_options"], given: dict[str, Any], suites: Iterable[str]
-) -> dict[str, object]:
-    """The options of each suite that has any. Raises ConfigError for an option that none of the suites takes."""
+def suite_options(stage: OptionStage, given: dict[str, Any], suites: Iterable[str]) -> dict[str, object]:
+    """Return the options of each suite that has any. Raises ConfigError for an option that none of the suites has."""
     from evaluator.suites import SUITES
 
     values: dict[str, dict[str, Any]] = {suite: {} for suite in suites if getattr(SUITES[suite], stage)}
-    for name, takers in _takers(stage).items():
+    for name, suite_fields in _fields_by_option(stage).items():
         value = given.get(name)
-        if value is None or value == () or (name == "shots" and not values.keys() & takers):
+        takers = values.keys() & suite_fields
+        # Suites without an option `shots` take one number of shots, from the RunConfig.
+        if value is None or value == () or (name == "shots" and not takers):
             continue
-        if not values.keys() & takers:
+        if not takers:
             flag = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{flag} belongs to {' and '.join(takers)}, not to {', '.join(suites)}.")
-        for suite in values.keys() & takers:
-            values[suite][takers[suite][0].name] = value
-    return {suite: getattr(SUITES[suite], stage)(**chosen) for suite, chosen in values.items()}
+            raise ConfigError(f"{flag} belongs to {' and '.join(suite_fields)}, not to {', '.join(suites)}.")
+        for suite in takers:
+            field, _ = suite_fields[suite]
+            values[suite][field.name] = value
+    return {suite: getattr(SUITES[suite], stage)(**by_field) for suite, by_field in values.items()}
 
 
 def data_options(given: dict[str, Any]) -> DataOptions:
-    """Where datasets are read from."""
-    inputs = given["input_column"]
+    """Return where datasets are read from."""
+    from evaluator.datasets.table_text import read_labels
+
+    inputs, labels = given["input_column"], given["labels"]
     return DataOptions(
-        paths=tuple(Path(named) for named in given["data"] if named != HUB),
+        paths=tuple(Path(word) for word in given["data"] if word != HUB),
         hub=HUB in given["data"],
         columns=TableColumns(
             inputs=names(inputs, ()) if inputs else None,
@@ -206,29 +249,35 @@ def data_options(given: dict[str, Any]) -> DataOptions:
             gold=given["gold_column"],
             example_id=given["id_column"],
         ),
+        training=given["training_data"],
+        training_rows=given["training_rows"],
+        labels=read_labels(labels) if labels else {},
+        template=given["template"],
+        instruction=given["instruction"],
     )
 
 
 def model_config(given: dict[str, Any]) -> ModelConfig:
-    """Which model, and how it is loaded."""
-    keys = ("model", "engine", "dtype", "label_boundary", "kv_cache_gib", "revision", "trust_remote_code")
-    return ModelConfig(**{key: given[key] for key in keys})
+    """Return which model to use, and how to load it."""
+    keys = ("model", "engine", "dtype", "quantization", "label_boundary", "kv_cache_gib", "revision")
+    server = ServerConfig(urls=given["server_url"], served_name=given["served_name"], concurrency=given["concurrency"])
+    return ModelConfig(**{key: given[key] for key in (*keys, "trust_remote_code")}, server=server)
 
 
 def suite_names(given: Iterable[str]) -> tuple[str, ...]:
-    """Names of suites, with every name of a group in the place of the group's."""
+    """Return the names of suites, with each group replaced by its members."""
     from evaluator.suites import SUITE_GROUPS
 
     return tuple(name for word in given for name in SUITE_GROUPS.get(word, (word,)))
 
 
-def names(given: str, known: Iterable[str]) -> tuple[str, ...]:
-    """A comma-separated list of names; `all` is every known one."""
-    return tuple(known) if given == "all" else tuple(name.strip() for name in given.split(",") if name.strip())
+def names(given: str, all_names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of a comma-separated list; the word `all` stands for `all_names`."""
+    return tuple(all_names) if given == "all" else tuple(name.strip() for name in given.split(",") if name.strip())
 
 
 def numbers(option: str, given: str) -> tuple[int, ...]:
-    """A comma-separated list of whole numbers. Raises ConfigError."""
+    """Return the numbers of a comma-separated list of whole numbers. Raises ConfigError."""
     try:
         return tuple(int(word) for word in given.split(","))
     except ValueError:

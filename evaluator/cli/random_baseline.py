@@ -1,4 +1,4 @@
-"""The command `random-baseline`: a calculator of the accuracy that random guessing reaches."""
+"""The command `random-baseline`: compute the accuracy that random guessing reaches."""
 
 import dataclasses
 import json
@@ -11,19 +11,21 @@ from evaluator.errors import ConfigError
 
 MANY_N = "10,20,50,100,200,500,1000,2000,5000,10000"
 MANY_TRIES = "1,10,100,200,1000,10000"
-"""What a table or figure runs over if nothing else is asked for: the ranges of the paper's figures."""
+"""Default values of a table or figure: the ranges of the paper's figures."""
 
 
 @click.command()
 @click.option("--n", metavar="N", help="Examples; as many as --choices counts, if left out.")
-@click.option("--chance", metavar="P", help="Of one right guess: 0.5, or 1/3.")
+@click.option("--chance", metavar="P", help="Probability that one guess is right: 0.5, or 1/3.")
 @click.option("--choices", metavar="K:N,K:N", help="Instead of --chance: how many examples have how many choices.")
-@click.option("--tries", metavar="T", help="Prompts tried; 1 if left out.")
-@click.option("--correct", type=float, metavar="C", help="Right answers of the best prompt: adds tails and a verdict.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--table", is_flag=True, help="Print a table; --n, --chance and --tries may be several: 50,100,200.")
+@click.option("--tries", metavar="T", help="Different prompts that a query was tried with; 1 if left out.")
 @click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw a figure over the same: .svg, .html."
+    "--correct", type=float, metavar="C", help="Right answers of the best prompt: adds tails, a verdict and a test."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--table", is_flag=True, help="Print a table; --n, --chance and --tries take several values: 50,100,200.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw a figure of the same values: .svg, .html."
 )
 def random_baseline(
     n: str | None,
@@ -50,15 +52,15 @@ def random_baseline(
         return
     if correct is not None:
         raise ConfigError("--correct belongs to one number of examples and tries, not to a table or figure.")
-    sizes, tried = numbers("--n", n or MANY_N), numbers("--tries", tries or MANY_TRIES)
+    sizes, all_tries = numbers("--n", n or MANY_N), numbers("--tries", tries or MANY_TRIES)
     chances = numbers("--chance", chance or "1/2")
     if plot is not None:
         if counts:
             raise ConfigError("A figure runs over numbers of examples, so it takes --chance and not --choices.")
-        draw(plot, sizes, chances, tried)
+        draw(plot, sizes, chances, all_tries)
         click.echo(f"Figure: {plot}", err=as_json)
     if table:
-        print_table(sizes, [counts] if counts else chances, tried, as_json)
+        print_table(sizes, [counts] if counts else chances, all_tries, as_json)
 
 
 def print_summary(n: float, chance: float | dict[int, int], tries: float, correct: float | None, as_json: bool) -> None:
@@ -86,7 +88,7 @@ def draw(plot: Path, n: Sequence[float], chances: Sequence[float], tries: Sequen
 
 
 def numbers(option: str, given: str) -> list[float]:
-    """Numbers with commas between them, fractions such as 1/3 among them. Raises ConfigError."""
+    """Return the numbers of a comma-separated list; fractions such as 1/3 are allowed. Raises ConfigError."""
     try:
         return [_number(word) for word in given.split(",")]
     except (ValueError, ZeroDivisionError):
@@ -94,24 +96,24 @@ def numbers(option: str, given: str) -> list[float]:
 
 
 def _number(word: str) -> float:
-    over, slash, under = word.partition("/")
-    return float(over) / float(under) if slash else float(over)
+    numerator, slash, denominator = word.partition("/")
+    return float(numerator) / float(denominator) if slash else float(numerator)
 
 
 def only(option: str, given: str | None) -> float:
-    """The one number given. Raises ConfigError."""
+    """Return the one number of an option. Raises ConfigError if it has none or several."""
     if given is None:
         raise ConfigError(
             f"{option} is missing: without --table or --plot, --n and --chance (or --choices) are needed."
         )
-    found = numbers(option, given)
-    if len(found) > 1:
+    values = numbers(option, given)
+    if len(values) > 1:
         raise ConfigError(f"{option} takes one number without --table or --plot, received {given!r}.")
-    return found[0]
+    return values[0]
 
 
 def choice_counts(given: str) -> dict[int, int]:
-    """How many examples have how many choices, from K:N,K:N. Raises ConfigError."""
+    """Return from K:N,K:N the number of examples by their number of choices. Raises ConfigError."""
     counts: dict[int, int] = {}
     for pair in given.split(","):
         choices, _, count = pair.partition(":")

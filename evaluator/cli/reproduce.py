@@ -1,4 +1,4 @@
-"""The command `reproduce`: published tables from the results that a paper's authors released."""
+"""The command `reproduce`: recompute published tables from the results that a paper's authors released."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 class ReproduceCommand(click.Command):
-    """A command whose help lists the reproductions, which are loaded only then."""
+    """A command whose help lists the reproductions, which are only then loaded."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each reproduction in one line, and the files that it needs."""

@@ -1,4 +1,4 @@
-"""The commands `score`, `measure` and `report`: one stage of a run whose prompts were built."""
+"""The commands `score`, `measure` and `report`: each runs one stage on the output folder of an earlier `build`."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from evaluator.cli.options import (
 @click.option("--model", required=True, help=MODEL_HELP)
 @engine_options
 def score(**given: Any) -> None:
-    """Score the prompts in DIR with a model; what is there already is kept."""
+    """Score the prompts in DIR with a model, except those that it has scored already."""
     from evaluator.cli.terminal import draw
     from evaluator.run import pipeline
 
@@ -31,7 +31,7 @@ def score(**given: Any) -> None:
 @click.command(cls=MeasureCommand)
 @existing_folder
 def measure(out: Path, **given: Any) -> None:
-    """Turn the scores in DIR into tables."""
+    """Compute predictions, metrics and other tables from the scores in DIR."""
     from evaluator.cli.terminal import draw
     from evaluator.run import pipeline
 
@@ -42,7 +42,7 @@ def measure(out: Path, **given: Any) -> None:
 @click.command()
 @existing_folder
 def report(out: Path) -> None:
-    """Write the report of the tables in DIR."""
+    """Write the report about the tables in DIR."""
     from evaluator.cli.terminal import draw
     from evaluator.run import pipeline
 

@@ -1,1 +1,1 @@
-"""Several runs compared: paired differences, rank correlations, scaling."""
+"""Compare several runs: paired differences, rank correlations, scaling."""

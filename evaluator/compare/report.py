@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -29,7 +30,7 @@ from evaluator.report.section import PackageFile, Section
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 SCALED = ("true_label_probability", JUDGED_BY)
-"""Metrics with larger figures, the first as in figure 4; a random guess scores 1 / n_labels in both."""
+"""Metrics with larger figures, the first as in figure 4; the expected value of a random guess is 1 / n_labels."""
 
 RUN_FACTS = ("Parameters", "dtype", "Engine", "Revision", "Weights fingerprint", "Finished")
 """Facts of the record that distinguish runs."""
@@ -46,6 +47,7 @@ class ComparisonData:
     points: pl.DataFrame  # compare.scaling.scaling_points
     lines: pl.DataFrame  # schema.SCALING
     texts: MetricTexts  # titles of metrics
+    equivalence: pl.DataFrame | None = None  # schema.EQUIVALENCE, with a margin
 
 
 class ModelCell(NamedTuple):
@@ -133,13 +135,24 @@ class PairsContext(NamedTuple):
     mean_over_datasets: str
 
 
+class EquivalenceContext(NamedTuple):
+    names: Names
+    definition: str
+    margin: float
+    rows: Sequence[dict[str, Any]]  # schema.EQUIVALENCE of means over datasets
+
+
 def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
     """Build the head of the page: the compared models, warnings and notes."""
     first = data.runs[0].record
     measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort()
     n_datasets, n_shots = len(_datasets(data)), first.prompts.n_shots
     shots = "" if n_shots is None else f" · {n_shots} shot{'s' * (n_shots != 1)}"
-    warnings = [(run.model, facts.warning(run.record)) for run in data.runs]
+    warnings = [
+        (run.model, warning)
+        for run in data.runs
+        for warning in (facts.warning(run.record), *facts.left_out_warnings(run.record))
+    ]
     return Header(
         kicker="In-context classification",
         heading=f"{len(data.runs)} models compared",
@@ -170,66 +183,80 @@ def comparison_sections(data: ComparisonData) -> Iterator[Section]:
 def _definition_sections(
     data: ComparisonData, names: Names, definition: str, datasets: Sequence[str]
 ) -> Iterator[Section]:
-    rows_of_definition = with_measure(data.comparison).filter(definition=definition)
-    means = rows_of_definition.filter(dataset=MEAN_OVER_DATASETS)
-    by_dataset = rows_of_definition.filter(pl.col("dataset") != MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
+    section = partial(_section, definition)
+    rows = with_measure(data.comparison).filter(definition=definition)
+    means = rows.filter(dataset=MEAN_OVER_DATASETS)
+    by_dataset = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
     vanilla = means.filter(method=REFERENCE_METHOD)
-    points, lines, correlations = (
-        frame.filter(definition=definition) for frame in (data.points, data.lines, data.rank_correlations)
-    )
-    titles, models = names.titles, [run.model for run in data.runs]
-    scaled = {name: titles[name] for metric in SCALED for name in titles if name in _measures(vanilla, metric)}
-    others = {name: title for name, title in titles.items() if name not in scaled}
-    judged = [name for name in titles if name in _measures(means, JUDGED_BY)]
+    points, lines = (frame.filter(definition=definition) for frame in (data.points, data.lines))
+    judged = [name for name in names.titles if name in _measures(means, JUDGED_BY)]
     views = [_accuracy_view(data, means.filter(measure=name), points, lines, datasets) for name in judged]
-
-    def section(
-        anchor: str, title: str, subtitle: str, template: str, context: object, navigation: str = ""
-    ) -> Section:
-        return Section(
-            anchor=f"{definition}-{anchor}",
-            title=title,
-            subtitle=subtitle,
-            template=_template(template),
-            context=context,
-            navigation=navigation,
-            definition=definition,
-        )
-
     for number, view in enumerate(views, 1):
-        title = titles[view.measure]
+        title = names.titles[view.measure]
         context = MeansContext(names, definition, title, view.models)
         yield section(f"means-{number}", title, "mean over datasets", "means", context, title)
-        rows = by_dataset.filter(measure=view.measure)
-        by_model = MeansContext(names, definition, title, _model_table(data.runs, rows, "dataset", datasets))
+        table = _model_table(data.runs, by_dataset.filter(measure=view.measure), "dataset", datasets)
+        by_model = MeansContext(names, definition, title, table)
         yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "by_dataset", by_model, "By dataset")
-    drawn = value_panels(points, lines, scaled, _chances(vanilla), are_large=True)
-    if drawn:
-        title = f"{' and '.join(panel.title for panel in drawn)} by size".capitalize()
-        yield section(
-            "scaling", title, "after figure 4 of Cho & Inoue 2025", "scaling", ScalingContext(drawn), "By size"
-        )
+    large_panels, panels = _panels(points, lines, vanilla, names.titles)
+    if large_panels:
+        title = f"{' and '.join(panel.title for panel in large_panels)} by size".capitalize()
+        subtitle = "after figure 4 of Cho & Inoue 2025"
+        yield section("scaling", title, subtitle, "scaling", ScalingContext(large_panels), "By size")
     for number, view in enumerate(views, 1):
         if view.against_vanilla.columns:
-            subtitle = f"{titles[view.measure]}, after figure 5"
+            subtitle = f"{names.titles[view.measure]}, after figure 5"
             against = OverVanillaContext(names, definition, view.against_vanilla, view.improvements)
             title = "Methods against vanilla"
             yield section(f"over-vanilla-{number}", title, subtitle, "over_vanilla", against, "Methods")
-    drawn = value_panels(points, lines, others, _chances(vanilla))
-    if drawn:
-        measures = MeasuresContext(names, definition, _model_table(data.runs, vanilla, "measure", list(titles)), drawn)
+    if panels:
+        table = _model_table(data.runs, vanilla, "measure", list(names.titles))
+        measures = MeasuresContext(names, definition, table, panels)
         yield section("measures", "Every measure", "and by size, after figure 7", "measures", measures, "Every measure")
-    ranks = RankCorrelationsContext(
-        names,
-        definition,
-        triangles(correlations, "measures", list(titles)),
-        triangles(correlations, "models", models),
-    )
+    ranks = _rank_correlations_context(data, names, definition)
     yield section("ranks", "Rank correlations", "after figure 8", "rank_correlations", ranks, "Rank correlations")
     for number, view in enumerate(views, 1):
+        models = [run.model for run in data.runs]
         pairs = PairsContext(names, definition, models, view.pairs, view.means, MAX_PAIRS, MEAN_OVER_DATASETS)
-        title, subtitle = "Model against model", titles[view.measure]
-        yield section(f"pairs-{number}", title, subtitle, "pairs", pairs, "Model against model")
+        title, subtitle = "Model against model", names.titles[view.measure]
+        yield section(f"pairs-{number}", title, subtitle, "pairs", pairs, title)
+    margins = None if data.equivalence is None else data.equivalence.filter(definition=definition)
+    if margins is not None and not margins.is_empty():
+        rows = margins.filter(dataset=MEAN_OVER_DATASETS)
+        equivalence = EquivalenceContext(names, definition, rows.item(0, "margin"), rows.to_dicts())
+        title, subtitle = "No worse, and equivalent", "two one-sided tests"
+        yield section("equivalence", title, subtitle, "equivalence", equivalence, "Margin")
+
+
+def _section(
+    definition: str, anchor: str, title: str, subtitle: str, template: str, context: object, navigation: str
+) -> Section:
+    return Section(
+        anchor=f"{definition}-{anchor}",
+        title=title,
+        subtitle=subtitle,
+        template=_template(template),
+        context=context,
+        navigation=navigation,
+        definition=definition,
+    )
+
+
+def _panels(
+    points: pl.DataFrame, lines: pl.DataFrame, vanilla: pl.DataFrame, titles: Mapping[str, str]
+) -> tuple[list[ScalingPanel], list[ScalingPanel]]:
+    """Return the large panels of the measures of SCALED, and the panels of all other measures."""
+    scaled = {name: titles[name] for metric in SCALED for name in titles if name in _measures(vanilla, metric)}
+    others = {name: title for name, title in titles.items() if name not in scaled}
+    chances = _chances(vanilla)
+    return value_panels(points, lines, scaled, chances, are_large=True), value_panels(points, lines, others, chances)
+
+
+def _rank_correlations_context(data: ComparisonData, names: Names, definition: str) -> RankCorrelationsContext:
+    correlations = data.rank_correlations.filter(definition=definition)
+    measures = triangles(correlations, "measures", list(names.titles))
+    models = triangles(correlations, "models", [run.model for run in data.runs])
+    return RankCorrelationsContext(names, definition, measures, models)
 
 
 def _template(name: str) -> PackageFile:
@@ -284,7 +311,7 @@ def _model_table(
     order: Sequence[str],
     differences: Differences | None = None,
 ) -> ModelTable:
-    """Build a table of models; columns without values are left out, and without differences no cell is the best."""
+    """Build a table of models without its empty columns; only with `differences` are best cells marked."""
     numbers = ("value", "ci_low", "ci_high", "n_queries", "n_requests")
     cells = {
         (number, name): tables.Cell(*rest) for number, name, *rest in means.select("number", column, *numbers).rows()

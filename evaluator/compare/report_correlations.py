@@ -16,6 +16,7 @@ class Triangle(NamedTuple):
 
     @property
     def is_known(self) -> bool:
+        """Return whether any correlation is defined."""
         return any(cell["rho"] is not None for cell in self.cells.values())
 
     @property
@@ -37,7 +38,7 @@ def triangles(correlations: pl.DataFrame, between: str, names: Sequence[str]) ->
 
 
 def pair_cells(rows: pl.DataFrame, names: Sequence[str]) -> tuple[list[str], dict[tuple[str, str], dict[str, Any]]]:
-    """Return the names that are present, and each row by its names, the earlier one in `names` first."""
+    """Return the names that have correlations, and each row by its two names, in the order of `names`."""
     place = {name: number for number, name in enumerate(names)}
     cells = {
         (min(pair, key=place.__getitem__), max(pair, key=place.__getitem__)): row

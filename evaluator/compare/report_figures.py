@@ -1,4 +1,4 @@
-"""Figures of a comparison, after those of Cho & Inoue 2025, as SVG elements."""
+"""Draw the figures of a comparison, after those of Cho & Inoue 2025, as SVG elements."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ MARGIN = 2
 """Factor between the outermost models and the ends of the axis of parameters."""
 
 SHIFTS = ((6, -5), (6, 13), (-14, -5), (-14, 13), (6, -16), (6, 24))
-"""Pixels from a point to its number, the best place first."""
+"""Pixels from a point to the start of its number, in the order in which places are tried."""
 
 
 def scaling_figure(
@@ -25,7 +25,7 @@ def scaling_figure(
     limits: tuple[float, float] | None = None,
     is_large: bool = False,
 ) -> str:
-    """Values of models against their numbers of parameters, which are on a logarithmic axis.
+    """Draw values of models against their numbers of parameters, which are on a logarithmic axis.
 
     Args:
         points: number, n_parameters, value, ci_low, ci_high and description, one row a model. Values are finite, an
@@ -37,14 +37,22 @@ def scaling_figure(
     ends = limits or value_limits([points, line], reference)
     decimals = max(2, 1 + math.ceil(-math.log10(ends[1] - ends[0])))
     values = alt.Axis(format=f".{decimals}f", gridColor=GRID, tickCount=5)
-    scale = alt.Scale(domain=ends, zero=False, nice=False)
-    y = alt.Y("value:Q", title=None, axis=values, scale=scale)
-    low, high = alt.Y("ci_low:Q", scale=scale, title=None), alt.Y2("ci_high:Q")
+    y = alt.Y("value:Q", title=None, axis=values, scale=alt.Scale(domain=ends, zero=False, nice=False))
     x = _parameter_axis(points["n_parameters"].to_list())
     width, height = (LARGE_WIDTH, LARGE_HEIGHT) if is_large else (WIDTH, HEIGHT)
     shifts = _label_shifts(_pixels(points, ends, width=width, height=height))
     shifted = points.with_columns(dx=pl.Series([dx for dx, _ in shifts]), dy=pl.Series([dy for _, dy in shifts]))
-    base = alt.Chart(shifted).encode(x=x)
+    across = alt.Chart(pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64}))
+    layers = [
+        across.mark_rule(color=GREY, strokeDash=[4, 3], strokeWidth=1.2, aria=False).encode(y=y),
+        alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, aria=False).encode(x=x, y=y),
+        *_model_layers(alt.Chart(shifted).encode(x=x), y),
+    ]
+    return chart_svg(alt.layer(*layers).properties(width=width, height=height), ROOM)
+
+
+def _model_layers(base: alt.Chart, y: alt.Y) -> list[alt.Chart]:
+    """Return the layers of intervals, values, numbers of models, and transparent marks with their descriptions."""
     numbers = base.mark_text(
         align="left",
         baseline="alphabetic",
@@ -54,20 +62,17 @@ def scaling_figure(
         color=INK,
         aria=False,
     )
-    across = alt.Chart(pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64}))
-    layers: list[alt.Chart] = [
-        across.mark_rule(color=GREY, strokeDash=[4, 3], strokeWidth=1.2, aria=False).encode(y=y),
-        alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, aria=False).encode(x=x, y=y),
-        base.mark_rule(color=BLUE, strokeWidth=1.6, aria=False).encode(y=low, y2=high),
+    low = alt.Y("ci_low:Q", scale=y["scale"], title=None)
+    return [
+        base.mark_rule(color=BLUE, strokeWidth=1.6, aria=False).encode(y=low, y2="ci_high:Q"),
         base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(y=y),
         numbers.encode(y=y, text="number:N"),
         base.mark_point(filled=True, color="#ffffff", opacity=0, size=340).encode(y=y, description="description:N"),
     ]
-    return chart_svg(alt.layer(*layers).properties(width=width, height=height), ROOM)
 
 
 def _pixels(points: pl.DataFrame, limits: tuple[float, float], *, width: int, height: int) -> list[tuple[float, float]]:
-    """Return where points lie, in pixels from the top left corner."""
+    """Return the positions of points, in pixels from the top left corner."""
     low, high = map(math.log, _parameter_limits(points["n_parameters"].to_list()))
     bottom, top = limits
     return [
@@ -77,11 +82,11 @@ def _pixels(points: pl.DataFrame, limits: tuple[float, float], *, width: int, he
 
 
 def _label_shifts(points: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
-    """Return the pixels from each point to its number: up and to the right, or where no other number or point is."""
+    """Return for each point the first of SHIFTS where its number is free of other numbers and points, or SHIFTS[0]."""
     taken: list[tuple[float, float]] = []
     shifts: list[tuple[int, int]] = []
     for x, y in points:
-        # A point takes as much room as a number that stands on it.
+        # A point takes as much room as a number centred on it.
         others = [*taken, *((other_x - 4, other_y + 4) for other_x, other_y in points if (other_x, other_y) != (x, y))]
         free = (shift for shift in SHIFTS if _is_free(x + shift[0], y + shift[1], others))
         shift = next(free, SHIFTS[0])
@@ -99,7 +104,7 @@ def _parameter_limits(counts: Sequence[int]) -> tuple[float, float]:
 
 
 def value_limits(frames: Sequence[pl.DataFrame], reference: float | None = None) -> tuple[float, float]:
-    """Return both ends of an axis that shows all values and intervals of these points and lines."""
+    """Return the ends of an axis for all values and intervals of points and lines, with a margin."""
     numbers = [frame[name] for frame in frames for name in ("value", "ci_low", "ci_high") if name in frame.columns]
     shown = [*pl.concat(numbers).drop_nulls(), *([] if reference is None else [reference])]
     margin = 0.08 * (max(shown) - min(shown) or 0.1)
@@ -111,7 +116,7 @@ def _parameter_axis(counts: Sequence[int]) -> alt.X:
     steps = (1,) if high / low > 500 else (1, 3) if high / low > 50 else (1, 2, 5)
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
-    # What SI calls giga, a number of parameters calls billion.
+    # Numbers of parameters are read as billions: replace SI's G by B.
     named = alt.Axis(
         values=[tick for tick in ticks if low <= tick <= high],
         labelExpr="replace(format(datum.value, '~s'), 'G', 'B')",

@@ -1,4 +1,4 @@
-"""Draw points and lines over numbers of parameters as panels. Nothing is fitted here."""
+"""Draw points and fitted lines over numbers of parameters as panels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

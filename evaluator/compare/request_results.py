@@ -23,8 +23,8 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.Data
         predictions: schemas.PREDICTIONS of a run.
         metrics: schemas.METRICS of the run.
 
-    Returns ANSWER_KEY, position, query_id, gold, prompt_id, correct (0 or 1) and true_label_prob, as the metrics of
-    that definition define them.
+    Returns ANSWER_KEY, position, query_id, n_shots, demonstration_set, gold, prompt_id, correct (0 or 1) and
+    true_label_prob, as the metrics of that definition define them.
     """
     judged = metrics.filter(metric="accuracy").select("suite", "part").unique()
     rows = predictions.select(PREDICTIONS.names())
@@ -41,7 +41,7 @@ def _results(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
     return rows.select(
         *(name for name in ANSWER_KEY if name != "definition"),
         pl.lit(definition).alias("definition"),
-        *("position", "query_id", "gold", "prompt_id"),
+        *("position", "query_id", "n_shots", "demonstration_set", "gold", "prompt_id"),
         correct=measured["correct"].cast(pl.Float64),
         true_label_prob=measured["true_label_prob"],
     )

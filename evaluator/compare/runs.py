@@ -37,6 +37,7 @@ class ComparedRun:
 
     @property
     def definitions(self) -> list[str]:
+        """Return the measured definitions, sorted."""
         return sorted(set(self.metrics["definition"]))
 
 

@@ -44,9 +44,29 @@ DIFFERENCES = pl.Schema(  # two models under one method, or one model under two 
         "model_b": pl.String(),
         "method_b": pl.String(),
         "difference": pl.Float64(),  # a less b
-        "ci_low": pl.Float64(),  # 95% interval of the paired difference, clustered by query; null for a single query
+        # 95% interval of the paired difference, clustered by query, and over queries and demonstration sets where all
+        # queries share the sets; null for a single query:
+        "ci_low": pl.Float64(),
         "ci_high": pl.Float64(),
         "n_queries": pl.Int64(),
+        "p_value": pl.Float64(),  # two-sided, of a difference of 0
+        "p_holm": pl.Float64(),  # the same, corrected by Holm's procedure for n_tests tests
+        "n_tests": pl.Int64(),  # differences between models, or between methods, of this metric and definition
+        "test": pl.String(),  # "McNemar" | "sign flips" (both exact) | "t" | "two-way t" (over queries and sets)
+        "min_detectable": pl.Float64(),  # smallest true difference detected with 80% power, after the correction
+    }
+)
+
+EQUIVALENCE_KEY = DIFFERENCES_KEY
+EQUIVALENCE = pl.Schema(  # differences of accuracy as in DIFFERENCES, tested against a margin
+    {
+        **{name: DIFFERENCES[name] for name in (*DIFFERENCES_KEY, "difference", "n_queries")},
+        "margin": pl.Float64(),  # of accuracy
+        "p_no_worse": pl.Float64(),  # one-sided, of the hypothesis that a is worse than b by the margin or more
+        "p_no_worse_holm": pl.Float64(),
+        "p_equivalent": pl.Float64(),  # the larger of two one-sided p-values: a worse, or better, by the margin or more
+        "p_equivalent_holm": pl.Float64(),
+        "shown": pl.String(),  # at 5% after the correction: "equivalent" | "no worse" | "not shown"
     }
 )
 

@@ -22,7 +22,8 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
     """Return every metric of every run on common datasets, and the plain mean over these, with 95% intervals.
 
     A dataset is common when all runs with the same MEASURED have it. Means are over the common datasets and can
-    therefore differ from those in the table of a run. A mean is undefined where one of its values is.
+    therefore differ from those in the table of a run. A mean is undefined where one of its values is. A mean of several
+    values that are biased (METRICS.debiased) has no interval: it takes more than the datasets' intervals.
 
     Returns schema.COMPARISON, sorted by its key. Raises ConfigError where no dataset is common to all runs.
     """
@@ -36,9 +37,14 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
         n_queries=pl.col("n_queries").sum(),
         n_requests=pl.col("n_requests").sum(),
         undefined=pl.col("value").is_null().any(),
+        without_interval=pl.col("debiased").is_not_null().any() & (pl.len() > 1),
     )
-    defined = [pl.when(~pl.col("undefined")).then(pl.col(name)).alias(name) for name in ("value", "ci_low", "ci_high")]
-    means = means.with_columns(*defined, dataset=pl.lit(MEAN_OVER_DATASETS))
+    has_interval = ~pl.col("undefined") & ~pl.col("without_interval")
+    means = means.with_columns(
+        pl.when(~pl.col("undefined")).then("value").alias("value"),
+        *(pl.when(has_interval).then(name).alias(name) for name in ("ci_low", "ci_high")),
+        dataset=pl.lit(MEAN_OVER_DATASETS),
+    )
     parts = [part.select(pl.col(name).cast(dtype) for name, dtype in COMPARISON.items()) for part in (common, means)]
     return pl.concat(parts).sort(COMPARISON_KEY)
 
@@ -56,7 +62,7 @@ def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
         )
         for run in runs
     ]
-    return pl.concat([frame.select(COMPARISON.names()) for frame in frames]).sort(COMPARISON_KEY)
+    return pl.concat([frame.select(*COMPARISON.names(), "debiased") for frame in frames]).sort(COMPARISON_KEY)
 
 
 def datasets_of(run: ComparedRun) -> pl.DataFrame:

@@ -37,4 +37,4 @@ DATASETS: dict[str, NamedDataset] = {
 """Datasets of StaICC in the benchmark's order, then those of Lu et al. 2023."""
 
 INSTALLED: tuple[str, ...] = tuple(name for name, dataset in DATASETS.items() if not dataset.needs)
-"""Datasets that the word `all` stands for: those that need no file from the user."""
+"""The datasets that need no file from the user; `--datasets all` stands for them."""

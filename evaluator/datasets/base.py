@@ -26,7 +26,7 @@ class ClassificationDataset:
     text_fields: tuple[str, ...]  # names of an example's texts
     template: MetaTemplate
     verbalizer: Verbalizer
-    alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`, which may be among them
+    alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`; may include it
     instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among them
     notes: tuple[str, ...] = ()  # decisions about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names

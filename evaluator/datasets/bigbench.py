@@ -1,9 +1,10 @@
 """Read multiple-choice tasks of BIG-bench: a `task.json`, or a Parquet file of BIG-bench Lite with its `tasks.json`.
 
-Each file is a dataset. Its template has the prefixes that the task states, else the json_task format's defaults.
+Each file is a dataset. Its template has the prefixes in the task's file; defaults are those of the json_task format.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 
 from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, correct_of_scores, dataset_of_file
 from evaluator.datasets.table_files import read_rows
-from evaluator.errors import DatasetError
+from evaluator.errors import DatasetError, shown
+from evaluator.files.json_files import parse_json
+from evaluator.files.whole import read_bytes
 from evaluator.templates.choice_template import ChoiceTemplate
 
 TASK_FILE = "task.json"
 TASKS_FILE = "tasks.json"
-"""The prefixes of each table in the same folder, by the stem of the file name."""
+"""The file with the prefixes of the tables in its folder, by the stem of a table's file name."""
 
 LITE_COLUMNS = ("input", "choices", "scores", "subtask", "row")
 _LITE_HINT = (
@@ -57,17 +60,19 @@ def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
         for number, cells in enumerate(read_rows(path, LITE_COLUMNS, _LITE_HINT)):
             text, choices, scores, subtask, source_row = cells
             where = f"{path}, row {number} (from 0)"
+            if not isinstance(choices, list) or not all(isinstance(choice, str | None) for choice in choices):
+                raise DatasetError(f"{where}: choices must be a list of texts, got {shown(choices)}.")
             example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
-            yield ChoiceRow(number, example_id, text, choices or [], _correct(scores, choices, where))
+            yield ChoiceRow(number, example_id, text, choices, _correct(scores, choices, where))
 
     template = template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
     return dataset_of_file(path, name=path.stem, read_as=path.stem, rows=rows(), template=template)
 
 
 def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
-    """Return the template that a task states, with the json_task format's defaults for the parts it leaves out.
+    """Return the template of a task, with the defaults of the json_task format for the parts that it leaves out.
 
-    `where` names the task in messages.
+    `where` names the task in error messages.
     """
     defaults = {
         "task_prefix": "",
@@ -76,17 +81,17 @@ def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
         "choice_prefix": "\n  choice: ",
         "few_shot_example_separator": "\n",
     }
-    stated = {key: task.get(key, default) for key, default in defaults.items()}
+    parts = {key: task.get(key, default) for key, default in defaults.items()}
     append_choices = task.get("append_choices_to_input", True)
-    wrong = [key for key, value in stated.items() if not isinstance(value, str)]
+    wrong = [key for key, value in parts.items() if not isinstance(value, str)]
     if wrong or not isinstance(append_choices, bool):
         raise DatasetError(f"{where}: prefixes must be texts and append_choices_to_input true or false; check {wrong}.")
     return ChoiceTemplate(
         # The published `inputs` of every example, demonstrations included, begin with the task's prefix.
-        input_prefix=stated["task_prefix"] + stated["example_input_prefix"],
-        output_prefix=stated["example_output_prefix"],
-        choice_prefix=stated["choice_prefix"] if append_choices else None,
-        separator=stated["few_shot_example_separator"],
+        input_prefix=parts["task_prefix"] + parts["example_input_prefix"],
+        output_prefix=parts["example_output_prefix"],
+        choice_prefix=parts["choice_prefix"] if append_choices else None,
+        separator=parts["few_shot_example_separator"],
     )
 
 
@@ -97,9 +102,9 @@ class JsonObject(dict[str, Any]):
 
 
 def read_json(path: Path) -> JsonObject:
-    """Return the JSON object in a file. Raises DatasetError where there is none or a key at its top is repeated."""
+    """Return the JSON object in a file. Raises DatasetError if there is none or it repeats a key at the top level."""
     try:
-        content = json.loads(path.read_bytes(), object_pairs_hook=_json_object)
+        content = parse_json(read_bytes(path), object_pairs_hook=_json_object)
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(content, JsonObject):
@@ -119,7 +124,7 @@ def _json_object(pairs: list[tuple[str, Any]]) -> JsonObject:
 
 
 def stated_task(path: Path) -> JsonObject | None:
-    """Return what `tasks.json` in a table's folder states of the table, or None."""
+    """Return the entry of a table in the `tasks.json` of its folder, or None."""
     index = path.parent / TASKS_FILE
     tasks = read_json(index).get("tasks") if index.is_file() else None
     task = tasks.get(path.stem) if isinstance(tasks, dict) else None
@@ -139,8 +144,11 @@ def _task_row(example: Any, row: int, path: Path) -> ChoiceRow:
 def _correct(scores: Any, choices: Any, where: str) -> list[int]:
     n_choices = len(choices) if choices is not None else 0
     numbers = isinstance(scores, list) and all(
-        isinstance(score, (int, float)) and not isinstance(score, bool) for score in scores
+        isinstance(score, (int, float)) and not isinstance(score, bool) and -math.inf < score < math.inf
+        for score in scores
     )
     if not numbers or len(scores) != n_choices:
-        raise DatasetError(f"{where}: {n_choices} choices need as many scores, all numbers, got {scores}.")
+        raise DatasetError(
+            f"{where}: {n_choices} choices need as many scores, all finite numbers, got {shown(scores)}."
+        )
     return correct_of_scores(scores)

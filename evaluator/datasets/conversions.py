@@ -8,7 +8,7 @@ from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.labelled_table import split_examples
 from evaluator.datasets.multiple_choice import CHOICE_EXAMPLES, AnyDataset, MultipleChoiceDataset
 from evaluator.errors import DatasetError, TemplateError
-from evaluator.files import short_digest
+from evaluator.files.digests import short_digest
 from evaluator.templates.choice_template import LABEL_SPACE, ChoiceTemplate
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
@@ -16,17 +16,17 @@ TEXT_FIELD = "input"
 
 
 def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
-    """Return the dataset with its label names as the choices of each example; one of multiple choice as it is.
+    """Return the dataset with its label names as the choices of each example; a multiple-choice dataset unchanged.
 
     Prompts stay the same, except that the space before a label belongs to the label. Queries are the test split,
-    demonstrations the demonstration split, or queries left over where that is empty.
+    demonstrations the demonstration split, or other queries if that is empty.
 
-    Raises TemplateError where no space precedes a label, or the text around queries is not that of demonstrations.
+    Raises TemplateError if no space precedes labels, or if the text around queries differs from that of demonstrations.
     """
     if isinstance(dataset, MultipleChoiceDataset):
         return dataset
     template = dataset.template
-    _require_alike(dataset.name, template)
+    _require_convertible(dataset.name, template)
     names = list(dataset.verbalizer.label_names)
     has_one_field = len(dataset.text_fields) == 1
 
@@ -60,16 +60,16 @@ def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
 
 
 def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> ClassificationDataset:
-    """Return the dataset with the choices that all its examples share as its label space; a labelled one as it is.
+    """Return the dataset with the choices that its examples share as label space; a labelled dataset unchanged.
 
-    Labels are in the order of the first example's choices. Templates that list the choices list them in that order. The
-    examples are split into queries and demonstrations as those of a labelled table, unless they are split already.
+    Labels, and choices listed in prompts, are in the order of the first example's choices. The examples are split into
+    queries and demonstrations like those of a labelled table, unless they are split already.
 
     Args:
         dataset: labelled or multiple choice.
         query_every_row: make every example a query and none a demonstration, unless they are split already.
 
-    Raises DatasetError where examples differ in their choices or have several correct ones, and as split_examples does.
+    Raises DatasetError if examples differ in their choices or have several correct ones, and as split_examples does.
     """
     if isinstance(dataset, ClassificationDataset):
         return dataset
@@ -106,10 +106,10 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
     )
 
 
-def _require_alike(name: str, template: MetaTemplate) -> None:
-    spaced = template.label_prefix.endswith(LABEL_SPACE)
-    apart = not template.instruction or template.instruction.endswith(template.label_affix)
-    if not spaced or not apart or template.query_prefix:
+def _require_convertible(name: str, template: MetaTemplate) -> None:
+    has_space = template.label_prefix.endswith(LABEL_SPACE)
+    has_separator = not template.instruction or template.instruction.endswith(template.label_affix)
+    if not has_space or not has_separator or template.query_prefix:
         raise TemplateError(
             f"{name}: a suite of multiple choice needs a space before labels, the same text around queries and "
             f"demonstrations, and an instruction that ends as a demonstration does, but the template has the label "
@@ -141,10 +141,9 @@ def _shared_choices(dataset: MultipleChoiceDataset) -> list[str]:
 
 
 def _meta_template(template: ChoiceTemplate, names: list[str]) -> tuple[MetaTemplate, bool, bool]:
-    """Return the template that gives the same prompts, and whether inputs lose the white space at their start and end.
+    """Return the template that gives the same prompts, and whether to strip inputs at their start and at their end.
 
-    ChoiceTemplate strips each example as a whole. That reaches into the input only where no other text precedes or
-    follows it.
+    ChoiceTemplate strips each rendered example. That changes the input itself only if no text precedes or follows it.
     """
     listed = "" if template.choice_prefix is None else "".join(template.choice_prefix + name for name in names)
     prefix, output_prefix = template.input_prefix.lstrip(), template.output_prefix.rstrip()

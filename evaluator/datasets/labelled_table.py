@@ -6,34 +6,23 @@ drawn with SPLIT_SEED, become demonstrations instead of queries.
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.config import TableColumns
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.table_files import SUFFIXES, read_rows
-from evaluator.errors import DatasetError
-from evaluator.files import file_digest, short_digest
+from evaluator.errors import DatasetError, shown
+from evaluator.files.digests import short_digest
+from evaluator.files.whole import file_digest
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
-TEXT, LABEL = "text", "label"
-"""Default columns of a user's table."""
-
-USER_TRAINING = "_train"
-"""Ending of the name of a user's table of training rows, after the name of the table of queries."""
-
 DEMONSTRATION_SHARE = 0.1
-MIN_DEMONSTRATIONS = 8  # of a label, or half its rows where these are fewer than twice as many
+MIN_DEMONSTRATIONS = 8  # of a label, but at most half its rows
 SPLIT_SEED = 42
-
-_HINT = (
-    "Say which hold the texts and the label with --input-column A,B and --gold-column C; if each row has its "
-    "own choices, say which column holds them with --choices-column."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +38,9 @@ class LabelledFile:
     hint: str  # what to do if a column is missing
     template: MetaTemplate
     verbalizer: Verbalizer
+    n_training: int | None = None  # rows to set aside where there are no training rows; None: DEMONSTRATION_SHARE
+    alternative_templates: tuple[MetaTemplate, ...] = ()
+    instructions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # where the file is from, for the record
 
 
@@ -64,14 +56,20 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
     """Return the dataset of a table, without calibration examples.
 
     Args:
-        query_every_row: make every row of a table without training rows a query, and none a demonstration, because
-            demonstrations come from elsewhere.
+        query_every_row: make every row of a table without training rows a query and none a demonstration, for suites
+            that take demonstrations from elsewhere.
 
     Raises DatasetError, naming file and row, for a file that cannot be read, a missing column, text or label, an
     unknown label, and rows that all have one label or too few of one.
     """
     training = None if file.training is None else table_examples(file, file.training)
-    split = split_examples(table_examples(file, file.path), training, str(file.path), query_every_row=query_every_row)
+    split = split_examples(
+        table_examples(file, file.path),
+        training,
+        str(file.path),
+        query_every_row=query_every_row,
+        n_training=file.n_training,
+    )
     return ClassificationDataset(
         name=file.name,
         calibration=split.queries.clear(),
@@ -80,50 +78,27 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
         text_fields=file.texts,
         template=file.template,
         verbalizer=file.verbalizer,
+        alternative_templates=file.alternative_templates,
+        instructions=file.instructions,
         notes=(*file.notes, *split.notes),
         fingerprint=_fingerprint(file, query_every_row),
     )
 
 
-def user_file(path: Path, columns: TableColumns) -> LabelledFile:
-    """Return how to read a user's table; its prompts are made of the names of its columns and labels.
-
-    Raises DatasetError where the labels cannot be read, and for an id column, which labelled tables do not use.
-    """
-    if columns.example_id is not None:
-        raise DatasetError(
-            f"{path}: rows of a table of texts and labels are numbered, so leave out --id-column {columns.example_id}; "
-            "only a table with choices in each row uses it."
-        )
-    texts, label = columns.inputs or (TEXT,), columns.gold or LABEL
-    names = _label_values(path, label)
-    return LabelledFile(
-        name=path.stem,
-        path=path,
-        training=table_in(path.parent, path.stem + USER_TRAINING),
-        texts=texts,
-        label=label,
-        labels={name: index for index, name in enumerate(names)},
-        hint=_HINT,
-        template=MetaTemplate(
-            input_prefixes=tuple(f"{name}: " for name in texts),
-            input_affixes=("\n",) * len(texts),
-            label_prefix=f"{label}: ",
-            label_affix="\n\n",
-        ),
-        verbalizer=Verbalizer(label_names=tuple(names)),
-    )
-
-
 def table_in(folder: Path, stem: str) -> Path | None:
-    """Return the table of this name in a folder, whichever suffix it has, or None."""
+    """Return the table with this stem in a folder, with any suffix of SUFFIXES, or None."""
     return next((path for suffix in SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()), None)
 
 
 def split_examples(
-    queries: pl.DataFrame, demonstrations: pl.DataFrame | None, source: str, *, query_every_row: bool
+    queries: pl.DataFrame,
+    demonstrations: pl.DataFrame | None,
+    source: str,
+    *,
+    query_every_row: bool,
+    n_training: int | None = None,
 ) -> Split:
-    """Split EXAMPLES into demonstrations and queries; those given as demonstrations are taken as they are.
+    """Split EXAMPLES into demonstrations and queries, unless `demonstrations` are given.
 
     Raises DatasetError, naming `source`, for queries that all have one label, and as set_aside does.
     """
@@ -133,15 +108,32 @@ def split_examples(
             "table with two labels or more."
         )
     if demonstrations is not None:
-        return Split(demonstrations, queries)
+        return Split(demonstrations, queries, tuple(repeat_notes(queries, demonstrations)))
     if query_every_row:
         return Split(queries.clear(), queries)
-    demonstrations, rest = set_aside(queries, source)
+    demonstrations, rest = set_aside(queries, source, n_training)
     note = (
         f"no training rows: {demonstrations.height} of {queries.height} rows, drawn by "
         f"label with seed {SPLIT_SEED}, are kept as demonstrations and are no queries"
     )
-    return Split(demonstrations, rest, (note,))
+    return Split(demonstrations, rest, (note, *repeat_notes(rest, demonstrations)))
+
+
+def repeat_notes(queries: pl.DataFrame, demonstrations: pl.DataFrame) -> Iterator[str]:
+    """Yield notes on texts that occur several times: among queries and demonstrations, and with different labels."""
+    keys = [split.select("gold", key=text_key()) for split in (queries, demonstrations)]
+    if n_leaks := int(keys[0]["key"].is_in(keys[1]["key"].implode()).sum()):
+        yield f"{n_leaks} of {queries.height} queries have the same texts as a training row"
+    if n_repeats := queries.height - keys[0]["key"].n_unique():
+        yield f"{n_repeats} of {queries.height} queries repeat the texts of another query"
+    labels = pl.concat(keys).group_by("key").agg(pl.col("gold").n_unique())
+    if n_contradicting := labels.filter(pl.col("gold") > 1).height:
+        yield f"{n_contradicting} texts occur with different labels"
+
+
+def text_key() -> pl.Expr:
+    """Return one String for all texts of EXAMPLES, equal for equal texts."""
+    return pl.col("texts").list.join("\0")
 
 
 def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:
@@ -149,12 +141,10 @@ def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:
     table = read_texts(path, [*file.texts, file.label], file.hint)
     for name in file.texts:
         _refuse_rows(table[name].fill_null("").str.strip_chars() == "", path, f"{name} is missing or empty")
-    cells = table[file.label]
-    _refuse_rows(
-        ~cells.is_in(list(file.labels)).fill_null(False),
-        path,
-        f"the label in {file.label} is none of {', '.join(file.labels)}",
-    )
+    cells = _label_cells(table, path, file.label)
+    unknown = ~cells.is_in(list(file.labels))
+    first = shown(cells.filter(unknown).first())
+    _refuse_rows(unknown, path, f"the label in {file.label} is {first}, none of {', '.join(file.labels)}")
     return table.select(
         source_row=pl.int_range(pl.len()),
         texts=pl.concat_list(file.texts),
@@ -162,11 +152,28 @@ def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:
     ).cast(EXAMPLES)
 
 
+def read_label_cells(path: Path, column: str, hint: str) -> pl.Series:
+    """Return the cells of a table's label column. Raises DatasetError as read_texts, and for one that is blank."""
+    return _label_cells(read_texts(path, [column], hint), path, column)
+
+
+def _label_cells(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
+    blank = table[column].fill_null("").str.strip_chars() == ""
+    _refuse_rows(blank, path, f"the label in {column} is missing or blank")
+    return table[column]
+
+
 def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
-    """Return columns of a table as texts. Raises DatasetError if it lacks one or has no rows, or is unreadable."""
+    """Return columns of a table as texts: numbers and truth values as JSON writes them, missing cells as null.
+
+    Raises DatasetError if it lacks one or has no rows, is unreadable, or has a cell of another kind.
+    """
     rows = list(read_rows(path, columns, hint))
     if not rows:
         raise DatasetError(f"{path} holds no rows.")
+    for number, row in enumerate(rows):
+        for name, cell in zip(columns, row, strict=True):
+            _require_plain(cell, f"{path}, row {number} (from 0), column {name}")
     try:
         return pl.DataFrame(rows, schema=list(columns), orient="row", infer_schema_length=None).cast(pl.String)
     except (TypeError, pl.exceptions.PolarsError) as error:
@@ -175,23 +182,54 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
         ) from error
 
 
-def set_aside(examples: pl.DataFrame, source: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Draw demonstrations from each label's rows; return them and the rest, each in the order of the table.
 
-    Raises DatasetError, naming `source`, for a label with a single row.
+    A row whose texts occur more than once is never drawn, so that no query has the texts of a demonstration.
+
+    Args:
+        examples: EXAMPLES.
+        source: for messages.
+        n_rows: to draw, in proportion to the labels; None: DEMONSTRATION_SHARE of each label's, MIN_DEMONSTRATIONS at
+            least. Never more than half of a label's.
+
+    Raises DatasetError, naming `source`, for a label with a single row, and for one whose rows are all repeats.
     """
-    kept: list[int] = []
-    for (gold,), rows in sorted(examples.with_row_index("at").partition_by("gold", as_dict=True).items()):
+    demonstration_rows: list[int] = []
+    share = DEMONSTRATION_SHARE if n_rows is None else n_rows / examples.height
+    at_least = MIN_DEMONSTRATIONS if n_rows is None else 1
+    marked = examples.with_row_index("index").with_columns(is_unique=text_key().is_unique())
+    for (gold,), rows in sorted(marked.partition_by("gold", as_dict=True).items()):
         if rows.height < 2:
             raise DatasetError(
                 f"{source}: only one row has label number {gold} (from 0), row {rows['source_row'][0]} (from 0). "
                 "A label needs two, a demonstration and a query. Add rows or remove this one."
             )
-        wanted = max(math.ceil(DEMONSTRATION_SHARE * rows.height), MIN_DEMONSTRATIONS)
+        unique = rows.filter("is_unique")["index"].to_list()
+        if not unique:
+            raise DatasetError(
+                f"{source}: the texts of all {rows.height} rows with label number {gold} (from 0) occur in several "
+                "rows, so that a demonstration would be a query as well. Remove repeated rows."
+            )
+        n_demonstrations = min(max(math.ceil(share * rows.height), at_least), rows.height // 2, len(unique))
         draw = random.Random(f"demonstrations of label {gold}, seed {SPLIT_SEED}")
-        kept += draw.sample(rows["at"].to_list(), min(wanted, rows.height // 2))
-    is_kept = pl.int_range(pl.len()).is_in(kept)
-    return examples.filter(is_kept), examples.filter(~is_kept)
+        demonstration_rows += draw.sample(unique, n_demonstrations)
+    is_demonstration = pl.int_range(pl.len()).is_in(demonstration_rows)
+    return examples.filter(is_demonstration), examples.filter(~is_demonstration)
+
+
+def _require_plain(cell: Any, where: str) -> None:
+    """Raise DatasetError unless a cell is missing, a text, a truth value, or a number that 64 bits hold."""
+    if cell is None or isinstance(cell, (str, bool)):
+        return
+    if isinstance(cell, int) and -(2**63) <= cell < 2**63:
+        return
+    if isinstance(cell, float) and math.isfinite(cell):
+        return
+    raise DatasetError(
+        f"{where}: a text or a number was expected, got {shown(cell)}. Numbers are finite and, if whole, of at most 64 "
+        "bits; write others as texts."
+    )
 
 
 def _refuse_rows(bad: pl.Series, path: Path, what: str) -> None:
@@ -201,15 +239,10 @@ def _refuse_rows(bad: pl.Series, path: Path, what: str) -> None:
         )
 
 
-def _label_values(path: Path, column: str) -> list[str]:
-    """Return the different labels of a table, whole numbers by size and others by spelling. Raises as read_texts."""
-    values: list[str] = read_texts(path, [column], _HINT)[column].drop_nulls().unique().sort().to_list()
-    return sorted(values, key=int) if all(value.isdecimal() for value in values) else values
-
-
 def _fingerprint(file: LabelledFile, query_every_row: bool) -> str:
     contents = [file_digest(path) for path in (file.path, file.training) if path is not None]
     labels = dict(file.labels)
     columns = (file.texts, file.label)
-    identity = (file.name, contents, columns, labels, file.template, file.verbalizer, query_every_row)
+    texts = (file.template, file.verbalizer, file.alternative_templates, file.instructions)
+    identity = (file.name, contents, columns, labels, *texts, file.n_training, query_every_row)
     return short_digest(repr(identity).encode())

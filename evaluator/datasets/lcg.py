@@ -38,7 +38,7 @@ class Lcg:
         if not 0 <= n_draws <= size:
             raise ValueError(f"Cannot draw {n_draws} of {size} without replacement.")
         left = size - np.arange(n_draws)
-        # A product in float64 and then cut, as the toolkit has it: integer arithmetic would round otherwise.
+        # Multiply in float64 and round down, as the toolkit does: integer arithmetic would give other numbers.
         ranks = (self.floats(n_samples * n_draws).reshape(n_samples, n_draws) * left).astype(np.int64)
         return places_before_removals(ranks)
 
@@ -47,7 +47,7 @@ def places_before_removals(ranks: Ints) -> Ints:
     """Return the places of popped items in the list before anything was popped.
 
     Args:
-        ranks: [n_samples, n_draws], the argument of each `list.pop` in turn; each row pops from a list of its own.
+        ranks: [n_samples, n_draws], the argument of each `list.pop` in turn; each row pops from a separate list.
 
     Returns the same shape. Blocks of draws are merged pairwise: `first` and `later` both hold places in the list as it
     was when their own block began, and a merge carries `later` back over the removals of `first`.
@@ -56,15 +56,15 @@ def places_before_removals(ranks: Ints) -> Ints:
     padded = 1 << max(n_draws - 1, 0).bit_length()
     places = np.zeros((n_samples, padded), dtype=np.int64)  # draws past the end come last, and so change no other
     places[:, :n_draws] = ranks
-    apart = int(ranks.max(initial=0)) + padded + 1  # more than any place, so that rows can share one sorted array
+    row_offset = int(ranks.max(initial=0)) + padded + 1  # above all places, so that rows can share one sorted array
     width = 1
     while width < padded:
         blocks = places.reshape(-1, 2, width)
         first, later = blocks[:, 0], blocks[:, 1]
         row = np.arange(len(blocks))[:, None]
         # In sorted order, the j-th removed place has (place - j) surviving items before it.
-        survivors = np.sort(first) - np.arange(width) + row * apart
-        removed_before = np.searchsorted(survivors.ravel(), later + row * apart, side="right") - row * width
+        survivors = np.sort(first) - np.arange(width) + row * row_offset
+        removed_before = np.searchsorted(survivors.ravel(), later + row * row_offset, side="right") - row * width
         blocks[:, 1] += removed_before
         width *= 2
     return places[:, :n_draws]

@@ -23,7 +23,7 @@ from evaluator.templates.template import MetaTemplate, Verbalizer
 
 
 def published_name(path: Path) -> str | None:
-    """Return the name of the published dataset that a file is called after, or None."""
+    """Return the name of the published dataset whose file name a path has, or None."""
     return next((name for name, table in PUBLISHED_TABLES.items() if table.file == path.stem), None)
 
 
@@ -33,9 +33,9 @@ def is_published_folder(folder: Path) -> bool:
 
 
 def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path]:
-    """Return the tables of the named datasets that a folder holds, or those of the paper where none is named.
+    """Return the tables of the named datasets that a folder holds, or those of the paper if no dataset is named.
 
-    Raises DatasetError where none is named and the folder holds none of the paper's.
+    Raises DatasetError if no dataset is named and the folder holds none of the paper.
     """
     tables = _tables_in(folder, named or PAPER_TABLES)
     if not tables and not named:
@@ -46,7 +46,7 @@ def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path]:
 
 
 def published_file(name: str, path: Path) -> LabelledFile:
-    """Return how the table of a published dataset is read."""
+    """Return how to read the table of a published dataset."""
     table = PUBLISHED_TABLES[name]
     return LabelledFile(
         name=name,
@@ -63,9 +63,9 @@ def published_file(name: str, path: Path) -> LabelledFile:
 
 
 def hub_file(name: str) -> LabelledFile:
-    """Download a published dataset from the hub and return how it is read.
+    """Download a published dataset from the hub and return how to read it.
 
-    Raises DatasetError for one that the hub does not have, and as hub_tables does.
+    Raises DatasetError if the hub does not have it, and as hub_tables does.
     """
     table = PUBLISHED_TABLES[name]
     if name in ON_GITHUB:
@@ -82,7 +82,7 @@ def hub_file(name: str) -> LabelledFile:
 
 
 def expected_tables(names: Collection[str]) -> str:
-    """Return the files and columns that some datasets are read from, for messages."""
+    """Return the names and columns of the files of some datasets, for error messages."""
     tables = [(PUBLISHED_TABLES[name].file, _columns(PUBLISHED_TABLES[name])) for name in names]
     return "; ".join(f"{file}{SUFFIXES[-1]} ({', '.join(columns)})" for file, columns in tables)
 

@@ -4,12 +4,13 @@ The hub has a Parquet copy of every public dataset at the revision PARQUET, unde
 `<config>/<split>/0000.parquet` and on. Downloads stay in the hub's cache, so that later runs need no network; the
 tables made from them are in a folder of our cache named by repository and commit.
 
-The hub's copies of Health Advice and Causal Language (medalpaca/medical_meadow_health_advice and _pubmed_causal) are no
-source: they hold four fifths of the rows as instructions, and the first of Causal Language has the answer
-"correlative" where the corpus has "no relationship".
+The hub's copies of Health Advice and Causal Language (medalpaca/medical_meadow_health_advice and _pubmed_causal) are
+not used: they hold four fifths of the rows, rewritten as instructions, and the first row of Causal Language has the
+answer "correlative" where the corpus has "no relationship".
 """
 
 import hashlib
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +21,9 @@ import polars as pl
 
 from evaluator.config import cache_folder
 from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES, PublishedTable
+from evaluator.datasets.parquet_columns import read_columns, read_names
 from evaluator.errors import DatasetError
-from evaluator.files import replacing
+from evaluator.files.whole import write_bytes
 from evaluator.hub import hub_snapshot
 
 PARQUET = "refs/convert/parquet"
@@ -33,13 +35,13 @@ NO_GOLD = -1
 
 @dataclass(frozen=True, kw_only=True)
 class HubSource:
-    """A dataset's place on the hub, how its rows become those of the published table, and which rows are expected."""
+    """Where a dataset is on the hub, how to convert its rows to those of the published table, and their digest."""
 
     repository: str
     config: str
     split: str  # of the queries
     start: int = 0  # first row of the split
-    stop: int | None = None  # row after the last; None: to the end
+    stop: int | None = None  # row after the last; None: the end of the split
     height: int  # rows with a gold label, as published
     texts: tuple[str, ...]  # columns, in the order of the published table's
     labels: Mapping[int, str]  # label -> cell of the published table
@@ -113,14 +115,14 @@ HUB_SOURCES = {
         digest="c5aee25e11198127d76b29dca63c400156b7c017b9cde27b8d88f1f73d829104",
     ),
 }
-"""By the names of PUBLISHED_TABLES. The training split of each config is read as well."""
+"""Sources by the names of PUBLISHED_TABLES. The training split of each config is read as well."""
 
 
 class HubTables(NamedTuple):
     """The tables of a downloaded dataset."""
 
     path: Path  # table of the queries; the table of training rows is in the same folder
-    notes: tuple[str, ...]  # where the rows come from, whether they are the published ones, how many are left out
+    notes: tuple[str, ...]  # source of the rows, whether they equal the published ones, how many are left out
 
 
 def hub_tables(name: str, hint: str) -> HubTables:
@@ -128,9 +130,9 @@ def hub_tables(name: str, hint: str) -> HubTables:
 
     Args:
         name: of the dataset.
-        hint: how to do without the hub, for messages.
+        hint: how to provide the dataset without the hub, for error messages.
 
-    Raises DatasetError where the hub cannot be reached, lacks the dataset or denies access to it, and for a table with
+    Raises DatasetError if the hub cannot be reached, lacks the dataset or denies access to it, and for a table with
     other columns or labels than expected.
     """
     source, table = HUB_SOURCES[name], PUBLISHED_TABLES[name]
@@ -148,20 +150,17 @@ def hub_tables(name: str, hint: str) -> HubTables:
 
 
 def rows_digest(rows: pl.DataFrame) -> str:
-    """Return the SHA-256 of all cells as text, row by row, in the order of rows and columns.
-
-    In UTF-8, with U+001F between the cells of a row and U+001E between rows.
-    """
+    """Return the SHA-256 of all cells as UTF-8 text, with U+001F between the cells of a row and U+001E between rows."""
     lines = rows.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series()
     return hashlib.sha256("\x1e".join(lines.to_list()).encode()).hexdigest()
 
 
-class _Part(NamedTuple):
+class _SplitTable(NamedTuple):
     rows: pl.DataFrame  # columns of the published table
     left_out: str  # a note on rows left out, or empty
 
 
-def _read(source: HubSource, snapshot: Path, split: str, table: PublishedTable) -> _Part:
+def _read(source: HubSource, snapshot: Path, split: str, table: PublishedTable) -> _SplitTable:
     """Return a split as rows of the published table."""
     where = f"{source.repository} on the hub, {source.config}/{split} at commit {snapshot.name}"
     rows = _hub_rows(source, sorted((snapshot / source.config / split).glob("*.parquet")), where)
@@ -172,12 +171,12 @@ def _read(source: HubSource, snapshot: Path, split: str, table: PublishedTable) 
         labels = ", ".join(map(str, rows[LABEL].unique().sort()))
         raise DatasetError(f"{where}: labels {labels} where {', '.join(map(str, expected))} are expected.")
     has_texts = pl.all_horizontal(pl.col(text).str.strip_chars() != "" for text in source.texts)
-    kept = rows.filter(has_texts & (pl.col(LABEL) != NO_GOLD))
-    n_lost = rows.height - kept.height
+    labelled = rows.filter(has_texts & (pl.col(LABEL) != NO_GOLD))
+    n_lost = rows.height - labelled.height
     note = f"{n_lost:,} of {rows.height:,} rows of {split} are left out: no gold label, or no text" if n_lost else ""
     names = dict(zip([*source.texts, LABEL], [*table.texts, table.label], strict=True))
     cells = pl.col(LABEL).replace_strict(dict(source.labels), return_dtype=pl.String)
-    return _Part(kept.with_columns(cells).rename(names), note)
+    return _SplitTable(labelled.with_columns(cells).rename(names), note)
 
 
 def _hub_rows(source: HubSource, files: list[Path], where: str) -> pl.DataFrame:
@@ -186,19 +185,21 @@ def _hub_rows(source: HubSource, files: list[Path], where: str) -> pl.DataFrame:
         raise DatasetError(
             f"{where}: there is no Parquet file. Try again with a network; if it happens again, the hub has moved them."
         )
-    table = pl.scan_parquet(files)
+    expected = [*source.texts, LABEL]
     try:
-        schema = table.collect_schema()
+        tables = [read_columns(file, read_names(file)) for file in files]
+    except DatasetError as error:
+        raise DatasetError(f"{where}: {error} Remove it, to have it downloaded again.") from error
+    for file, table in zip(files, tables, strict=True):
+        schema = table.schema
         texts_fit = all(schema.get(text) == pl.String for text in source.texts)
         if not texts_fit or not schema.get(LABEL, pl.Null()).is_integer():
             columns = ", ".join(f"{name} ({dtype})" for name, dtype in schema.items())
             raise DatasetError(
-                f"{where}: the columns of {files[0].name} are {columns}; expected are "
+                f"{where}: the columns of {file.name} are {columns}; expected are "
                 f"{', '.join(source.texts)} (String) and {LABEL} (whole numbers)."
             )
-        return table.select(*source.texts, LABEL).collect()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DatasetError(f"{where}: {files[0]} and on cannot be read as Parquet ({error}). Remove them.") from error
+    return pl.concat(table.select(expected) for table in tables)
 
 
 def _comparison(source: HubSource, rows: pl.DataFrame) -> str:
@@ -213,8 +214,9 @@ def _write(folder: Path, tables: Mapping[str, pl.DataFrame]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / ".lock"):
             for name, rows in tables.items():
-                with replacing(folder / f"{name}.parquet") as file:
-                    rows.write_parquet(file)
+                content = io.BytesIO()
+                rows.write_parquet(content)
+                write_bytes(folder / f"{name}.parquet", content.getbuffer())
     except OSError as error:
         raise DatasetError(
             f"Cannot write tables from the hub to {folder}: {error}. Set EVALUATOR_CACHE to a folder with space."
@@ -222,6 +224,6 @@ def _write(folder: Path, tables: Mapping[str, pl.DataFrame]) -> None:
 
 
 def _download(source: HubSource, hint: str) -> Path:
-    """Return the folder of the files, named by their commit."""
+    """Download the queries and the training rows; return their folder, which is named by the commit."""
     patterns = [f"{source.config}/{split}/*.parquet" for split in (source.split, TRAINING)]
     return hub_snapshot(source.repository, "dataset", patterns, revision=PARQUET, error=DatasetError, hint=hint)

@@ -1,9 +1,9 @@
 """The datasets of Lu et al. 2023: the names of their tables, the columns, the labels and the question of their prompts.
 
-Labels are in the order of the prompts' question: the corpus of Causal Language numbers correlation 3 and direct
-causation 1, the prompts the other way round; BoolQ's true comes first. Where the released code words the queries of
-Causal Language differently from its demonstrations ("no claim, (1) correlational, ..."), the wording of the
-demonstrations is taken for both.
+Labels are in the order of the options in the prompts' question. So BoolQ's true comes first, and correlation comes
+before direct causation, though the corpus of Causal Language gives them the numbers 3 and 1. Its queries are worded
+differently from its demonstrations in the released code ("no claim, (1) correlational, ..."); here both have the
+wording of the demonstrations.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ PROMPTS_FILE = "prompts.parquet"
 class PublishedTable:
     """The files of a published dataset, their columns and labels, and the question of its prompts."""
 
-    corpus: str  # in a reader's words
+    corpus: str  # for display
     file: str  # table of the queries, without suffix
     training_file: str  # in the same folder, without suffix; may be missing
     texts: tuple[str, ...]  # columns
@@ -103,7 +103,7 @@ PAPER_TABLES = {
         prompts="pubmed",
     ),
 }
-"""The datasets of the paper (table 9), which a folder of tables gives where none is named."""
+"""The datasets of the paper (table 9); a folder of tables gives these if no dataset is named."""
 
 PUBLISHED_TABLES = PAPER_TABLES | {
     "cola_out_of_domain": replace(
@@ -119,7 +119,7 @@ PUBLISHED_TABLES = PAPER_TABLES | {
         _HEALTH_ADVICE, corpus="Health Advice, discussion sections", file="health_advice_discussion"
     ),
 }
-"""By name, those beyond the paper's too."""
+"""All datasets by name, including those that are not in the paper."""
 
 _ADVICE = "junwang4/detecting-health-advice"
 
@@ -129,4 +129,4 @@ ON_GITHUB = {
     "health_advice_discussion": f"{_ADVICE}, data/annotations_discussion.csv",
     "causal_language": "junwang4/causal-language-use-in-science, data/pubmed_causal_language_use.csv",
 }
-"""Where those datasets were released that the hub does not have."""
+"""Where datasets that are not on the hub were released."""

@@ -8,13 +8,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.errors import DatasetError
-from evaluator.files import file_digest, short_digest
+from evaluator.errors import DatasetError, shown
+from evaluator.files.digests import short_digest
+from evaluator.files.whole import file_digest
 from evaluator.templates.choice_template import ChoiceTemplate
 
 CHOICE_EXAMPLES = pl.Schema(
@@ -34,7 +35,7 @@ class ChoiceRow(NamedTuple):
 
     row: int  # in its file, from 0
     example_id: str | None
-    input: str | None
+    input: Any  # a text, once it is checked
     choices: Sequence[str | None]
     correct: Sequence[int]  # indices into choices
 
@@ -74,7 +75,7 @@ def dataset_of_file(
     Args:
         path: the file.
         name: of the dataset.
-        read_as: what decides the rows besides the file's bytes.
+        read_as: what determines the rows in addition to the file's bytes, for the fingerprint.
         rows: of the file.
         template: of its examples.
         notes: on changes to the rows.
@@ -100,17 +101,17 @@ def choice_examples(rows: Iterable[ChoiceRow], source: str) -> tuple[pl.DataFram
     Raises DatasetError, naming source and row, for a missing or repeated id, a missing input, fewer than two choices,
     a choice that is missing, blank, or repeated as both right and wrong, and for none or all of them correct.
     """
-    kept, repeated, seen = [], 0, dict[str, int]()
+    examples, n_repeating, rows_by_id = [], 0, dict[str, int]()
     for row in rows:
         where = f"{source}, row {row.row} (from 0)"
-        _require_example(row, where, seen)
+        _require_example(row, where, rows_by_id)
         choices, correct = _without_repeats([str(choice) for choice in row.choices], set(row.correct), where)
-        repeated += len(choices) < len(row.choices)
-        kept.append((row.example_id, row.input, choices, correct, _shuffled(str(row.input), choices), row.row))
-    if not kept:
+        n_repeating += len(choices) < len(row.choices)
+        examples.append((row.example_id, row.input, choices, correct, _shuffled(str(row.input), choices), row.row))
+    if not examples:
         raise DatasetError(f"{source} holds no examples.")
-    notes = [f"{repeated} examples repeat a choice; it counts once"] if repeated else []
-    return pl.DataFrame(kept, schema=CHOICE_EXAMPLES, orient="row"), notes
+    notes = [f"{n_repeating} examples repeat a choice; it counts once"] if n_repeating else []
+    return pl.DataFrame(examples, schema=CHOICE_EXAMPLES, orient="row"), notes
 
 
 def correct_of_scores(scores: Sequence[float]) -> list[int]:
@@ -122,17 +123,20 @@ def correct_of_scores(scores: Sequence[float]) -> list[int]:
     return [place for place, score in enumerate(scores) if score == best] if best > 0 else []
 
 
-def _require_example(row: ChoiceRow, where: str, seen: dict[str, int]) -> None:
+def _require_example(row: ChoiceRow, where: str, rows_by_id: dict[str, int]) -> None:
+    """Check an example and add its id to `rows_by_id`."""
     if not row.example_id:
         raise DatasetError(f"{where}: the example has no id. Give every row one, or name no id column.")
-    if row.example_id in seen:
+    if row.example_id in rows_by_id:
         raise DatasetError(
-            f"{where}: example id {row.example_id!r} is used in row {seen[row.example_id]} as well. Make ids "
+            f"{where}: example id {row.example_id!r} is used in row {rows_by_id[row.example_id]} as well. Make ids "
             "different, or name no id column to have rows numbered."
         )
-    seen[row.example_id] = row.row
+    rows_by_id[row.example_id] = row.row
     if row.input is None:
         raise DatasetError(f"{where}: the input is missing.")
+    if not isinstance(row.input, str):
+        raise DatasetError(f"{where}: the input must be a text, got {shown(row.input)}.")
     blank = [place for place, choice in enumerate(row.choices) if choice is None or not choice.strip()]
     if blank:
         raise DatasetError(f"{where}: choice {blank[0]} (from 0) of {list(row.choices)} is missing or blank.")
@@ -147,21 +151,21 @@ def _require_example(row: ChoiceRow, where: str, seen: dict[str, int]) -> None:
 
 
 def _without_repeats(choices: list[str], correct: set[int], where: str) -> tuple[list[str], list[int]]:
-    is_right: dict[str, bool] = {}
+    """Return the different choices, and the places of the correct ones among them."""
+    is_correct: dict[str, bool] = {}
     for place, choice in enumerate(choices):
-        right = place in correct
-        if is_right.setdefault(choice, right) != right:
+        if is_correct.setdefault(choice, place in correct) != (place in correct):
             raise DatasetError(f"{where}: choice {choice!r} occurs twice, once as correct and once as wrong.")
-    if len(is_right) < 2:
+    if len(is_correct) < 2:
         raise DatasetError(f"{where}: an example needs two choices or more, got {choices}.")
-    if all(is_right.values()):
+    if all(is_correct.values()):
         raise DatasetError(f"{where}: every one of the choices {choices} is correct, so no answer can be wrong.")
-    return list(is_right), [place for place, right in enumerate(is_right.values()) if right]
+    return list(is_correct), [place for place, correct_choice in enumerate(is_correct.values()) if correct_choice]
 
 
 def _shuffled(text: str, choices: Sequence[str]) -> list[str]:
-    """Return the choices in a pseudo-random order that depends on the example alone.
+    """Return the choices in a pseudo-random order that depends only on the example.
 
-    BIG-bench draws one permutation after the other, so that an example's order there depends on the examples before it.
+    In BIG-bench the order also depends on the examples before it, because one generator draws all permutations.
     """
     return sorted(choices, key=lambda choice: hashlib.blake2b(f"{text}\0{choice}".encode(), digest_size=8).digest())

@@ -1,5 +1,7 @@
 """Read a user's table of multiple-choice examples, where each row has its own choices."""
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 from evaluator.config import TableColumns
 from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, dataset_of_file
 from evaluator.datasets.table_files import parsed, read_rows
-from evaluator.errors import DatasetError
+from evaluator.errors import DatasetError, shown
 from evaluator.templates.choice_template import ChoiceTemplate
 
 INPUT, CHOICES, GOLD = "input", "choices", "gold"
@@ -42,30 +44,39 @@ def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:
     cells = read_rows(path, [*inputs, columns.choices or CHOICES, columns.gold or GOLD, *id_column], _HINT)
     for number, (text, choices, gold, *given_id) in enumerate(cells):
         where = f"{path}, row {number} (from 0)"
-        example_id = str(number) if not id_column else None if given_id[0] is None else str(given_id[0])
+        example_id = _text(given_id[0], f"{where}, column {columns.example_id}") if id_column else str(number)
         listed = _choices(choices, where)
         correct = _correct(gold, listed, where)
-        yield ChoiceRow(number, example_id, None if text is None else str(text), listed, correct)
+        yield ChoiceRow(number, example_id, _text(text, f"{where}, column {inputs[0]}"), listed, correct)
+
+
+def _text(cell: Any, where: str) -> str | None:
+    """Return a text, or a number as a text."""
+    if cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell)):
+        return str(cell)
+    raise DatasetError(f"{where}: a text or a finite number was expected, got {shown(cell)}.")
 
 
 def _choices(cell: Any, where: str) -> list[str | None]:
     values = parsed(cell) if isinstance(cell, str) else cell
     if not isinstance(values, list) or not all(value is None or isinstance(value, str) for value in values):
-        raise DatasetError(f"{where}: choices must be a list of texts (in CSV a JSON array), got {cell!r}.")
+        raise DatasetError(f"{where}: choices must be a list of texts (in CSV a JSON array), got {shown(cell)}.")
     return values
 
 
 def _correct(cell: Any, choices: Sequence[str | None], where: str) -> list[int]:
-    """Return the correct choices: a text that equals a choice is that choice, other whole numbers are indices."""
+    """Return the indices of the correct choices. A text that equals a choice is that choice; numbers are indices."""
     content = parsed(cell) if isinstance(cell, str) and cell not in choices else cell
     values = content if isinstance(content, list) else [content]
     return sorted({_place(value, choices, where) for value in values if value is not None})
 
 
 def _place(value: Any, choices: Sequence[str | None], where: str) -> int:
-    as_text = choices.index(value) if value in choices else None
-    whole = isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal())
-    as_index = int(value) if whole and not isinstance(value, bool) else None
+    as_text = choices.index(value) if isinstance(value, str) and value in choices else None
+    is_whole = isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value))
+    as_index = int(value) if is_whole and not isinstance(value, bool) else None
     if as_text is not None and as_index not in (None, as_text) and as_index in range(len(choices)):
         raise DatasetError(
             f"{where}: the correct choice {value!r} is both a choice's text and another one's number among {choices}. "
@@ -73,5 +84,7 @@ def _place(value: Any, choices: Sequence[str | None], where: str) -> int:
         )
     place = as_text if as_text is not None else as_index
     if place is None:
-        raise DatasetError(f"{where}: the correct choice {value!r} is neither one of {choices} nor a whole number.")
+        raise DatasetError(
+            f"{where}: the correct choice {shown(value)} is neither one of {choices} nor a whole number."
+        )
     return place

@@ -1,4 +1,4 @@
-"""Read examples from a pickle of plain values; a pickle that names any global is refused and never run."""
+"""Read examples from a pickle of plain values; refuse a pickle that names any global, without running it."""
 
 import io
 import pickle
@@ -11,7 +11,7 @@ import pyarrow as pa
 from evaluator.errors import DatasetError
 
 TABLE = pa.schema([("texts", pa.list_(pa.string())), ("gold", pa.int64())])
-"""All rows of a dataset in the order of its file; its splits are drawn from them."""
+"""The schema of all rows of a dataset, in the order of its file."""
 
 
 class _PlainUnpickler(pickle.Unpickler):

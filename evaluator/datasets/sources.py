@@ -1,18 +1,21 @@
-"""Find and load datasets: those with a name, then those in the user's files and folders.
+"""Find and load datasets: named ones, and those in the user's files and folders.
 
 The kind of a file is decided by the first of these rules that applies:
 
 1. A `.json` file is a BIG-bench task.
-2. A table named like a published one (lu_2023_tables.py) is that one, unless it has a column of choices.
-3. A table that a `tasks.json` in its folder lists is one of multiple choice, in the columns of BIG-bench Lite if it is
-   Parquet and no columns are named.
-4. A table is one of multiple choice if a column of choices is named (`TableColumns.choices`) or it has the column
+2. A table with the name of a published table (lu_2023_tables.py) is that table, unless it has a column of choices.
+3. A table that is listed in a `tasks.json` in its folder is multiple choice, with the columns of BIG-bench Lite if it
+   is Parquet and the user names no columns.
+4. A table is multiple choice if the user names a column of choices (`TableColumns.choices`) or it has the column
    `choices`.
 5. Any other table holds texts and labels.
 
-Datasets of a folder: if it holds a published table or the published demonstrations, the tables of the named datasets,
-or those of the paper where none is named; else each `task.json` in it and below it; else each table in it, except
-tables of training rows.
+The datasets of a folder are decided by the first of these rules that applies:
+
+1. If it holds a published table or the published demonstrations: the tables of the named datasets, or of the datasets
+   of the paper if none is named.
+2. If it or a folder below it holds a `task.json`: each of them.
+3. Else each table in it, except tables of training rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +27,7 @@ from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
-from evaluator.datasets.labelled_table import USER_TRAINING, LabelledFile, load_labelled, table_in, user_file
+from evaluator.datasets.labelled_table import LabelledFile, load_labelled, table_in
 from evaluator.datasets.lu_2023 import (
     expected_tables,
     hub_file,
@@ -39,6 +42,7 @@ from evaluator.datasets.multiple_choice_table import CHOICES, load_choice_table
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.datasets.table_files import SUFFIXES, column_names
+from evaluator.datasets.user_table import USER_TRAINING, user_file
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.templates.choice_template import ChoiceTemplate
 
@@ -64,12 +68,12 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
     Args:
         names: of DATASETS. A published table that is in a path of `data` is read from there, else from the hub.
         data: files, folders and whether the hub may be used.
-        query_every_row: of a labelled table without training rows, make every row a query and none a demonstration.
+        query_every_row: make every row of a labelled table without training rows a query and none a demonstration.
 
     Raises:
         ConfigError: a name that is not in DATASETS.
-        DatasetError: two datasets of one name, a path that does not exist or holds nothing, a named dataset that no
-            path holds where the hub may not be used, and a table that cannot be read.
+        DatasetError: two datasets with one name, a path that does not exist or holds no dataset, a named dataset that
+            no path holds if the hub may not be used, a table that cannot be read.
     """
     for name in names:
         if name not in DATASETS:
@@ -80,16 +84,17 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
     published = [name for name in names if name in PUBLISHED_TABLES]
     missing = dict.fromkeys(published)
     for path in data.paths:
-        if not path.exists():
-            raise DatasetError(f"{path} does not exist. Name a file or a folder with --data.")
+        if not path.is_file() and not path.is_dir():
+            what = "is neither a file nor a folder" if path.exists() else "does not exist"
+            raise DatasetError(f"{path} {what}. Name a file or a folder with --data.")
         tables = _published_tables(path, published, data.columns)
         for name, table in (tables or {}).items():
             sources.append(_labelled(name, table, partial(published_file, name, table), query_every_row))
             missing.pop(name, None)
         if tables is None:
-            sources += _user_sources(path, published, data.columns, query_every_row)
+            sources += _user_sources(path, published, data, query_every_row)
     if missing and not data.hub:
-        raise DatasetError(_not_given(list(missing)))
+        raise DatasetError(_missing_message(list(missing)))
     sources += [
         DatasetSource(name=name, origin="the hub", load=partial(_load_from_hub, name, query_every_row))
         for name in missing
@@ -99,7 +104,7 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
 
 
 def _published_tables(path: Path, named: Sequence[str], columns: TableColumns) -> dict[str, Path] | None:
-    """Return the published tables of a path by name, or None where it holds the user's own data."""
+    """Return the published tables of a path by name, or None if it holds other data."""
     if path.is_dir():
         return published_tables(path, named) if is_published_folder(path) else None
     name = published_name(path)
@@ -109,23 +114,25 @@ def _published_tables(path: Path, named: Sequence[str], columns: TableColumns) -
 
 
 def _user_sources(
-    path: Path, named: Sequence[str], columns: TableColumns, query_every_row: bool
+    path: Path, named: Sequence[str], data: DataOptions, query_every_row: bool
 ) -> Iterator[DatasetSource]:
     """Yield the datasets of a user's file or folder."""
     if path.is_file():
-        yield _file_source(path, path.parent, columns, query_every_row)
+        yield _file_source(path, path.parent, data, query_every_row)
         return
-    tables = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
-    files = sorted(path.rglob(TASK_FILE)) or [file for file in tables if not _is_training_table(file, columns)]
-    # A named dataset may still be in another path, and is missed there.
+    tables = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    tasks = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())
+    files = tasks or [file for file in tables if not _is_training_table(file, data.columns)]
+    # With named datasets the folder may be empty: dataset_sources reports those that are in no path.
     if not files and not named:
         raise DatasetError(f"{path} holds no {TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
     for file in files:
-        yield _file_source(file, path, columns, query_every_row)
+        yield _file_source(file, path, data, query_every_row)
 
 
-def _file_source(path: Path, folder: Path, columns: TableColumns, query_every_row: bool) -> DatasetSource:
-    """Return the dataset of a file that is no published table."""
+def _file_source(path: Path, folder: Path, data: DataOptions, query_every_row: bool) -> DatasetSource:
+    """Return the dataset of a file that is not a published table."""
+    columns = data.columns
     if path.suffix == ".json":
         name = _task_name(path, folder)
         return DatasetSource(name=name, origin=str(path), load=partial(load_task_json, path, name))
@@ -137,12 +144,23 @@ def _file_source(path: Path, folder: Path, columns: TableColumns, query_every_ro
         template = ChoiceTemplate() if task is None else template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
         load = partial(load_choice_table, path, columns, template)
     else:
-        return _labelled(path.stem, path, partial(user_file, path, columns), query_every_row)
+        return _labelled(path.stem, path, partial(user_file, path, data), query_every_row)
+    stated: dict[str, object] = {
+        "--training-data": data.training,
+        "--training-rows": data.training_rows,
+        "--labels": data.labels,
+        "--template": data.template,
+        "--instruction": data.instruction,
+    }
+    if given := [option for option, value in stated.items() if value]:
+        raise ConfigError(
+            f"{path} has choices in each row, and {', '.join(given)} is for tables of texts and labels. Leave it out."
+        )
     return DatasetSource(name=path.stem, origin=str(path), load=load)
 
 
 def _has_choices(path: Path, columns: TableColumns) -> bool:
-    """Return whether a table is one of multiple choice (rules 3 and 4)."""
+    """Return whether a table is multiple choice (rules 3 and 4)."""
     return columns.choices is not None or stated_task(path) is not None or CHOICES in column_names(path)
 
 
@@ -153,11 +171,11 @@ def _is_training_table(path: Path, columns: TableColumns) -> bool:
 
 
 def _task_name(path: Path, folder: Path) -> str:
-    """Return the name of a BIG-bench task: that of its folder, as seen from the folder that the user named."""
-    inner = path.parent.relative_to(folder).as_posix()
+    """Return the name of a BIG-bench task: the path of its folder relative to `folder`, which the user named."""
     if path.name != TASK_FILE:
         return path.stem
-    return path.parent.name if inner == "." else inner
+    relative = path.parent.relative_to(folder).as_posix()
+    return path.parent.name if relative == "." else relative
 
 
 def _labelled(name: str, path: Path, file: Callable[[], LabelledFile], query_every_row: bool) -> DatasetSource:
@@ -171,9 +189,9 @@ def _load_from_hub(name: str, query_every_row: bool) -> ClassificationDataset:
     return load_labelled(hub_file(name), query_every_row=query_every_row)
 
 
-def _not_given(missing: Sequence[str]) -> str:
-    downloaded = [name for name in missing if name not in ON_GITHUB]
-    hub = f", or have {', '.join(downloaded)} downloaded with --data hub" if downloaded else ""
+def _missing_message(missing: Sequence[str]) -> str:
+    on_hub = [name for name in missing if name not in ON_GITHUB]
+    hub = f", or have {', '.join(on_hub)} downloaded with --data hub" if on_hub else ""
     return f"None of the paths in --data holds {expected_tables(missing)}. Name the folder that does{hub}."
 
 

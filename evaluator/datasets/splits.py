@@ -1,4 +1,4 @@
-"""Seeded, disjoint splits of a table's rows."""
+"""Split the rows of a table at random, with a fixed seed."""
 
 from typing import NamedTuple
 
@@ -23,13 +23,13 @@ class SplitRows(NamedTuple):
 
 
 def split_rows(dataset: str, n_rows: int, sizes: SplitSizes) -> SplitRows:
-    """Draw the splits one after the other, without replacement, by a fresh generator over the whole table.
+    """Draw the splits from a table's rows, one after the other, without replacement, with a new generator.
 
-    Raises DatasetError where the table has fewer rows than the splits need.
+    Raises DatasetError if the table has fewer rows than the splits need.
     """
     needed = sum(sizes)
     if n_rows < needed:
         raise DatasetError(f"{dataset}: {n_rows} rows, but its splits need {needed} ({sizes}). Ask for smaller splits.")
     drawn = Lcg().samples(1, needed, n_rows)[0]
-    test_begins = sizes.calibration + sizes.demonstration
-    return SplitRows(drawn[: sizes.calibration], drawn[sizes.calibration : test_begins], drawn[test_begins:])
+    test_start = sizes.calibration + sizes.demonstration
+    return SplitRows(drawn[: sizes.calibration], drawn[sizes.calibration : test_start], drawn[test_start:])

@@ -12,14 +12,14 @@ from evaluator.datasets.plain_pickle import read_examples
 from evaluator.datasets.splits import SplitSizes, split_rows
 from evaluator.datasets.staicc_sources import SOURCES, StaiccSource
 from evaluator.errors import DatasetError
-from evaluator.files import short_digest
+from evaluator.files.digests import short_digest
 from evaluator.templates.orthogonal_array import orthogonal_templates
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 PACKAGE = "StaICC"
 VERSION = "0.1.1"
 INSTALL = f"Run: pip install {PACKAGE}=={VERSION}"
-CONVERTER_VERSION = 1  # counts changes to what is kept in the cache
+CONVERTER_VERSION = 1  # increased when the content of cached tables changes
 TEXT_FIELDS = ("text",)
 SIZES = SplitSizes(calibration=1024, demonstration=4096, test=512)  # Cho & Inoue 2025, appendix B.1, table 5
 
@@ -35,7 +35,7 @@ def load_staicc(name: str) -> ClassificationDataset:
     sizes = SIZES._replace(demonstration=source.n_demonstrations)
     rows = split_rows(name, table.num_rows, sizes)
     templates = _alternative_templates(source)
-    # Taken in Arrow: of 127,600 memory-mapped rows only these few thousand are ever read.
+    # Taken in Arrow, so that of up to 127,600 memory-mapped rows only these few thousand are read.
     calibration, demonstration, test = (
         pl.DataFrame(table.take(drawn)).select(source_row=pl.Series(drawn), texts="texts", gold="gold").cast(EXAMPLES)
         for drawn in rows

@@ -1,8 +1,8 @@
 """The ten datasets of StaICC: their data files, label spaces and the texts around their examples.
 
-Label spaces and templates are those of the toolkit's code, where the paper's tables differ (of tables 4 and 6: label
-spaces, the prefix of rotten_tomatoes, the first alternatives of tweet_eval_emotion); the toolkit maps every file's
-label index to the same index of its label space.
+Where the toolkit's code and the paper's tables 4 and 6 differ (label spaces, the prefix of rotten_tomatoes, the first
+alternatives of tweet_eval_emotion), these are the toolkit's. It uses the label index in a file as the index into its
+label space.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ class StaiccSource:
     input_prefix: str
     label_prefix: str
     label_names: tuple[str, ...]  # in the order of the file's label indices
-    # Cho & Inoue 2025, appendix B.1, table 6; the default is no instruction, and `input_prefix`:
+    # Cho & Inoue 2025, appendix B.1, table 6. The defaults are no instruction and `input_prefix`.
     alternative_instructions: tuple[str, str]
     alternative_input_prefixes: tuple[str, str]
-    instructions: tuple[str, ...]  # five wordings of one question: the toolkit's, from GPT-4 (`configs.py`)
+    instructions: tuple[str, ...]  # five wordings of one question, by GPT-4, from the toolkit's `configs.py`
     n_demonstrations: int = 4096  # size of the demonstration split (appendix B.1, table 5)
 
 
@@ -155,7 +155,7 @@ SOURCES = {
             "What emotion does this sentence express? ",
         ),
         alternative_input_prefixes=("text: ", "sentence: "),
-        n_demonstrations=3192,  # 5,052 rows in all; the paper's table gives this to the next one
+        n_demonstrations=3192,  # 5,052 rows in all; the paper's table has this in the row of the next dataset
         instructions=(
             "What feeling does this sentence convey? ",
             "What emotion does this sentence express? ",
@@ -189,4 +189,4 @@ SOURCES = {
         instructions=_HATE_SPEECH,
     ),
 }
-"""By name, in the benchmark's order."""
+"""Sources by name, in the benchmark's order."""

@@ -1,73 +1,122 @@
-"""Read the rows of a table: CSV, JSON lines or Parquet."""
+"""Read the rows of a table: CSV, JSON lines, Arrow or Parquet."""
 
-import json
+import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from evaluator.errors import DatasetError
+from evaluator.datasets.parquet_columns import read_columns, read_names
+from evaluator.errors import DatasetError, shown
+from evaluator.files.json_files import parse_json
+from evaluator.files.whole import read_bytes, reason
 
-SUFFIXES = (".csv", ".jsonl", ".parquet")
+SUFFIXES = (".csv", ".jsonl", ".arrow", ".parquet")
 
 
 def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[Any, ...]]:
     """Yield the cells of these columns for each row, in the file's order; all cells of a CSV are texts.
 
-    Raises DatasetError where the file cannot be read or lacks a column; its message then ends in `hint`.
+    Raises DatasetError if one column is named for two purposes, the file cannot be read or lacks a column; in the last
+    case the message ends in `hint`.
     """
+    twice = [name for name, count in Counter(columns).items() if count > 1]
+    if twice:
+        raise DatasetError(
+            f"{path}: the column {twice[0]!r} is named for two purposes at once. Texts, choices, gold labels and ids "
+            "are in different columns (--input-column, --choices-column, --gold-column, --id-column)."
+        )
     if path.suffix == ".jsonl":
         for where, row in _json_rows(path):
             _require_columns(row, columns, where, hint)
             yield tuple(row[name] for name in columns)
         return
-    table = _scan(path)
-    try:
-        present = table.collect_schema().names()
-        _require_columns(present, columns, str(path), hint)
-        rows = table.select(columns).collect()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DatasetError(f"{path} cannot be read as a {path.suffix} file: {error}") from error
+    _require_columns(column_names(path), columns, str(path), hint)
+    rows = _read_csv(path, columns) if path.suffix == ".csv" else read_columns(path, columns)
     yield from rows.iter_rows()
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of a table's columns: of JSON lines, those of the first row. Raises DatasetError."""
+    """Return the names of a table's columns; of JSON lines, those of the first row. Raises DatasetError."""
+    if path.suffix not in SUFFIXES:
+        sheet = " Save a spreadsheet as CSV in UTF-8." if path.suffix in (".xlsx", ".xls", ".ods") else ""
+        raise DatasetError(f"{path}: a table must end in {', '.join(SUFFIXES)}; a BIG-bench task in .json.{sheet}")
     if path.suffix == ".jsonl":
         return next((list(row) for _, row in _json_rows(path)), [])
-    try:
-        return _scan(path).collect_schema().names()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DatasetError(f"{path} cannot be read as a {path.suffix} file: {error}") from error
+    return _read_csv(path).columns if path.suffix == ".csv" else read_names(path)
 
 
 def parsed(text: str) -> Any:
     """Return a text read as JSON, or the text itself if it is not JSON."""
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return text
 
 
-def _scan(path: Path) -> pl.LazyFrame:
-    if path.suffix not in SUFFIXES:
-        raise DatasetError(f"{path}: a table must end in {', '.join(SUFFIXES)}; a BIG-bench task in .json.")
-    return pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_csv(path, infer_schema=False)
+def _read_csv(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Read columns of a CSV, all cells as texts; without columns, only their names."""
+    try:
+        content = read_bytes(path)
+        _require_utf8(content, path)
+        table = pl.read_csv(content, columns=columns, n_rows=None if columns else 0, infer_schema=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DatasetError(f"{path} cannot be read as a CSV file: {error}") from error
+    return table.select(columns) if columns else table  # in this order
+
+
+def _require_utf8(content: bytes, path: Path) -> None:
+    """Raise DatasetError, naming row and column, for bytes that are no UTF-8."""
+    try:
+        content.decode("utf-8")
+        return
+    except UnicodeDecodeError as error:
+        byte = content[error.start]
+    names, *rows = csv.reader(StringIO(content.decode("latin-1"), newline=""))
+    cells = ((number, name, cell) for number, row in enumerate(rows) for name, cell in zip(names, row, strict=False))
+    where = next((f"row {number} (from 0), column {name}" for number, name, cell in cells if _is_not_utf8(cell)), "")
+    raise DatasetError(
+        f"{path}, {where or 'names of columns'}: the byte 0x{byte:02x} is no UTF-8. Save the file as UTF-8."
+    )
+
+
+def _is_not_utf8(cell: str) -> bool:
+    try:
+        cell.encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each row and where it is. Read without Polars, which turns numbers among texts into texts."""
     try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, ValueError) as error:
+        # Lines end in a newline alone: a JSON text may hold other separators, such as U+2028.
+        lines = read_bytes(path).decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {reason(error)}.") from error
+    except ValueError as error:
         raise DatasetError(f"{path} cannot be read: {error}") from error
     for number, line in enumerate(line for line in lines if line.strip()):
         where = f"{path}, row {number} (from 0)"
-        row = parsed(line)
+        try:
+            row = parse_json(line, object_pairs_hook=_without_repeated_keys)
+        except ValueError as error:
+            raise DatasetError(f"{where}: a JSON object was expected, got {line[:60]!r} ({error}).") from error
         if not isinstance(row, dict):
-            raise DatasetError(f"{where}: a JSON object was expected, got {line[:60]!r}.")
+            raise DatasetError(f"{where}: a JSON object was expected, got {shown(row)}.")
         yield where, row
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {key!r} occurs twice, and one value would be lost")
+    return row
 
 
 def _require_columns(present: Iterable[str], columns: Sequence[str], where: str, hint: str) -> None:

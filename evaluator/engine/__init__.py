@@ -22,8 +22,18 @@ class EngineKind:
 
     load: Callable[[ModelSource, ModelConfig], Engine]
     versions: Callable[[], dict[str, str]]  # package -> version; packages that affect the numbers
+    identity: Callable[[ModelSource, ModelConfig], dict[str, object]] | None = None
+    """Returns what affects the numbers, if packages, device and dtype of this process do not."""
+
     has_hidden_states: bool = True
+    quantizes: bool = False  # whether it takes `--quantization`
     runs_a_model: bool = True  # False: no weights are read and `--model` is ignored
+
+
+def _find_for_vllm(config: ModelConfig) -> ModelSource:
+    from evaluator.engine.vllm_loading import generates_text
+
+    return find_model(config, generates_text)
 
 
 def _vllm(source: ModelSource, config: ModelConfig) -> Engine:
@@ -48,6 +58,18 @@ def _transformers_versions() -> dict[str, str]:
     return {package: version(package) for package in ("transformers", "torch")}
 
 
+def _server(source: ModelSource, config: ModelConfig) -> Engine:
+    from evaluator.engine.server_engine import ServerEngine
+
+    return ServerEngine(source, config)
+
+
+def _server_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
+    from evaluator.engine.server_engine import server_identity
+
+    return server_identity(source, config)
+
+
 def _fake(_source: ModelSource, _config: ModelConfig) -> Engine:
     from evaluator.engine.fake_engine import FakeEngine
 
@@ -55,11 +77,24 @@ def _fake(_source: ModelSource, _config: ModelConfig) -> Engine:
 
 
 ENGINES: dict[str, EngineKind] = {
-    "vllm": EngineKind(summary="vLLM with its prefix cache; the fast one.", load=_vllm, versions=_vllm_versions),
+    "vllm": EngineKind(
+        summary="vLLM with its prefix cache; the fast one.",
+        find=_find_for_vllm,
+        load=_vllm,
+        versions=_vllm_versions,
+        quantizes=True,
+    ),
     "transformers": EngineKind(
         summary="transformers, nothing cached; the plain reference.",
         load=_transformers,
         versions=_transformers_versions,
+    ),
+    "server": EngineKind(
+        summary="vLLM servers that are running already, over HTTP (--server-url).",
+        load=_server,
+        versions=dict,
+        identity=_server_identity,
+        has_hidden_states=False,
     ),
     "fake": EngineKind(
         summary="No model: numbers made up from a hash of the tokens, for tests.",
@@ -87,9 +122,13 @@ def engine_name(config: ModelConfig) -> str:
 def find_source(config: ModelConfig) -> ModelSource:
     """Find the configured model for its engine.
 
-    Raises ConfigError for an unknown engine, ModelError as EngineKind.find does.
+    Raises ConfigError for an unknown engine or one that cannot quantise, ModelError as EngineKind.find does.
     """
-    return ENGINES[engine_name(config)].find(config)
+    kind = ENGINES[engine_name(config)]
+    if config.quantization and not kind.quantizes:
+        able = ", ".join(name for name, each in ENGINES.items() if each.quantizes)
+        raise ConfigError(f"--quantization {config.quantization} needs --engine {able}.")
+    return kind.find(config)
 
 
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
@@ -106,6 +145,8 @@ def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, objec
     kind = ENGINES[name]
     if not kind.runs_a_model:
         return {"name": name, "versions": kind.versions()}
+    if kind.identity:
+        return {"name": name} | kind.identity(source, config)
     from evaluator.engine.device import device_name  # imported late, because torch is slow to import
 
     return {
@@ -113,4 +154,5 @@ def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, objec
         "versions": kind.versions(),
         "device": device_name(),
         "dtype": scoring_dtype(source, config),
+        "quantization": config.quantization,
     }

@@ -45,6 +45,14 @@ class BlockIndex:
         self._after.clear()
         self._entries.clear()
 
+    def entries(self) -> dict[int, tuple[Hashable, Tokens]]:
+        """Return the prefix and tokens of every block. Raises AssertionError if the two ways of finding one differ."""
+        rows = [(block, (prefix, tokens)) for prefix, after in self._after.items() for tokens, block in after]
+        assert len(rows) == len(self._entries), f"{len(rows)} rows of {len(self._entries)} blocks"
+        assert dict(rows) == self._entries, "rows and entries differ"
+        assert all(after and after == sorted(after) for after in self._after.values()), "rows out of order"
+        return dict(self._entries)
+
     def longest(self, prefix: Hashable, tokens: Tokens, holds: Callable[[int], bool]) -> Match | None:
         """Return the block after `prefix` that shares the most leading tokens with `tokens`, or None.
 

@@ -18,6 +18,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
     SupportsHMA,
 )
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_block_hash, hash_block_tokens
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from evaluator.engine.block_index import BlockIndex
@@ -85,7 +87,10 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         # The last token is always computed: its output is what the request is for.
         sharable = min(max_shared, request.num_tokens - 1) - num_computed_tokens
         place = num_computed_tokens // self._block_tokens
-        tokens = tuple(request.all_token_ids[num_computed_tokens : num_computed_tokens + self._block_tokens])
+        # One token less than a block: the step then computes at least one token of the block it copies to, and so
+        # indexes that block anew. A block that is copied to in full would keep the entry of its earlier tokens.
+        end = num_computed_tokens + self._block_tokens - 1
+        tokens = tuple(request.all_token_ids[num_computed_tokens:end])
         prefix = _prefix(request, place)
         match = self._index.longest(prefix, tokens, self._holds) if sharable > 0 else None
         shared = min(match.n_tokens, sharable) if match else 0
@@ -133,6 +138,31 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if self._active and block_ids[0] and not _params(request).get(NO_REUSE):
             self._keep(block_ids[0][-1])
         return False, None
+
+    def check_idle(self) -> None:
+        """Check that connector and cache agree while no request runs.
+
+        Every block is either free or kept by the connector, once; nothing is left of finished requests; and a block
+        that vLLM would share is indexed here, if at all, under the tokens of its hash. Raises AssertionError otherwise:
+        scores computed from a wrong block would be wrong without notice.
+        """
+        if not self._active:
+            return
+        left = [*self._requests, *self._plans, *self._waited, *self._copies]
+        assert not left, f"finished requests left {left}"
+        blocks = {block.block_id: block for block in self._pool.blocks if not block.is_null}
+        free = [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()]
+        assert sorted([*free, *self._kept]) == sorted(blocks), "a block is neither free nor kept, or both, or twice"
+        references = {number: block.ref_cnt for number, block in blocks.items() if block.ref_cnt}
+        assert references == dict.fromkeys(self._kept, 1), f"kept blocks and their references differ: {references}"
+        entries = self._index.entries()
+        assert self._kept.keys() <= entries.keys(), "a kept block is not in the index"
+        cache_config = self._vllm_config.cache_config
+        digest = get_hash_fn_by_name(cache_config.prefix_caching_hash_algo)
+        for number, (prefix, tokens) in entries.items():
+            if (stated := blocks[number].block_hash) is not None:
+                expected = hash_block_tokens(digest, prefix or None, tokens)
+                assert get_block_hash(stated) == expected, f"block {number} is indexed under the tokens of another"
 
     def forget(self) -> None:
         """Release all blocks, so that the cache can be emptied."""

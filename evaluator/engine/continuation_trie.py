@@ -10,11 +10,20 @@ from typing import NamedTuple
 TokenPath = tuple[int, ...]  # the first tokens of a continuation; () is the end of the context
 
 
-class NextTokenQuestion(NamedTuple):
-    """A query for the log-probabilities of these tokens right after context + path."""
+class Question(NamedTuple):
+    """A prompt of context + path, and the tokens whose log-probabilities are wanted at its last positions.
+
+    The last row has the tokens wanted after the whole path, the row before it those wanted after the path without its
+    last token, and so on.
+    """
 
     path: TokenPath
-    token_ids: list[int]
+    rows: list[list[int]]
+
+    def paths(self) -> Iterator[tuple[TokenPath, list[int]]]:
+        """Yield each row with the beginning of the path that its tokens follow."""
+        for n_dropped, tokens in zip(range(len(self.rows) - 1, -1, -1), self.rows, strict=True):
+            yield self.path[: len(self.path) - n_dropped], tokens
 
 
 class ContinuationTrie:
@@ -38,14 +47,29 @@ class ContinuationTrie:
         """Store the log-probability of the last token of a path; a value stored earlier stays."""
         self._log_probs.setdefault(path, log_prob)
 
-    def first_token_questions(self, max_ids: int) -> Iterator[NextTokenQuestion]:
+    def first_token_questions(self, max_ids: int) -> Iterator[Question]:
         """Yield questions for the first tokens of all continuations, at most `max_ids` tokens each."""
-        yield from _chunked((), list(self._children[()]), max_ids)
+        yield from _one_row_each((), list(self._children[()]), max_ids)
 
-    def missing_questions(self, max_ids: int) -> Iterator[NextTokenQuestion]:
+    def path_questions(self, max_ids: int) -> Iterator[Question]:
+        """Yield one question for each longest path, with a row for each of its beginnings that no earlier one has.
+
+        A path differs from every earlier one before the first of its rows, so a prefix cache with blocks of earlier
+        ones hides none of them. A row has at most `max_ids` tokens; others are left to missing_questions.
+        """
+        covered: set[TokenPath] = set()
+        for path in sorted(self._children):  # paths with a common beginning are neighbours
+            if any((*path, token) in self._children for token in self._children[path]):
+                continue  # the beginning of a longer path
+            beginnings = [path[:end] for end in range(len(path) + 1) if path[:end] not in covered]
+            covered.update(beginnings)
+            yield Question(path, [list(self._children[beginning])[:max_ids] for beginning in beginnings])
+
+    def missing_questions(self, max_ids: int) -> Iterator[Question]:
         """Yield questions for all log-probabilities that are not stored yet, at most `max_ids` tokens each."""
         for path, tokens in self._children.items():
-            yield from _chunked(path, [token for token in tokens if (*path, token) not in self._log_probs], max_ids)
+            missing = [token for token in tokens if (*path, token) not in self._log_probs]
+            yield from _one_row_each(path, missing, max_ids)
 
     @property
     def is_complete(self) -> bool:
@@ -58,6 +82,6 @@ class ContinuationTrie:
         return [self._log_probs[path[:end]] for end in range(1, len(path) + 1)]
 
 
-def _chunked(path: TokenPath, token_ids: list[int], max_ids: int) -> Iterator[NextTokenQuestion]:
+def _one_row_each(path: TokenPath, token_ids: list[int], max_ids: int) -> Iterator[Question]:
     for start in range(0, len(token_ids), max_ids):
-        yield NextTokenQuestion(path, token_ids[start : start + max_ids])
+        yield Question(path, [token_ids[start : start + max_ids]])

@@ -14,8 +14,9 @@ import torch
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.device import device_kind, device_name
+from evaluator.engine.refusals import first_sentence
 from evaluator.errors import ModelError
-from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.models.source import ModelSource, reads_images_as_well, scoring_dtype
 
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
 _LOGITS_PER_BATCH = 2**26  # floats: 256 MiB of log-probabilities at a time
@@ -133,15 +134,22 @@ def _continuation_scores(text: _Text, log_probs: Any, request: ContinuationReque
 
 
 def _load(source: ModelSource, dtype: Any) -> Any:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    kind = AutoModelForImageTextToText if reads_images_as_well(source.architecture) else AutoModelForCausalLM
     try:
+        config = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=source.trust_remote_code)
         with _no_progress_bar():
-            return AutoModelForCausalLM.from_pretrained(
-                str(source.folder), dtype=dtype, trust_remote_code=source.trust_remote_code
+            return kind.from_pretrained(
+                str(source.folder),
+                dtype=dtype,
+                # Other implementations than the eager one leave out the soft caps of Gemma 2. The eager one of Falcon
+                # adds ALiBi twice: to the mask and to the scores (transformers 5.19).
+                attn_implementation="sdpa" if getattr(config, "alibi", False) else "eager",
+                trust_remote_code=source.trust_remote_code,
             )
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"transformers cannot load {source.name}: {error}") from error
+    except Exception as error:  # damaged files and code of models can raise anything
+        raise ModelError(f"transformers cannot load {source.folder}: {first_sentence(error)}.") from error
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """The fast engine: vLLM in this process, with its prefix cache.
 
 A label of one token costs no more than its context: one request returns the log-probabilities of all first tokens.
-Longer continuations are sent as prompts with a cached prefix. vLLM reports no log-probabilities for cached tokens;
-those are then requested one by one.
+Longer continuations are sent as prompts with a cached prefix. What the cache hides is then requested token by token.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import count, islice
 from typing import Any, TypeVar
@@ -16,27 +16,38 @@ import numpy.typing as npt
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.block_index import n_shared
-from evaluator.engine.continuation_trie import ContinuationTrie, NextTokenQuestion, TokenPath
+from evaluator.engine.continuation_trie import ContinuationTrie, Question
 from evaluator.engine.device import device_name
-from evaluator.engine.vllm_loading import Kind, empty_cache, max_contexts, start_vllm, stop_vllm, vllm_version
-from evaluator.errors import PromptTooLongError
+from evaluator.engine.refusals import first_sentence
+from evaluator.engine.vllm_hidden_states import recording_states
+from evaluator.engine.vllm_loading import empty_cache, max_contexts, start_vllm, stop_vllm, vllm_version
+from evaluator.engine.vllm_requests import (
+    MAX_IDS,
+    learn_question,
+    learn_suffix,
+    question_params,
+    scores_several_rows,
+    state_params,
+    suffix_params,
+)
+from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.source import ModelSource, scoring_dtype
 
-_MAX_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request can return
 _MAX_WAITING = 1024  # requests queued in vLLM: more than one step can take
+_SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
 
 _Key = TypeVar("_Key")
-_VllmRequest = tuple[tuple[_Key, NextTokenQuestion], list[int], Any]  # key returned with the output, tokens, parameters
-_Questions = Callable[[ContinuationTrie, int], Iterator[NextTokenQuestion]]
+_VllmRequest = tuple[tuple[_Key, Question], list[int], Any]  # key returned with the output, tokens, parameters
+_Questions = Callable[[ContinuationTrie, int], Iterator[Question]]
 
 
 class VllmEngine:
-    """Scores with vLLM, on a GPU if there is one. Holds one loaded model at a time, of the kind used last."""
+    """Scores with vLLM, on a GPU if there is one."""
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
-        self._source, self._config = source, config
-        self._kind: Kind = "generate"
-        self._llm: Any = start_vllm(source, config, self._kind)
+        self._llm: Any = start_vllm(source, config)
+        self._model_name = source.name
+        self._scores_several_rows = scores_several_rows(self._llm)
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
         self._cache_blocks = loaded.cache_config.num_gpu_blocks
@@ -53,7 +64,7 @@ class VllmEngine:
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
         self._check_lengths(requests)
-        self._begin("generate")
+        empty_cache(self._llm)  # calls do not depend on earlier ones
         short = [i for i, request in enumerate(requests) if max(map(len, request.continuations)) == 1]
         long = sorted(set(range(len(requests))) - set(short))
         yield from self._score_next_tokens(requests, short)
@@ -61,26 +72,21 @@ class VllmEngine:
             yield from self._score_group(requests, group)
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
-        from vllm import PoolingParams
-
-        self._begin("pooling")
-        states = np.empty((len(texts), self._llm.llm_engine.model_config.get_hidden_size()), np.float32)
-        prompts = ((index, list(text), PoolingParams(task="embed")) for index, text in enumerate(texts))
-        for index, output in self._run(prompts):
-            states[index] = output.outputs.data.float().cpu().numpy()
-        return states
+        self._check_lengths([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts])
+        empty_cache(self._llm)
+        params = state_params()
+        states: dict[int, npt.NDArray[np.float32]] = {}
+        with recording_states(self._llm) as recorder:
+            prompts = ((index, list(text), params) for index, text in enumerate(texts))
+            for index, output in self._run(prompts, max_running=recorder.max_running):
+                states[index] = recorder.take(output.outputs[0].token_ids[0])
+        if not states:
+            return np.empty((0, self._llm.llm_engine.model_config.get_hidden_size()), np.float32)
+        return np.stack([states[index] for index in range(len(texts))])
 
     def close(self) -> None:
         stop_vllm(self._llm)
         del self._llm
-
-    def _begin(self, kind: Kind) -> None:
-        """Load a model of this kind if necessary, with an empty prefix cache: calls do not depend on earlier ones."""
-        if kind != self._kind:
-            self.close()
-            self._llm = start_vllm(self._source, self._config, kind)
-            self._kind = kind
-        empty_cache(self._llm)
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
         longest = max((len(r.context) + max(map(len, r.continuations)) for r in requests), default=0)
@@ -97,43 +103,40 @@ class VllmEngine:
         """Score requests whose continuations all have one token: one question each, or one for every 128 tokens."""
         tries = ((index, ContinuationTrie(*requests[index])) for index in indices)
         prompts = (
-            _next_token_request((index, trie), trie, question)
+            _request((index, trie), trie, question)
             for index, trie in tries
-            for question in trie.first_token_questions(_MAX_IDS)
+            for question in trie.first_token_questions(MAX_IDS)
         )
         for ((index, trie), question), output in self._run(prompts):
-            _learn_next_tokens(trie, question, output)
+            learn_question(trie, question, output)
             if trie.is_complete:
                 yield _scores(index, requests[index], trie)
 
     def _score_group(
         self, requests: Sequence[ContinuationRequest], indices: Sequence[int]
     ) -> Iterator[ContinuationScores]:
-        """Score requests with longer continuations, few enough that the cache holds their contexts until the end.
-
-        First tokens come first, because that computes the contexts without log-probabilities of their tokens. The two
-        kinds of request never run together: vLLM mixes up their rows (its issue 51789).
-        """
+        """Score requests with longer continuations, few enough that the cache holds their contexts until the end."""
         tries: dict[tuple[int, ...], ContinuationTrie] = {}
         for index in indices:
             context, continuations = requests[index]
             tries.setdefault(tuple(context), ContinuationTrie(context, [])).extend(continuations)
-        self._score_tokens(tries.values(), ContinuationTrie.first_token_questions)
-        self._score_suffixes(tries.values())
-        self._score_tokens(tries.values(), ContinuationTrie.missing_questions, no_reuse=True)
+        if self._scores_several_rows:
+            self._ask(tries.values(), ContinuationTrie.path_questions)
+        else:
+            # First tokens come first, because that computes the contexts without log-probabilities of their tokens. The
+            # two kinds of request never run together: vLLM mixes up their rows (its issue 51789).
+            self._ask(tries.values(), ContinuationTrie.first_token_questions)
+            self._score_suffixes(tries.values())
+        self._ask(tries.values(), ContinuationTrie.missing_questions, no_reuse=True)
         for index in indices:
             yield _scores(index, requests[index], tries[tuple(requests[index].context)])
 
-    def _score_tokens(
-        self, tries: Iterable[ContinuationTrie], questions: _Questions, *, no_reuse: bool = False
-    ) -> None:
+    def _ask(self, tries: Iterable[ContinuationTrie], questions: _Questions, *, no_reuse: bool = False) -> None:
         prompts = (
-            _next_token_request(trie, trie, question, no_reuse=no_reuse)
-            for trie in tries
-            for question in questions(trie, _MAX_IDS)
+            _request(trie, trie, question, no_reuse=no_reuse) for trie in tries for question in questions(trie, MAX_IDS)
         )
         for (trie, question), output in self._run(prompts):
-            _learn_next_tokens(trie, question, output)
+            learn_question(trie, question, output)
 
     def _score_suffixes(self, tries: Iterable[ContinuationTrie]) -> None:
         """Score continuations of three tokens or more as prompts. (For two tokens one more question is enough.)"""
@@ -141,12 +144,12 @@ class VllmEngine:
         prompts = (
             ((trie, continuation), trie.context + list(continuation), params)
             for trie in tries
-            for params in [_suffix_params(len(trie.context))]
+            for params in [suffix_params(len(trie.context))]
             for continuation in trie.continuations
             if len(continuation) > 2 and len(trie.context) + len(continuation) <= room
         )
         for (trie, continuation), output in self._run(prompts):
-            _learn_suffix(trie, continuation, output)
+            learn_suffix(trie, continuation, output)
 
     def _groups(self, requests: Sequence[ContinuationRequest], indices: Sequence[int]) -> Iterator[list[int]]:
         """Yield consecutive requests in groups that fill at most half of the cache."""
@@ -171,7 +174,9 @@ class VllmEngine:
         if group:
             yield group
 
-    def _run(self, prompts: Iterable[tuple[_Key, list[int], Any]]) -> Iterator[tuple[_Key, Any]]:
+    def _run(
+        self, prompts: Iterable[tuple[_Key, list[int], Any]], *, max_running: int = _MAX_WAITING
+    ) -> Iterator[tuple[_Key, Any]]:
         """Run (key, tokens, parameters) through vLLM, yield (key, output) as they finish, and count tokens.
 
         However this ends, no request stays in the engine.
@@ -181,73 +186,35 @@ class VllmEngine:
         running: dict[str, _Key] = {}
         try:
             while True:
-                for key, tokens, params in islice(waiting, _MAX_WAITING - len(running)):
+                for key, tokens, params in islice(waiting, max_running - len(running)):
                     request_id = next(self._request_ids)
                     running[request_id] = key
                     engine.add_request(request_id, {"type": "token", "prompt_token_ids": tokens}, params)
                 if not running:
                     return
-                for output in engine.step():
+                with self._refusals():
+                    outputs = engine.step()
+                for output in outputs:
                     self.counts.prompt_tokens += len(output.prompt_token_ids)
                     self.counts.cached_tokens += output.num_cached_tokens
                     yield running.pop(output.request_id), output
         finally:
             engine.abort_request(list(running))
 
-
-def _next_token_request(
-    key: _Key, trie: ContinuationTrie, question: NextTokenQuestion, *, no_reuse: bool = False
-) -> _VllmRequest[_Key]:
-    from vllm import SamplingParams
-
-    from evaluator.engine.block_sharing import NO_REUSE
-
-    params = SamplingParams(
-        max_tokens=1,
-        temperature=0,
-        logprob_token_ids=question.token_ids,
-        extra_args={"kv_transfer_params": {NO_REUSE: no_reuse}},
-        flat_logprobs=True,
-        detokenize=False,
-    )
-    return (key, question), [*trie.context, *question.path], params
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Raise ModelError, in one sentence, for whatever vLLM raises inside: it has loaded the model and cannot run it."""
+        try:
+            yield
+        except Exception as error:  # of any kind: code of models, missing operators, no memory left
+            raise ModelError(
+                f"vLLM cannot run {self._model_name}: {first_sentence(error)}. Try --engine transformers."
+            ) from error
 
 
-def _suffix_params(n_context: int) -> Any:
-    from vllm import SamplingParams
-
-    from evaluator.engine.block_sharing import MAX_SHARED_TOKENS, NO_REUSE
-
-    return SamplingParams(
-        max_tokens=1,
-        temperature=0,
-        prompt_logprobs=0,
-        skip_reading_prefix_cache=False,  # otherwise each would compute its context again
-        # The log-probability of the continuation's first token comes from computing the context's last token.
-        extra_args={"kv_transfer_params": {MAX_SHARED_TOKENS: n_context - 1, NO_REUSE: True}},
-        flat_logprobs=True,
-        detokenize=False,
-    )
-
-
-def _learn_next_tokens(trie: ContinuationTrie, question: NextTokenQuestion, output: Any) -> None:
-    row = output.outputs[0].logprobs
-    # The first entry is the sampled token, which may or may not be among the requested ones.
-    by_token = dict(zip(row.token_ids[1:], row.logprobs[1:], strict=True))
-    for token in question.token_ids:
-        trie.learn((*question.path, token), by_token[token])
-
-
-def _learn_suffix(trie: ContinuationTrie, continuation: TokenPath, output: Any) -> None:
-    """Store the log-probabilities that were computed. vLLM leaves the rows of cached tokens unfilled without notice.
-
-    The row of the token at index n comes from computing token n - 1, so it is valid when num_cached_tokens <= n - 1.
-    """
-    n_context = len(trie.context)
-    first = max(0, output.num_cached_tokens + 1 - n_context)
-    for place in range(first, len(continuation)):
-        # The first prompt token has no log-probability, so rows are shifted by one; each later token has exactly one.
-        trie.learn(continuation[: place + 1], output.prompt_logprobs.logprobs[n_context + place - 1])
+def _request(key: _Key, trie: ContinuationTrie, question: Question, *, no_reuse: bool = False) -> _VllmRequest[_Key]:
+    prompt = [*trie.context, *question.path]
+    return (key, question), prompt, question_params(question, len(prompt), no_reuse=no_reuse)
 
 
 def _scores(index: int, request: ContinuationRequest, trie: ContinuationTrie) -> ContinuationScores:

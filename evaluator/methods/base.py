@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MethodContext(NamedTuple):
-    """What a method builds its requests from: one part of one suite and dataset."""
+    """The input of `Method.requests`: one part of one suite and dataset."""
 
     dataset: AnyDataset
     rows: pl.DataFrame  # requests of the part, as the suite built them
@@ -56,10 +56,9 @@ class ScoredRequests:
         default_factory=lambda: pl.LazyFrame(schema={**REQUESTS, **HIDDEN_STATES})
     )
     distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
-    tokens: pl.LazyFrame = field(
-        default_factory=lambda: pl.LazyFrame(schema=TOKENS)
-    )  # only while distances are computed
-    parts: Mapping[str, "MeasuredPart"]  # the parts of suites, by name
+    # Empty except while distances are computed.
+    tokens: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=TOKENS))
+    parts: Mapping[str, MeasuredPart]  # the parts of suites, by name
     answered_part: str = ""  # the part to predict
 
     @property
@@ -72,13 +71,13 @@ class ScoredRequests:
         return self.rows.filter(part=name)
 
     def answering(self, part: str) -> "ScoredRequests":
-        """Return the answers for predicting one part: without the rows that methods added for other parts."""
+        """Return the requests needed to predict one part, without those that methods added for other parts."""
         others = [name for name, about in self.parts.items() if name != part and about.kind != "null"]
         is_needed = pl.col("for_part").is_null() | ~pl.col("for_part").is_in(others)
         return replace(self, rows=self.rows.filter(is_needed), states=self.states.filter(is_needed), answered_part=part)
 
     def of_dataset(self, name: str) -> "ScoredRequests":
-        """Return the answers of one dataset."""
+        """Return the requests of one dataset."""
         return replace(self, rows=self.rows.filter(dataset=name), states=self.states.filter(dataset=name))
 
     def states_of(self, part: str) -> pl.LazyFrame:
@@ -88,10 +87,10 @@ class ScoredRequests:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """An inference method, as data.
+    """An inference method: the functions and properties by which a run requests, scores and predicts.
 
-    Requests of a method have the columns of Suite.requests and a `part` of their own. Equal prompts are computed once,
-    even when several methods or suites request them.
+    Requests of a method have the columns of Suite.requests, and their `part` names the method's requests. Equal prompts
+    are computed once, even when several methods or suites request them.
     """
 
     summary: str
@@ -112,9 +111,9 @@ class Method:
     definitions: tuple[Definition, ...] = ("paper", "released")  # under which it has probabilities
     prompts_differ: bool = False  # by definition, so that a run can measure only one of them
     max_label_tokens: int | None = None  # longest label that it can score; None: no limit
-    labelled_examples: Callable[[int], int] = lambda _n_shots: (
-        0
-    )  # labelled examples used in addition to a prompt's demonstrations
+    drawn_once: str = ""  # what is drawn once for all queries, so that intervals over queries do not cover it
+    labelled_examples: Callable[[int], int] = lambda _n_shots: 0
+    """Returns the number of labelled examples used in addition to a prompt's demonstrations, from `n_shots`."""
 
 
 def softmax(scores: pl.Expr) -> pl.Expr:

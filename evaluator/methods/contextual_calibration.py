@@ -51,6 +51,7 @@ def requests(context: MethodContext) -> list[pl.DataFrame]:
 CONTEXTUAL_CALIBRATION = Method(
     summary="The label that the query makes likelier than no query does, by the largest factor.",
     label_probs=label_probs,
+    drawn_once="training prompts",
     requests=requests,
     part_kinds=("classification",),
     labelled_examples=lambda n_shots: N_SAMPLES * n_shots,

@@ -38,6 +38,7 @@ def requests(context: MethodContext) -> list[pl.DataFrame]:
 DOMAIN_CALIBRATION = Method(
     summary="The label that the query makes likelier than random words of its kind do, by the largest factor.",
     label_probs=label_probs,
+    drawn_once="training prompts",
     requests=requests,
     part_kinds=("classification",),
     prompts_differ=True,

@@ -1,4 +1,4 @@
-"""Hidden calibration: the label whose training prompts' mean hidden state is nearest to the query's."""
+"""Hidden calibration: predict the label whose training prompts' mean hidden state is nearest to the query's."""
 
 import polars as pl
 
@@ -20,8 +20,8 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the softmax over labels of minus the Euclidean distance to each class's centroid in the last hidden state.
 
     Source: Cho et al. 2024 (arXiv 2406.16535, abstract), "the nearest centroid classifier on the LM's last hidden
-    states". It predicts and makes no probabilities; the softmax is the toolkit's (standard_calibration.py), so that the
-    definitions only part where the training prompts lack a class (training_states.centroid_probs).
+    states". The paper predicts labels without probabilities; the softmax is the toolkit's (standard_calibration.py).
+    `paper` and `released` differ only where the training prompts lack a class (training_states.centroid_probs).
     """
     frames = [
         states.queries.select(ROW).with_columns(distances=centroid_distances(states))
@@ -31,8 +31,8 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
 
 
 def centroid_distances(states: DatasetStates) -> pl.Series:
-    """Return the Euclidean distance of each query to each class's centroid, List[f64]; null where a class has none."""
-    from scipy.spatial.distance import cdist  # here, because whoever only lists methods should not wait for SciPy
+    """Return Euclidean distances from each query to each class's centroid, List[f64]; null for a class without one."""
+    from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
     centroids = class_weights(states) @ states.anchors
     return label_distances(states, cdist(states.states, centroids))
@@ -41,6 +41,7 @@ def centroid_distances(states: DatasetStates) -> pl.Series:
 HIDDEN_CALIBRATION = Method(
     summary="The label whose training prompts have, on average, the hidden state nearest to the query's.",
     label_probs=label_probs,
+    drawn_once="training prompts",
     requests=state_requests,
     part_kinds=("classification",),
     needs_states=True,

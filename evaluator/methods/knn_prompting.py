@@ -1,4 +1,4 @@
-"""k-NN prompting: the label whose training prompts' next-token distributions are nearest to the query's.
+"""k-NN prompting: predict the label whose training prompts' next-token distributions are nearest to the query's.
 
 After every prompt the model predicts a distribution over the whole vocabulary. It follows from the hidden state and the
 LM head, so distances are computed while the head is loaded, and label probabilities later need neither.
@@ -16,13 +16,13 @@ from evaluator.methods.training_states import (
     TRAINING_STATES,
     DatasetStates,
     Floats,
-    answered,
     centroid_probs,
     class_weights,
     dataset_states,
     label_distances,
     labelled_examples,
     state_requests,
+    with_label_probs,
 )
 from evaluator.schemas import LABEL_DISTANCES, Definition
 
@@ -37,28 +37,29 @@ _VOCABULARY_ROWS = 16_384  # rows of the head that are converted to float64 at a
 def centroid_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the softmax over the label space of minus the distance to each class's mean distribution.
 
-    Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824), whose own
-    form is neighbour_label_probs; the softmax is the toolkit's. The distance is KL(centroid || query) in nats under
-    `paper`, the Euclidean one of raw logits under `released` (standard_calibration.py, knn_prompt_centroid).
+    Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824), who
+    themselves use the nearest prompts (neighbour_label_probs); the softmax is the toolkit's. The distance is
+    KL(centroid || query) in nats under `paper`, the Euclidean distance of raw logits under `released`
+    (standard_calibration.py, knn_prompt_centroid).
     """
     return centroid_probs(scored, _distances_of(scored, CENTROID, definition), definition)
 
 
 def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return the share of each label among the three nearest training prompts; of ties the lower position.
+    """Return the share of each label among the three nearest training prompts; of equal distances the lower position.
 
     Source: Xu et al. 2023, KL(anchor || query) in nats over the whole vocabulary, three neighbours in the released
-    script (github.com/BenfengXu/KNNPrompting). Labels with as many votes tie, and the first of the label space is
-    predicted there, in the toolkit and here. `released` (standard_calibration.py, knn_prompt) goes by raw logits and
-    takes the softmax of the counts, so that no label ever gets more than e^3 / (e^3 + n_labels - 1).
+    script (github.com/BenfengXu/KNNPrompting). Of labels with equally many votes the first of the label space is
+    predicted, as in that script and in the toolkit. `released` (standard_calibration.py, knn_prompt) uses distances of
+    raw logits and the softmax of the counts, so that no label ever gets more than e^3 / (e^3 + n_labels - 1).
     """
     training = scored.states_of(TRAINING_STATES).sort(ROW).group_by("suite", "dataset", maintain_order=True)
     labels = training.agg("gold", n_labels=pl.col("label_names").first().list.len())
     rows = _distances_of(scored, NEIGHBOURS, definition).join(labels, on=["suite", "dataset"]).sort(ROW).collect()
     by_dataset = rows.partition_by("suite", "dataset", maintain_order=True)
-    counted = pl.concat(frame.select(ROW).with_columns(votes=_votes(frame)) for frame in by_dataset)
+    votes = pl.concat(frame.select(ROW).with_columns(votes=_votes(frame)) for frame in by_dataset)
     probs = softmax(pl.col("votes")) if definition == "released" else pl.col("votes") / N_NEIGHBOURS
-    return answered(scored, counted.lazy().select(*ROW, label_probs=probs), definition)
+    return with_label_probs(scored, votes.lazy().select(*ROW, label_probs=probs), definition)
 
 
 def centroid_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
@@ -70,34 +71,24 @@ def centroid_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataF
         head: LM head [vocabulary, hidden size]; distances are computed on its device.
     """
     to_logits = logit_map(head)
-    frames = []
+    tables = []
     for states in dataset_states(scored):
         weights = class_weights(states)
-        found: dict[Definition, Floats] = {
-            "paper": divergences(states, weights, head),
-            "released": logit_distances(states.states, weights @ states.anchors, to_logits),
-        }
-        frames += [
-            _frame(CENTROID, definition, states, label_distances(states, distances))
-            for definition, distances in found.items()
-        ]
-    return _one_a_prompt(frames)
+        paper = label_distances(states, divergences(states, weights, head))
+        released = label_distances(states, logit_distances(states.states, weights @ states.anchors, to_logits))
+        tables += [_table(CENTROID, "paper", states, paper), _table(CENTROID, "released", states, released)]
+    return _one_row_per_prompt(tables)
 
 
 def neighbour_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
-    """Return schemas.LABEL_DISTANCES to each training prompt, in order of position; as centroid_distances otherwise."""
+    """Return schemas.LABEL_DISTANCES to each training prompt, in order of position; arguments as centroid_distances."""
     to_logits = logit_map(head)
-    frames = []
+    tables = []
     for states in dataset_states(scored):
-        found: dict[Definition, Floats] = {
-            "paper": divergences(states, np.eye(len(states.anchors)), head),
-            "released": logit_distances(states.states, states.anchors, to_logits),
-        }
-        frames += [
-            _frame(NEIGHBOURS, definition, states, pl.Series(distances).arr.to_list())
-            for definition, distances in found.items()
-        ]
-    return _one_a_prompt(frames)
+        paper = pl.Series(divergences(states, np.eye(len(states.anchors)), head)).arr.to_list()
+        released = pl.Series(logit_distances(states.states, states.anchors, to_logits)).arr.to_list()
+        tables += [_table(NEIGHBOURS, "paper", states, paper), _table(NEIGHBOURS, "released", states, released)]
+    return _one_row_per_prompt(tables)
 
 
 def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") -> Floats:
@@ -131,23 +122,23 @@ def logit_map(head: "torch.Tensor") -> Floats:
 
 def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats:
     """Return Euclidean distances of raw logits, [states, others]."""
-    from scipy.spatial.distance import cdist  # here, because whoever only lists methods should not wait for SciPy
+    from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
     distances: Floats = cdist(states @ to_logits, others @ to_logits)
     return distances
 
 
-def _frame(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
-    """Build one row a distinct prompt; without demonstrations, both prompts of a query are the same."""
+def _table(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
+    """Return one row a distinct prompt; without demonstrations, both prompts of a query are the same."""
     rows = states.queries.select(
         method=pl.lit(method), definition=pl.lit(definition), prompt_id="prompt_id", distances=distances
     )
     return rows.unique("prompt_id", maintain_order=True).cast(LABEL_DISTANCES)
 
 
-def _one_a_prompt(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    table = pl.concat(frames)
-    assert not table.select("definition", "prompt_id").is_duplicated().any(), "two datasets ask the same prompt"
+def _one_row_per_prompt(tables: list[pl.DataFrame]) -> pl.DataFrame:
+    table = pl.concat(tables)
+    assert not table.select("definition", "prompt_id").is_duplicated().any(), "two datasets have the same prompt"
     return table
 
 
@@ -158,7 +149,7 @@ def _distances_of(scored: ScoredRequests, method: str, definition: Definition) -
 
 
 def _votes(rows: pl.DataFrame) -> pl.Series:
-    """Count the labels of the nearest, List[f64] in label-space order; rows of one dataset."""
+    """Count the labels of the nearest training prompts, List[f64] in label-space order; rows are of one dataset."""
     labels = rows["gold"][0].to_numpy()
     distances = rows["distances"].list.to_array(len(labels)).to_numpy()
     nearest = labels[distances.argsort(axis=1, kind="stable")[:, :N_NEIGHBOURS]]
@@ -169,6 +160,7 @@ def _votes(rows: pl.DataFrame) -> pl.Series:
 KNN_CENTROID = Method(
     summary="The label whose training prompts have, on average, the next-token distribution nearest to the query's.",
     label_probs=centroid_label_probs,
+    drawn_once="training prompts",
     requests=state_requests,
     distances=centroid_distances,
     part_kinds=("classification",),
@@ -179,6 +171,7 @@ KNN_CENTROID = Method(
 KNN_NEIGHBOURS = Method(
     summary="The label of most of the three training prompts with the next-token distributions nearest to the query's.",
     label_probs=neighbour_label_probs,
+    drawn_once="training prompts",
     requests=state_requests,
     distances=neighbour_distances,
     part_kinds=("classification",),

@@ -19,9 +19,10 @@ def log_mean_label_probs(scored: pl.LazyFrame, by: Sequence[str], definition: De
         .select(*by, log_prob=log_probs, label=pl.int_ranges(pl.col("label_names").list.len()))
         .explode("log_prob", "label")
     )
+    # The log of the mean of exp(log_prob); less the largest, or all terms could underflow to zero.
     largest, summed = pl.element().max(), (pl.element() - pl.element().max()).exp().sum()
     log_mean = pl.col("log_prob").list.eval(largest + (summed / pl.element().len()).log()).list.first()
-    # Collected as lists first: a list is summed in order, a group in parts that depend on the number of cores.
+    # Collected as lists first: a list is summed in order, but a group in parts that depend on the number of cores.
     of_label = each_label.group_by(*by, "label", maintain_order=True).agg("log_prob").with_columns(log_mean=log_mean)
     return of_label.sort(*by, "label").group_by(by, maintain_order=True).agg("log_mean")
 

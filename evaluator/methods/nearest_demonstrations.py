@@ -28,8 +28,8 @@ def text_requests(context: MethodContext) -> list[pl.DataFrame]:
 
     `training_row` is the row of a demonstration, `query_id` that of a query. Several text fields are joined by a space;
     the toolkit takes datasets of one field only. An example without text has no request and is never chosen.
-    The toolkit does not skip it: where the tokenizer adds no BOS it gets an error, drops the text, and from there on
-    its indices are off by one.
+    The toolkit handles it differently: where the tokenizer adds no BOS token, it catches the error for the empty text
+    and drops it, so that all later indices are off by one.
     """
     dataset = context.classification
     pool = (
@@ -61,13 +61,13 @@ def text_requests(context: MethodContext) -> list[pl.DataFrame]:
 
 
 def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nearest: int) -> Nearest:
-    """Find the demonstrations whose last hidden states have the smallest Euclidean distances to each query's.
+    """Return the demonstrations whose last hidden states have the smallest Euclidean distances to each query's.
 
-    Nearest first, of ties the lower row; distances are computed in float64.
+    Nearest first, and of equal distances the lower row; distances are computed in float64.
 
-    Raises TemplateError where fewer demonstrations have a text.
+    Raises TemplateError where fewer than `n_nearest` demonstrations have a text.
     """
-    from scipy.spatial.distance import cdist  # here, because whoever only lists methods should not wait for SciPy
+    from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
     of_dataset = scored.of_dataset(context.classification.name)
     demonstrations = _states_by_row(of_dataset, DEMONSTRATION_TEXTS, "training_row")
@@ -91,7 +91,7 @@ def retrieved_requests(context: MethodContext, part: str, *, query_id: Ints, dem
 
 
 def labelled_examples(_n_shots: int) -> int:
-    """Return the size of StaICC's demonstration split; two datasets and `released` have fewer to choose from."""
+    """Return the size of StaICC's demonstration split; two datasets and `released` have fewer demonstrations."""
     return SIZES.demonstration
 
 

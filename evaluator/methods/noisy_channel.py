@@ -16,7 +16,7 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries of the part with the softmax over labels of the query's log-likelihood under each label.
 
     `paper`: log P(query | demonstrations, label), summed over the query's tokens (Min et al. 2022, "Noisy Channel
-    Language Model Prompting"; labels are equally likely beforehand). `released` (`model_kernel.py`): minus the mean
+    Language Model Prompting", with a uniform prior over labels). `released` (`model_kernel.py`): minus the mean
     loss over the whole prompt, demonstrations included, which is nearly the same for every label.
 
     `prompt_id` is that of the prompt with the first label: one for each demonstration set of a query.
@@ -35,7 +35,7 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
 
 
 def requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return for every prompt of the classification part and every label a prompt that ends in the query."""
+    """Return a request for each prompt of the classification part and each label; its prompt ends in the query."""
     dataset = context.classification
     n_shots, definition = context.config.n_shots, context.config.prompt_definition
     return [noisy_channel_requests(dataset, context.rows, part=PART, n_shots=n_shots, definition=definition)]

@@ -9,7 +9,7 @@ from evaluator.schemas import Definition
 def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
     """Return the softmax over labels of each label's log-likelihood divided by its number of tokens.
 
-    Source: Yauney & Mimno 2024, appendix B ("the highest average log-likelihood per token"). Its neighbours divide by
+    Source: Yauney & Mimno 2024, appendix B ("the highest average log-likelihood per token"). Similar methods divide by
     bytes (per_byte), subtract the label's log-likelihood without the prompt (unconditional), or do neither (vanilla);
     all four are in Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai).
     """

@@ -55,7 +55,7 @@ def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
 
 
 def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -> str:
-    """Return the instruction of the lowest mean loss per token, hence of the lowest perplexity; of ties the first."""
+    """Return the instruction with the lowest mean loss per token, hence the lowest perplexity; the first of equals."""
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
     candidates = scored.part(CANDIDATES_PART).filter(dataset=dataset.name)
     ranked = candidates.select("template", loss=-mean).sort("loss", "template").collect()

@@ -50,7 +50,7 @@ def check_labels(
     tokens: pl.DataFrame,
     prompts: pl.LazyFrame,
 ) -> None:
-    """Raise LabelError for labels that a method or definition cannot score, before anything is scored.
+    """Check, before anything is scored, that every method and definition can score all labels.
 
     Args:
         methods, definitions: those that will use the scores.
@@ -71,9 +71,8 @@ def _label_tokens(tokens: pl.DataFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
     return (
         tokens.lazy()
         .select("prompt_id", "ask", tokens="continuations")
-        .filter(
-            pl.col("tokens").list.len() > 1, ask="labels"
-        )  # the single continuation of noisy channel is not a label space
+        # The single continuation of noisy channel is not a label space.
+        .filter(pl.col("tokens").list.len() > 1, ask="labels")
         .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
         .select("space", "tokens", label="space")
         .unique()

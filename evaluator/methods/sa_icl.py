@@ -24,7 +24,7 @@ _QUERY = ["suite", "dataset", "query_id"]
 
 
 def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return one row a query: vanilla's label probabilities after the ordering of lowest entropy; of ties the first.
+    """Return one row a query: vanilla's label probabilities after the ordering of lowest entropy; the first of equals.
 
     `prompt_id` is that of the chosen prompt: up to ten are scored, but as the choice does not use gold labels, a
     query's answer counts as one try, not as the best of ten.
@@ -35,12 +35,12 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """
     probs = softmax(pl.col(LABEL_SCORE[definition]))
     rows = scored.part(PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
-    surest = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
-    return rows.filter(pl.int_range(pl.len()).over(_QUERY) == surest).with_columns(position="query_id")
+    lowest_entropy = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
+    return rows.filter(pl.int_range(pl.len()).over(_QUERY) == lowest_entropy).with_columns(position="query_id")
 
 
 def entropy_nats(probs: pl.Expr) -> pl.Expr:
-    """Return the Shannon entropy of each list of probabilities; 0 log 0 is 0."""
+    """Return the Shannon entropy of each list of probabilities, nats; 0 log 0 is 0."""
     p = pl.element()
     return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
 
@@ -53,6 +53,7 @@ def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
     n_shots = context.config.n_shots
     nearest = nearest_demonstrations(context, scored, n_shots + 1)
     ranks = orderings(n_shots, context.config.prompt_definition)
+    # A request for each pair of a query and an ordering.
     query, ordering = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
     query_id = nearest.query_id[query]
     rows = retrieved_requests(

@@ -24,7 +24,7 @@ QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
 ROW = ["suite", "dataset", "position"]
 """Columns that identify a request of a part."""
 
-METHODS_THAT_TRAIN = ("hidden_calibration", "knn_centroid", "knn_neighbours")
+METHODS_WITH_TRAINING_PROMPTS = ("hidden_calibration", "knn_centroid", "knn_neighbours")
 
 
 class DatasetStates(NamedTuple):
@@ -91,7 +91,7 @@ def class_weights(states: DatasetStates) -> Floats:
 
 
 def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
-    """Turn distances [queries, classes present] into List[f64] over the whole label space, null for a missing class."""
+    """Return distances [queries, classes present] as List[f64] over the whole label space, null for a missing class."""
     distances = np.full((len(present), states.n_labels), np.nan)
     distances[:, np.flatnonzero(states.counts)] = present
     return (
@@ -113,11 +113,11 @@ def centroid_probs(scored: ScoredRequests, distances: pl.LazyFrame, definition: 
     """
     to_all = pl.col("distances").list.eval(pl.element().fill_null(float("inf")))
     probs = distances.select(*ROW, label_probs=softmax(to_all.list.eval(-pl.element())))
-    return answered(scored, probs, definition)
+    return with_label_probs(scored, probs, definition)
 
 
-def answered(scored: ScoredRequests, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
-    """Return the queries with these probabilities; under `released` vanilla's, where a class is missing.
+def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
+    """Return the queries with `label_probs`: those of `probs`, or vanilla's under `released` where a class is missing.
 
     Args:
         probs: ROW with `label_probs`.
@@ -135,13 +135,14 @@ def answered(scored: ScoredRequests, probs: pl.LazyFrame, definition: Definition
 
 
 def missing_classes(scored: ScoredRequests, methods: Sequence[str]) -> pl.DataFrame:
-    """Return the classes without training prompts for those of `methods` that use them: `dataset`, `method`, `label`.
+    """Return the labels without training prompts, for the report: `dataset`, `method` and `label`, sorted.
 
-    One row each, sorted; the report notes them.
+    Args:
+        methods: names of the methods of the run; those without training prompts give no rows.
     """
-    trained = [name for name in METHODS_THAT_TRAIN if name in methods]
+    affected = [name for name in METHODS_WITH_TRAINING_PROMPTS if name in methods]
     missing = _missing(scored).select("dataset", "label").unique()
-    named = missing.with_columns(method=pl.lit(trained, pl.List(pl.String))).explode("method").drop_nulls()
+    named = missing.with_columns(method=pl.lit(affected, pl.List(pl.String))).explode("method").drop_nulls()
     return named.select("dataset", "method", "label").sort("dataset", "method", "label").collect()
 
 

@@ -1,4 +1,4 @@
-"""Accuracy: the share of requests whose most probable label is the true one; of ties the first label counts."""
+"""Accuracy: the share of requests whose most probable label is the true one; ties go to the first label."""
 
 import polars as pl
 

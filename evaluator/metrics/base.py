@@ -12,14 +12,17 @@ from typing import Literal
 
 import polars as pl
 
-IntervalForm = Literal["score", "symmetric"]
-"""Shape of the 95% interval (intervals.py): Wilson's score interval, or value -+ t x standard error."""
+IntervalForm = Literal["score", "symmetric", "log", "bins", "distance"]
+"""Shape of the 95% interval: Wilson's score interval, value -+ t x standard error, or the latter for the logarithm of
+the value (intervals.py). Where the value on finitely many requests is biased: that of a sum of gaps in bins
+(calibration_interval.py), or of a distance from one of the metric's limits (distance_interval.py)."""
 
 Limits = tuple[float, float]
 """The lowest and the highest possible value of a metric; infinite where it is unbounded."""
 
 
 def unit_interval(_n_labels: int) -> Limits:
+    """Return the limits of a metric that lies between 0 and 1."""
     return 0.0, 1.0
 
 

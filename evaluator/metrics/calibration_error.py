@@ -29,10 +29,9 @@ def _value(_n_labels: int) -> pl.Expr:
     return sum_in_order(pl.col(f"gap_{b}").abs() for b in range(N_BINS)) / pl.col("n")
 
 
-EXPECTED_CALIBRATION_ERROR = Metric(statistics=_statistics, value=_value, interval="symmetric")
-"""Sampling noise biases it upwards: even a perfectly calibrated model has an error above 0 on n requests, and the
-interval is around that expectation, not around the error on infinitely many. A score interval would shift it further
-upwards.
+EXPECTED_CALIBRATION_ERROR = Metric(statistics=_statistics, value=_value, interval="bins")
+"""Sampling noise biases it upwards: even a perfectly calibrated model has an error above 0 on n requests. Its interval
+and its debiased estimate are of the error on infinitely many (calibration_interval.py).
 
 Source: Cho & Inoue 2025 (StaICC), section 3.2, after Naeini et al. 2015 and Guo et al. 2017.
 """

@@ -9,7 +9,7 @@ SUM_TOLERANCE = 1e-5
 
 
 def require_label_space(label_probs: pl.Series, n_labels: int, where: str) -> None:
-    """Raise without any rows, and for rows of another length than the label space."""
+    """Raise where there are no rows, or where a row has another length than the label space."""
     if not len(label_probs):
         raise MetricError(f"{where}: there are no requests to measure.")
     _refuse(

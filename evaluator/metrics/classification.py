@@ -13,7 +13,7 @@ from evaluator.schemas import Definition
 
 
 def classification_metrics(label_probs: Any, gold: Any, definition: Definition = "paper") -> dict[str, float]:
-    """Measure accuracy, true-label probability, macro-F1 and expected calibration error of one dataset.
+    """Measure METRICS of one dataset: those of StaICC, the Brier score and the log loss.
 
     Args:
         label_probs: array-like [n, n_labels] (NumPy, nested lists, a Polars series of lists): a distribution over the
@@ -23,13 +23,14 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
             version that its published tables were computed with (toolkit_formulas.py has the differences).
 
     Returns:
-        accuracy, true_label_probability, macro_f1 and expected_calibration_error, each in [0, 1].
+        accuracy, true_label_probability, macro_f1 and expected_calibration_error, each in [0, 1]; brier_score in
+        [0, 2], log_loss in nats.
 
     Raises:
         MetricError: no rows, inconsistent shapes, gold labels outside the label space, entries that are not finite,
             rows that are not distributions, or an unknown definition.
 
-    Source: Cho & Inoue 2025 (StaICC), section 3.2.
+    Sources: Cho & Inoue 2025 (StaICC), section 3.2; brier_score.py and log_loss.py for the two that are ours.
     """
     probs, labels = _as_matrix(label_probs), _as_labels(gold)
     if len(probs) != len(labels):

@@ -23,8 +23,8 @@ def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame, diagnostics: I
 
     Returns:
         schema GROUP_METRICS, sorted by GROUP_METRICS_KEY; definitions "paper" and "released". Values by noise rate
-        and by template are over all demonstration sets. Each query has demonstration sets of its own: sets with the
-        same number have only the number in common.
+        and by template are over all demonstration sets. Demonstration sets are drawn for each query: sets with the same
+        number contain different demonstrations.
 
     Raises:
         MetricError: rows that the definition does not accept.

@@ -7,10 +7,11 @@ uniformly).
 - n is the number of distinct queries. A query with two demonstration sets is one example: its answers share its text,
   and to count them as two would make tails too small.
 - The number of right answers is the mean over a query's prompts, summed over queries and rounded down to a whole count.
-- tries is the number of distinct prompts of a query in the run, summed over the methods that were measured. With two
-  demonstration sets that is 2; without demonstrations, where both prompts are the same text, 1; with ten methods ten
-  times as many, because whoever runs ten may report the best. Definitions are not tries: they read the same answers
-  differently.
+- tries is the number of different prompts that a query was tried with for the accuracy that the row reports: one method
+  on one dataset under one definition (prompts_tried). Two demonstration sets are 2; without demonstrations, where both
+  prompts are the same text, 1. Methods, datasets and parts are not tries of each other, so that nothing added to a run
+  changes another row's baseline. That a reader may pick the best of them is what the correction over all tests of the
+  run is for (p_holm of random_baselines/significance.py). Prompt search and in-context PVI count by the same rule.
 
 So a tail is never too small, as long as guesses at one query's prompts are independent or identical: a mean over
 prompts is at most the best of them, so guessing reaches it no more often than the best of `tries` independent guesses
@@ -18,6 +19,7 @@ does.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -25,10 +27,13 @@ import polars as pl
 from evaluator.errors import MetricError
 from evaluator.metrics.per_request import MeasuredGroup
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.verdicts import examples_needed, verdict
+from evaluator.random_baselines.significance import with_tests
+from evaluator.random_baselines.verdicts import verdict
+from evaluator.schemas import TEST_OF_GUESSING
+from evaluator.statistics.proportion import jeffreys_interval
 
-DATASET = ["suite", "part", "dataset"]
-"""Columns that identify a set of queries, which methods and definitions share."""
+MEAN = ["suite", "part", "method", "metric", "definition"]
+"""Columns that identify a mean over datasets."""
 
 GUESSES = pl.Schema(
     {
@@ -42,23 +47,28 @@ GUESSES = pl.Schema(
 """Columns of an accuracy row that its baselines are computed from."""
 
 
-def tries_by_dataset(predictions: pl.DataFrame) -> dict[tuple[str, ...], int]:
-    """Count the distinct prompts of a query, summed over methods, for each suite, part and dataset.
+def prompts_tried(
+    rows: pl.DataFrame, choice: Sequence[str], *, query: Sequence[str] = ("query_id",), prompt: str = "prompt_id"
+) -> pl.DataFrame:
+    """Count the different prompts that a query was tried with: columns `choice` and `tries`, sorted by the former.
 
-    Takes PREDICTIONS; where queries differ in their number of prompts, the largest counts. Raises MetricError where a
-    row has no prompt_id.
+    This is the one rule of tries of all suites.
+
+    Args:
+        rows: one row a prompt and query, or a prompt.
+        choice: columns that identify an accuracy that is reported.
+        query: columns that identify a query; none where every query was tried with every prompt.
+        prompt: column that is equal for equal prompts.
+
+    Where queries differ in their number of prompts, the largest counts. Raises MetricError for a row without `prompt`.
     """
-    if unknown := predictions["prompt_id"].null_count():
+    if unknown := rows[prompt].null_count():
         raise MetricError(
-            f"{unknown} of {predictions.height} predictions have no prompt_id, so the number of prompts of a query is "
-            "unknown. Give each row the prompt_id of its prompt: any text that differs between prompts."
+            f"{unknown} of {rows.height} predictions have no {prompt}, so the number of prompts of a query is "
+            f"unknown. Give each row the {prompt} of its prompt: any text that differs between prompts."
         )
-    by_query = predictions.group_by(*DATASET, "method", "query_id").agg(pl.col("prompt_id").n_unique())
-    by_method = by_query.group_by(*DATASET, "method").agg(pl.col("prompt_id").max())
-    return {
-        (suite, part, dataset): tries
-        for suite, part, dataset, tries in by_method.group_by(DATASET).agg(pl.col("prompt_id").sum()).rows()
-    }
+    by_query = rows.group_by(*choice, *query).agg(tries=pl.col(prompt).n_unique().cast(pl.Int64))
+    return by_query.group_by(*choice).agg(pl.col("tries").max()).sort(*choice)
 
 
 def guesses(group: MeasuredGroup, tries: int) -> dict[str, object]:
@@ -98,36 +108,56 @@ def mean_guesses() -> dict[str, pl.Expr]:
 
 
 def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add max_random, log10_tail, verdict and n_needed to rows with GUESSES, value, n_queries and n_requests.
+    """Add max_random, log10_tail, verdict and n_right to rows with GUESSES, value, n_queries and n_requests.
 
     They are null on rows without n_correct, and where there is only one label, which guessing always hits. A mean over
     datasets of different label spaces is compared with guesses of different chances, a Poisson binomial (Yauney & Mimno
-    2024, appendix A); its n_needed counts the queries of all datasets together.
+    2024, appendix A); its n_needed counts the queries of all datasets together. n_right is the mean number of correct
+    requests a query, summed over queries and rounded down.
     """
     has_baselines = pl.col("n_correct").is_not_null() & (pl.col("label_counts").list.min() > 1)
     indexed = rows.with_row_index()
-    counted = indexed.filter(has_baselines)
-    sizes, tries = counted["n_queries"].to_numpy(), counted["tries"].to_numpy()
+    counted = indexed.filter(has_baselines).with_columns(
+        n_right=pl.col("n_correct") * pl.col("n_queries") // pl.col("n_requests")
+    )
+    sizes, tries, right = (counted[name].to_numpy() for name in ("n_queries", "tries", "n_right"))
     choices = [_choices(*row) for row in counted.select("label_counts", "n_queries").iter_rows()]
-    # Mean number of correct requests a query, summed over queries and rounded down.
-    correct = counted.select(pl.col("n_correct") * pl.col("n_queries") // pl.col("n_requests")).to_series()
     baselines = counted.select(
         "index",
+        "n_right",
         max_random=pl.Series(np.asarray(max_random_accuracy(sizes, choices, tries))),
-        log10_tail=pl.Series(np.asarray(max_random_tail(correct.to_numpy(), sizes, choices, tries, log10=True))),
+        log10_tail=pl.Series(np.asarray(max_random_tail(right, sizes, choices, tries, log10=True))),
     )
     joined = indexed.join(baselines, on="index", how="left", maintain_order="left").drop("index")
-    judged = joined.with_columns(verdict=verdict(pl.col("value"), pl.col("chance"), pl.col("max_random")))
-    return judged.with_columns(n_needed=_n_needed(judged))
+    return joined.with_columns(verdict=verdict(pl.col("value"), pl.col("chance"), pl.col("max_random")))
+
+
+def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFrame:
+    """Return both frames, one below the other, with schemas.TEST_OF_GUESSING, credible_low and credible_high.
+
+    All accuracies of a definition are tested together: those of all suites, parts, datasets and methods, and the means
+    over datasets. A mean over a single dataset is that dataset's test again, not another one. No accuracy of a run is
+    the highest of several: each is the mean over a query's prompts.
+
+    Args:
+        datasets, means: as returned by with_baselines, the second with a row for each mean over rows of the first.
+    """
+    repeats = pl.col("label_counts").list.len().eq_missing(1)
+    family = pl.concat([datasets, means.filter(~repeats)], how="diagonal_relaxed").with_columns(n_chosen_from=1)
+    tested = with_tests(family, ["definition"])
+    of_dataset = tested.select(*MEAN, *TEST_OF_GUESSING)
+    again = means.filter(repeats).join(of_dataset, on=MEAN, how="left")
+    rows = pl.concat([tested, again], how="diagonal_relaxed")
+    has_test = rows["p_value"].is_not_null()
+    right = pl.select(pl.when(has_test).then(rows["value"] * rows["n_queries"]).otherwise(0)).to_series()
+    limits = jeffreys_interval(right.to_numpy(), rows["n_queries"].to_numpy())
+    return rows.with_columns(
+        credible_low=pl.when(has_test).then(pl.Series(limits.low)),
+        credible_high=pl.when(has_test).then(pl.Series(limits.high)),
+    )
 
 
 def _choices(label_counts: list[int], n_queries: int) -> dict[int, int]:
     """Count the queries by number of labels; the datasets of a mean have equally many queries."""
     queries_of_dataset = n_queries // len(label_counts)
     return {n_labels: queries_of_dataset * datasets for n_labels, datasets in Counter(label_counts).items()}
-
-
-def _n_needed(judged: pl.DataFrame) -> pl.Series:
-    rows = judged.select("verdict", "value", "chance", "tries").iter_rows()
-    needed = [examples_needed(*row) if verdict_of_row == "between" else None for verdict_of_row, *row in rows]
-    return pl.Series(needed, dtype=pl.Int64)

@@ -7,12 +7,13 @@ same model and protocol (Miller 2024, "Adding Error Bars to Evals", section on c
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.special import stdtrit
+from scipy.special import gammaincinv, stdtridf, stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,9 +21,19 @@ CONFIDENCE_LEVEL = 0.95
 NO_VARIATION = 1e-12
 """A standard error below this is rounding error: no two queries differ."""
 
+FEW = 3
+"""Up to so many wrong (or right) answers, the limit of an interval on their side is that of a Poisson count."""
 
-def jackknife_standard_errors(per_query: pl.DataFrame, values: Mapping[str, pl.Expr]) -> dict[str, float | None]:
-    """Return the jackknife standard error of each value, leaving out each query in turn; None with a single query.
+
+class Jackknife(NamedTuple):
+    """The jackknife estimates of a value's standard error and bias; None with a single query."""
+
+    standard_error: float | None
+    bias: float | None  # NaN or infinite where the value without some query is
+
+
+def jackknife(per_query: pl.DataFrame, values: Mapping[str, pl.Expr]) -> dict[str, Jackknife]:
+    """Return the jackknife standard error and bias of each value, leaving out each query in turn.
 
     Args:
         per_query: one row a query, columns of statistics that add up.
@@ -30,12 +41,19 @@ def jackknife_standard_errors(per_query: pl.DataFrame, values: Mapping[str, pl.E
 
     SE^2 = (Q - 1)/Q x sum over queries of (value without it - mean of these)^2. For a mean with equally many requests
     a query this is the clustered standard error of Miller 2024. Source: SAS/STAT, PROC SURVEYMEANS, "Jackknife Method",
-    with a query as the sampling unit and no strata.
+    with a query as the sampling unit and no strata. Bias = (Q - 1) x (mean of the values without one - value): the part
+    of a smooth function's bias that shrinks as 1/Q (Quenouille 1956).
     """
     if per_query.height < 2:
-        return dict.fromkeys(values)
+        return dict.fromkeys(values, Jackknife(None, None))
     without_one = per_query.select(pl.all().sum() - pl.all()).select(**values)
-    return {name: jackknife_standard_error(without_one[name].to_numpy()) for name in values}
+    over_all = per_query.sum().select(**values)
+    return {name: _jackknife(over_all[name].item(), without_one[name].to_numpy()) for name in values}
+
+
+def _jackknife(over_all: float, without_one: Floats) -> Jackknife:
+    bias = (len(without_one) - 1) * (float(without_one.mean()) - over_all)
+    return Jackknife(jackknife_standard_error(without_one), bias)
 
 
 def jackknife_standard_error(without_one: Floats) -> float | None:
@@ -50,47 +68,129 @@ def jackknife_standard_error(without_one: Floats) -> float | None:
     return float(np.std(without_one)) * math.sqrt(len(without_one) - 1)
 
 
-def two_way_standard_error(cells: Floats) -> tuple[float | None, float]:
+def two_way_standard_error(
+    cells: Floats, attributes: Sequence[Sequence[int]] | None = None, *, template_weight: float = 1.0
+) -> tuple[float | None, float]:
     """Return the standard error of the mean of all cells, rows and columns both samples, and its degrees of freedom.
 
     Args:
         cells: [Q, T], one number a query and template, each query answered with each template.
+        attributes: where templates are rows of an orthogonal array, the values of each template's attributes. Then
+            values are the sample: a mean over nine rows of L9 is one over three values of each of four attributes,
+            which has four times the variance that nine templates of their own would leave.
+        template_weight: times V_template; 1 + T where the mean is compared with one more template.
 
-    V = V_query + V_template - V_both, but not below the larger of the first two, where V_query and V_template are the
-    variances of the means divided by their number; V_both is the residual variance of the cells divided by Q x T.
-    Without the last, the noise of single answers would be counted twice. None where there is only one query or
-    template.
+    V = V_query + V_template - V_both x number of attributes, but not below V_query and V_template less all but one
+    V_both, where V_query is the variance of the queries' means divided by their number, V_template the sum over
+    attributes of that of their values' means, and V_both the residual variance of the cells divided by Q x T.
+    Without the last, the noise of single answers would be counted more than once. Templates that are no array have one
+    attribute, themselves. None where there is only one query or value.
 
     Sources: Cameron, Gelbach & Miller 2011, "Robust inference with multiway clustering", and Owen & Eckles 2012,
-    "Bootstrapping data arrays of arbitrary order", for the sum; their last term also includes 1/T of the
-    variance between queries, which is excluded here, so that on complete tables V is unbiased, as in a two-way analysis
-    of variance with random effects. Degrees of freedom: Satterthwaite 1946, "An approximate distribution of estimates
-    of variance components".
+    "Bootstrapping data arrays of arbitrary order", for the sum. Their last term also includes 1/T of the
+    variance between queries; it is excluded here, so that V is unbiased on complete tables, as in a two-way analysis of
+    variance with random effects. Degrees of freedom: Cochran 1964, "Approximate significance levels of the
+    Behrens-Fisher test", whose t is a mean of both variances' t.
     """
     query_means, template_means = cells.mean(axis=1), cells.mean(axis=0)
     n_queries, n_templates = cells.shape
-    degrees = np.array([n_queries - 1, n_templates - 1, (n_queries - 1) * (n_templates - 1)])
+    by_value = attribute_variances(template_means, attributes)
+    degrees = np.array([n_queries - 1, (n_queries - 1) * (n_templates - 1), *by_value.degrees])
     if not degrees.all():
         return None, 0.0
     residuals = cells - query_means[:, None] - template_means + cells.mean()
-    by_query, by_template = query_means.var(ddof=1) / n_queries, template_means.var(ddof=1) / n_templates
-    by_both = (residuals**2).sum() / degrees[2] / cells.size
-    variance = max(by_query + by_template - by_both, by_query, by_template)
-    if not variance:
-        return 0.0, float(degrees[:2].min())
-    scatter = (np.array([by_query, by_template, by_both]) ** 2 / degrees).sum()
-    return math.sqrt(variance), float(variance**2 / scatter)
+    by_query = query_means.var(ddof=1) / n_queries
+    by_both = (residuals**2).sum() / degrees[1] / cells.size
+    # The noise of single answers is in the variance of every attribute's values, and must be in V once.
+    by_values = template_weight * by_value.variances
+    by_template, n_attributes = by_values.sum(), template_weight * len(by_values)
+    variance = max(
+        by_query + by_template - n_attributes * by_both, by_query, by_template - (n_attributes - 1) * by_both
+    )
+    return math.sqrt(variance), _joint_degrees(by_query, n_queries - 1, variance - by_query, by_value)
+
+
+def _joint_degrees(by_query: float, degrees: float, by_template: float, by_value: "AttributeVariances") -> float:
+    """Return the degrees of freedom at which t is the mean of the two variances' t, weighted by them (Cochran 1964).
+
+    Satterthwaite's for the sum would be too many where few templates happen to agree: their variance is then too small
+    and seems to matter little. The variance of several attributes has Satterthwaite's.
+    """
+    scatter = float((by_value.variances**2 / by_value.degrees).sum())
+    of_templates = float(by_value.variances.sum()) ** 2 / scatter if scatter else float(by_value.degrees.min())
+    ends = sorted((float(degrees), of_templates))
+    if not by_query + by_template > 0:
+        return ends[0]
+    squares = stdtrit([degrees, of_templates], (1 + CONFIDENCE_LEVEL) / 2) ** 2
+    t = math.sqrt((by_query * squares[0] + by_template * squares[1]) / (by_query + by_template))
+    joint = float(stdtridf((1 + CONFIDENCE_LEVEL) / 2, t))
+    return min(max(joint, ends[0]), ends[1]) if math.isfinite(joint) else ends[1]
+
+
+class AttributeVariances(NamedTuple):
+    """Of each attribute, the variance of a mean over its values, and its degrees of freedom."""
+
+    variances: Floats
+    degrees: npt.NDArray[np.int64]
+
+
+def attribute_variances(template_means: Floats, attributes: Sequence[Sequence[int]] | None) -> AttributeVariances:
+    """Return the variances of the mean over templates [T] that come from the values of each attribute.
+
+    Args:
+        attributes: as for two_way_standard_error.
+    """
+    table = np.arange(len(template_means))[:, None] if attributes is None else np.asarray(attributes)
+    variances, degrees = [], []
+    for values in table.T:
+        means = np.array([template_means[values == value].mean() for value in np.unique(values)])
+        variances.append(means.var(ddof=1) / len(means) if len(means) > 1 else 0.0)
+        degrees.append(len(means) - 1)
+    return AttributeVariances(np.array(variances), np.array(degrees))
+
+
+def total_standard_error(
+    standard_error: float, degrees_of_freedom: float, cells: Floats, attributes: Sequence[Sequence[int]] | None = None
+) -> tuple[float | None, float]:
+    """Return the standard error of a mean over queries with one template, if that is a sample of one, and its freedom.
+
+    Args:
+        standard_error, degrees_of_freedom: of the mean over queries, for its template.
+        cells: [Q, T], answers of queries with each of several templates, which tell how templates vary.
+        attributes: as for two_way_standard_error.
+
+    The variance of a template is that of its attributes' values, less the noise of single answers; it is added to that
+    over queries. Degrees of freedom as for two_way_standard_error. None where there is only one query or template.
+    """
+    n_queries, n_templates = cells.shape
+    if min(n_queries, n_templates) < 2:
+        return None, 0.0
+    template_means = cells.mean(axis=0)
+    by_value = attribute_variances(template_means, attributes)
+    residuals = cells - cells.mean(axis=1)[:, None] - template_means + cells.mean()
+    noise = (residuals**2).sum() / ((n_queries - 1) * (n_templates - 1)) / cells.size
+    # From the variance of a mean over k values to that of one of them.
+    of_one = (by_value.degrees + 1) * by_value.variances
+    by_template = float((of_one - (by_value.degrees + 1) * noise).sum())
+    by_template = max(by_template, 0.0)
+    of_values = by_value._replace(variances=of_one)
+    joint = _joint_degrees(standard_error**2, degrees_of_freedom, by_template, of_values)
+    return math.sqrt(standard_error**2 + by_template), joint
 
 
 def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     """Add ci_low and ci_high to rows with the columns of values.Measured and n_queries.
 
-    Both forms use t at degrees_of_freedom, lie between `lowest` and `highest` and contain the value.
+    All forms use t at degrees_of_freedom, lie between `lowest` and `highest` and contain the value.
     "symmetric" is value -+ t x SE, cut at these limits. "score" is Wilson's interval for the effective sample size
     n* = value (1 - value) / SE^2, with values scaled to [0, 1]; it keeps its coverage near the limits, where the
-    symmetric one loses it. Where no two queries differ, SE = 0 does not mean certainty: both forms are then Wilson's
-    with n* = n_queries, the widest interval for numbers between the limits with this mean, whose variance is at most
-    value (1 - value).
+    symmetric one loses it. With FEW effective answers or fewer on the side of a limit, x = n* share or n* (1 - share),
+    Wilson's end on that side is too far in; there it is no farther in than the expectation with which a Poisson count
+    reaches x with probability 5% (Brown, Cai & DasGupta 2001, "Interval estimation for a binomial proportion", section
+    4.1.1). "log" is value x exp(-+ t x SE / value), the symmetric form for the logarithm of a value above 0, for means
+    of skewed losses, which are below their expectation more often than above. Where no two queries differ, SE = 0 does
+    not mean certainty: all forms are then Wilson's with n* = n_queries, the widest interval for numbers between the
+    limits with this mean, whose variance is at most value (1 - value).
     The interval is null for a single query, for a value that is not finite, and for an SE of 0 with an infinite limit.
 
     Sources: Franco et al. 2019, "Comparative study of confidence intervals for proportions in complex sample surveys",
@@ -110,16 +210,24 @@ def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     centre = (effective_n * share + t.pow(2) / 2) / (effective_n + t.pow(2))
     half_width = t * (effective_n * spread + t.pow(2) / 4).sqrt() / (effective_n + t.pow(2))
     use_score = (pl.col("interval") == "score") | ~varies
-    low = pl.when(use_score).then(lowest + span * (centre - half_width)).otherwise(value - t * se)
-    high = pl.when(use_score).then(lowest + span * (centre + half_width)).otherwise(value + t * se)
+    use_log = (pl.col("interval") == "log") & (value > 0)
+    t_low = pl.when(use_log).then(value * (-t * se / value).exp()).otherwise(value - t * se)
+    t_high = pl.when(use_log).then(value * (t * se / value).exp()).otherwise(value + t * se)
+    score_low = pl.min_horizontal(centre - half_width, pl.col("few_low"))
+    score_high = pl.max_horizontal(centre + half_width, 1 - pl.col("few_high"))
+    low = pl.when(use_score).then(lowest + span * score_low).otherwise(t_low)
+    high = pl.when(use_score).then(lowest + span * score_high).otherwise(t_high)
     is_defined = se.is_not_null() & value.is_finite() & (varies | span.is_finite())
+    # Limits for few answers on one side, null for more.
+    sides = rows.select(n=effective_n, low=effective_n * share, high=effective_n * (1 - share))
+    few = {f"few_{side}": _poisson_limits(sides[side], sides["n"]) for side in ("low", "high")}
     return (
-        rows.with_columns(t=_t_quantiles(rows["degrees_of_freedom"]))
+        rows.with_columns(t=_t_quantiles(rows["degrees_of_freedom"]), **few)
         .with_columns(
             ci_low=pl.when(is_defined).then(pl.min_horizontal(low.clip(lowest, highest), value)),
             ci_high=pl.when(is_defined).then(pl.max_horizontal(high.clip(lowest, highest), value)),
         )
-        .drop("t")
+        .drop("t", *few)
     )
 
 
@@ -144,5 +252,13 @@ def mean_of_intervals() -> dict[str, pl.Expr]:
 
 
 def _t_quantiles(degrees_of_freedom: pl.Series) -> pl.Series:
-    # At least 1 degree of freedom: a single query has none, but its interval is null in any case.
+    # A single query has 0 degrees of freedom, of which there is no quantile; its interval is null in any case.
     return pl.Series(stdtrit(np.maximum(degrees_of_freedom.to_numpy(), 1), (1 + CONFIDENCE_LEVEL) / 2))
+
+
+def _poisson_limits(counts: pl.Series, n: pl.Series) -> pl.Series:
+    """Return the share at which a Poisson count out of n is at least `counts` with probability 5%; null above FEW."""
+    x = counts.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    is_few = (x > 0) & (x <= FEW)
+    limits = np.where(is_few, gammaincinv(np.where(is_few, x, 1.0), 1 - CONFIDENCE_LEVEL), np.nan)
+    return pl.Series(limits / np.maximum(n.cast(pl.Float64).fill_null(np.nan).to_numpy(), 1e-300)).fill_nan(None)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.errors import MetricError
+from evaluator.metrics.base import sum_in_order
 from evaluator.metrics.calibration_error import confidence_bin
 from evaluator.metrics.checks import require_distributions, require_finite, require_gold, require_label_space
 from evaluator.metrics.toolkit_formulas import published_probabilities, released_probabilities
@@ -17,19 +18,18 @@ GROUP = ["suite", "part", "dataset", "method"]
 
 @dataclass(frozen=True, kw_only=True)
 class DefinitionRules:
-    """How one definition reads label probabilities."""
+    """How a definition measures label probabilities."""
 
     predictions: str  # `definition` of the predictions that it measures
-    take: (
-        Callable[[pl.DataFrame], pl.DataFrame] | None
-    )  # transforms the label probabilities; None: they must be distributions
     last_bin_closed: bool  # whether ECE counts a confidence of exactly 1
+    transform: Callable[[pl.DataFrame], pl.DataFrame] | None
+    """Transforms the matrix of label probabilities; None where its rows must be distributions already."""
 
 
 DEFINITIONS: dict[str, DefinitionRules] = {
-    "paper": DefinitionRules(predictions="paper", take=None, last_bin_closed=True),
-    "released": DefinitionRules(predictions="released", take=released_probabilities, last_bin_closed=False),
-    "published": DefinitionRules(predictions="released", take=published_probabilities, last_bin_closed=False),
+    "paper": DefinitionRules(predictions="paper", transform=None, last_bin_closed=True),
+    "released": DefinitionRules(predictions="released", transform=released_probabilities, last_bin_closed=False),
+    "published": DefinitionRules(predictions="released", transform=published_probabilities, last_bin_closed=False),
 }
 
 
@@ -59,6 +59,7 @@ class MeasuredGroup(NamedTuple):
 
 
 def require_definition(definition: str) -> DefinitionRules:
+    """Return the rules of a definition; raise MetricError for an unknown one."""
     if definition not in DEFINITIONS:
         raise MetricError(f"There is no definition {definition!r}; choose one of {', '.join(DEFINITIONS)}.")
     return DEFINITIONS[definition]
@@ -95,13 +96,15 @@ def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, wher
     require_label_space(predictions["label_probs"], n_labels, where)
     matrix = predictions.select(pl.col("label_probs").list.get(i).alias(f"p{i}") for i in range(n_labels))
     require_finite(matrix, where)
-    if rules.take is None:
+    if rules.transform is None:
         require_distributions(matrix, where)
     return matrix
 
 
 def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
-    """Return one row a request: query_id, gold, pred, correct, true_label_prob, confidence and bin (null: in no bin).
+    """Return one row a request: query_id, gold, pred, correct, true_label_prob, squared_error, confidence and bin.
+
+    The bin is null for a request in no bin. The label probabilities are in the columns p0, p1, ...
 
     Args:
         predictions: columns query_id, gold and label_probs (List[f64] of n_labels), of one dataset and method.
@@ -113,24 +116,24 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
     rules = require_definition(definition)
     matrix = label_matrix(predictions, n_labels, definition, where)
     require_gold(predictions["gold"], n_labels, where)
-    if rules.take is not None:
-        matrix = rules.take(matrix)
+    if rules.transform is not None:
+        matrix = rules.transform(matrix)
 
     labels = matrix.columns
     confidence, gold, pred = pl.col("confidence"), pl.col("gold"), pl.col("pred")
-    # coalesce takes the first that is not null: of equally probable labels the first, as in the toolkit.
+    # coalesce takes the first value that is not null, hence the first of equally probable labels, as in the toolkit.
     most_probable = pl.coalesce(pl.when(pl.col(name) == confidence).then(i) for i, name in enumerate(labels))
     of_gold = pl.coalesce(pl.when(gold == i).then(pl.col(name)) for i, name in enumerate(labels))
+    errors = ((pl.col(name) - (gold == i).cast(pl.Float64)).pow(2) for i, name in enumerate(labels))
     return (
         predictions.select("query_id", "gold")
         .hstack(matrix)
-        .with_columns(confidence=pl.max_horizontal(labels), true_label_prob=of_gold)
+        .with_columns(confidence=pl.max_horizontal(labels), true_label_prob=of_gold, squared_error=sum_in_order(errors))
         .with_columns(
             pred=most_probable.cast(pl.Int64),
             bin=confidence_bin(confidence, last_bin_closed=rules.last_bin_closed),
         )
         .with_columns(correct=pred == gold)
-        .drop(labels)
     )
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from evaluator.metrics.calibration_error import BIN_EDGES, N_BINS
 from evaluator.metrics.per_request import GROUP, MeasuredGroup, measured_groups
-from evaluator.schemas import CONFUSION, LABEL_SPACES, LABEL_SPACES_KEY, RELIABILITY
+from evaluator.schemas import CONFUSION, CONFUSION_KEY, LABEL_SPACES, LABEL_SPACES_KEY, RELIABILITY, RELIABILITY_KEY
 
 
 def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
@@ -27,7 +27,7 @@ def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
             for group in _paper_groups(predictions)
         ),
         RELIABILITY,
-        [*GROUP, "bin"],
+        RELIABILITY_KEY,
     )
 
 
@@ -36,20 +36,16 @@ def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
     Takes PREDICTIONS, returns CONFUSION sorted by its first six columns: all pairs of each dataset and method.
     """
-
-    def pairs(n_labels: int) -> pl.DataFrame:
-        labels = pl.DataFrame({"gold": range(n_labels)})
-        return labels.join(labels.rename({"gold": "pred"}), how="cross")
-
     return _stack(
         (
-            pairs(group.n_labels)
+            pl.DataFrame({"gold": range(group.n_labels)})
+            .join(pl.DataFrame({"pred": range(group.n_labels)}), how="cross")
             .join(group.requests.group_by("gold", "pred").agg(n_requests=pl.len()), on=["gold", "pred"], how="left")
             .with_columns(pl.col("n_requests").fill_null(0), **_key(group))
             for group in _paper_groups(predictions)
         ),
         CONFUSION,
-        [*GROUP, "gold", "pred"],
+        CONFUSION_KEY,
     )
 
 

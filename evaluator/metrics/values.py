@@ -6,11 +6,12 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.metrics.base import IntervalForm, Metric
-from evaluator.metrics.intervals import jackknife_standard_errors
+from evaluator.metrics.calibration_interval import Bins, bins_of
+from evaluator.metrics.intervals import jackknife
 
 
 class Measured(NamedTuple):
-    """Value of a metric for one group of requests, with all that its interval depends on."""
+    """Value of a metric for one group of requests, with everything that its interval depends on."""
 
     value: float
     standard_error: float | None  # None with a single query
@@ -18,6 +19,10 @@ class Measured(NamedTuple):
     interval: IntervalForm
     lowest: float  # limits of the metric
     highest: float
+    bias: float | None = None  # of the value, by the jackknife
+    bias_freedom: float | None = None  # of "distance" intervals: degrees of freedom of the distance where it is truly 0
+    bins: Bins | None = None  # of "bins" intervals
+    over: str = "queries"  # what the interval counts as drawn at random; else also the template is taken as it is
 
 
 def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], by: list[str]) -> pl.DataFrame:
@@ -39,11 +44,17 @@ def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, M
     """
     per_query = statistic_sums(requests, n_labels, metrics, ["query_id"]).drop("query_id")
     values = {name: metric.value(n_labels) for name, metric in metrics.items()}
-    standard_errors = jackknife_standard_errors(per_query, values)
+    jackknifed = jackknife(per_query, values)
     over_all = per_query.sum().select(**values).row(0, named=True)
     return {
         name: Measured(
-            over_all[name], standard_errors[name], per_query.height - 1, metric.interval, *metric.limits(n_labels)
+            over_all[name],
+            jackknifed[name].standard_error,
+            per_query.height - 1,
+            metric.interval,
+            *metric.limits(n_labels),
+            bias=jackknifed[name].bias,
+            bins=bins_of(requests) if metric.interval == "bins" else None,
         )
         for name, metric in metrics.items()
     }

@@ -1,1 +1,1 @@
-"""Models as their files describe them: facts, digests, tokenizer, LM head. Nothing here runs a model."""
+"""Read models from their files: facts, digests, tokenizer, LM head. Nothing here runs a model."""

@@ -25,6 +25,9 @@ class FakeModelSource(ModelSource):
     def weight_bytes(self) -> int:
         return 0
 
+    def not_finite(self) -> str | None:
+        return None
+
     @cached_property
     def fingerprint(self) -> str:
         return "fake"
@@ -52,7 +55,7 @@ class WordTokenizer:
 
 
 def fake_model_source() -> FakeModelSource:
-    """Return the only fake model there is."""
+    """Return the source of the fake model."""
     return FakeModelSource(
         name="fake",
         folder=Path(),

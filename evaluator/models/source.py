@@ -3,8 +3,7 @@
 No weights are loaded, so that a wrong name, a model of the wrong kind or a missing tokenizer is reported at once.
 """
 
-import json
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -12,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.config import ModelConfig
-from evaluator.errors import ModelError
+from evaluator.errors import ModelError, is_panic, shown
+from evaluator.files.json_files import parse_json
+from evaluator.files.whole import read_bytes, reason
 from evaluator.hub import hub_snapshot
 from evaluator.models.digests import combined_digest, file_digests
+from evaluator.models.parameters import count_parameters
+from evaluator.models.safetensors_header import first_not_finite, read_header
 from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer
 
 # Files that affect tokens; others (a README) do not change the fingerprint.
@@ -22,7 +25,9 @@ _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model",
 )  # fmt: skip
-_CONTEXT_LENGTH_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+_CONTEXT_LENGTH_KEYS = (
+    "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length"
+)  # fmt: skip
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -34,11 +39,12 @@ class ModelSource:
     folder: Path
     revision: str | None  # commit of a hub model; None for a local folder
     architecture: str  # "LlamaForCausalLM"
-    context_length: int  # tokens
+    context_length: int | None  # tokens; None: no limit
     vocab_size: int
     kv_values_per_token: int  # numbers in the KV cache for one token, over all layers
     feed_forward_size: int  # width of a layer's feed-forward part
     dtype: str  # of the saved weights
+    quantization: dict[str, Any] | None = None  # "quantization_config" of config.json
     trust_remote_code: bool
 
     @cached_property
@@ -52,7 +58,15 @@ class ModelSource:
         files = weight_files(self.folder)
         if not all(file.suffix == ".safetensors" for file in files):
             return None
-        return sum(math.prod(shape) for file in files for shape in _tensor_shapes(file))
+        return sum(count_parameters(read_header(file), self.quantization) for file in files)
+
+    def not_finite(self) -> str | None:
+        """Return the first tensor with a NaN or an infinity and its file, in words; None if there is none.
+
+        Only safetensors are looked at.
+        """
+        files = (file for file in weight_files(self.folder) if file.suffix == ".safetensors")
+        return next((f"{name!r} in {file}" for file in files if (name := first_not_finite(file))), None)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -72,13 +86,30 @@ class ModelSource:
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(self.folder), trust_remote_code=self.trust_remote_code)
-        except (OSError, ValueError, ImportError) as error:
-            raise ModelError(f"The tokenizer of {self.name} cannot be loaded: {error}") from error
+        except BaseException as error:  # damaged files can make the libraries raise anything
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            raise ModelError(
+                f"The tokenizer in {self.folder} cannot be loaded ({type(error).__name__}: {error}). Download or save "
+                "the model again."
+            ) from error
         return FastTokenizer(tokenizer.backend_tokenizer) if tokenizer.is_fast else SlowTokenizer(tokenizer)
 
 
-def find_model(config: ModelConfig) -> ModelSource:
+def reads_images_as_well(architecture: str) -> bool:
+    """Return whether transformers has the architecture as one that generates text from images and text."""
+    from transformers.models.auto import modeling_auto
+
+    with_images = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values()
+    return architecture in with_images and architecture not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+
+def find_model(config: ModelConfig, generates_text: Callable[[str], bool] = reads_images_as_well) -> ModelSource:
     """Find the configured model in a local folder, the local hub cache or the hub, and check its kind.
+
+    Args:
+        config: names the model.
+        generates_text: whether the engine takes an architecture that transformers does not list as a causal model.
 
     Raises ModelError if it is not found, is not a causal language model or has no tokenizer.
     """
@@ -89,9 +120,16 @@ def find_model(config: ModelConfig) -> ModelSource:
         revision = folder.name  # the hub's cache names a snapshot by its commit
     description = _read_config(config.model, folder)
     text_part = description.get("text_config") or description  # multimodal models describe their text part separately
-    architecture = _causal_architecture(config, description)
-    if not weight_files(folder):
+    if not isinstance(text_part, dict):
+        raise ModelError(f"{folder / 'config.json'}: text_config must be an object, got {shown(text_part)}.")
+    architecture = _text_architecture(config, description, generates_text)
+    sizes = _Sizes(folder / "config.json", text_part)
+    files = weight_files(folder)
+    if not files:
         raise ModelError(f"{folder} has a config.json but no weights (*.safetensors or *.bin).")
+    for file in files:
+        if file.suffix == ".safetensors":
+            read_header(file)
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise ModelError(f"{config.model} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)} is in {folder}.")
     dtype = str(text_part.get("dtype") or text_part.get("torch_dtype") or description.get("torch_dtype") or "float32")
@@ -100,12 +138,12 @@ def find_model(config: ModelConfig) -> ModelSource:
         folder=folder,
         revision=revision,
         architecture=architecture,
-        context_length=_context_length(config.model, text_part),
-        vocab_size=int(text_part["vocab_size"]),
-        kv_values_per_token=_kv_values_per_token(text_part),
-        feed_forward_size=_first_of(text_part, "intermediate_size", "n_inner", "ffn_dim")
-        or 4 * _hidden_size(text_part),
+        context_length=sizes.first(*_CONTEXT_LENGTH_KEYS) or None,
+        vocab_size=sizes.required("vocab_size"),
+        kv_values_per_token=_kv_values_per_token(sizes),
+        feed_forward_size=sizes.first("intermediate_size", "n_inner", "ffn_dim") or 4 * _hidden_size(sizes),
         dtype=dtype if dtype in _DTYPES else "float32",
+        quantization=description.get("quantization_config") or text_part.get("quantization_config"),
         trust_remote_code=config.trust_remote_code,
     )
 
@@ -117,14 +155,11 @@ def scoring_dtype(source: ModelSource, config: ModelConfig) -> str:
 
 def weight_files(folder: Path) -> list[Path]:
     """Return a model's weight files: safetensors if there are any, which the engines prefer too, else *.bin."""
-    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    return _files(folder, "*.safetensors") or _files(folder, "*.bin")
 
 
-def _tensor_shapes(file: Path) -> list[list[int]]:
-    """Read the shapes from a safetensors header: its length in 8 bytes, then JSON."""
-    with file.open("rb") as opened:
-        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    return [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
+def _files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(path for path in folder.glob(pattern) if path.is_file())  # never a pipe, which would be waited for
 
 
 def _read_config(name: str, folder: Path) -> dict[str, Any]:
@@ -132,55 +167,81 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ModelError(f"{name} is not a model folder: it has no config.json.")
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = parse_json(read_bytes(path))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {reason(error)}.") from error
     except ValueError as error:
         raise ModelError(f"{path} is not JSON: {error}") from error
-    if not isinstance(description, dict) or "model_type" not in description:
+    if not isinstance(description, dict) or not isinstance(description.get("model_type"), str):
         raise ModelError(f"{path} does not describe a model: it has no model_type.")
     return description
 
 
-def _causal_architecture(config: ModelConfig, description: dict[str, Any]) -> str:
-    architectures = [str(name) for name in description.get("architectures") or []]
+MAX_SIZE = 2**31 - 1
+"""Largest number that any entry of config.json can have; MAX_LAYERS of those that count layers."""
+MAX_LAYERS = 10_000
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The numbers of a config.json. Each is refused, with its name, unless it is a whole number in its range."""
+
+    path: Path
+    entries: dict[str, Any]
+
+    def get(self, key: str, largest: int = MAX_SIZE) -> int | None:
+        """Return an entry, None where it is missing or null."""
+        value = self.entries.get(key)
+        if value is None:
+            return None
+        if type(value) is not int or not 0 <= value <= largest:
+            raise ModelError(f"{self.path}: {key} must be a whole number from 0 to {largest:,}, got {shown(value)}.")
+        return value
+
+    def first(self, *keys: str, largest: int = MAX_SIZE) -> int:
+        """Return the first of these entries that is there and not 0, or 0."""
+        return next((value for key in keys if (value := self.get(key, largest))), 0)
+
+    def required(self, key: str) -> int:
+        if not (value := self.get(key)):
+            raise ModelError(f"{self.path} has no {key}, so that its size is not known. Add it to a local copy.")
+        return value
+
+
+def _text_architecture(config: ModelConfig, description: dict[str, Any], generates_text: Callable[[str], bool]) -> str:
+    architectures = description.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise ModelError(
+            f"{config.model}: architectures in its config.json must be a list of names, got {shown(architectures)}."
+        )
     for name in architectures:
         if name.endswith("ForCausalLM"):
-            return name
+            return str(name)
     # Some causal models have other names (GPT2LMHeadModel); transformers lists them all, but is slow to import.
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(description["model_type"])
-    if name is not None and (not architectures or name in architectures):
-        return str(name)
+    causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(description["model_type"])
+    if causal is not None and (not architectures or causal in architectures):
+        return str(causal)
+    for name in architectures:
+        if not description.get("is_encoder_decoder") and generates_text(name):
+            return str(name)
     raise ModelError(
         f"{config.model} is not a causal language model: its config.json says "
-        f"{', '.join(architectures) or description['model_type']}. Choose one whose architecture ends in ForCausalLM."
+        f"{', '.join(architectures) or description['model_type']}. Choose one that generates text from text alone."
     )
 
 
-def _context_length(name: str, text_part: dict[str, Any]) -> int:
-    for key in _CONTEXT_LENGTH_KEYS:
-        if isinstance(text_part.get(key), int):
-            return int(text_part[key])
-    raise ModelError(
-        f"The context length of {name} is unknown: its config.json has none of {', '.join(_CONTEXT_LENGTH_KEYS)}. "
-        "Add one of them to a local copy."
-    )
+def _hidden_size(sizes: _Sizes) -> int:
+    return sizes.first("hidden_size", "n_embd", "d_model")
 
 
-def _first_of(text_part: dict[str, Any], *keys: str) -> int:
-    return next((int(text_part[key]) for key in keys if text_part.get(key)), 0)
-
-
-def _hidden_size(text_part: dict[str, Any]) -> int:
-    return _first_of(text_part, "hidden_size", "n_embd", "d_model")
-
-
-def _kv_values_per_token(text_part: dict[str, Any]) -> int:
+def _kv_values_per_token(sizes: _Sizes) -> int:
     """Return the numbers of one token in the KV cache: a key and a value for each layer and key-value head."""
-    n_heads = _first_of(text_part, "num_attention_heads", "n_head") or 1
-    head_size = _first_of(text_part, "head_dim") or _hidden_size(text_part) // n_heads
-    n_layers = _first_of(text_part, "num_hidden_layers", "n_layer", "n_layers")
-    return 2 * n_layers * (_first_of(text_part, "num_key_value_heads") or n_heads) * head_size
+    n_heads = sizes.first("num_attention_heads", "n_head") or 1
+    head_size = sizes.first("head_dim") or _hidden_size(sizes) // n_heads
+    n_layers = sizes.first("num_hidden_layers", "n_layer", "n_layers", largest=MAX_LAYERS)
+    return 2 * n_layers * (sizes.first("num_key_value_heads") or n_heads) * head_size
 
 
 def _hub_folder(config: ModelConfig) -> Path:

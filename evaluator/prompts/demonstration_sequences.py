@@ -7,13 +7,14 @@ import numpy as np
 
 from evaluator.datasets.lcg import Ints, places_before_removals
 
-MAX_LISTED = 2**16  # so many sequences are shuffled whole; of more, numbers are drawn until enough differ
+MAX_LISTED = 2**16  # up to this number all sequences are shuffled; beyond it, numbers are drawn until enough differ
 
 
 def demonstration_sequences(*, n_pool: int, n_shots: int, n_sequences: int, seed: int) -> Ints:
-    """Draw different sequences of demonstrations, shape [n, n_shots], places in the pool.
+    """Draw different sequences of demonstrations: int64 of [n, n_shots], places in the pool.
 
-    n is `n_sequences`, or all there are where these are fewer. Fewer sequences are the first of more.
+    n is `n_sequences`, or the number of possible sequences if that is smaller. A smaller `n_sequences` gives the first
+    rows of a larger one.
     """
     n_possible = math.perm(n_pool, n_shots)
     draw = random.Random(f"demonstrations, {n_shots} shots, seed {seed}")
@@ -28,7 +29,7 @@ def demonstration_sequences(*, n_pool: int, n_shots: int, n_sequences: int, seed
 
 
 def _ranks(numbers: list[int], n_pool: int, n_shots: int) -> Ints:
-    """Write each number as digits of base n_pool, n_pool - 1, ...: which of the examples left is taken in turn."""
+    """Write numbers in the mixed base n_pool, n_pool - 1, ...: each digit is a rank among the examples still left."""
     ranks = np.empty((len(numbers), n_shots), np.int64)
     for row, number in enumerate(numbers):
         for place in range(n_shots):

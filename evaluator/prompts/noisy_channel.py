@@ -1,4 +1,4 @@
-"""Build the prompts of the noisy channel, which show the label before the text: one request a query and label."""
+"""Build the prompts of the noisy channel, which show the label before the text: a request for each query and label."""
 
 import dataclasses
 
@@ -9,49 +9,50 @@ from evaluator.prompts.render import render_prompts
 from evaluator.prompts.rows import ASKS_TEXT
 from evaluator.schemas import Definition
 
-LABEL_AFFIX = " "  # the toolkit's in place of the dataset's own, as is the next
+# The toolkit uses these instead of the affixes of the dataset's template.
+LABEL_AFFIX = " "
 LAST_INPUT_AFFIX = "\n"
 
 
 def noisy_channel_requests(
     dataset: ClassificationDataset, rows: pl.DataFrame, *, part: str, n_shots: int, definition: Definition
 ) -> pl.DataFrame:
-    r"""Ask the same queries behind the same demonstrations, once a label, in the columns of `rows`.
+    r"""Build noisy-channel requests with the queries and demonstrations of `rows`, one for each label.
 
     With one demonstration of one text field, a text reads
 
         instruction
         label_prefix label " " prefix_0 text_0 "\n"                 (the demonstration)
-        label_prefix label " " query_prefix prefix_0 text_0 "\n"    (the query, behind the label that is tried)
+        label_prefix label " " query_prefix prefix_0 text_0 "\n"    (the query, after the label that is tried)
 
-    with nothing between the parts. Under `released` the likelihood of the whole text is asked for, under `paper` that
-    of the query alone, from its first text to the "\n". So the end of a text is scored too, as it is with the end token
-    in the code of Min et al. 2022, and even an empty text has a likelihood. Of several fields the words between them
-    are scored, which are the same behind every label.
+    with nothing between the parts. Under `released` the request is for the likelihood of the whole text, under `paper`
+    for that of the query alone, from its first text to the "\n". So the end of a text is scored too, as it is with the
+    end token in the code of Min et al. 2022, and even an empty text has a likelihood. The words between several fields
+    are scored as well; they are the same after every label.
 
     Args:
         rows: Normal requests with n_shots demonstrations, in the columns of Suite.requests.
         part: of the new rows.
 
-    `label_tried` is the label, `position` Normal's times the number of labels plus that; the other columns are those of
-    the row it was made from.
+    Returns rows with the columns of `rows`: `label_tried` is the label, `position` that of the Normal request times the
+    number of labels plus the label; other columns are those of the Normal request.
     """
     n_labels = len(dataset.verbalizer.label_names)
     label = _label(dataset, pl.col("label_tried"))
     start = dataset.template.input_prefixes[0]
     before, query = pl.concat_str("before", label, pl.lit(dataset.template.query_prefix)), pl.col("query")
     if definition == "paper":
-        asked = {
+        columns = {
             "prompt": pl.concat_str(before, pl.lit(start)),
             "ask": pl.lit("labels"),
             "continuations": pl.concat_list(query.str.strip_prefix(start)),
         }
     else:
-        asked = {"prompt": pl.concat_str(before, query), **ASKS_TEXT}
-    tried = pl.lit(list(range(n_labels)), pl.List(pl.Int64))
-    each_label = _with_texts(dataset, rows, n_shots).with_columns(label_tried=tried).explode("label_tried")
+        columns = {"prompt": pl.concat_str(before, query), **ASKS_TEXT}
+    labels = pl.lit(list(range(n_labels)), pl.List(pl.Int64))
+    each_label = _with_texts(dataset, rows, n_shots).with_columns(label_tried=labels).explode("label_tried")
     position = pl.col("position") * n_labels + pl.col("label_tried")
-    return each_label.with_columns(part=pl.lit(part), position=position, **asked).select(rows.columns)
+    return each_label.with_columns(part=pl.lit(part), position=position, **columns).select(rows.columns)
 
 
 def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Queries that ask about nothing: empty ones, and words drawn at random from a split."""
+"""Make queries without content: empty texts, or words drawn at random from a split."""
 
 import numpy as np
 import numpy.typing as npt
@@ -23,40 +23,41 @@ def domain_queries(
     seed: int = 0,
     source_name: str = "The split",
 ) -> pl.Series:
-    """Draw queries of `n_words` words a text field from `source`, joined by spaces; List[String] [n_queries].
+    """Draw queries of `n_words` words per text field from `source`, joined by spaces; List[String] [n_queries].
 
-    Words are what stands between spaces, so that prompts do not depend on a model: they take the place of the tokens
-    that Cho & Inoue 2025 (section 3.3, after Fei et al. 2023) draw by their frequency. Under `paper` every occurrence
-    of a word in its field is as likely as any other. Under `released` the toolkit draws a row and then one of its
-    words, never the last of either, by a fresh generator of its own that `seed` does not change; so a word of a short
-    text is likelier than one of a long text, and where a text has two spaces in a row the empty word is one as well.
+    Texts are split into words at spaces. Cho & Inoue 2025 (section 3.3, after Fei et al. 2023) draw tokens by their
+    frequency instead; words make the prompts independent of the model. Under `paper` every occurrence of a word in its
+    field is equally likely. Under `released`, as in the toolkit, a row is drawn and then one of its words, but never
+    the last row or the last word, by a generator with a fixed seed. So a word of a short text is more likely than one
+    of a long text, and two spaces in a row contain an empty word, which can be drawn.
 
     Args:
         source: a split, of the schema datasets.base.EXAMPLES.
-        source_name: what an error calls it.
+        seed: of the draws under `paper`.
+        source_name: name of the source in error messages.
 
-    Raises DatasetError where a text field of the source has no words.
+    Raises DatasetError if a text field of the source has no words.
     """
-    lists = _words_by_field(source)
-    if not lists or any(words.list.join("").str.len_bytes().sum() == 0 for words in lists):
+    fields = _words_by_field(source)
+    if not fields or any(words.list.join("").str.len_bytes().sum() == 0 for words in fields):
         raise DatasetError(
             f"{source_name} has no words to draw domain queries from. Give it rows with words, or leave out the suites "
             "and methods that ask domain queries."
         )
-    shape = (n_queries, len(lists), n_words)
+    shape = (n_queries, len(fields), n_words)
     if definition == "released":
-        draws = Lcg().floats(2 * n_queries * len(lists) * n_words).reshape(*shape, 2)
-        drawn = [_row_then_word(words, draws[:, field]) for field, words in enumerate(lists)]
+        draws = Lcg().floats(2 * n_queries * len(fields) * n_words).reshape(*shape, 2)
+        drawn = [_row_then_word(words, draws[:, field]) for field, words in enumerate(fields)]
     else:
         draws = np.random.default_rng(seed).random(shape)
-        drawn = [_any_word(words, draws[:, field]) for field, words in enumerate(lists)]
+        drawn = [_any_word(words, draws[:, field]) for field, words in enumerate(fields)]
     return pl.select(
         pl.concat_list(pl.lit(words.reshape((n_queries, n_words)).arr.join(" ")) for words in drawn)
     ).to_series()
 
 
 def _words_by_field(source: pl.DataFrame) -> list[pl.Series]:
-    """Return the words of each row, List[String] a text field."""
+    """Return for each text field the words of each row, List[String]."""
     n_fields = len(source["texts"][0]) if source.height else 0
     return [source["texts"].list.get(field).str.split(" ") for field in range(n_fields)]
 
@@ -68,10 +69,10 @@ def _any_word(words: pl.Series, draws: npt.NDArray[np.float64]) -> pl.Series:
 
 
 def _row_then_word(words: pl.Series, draws: npt.NDArray[np.float64]) -> pl.Series:
-    """Draw as the toolkit does: cut towards zero from one less than there are, so that the last is never reached."""
-    of_row, of_word = draws.reshape(-1, 2).T
+    """Draw a row and one of its words as the toolkit does: it scales draws to the number minus one, and rounds down."""
+    row_draws, word_draws = draws.reshape(-1, 2).T
     n_words = words.list.len().to_numpy().astype(np.int64)
-    row = (of_row * (len(words) - 1)).astype(np.int64)
-    word = (of_word * (n_words[row] - 1)).astype(np.int64)
+    row = (row_draws * (len(words) - 1)).astype(np.int64)
+    word = (word_draws * (n_words[row] - 1)).astype(np.int64)
     first_of_row = np.cumsum(n_words) - n_words
     return words.explode().gather(first_of_row[row] + word)

@@ -1,4 +1,4 @@
-"""Join rendered demonstrations and queries to prompts. Templates render single examples; nothing else joins them."""
+"""Join rendered demonstrations and queries to prompts. (Templates render single examples.)"""
 
 import polars as pl
 
@@ -10,10 +10,10 @@ def render_prompts(opening: str, demonstrations: pl.Series, rows: Ints, queries:
     """Join each prompt's opening, demonstrations and query, with nothing between them: String [n].
 
     Args:
-        opening: begins every prompt.
+        opening: text at the start of every prompt.
         demonstrations: String, rendered examples to show.
         rows: which of them each prompt shows, in prompt order, [n, n_shots].
-        queries: String [n], rendered; where left out, prompts end in front of the query.
+        queries: String [n], rendered; if left out, prompts end before the query.
     """
     openings = pl.Series([opening]).new_from_index(0, len(rows))
     shown = [demonstrations.gather(column) for column in rows.T]
@@ -33,17 +33,17 @@ def classification_prompts(
     """Render labelled examples and join them to prompts: String [n].
 
     Args:
-        queries: List[String] [n], what is asked in each prompt, one text a field of the template.
+        queries: List[String] [n], the texts of each prompt's query, one per field of the template.
         demonstrations: any split, of the schema datasets.base.EXAMPLES.
-        demonstration_ids: its rows shown in each prompt, [n, n_shots].
-        shown_labels: label indices they are shown with, [n, n_shots]; their own where left out.
+        demonstration_ids: rows of `demonstrations` that each prompt shows, [n, n_shots].
+        shown_labels: indices of the labels that they are shown with, [n, n_shots]; the gold labels if left out.
     """
     if shown_labels is None:
         shown_labels = demonstrations["gold"].to_numpy()[demonstration_ids]
-    # Each example is rendered once a label, however many prompts show it: row = example * number of labels + label.
+    # Render each example once with each label, however many prompts show it: row = example * number of labels + label.
     n_labels = len(verbalizer.label_names)
     each_label = demonstrations.select("texts", label=pl.lit(list(range(n_labels)))).explode("label")
     rendered = each_label.select(text=template.demonstration(pl.col("texts"), verbalizer.text(pl.col("label"))))
-    asked = pl.select(text=template.query(pl.lit(queries)))["text"]
+    rendered_queries = pl.select(text=template.query(pl.lit(queries)))["text"]
     rows = demonstration_ids * n_labels + shown_labels
-    return render_prompts(template.instruction, rendered["text"], rows, asked)
+    return render_prompts(template.instruction, rendered["text"], rows, rendered_queries)

@@ -1,4 +1,4 @@
-"""Build request rows from a plan: which query stands behind which demonstrations."""
+"""Build request rows from a plan of which demonstrations each query is shown with."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,12 @@ NOT_VARIED: dict[str, pl.Expr] = {
     "demonstration_set": pl.lit(0, pl.Int64),
     "template": pl.lit(0, pl.Int64),
     "noise_rate": pl.lit(0.0, pl.Float64),
+    "n_wrong_labels": pl.lit(0, pl.Int64),
     "label_tried": pl.lit(None, pl.Int64),
     "ordering": pl.lit(None, pl.Int64),
     "training_row": pl.lit(None, pl.Int64),
 }
-"""The columns of schemas.REQUESTS that say what varies, in a row where nothing does."""
+"""Default values of the columns of schemas.REQUESTS that suites and methods vary."""
 
 NO_CONTINUATIONS = pl.lit([], pl.List(pl.String))
 ASKS_TEXT: dict[str, pl.Expr] = {"ask": pl.lit("text"), "continuations": NO_CONTINUATIONS}
@@ -30,7 +31,7 @@ ASKS_STATE: dict[str, pl.Expr] = {"ask": pl.lit("state"), "continuations": NO_CO
 
 @dataclass(frozen=True, kw_only=True)
 class PromptPlan:
-    """Which query stands behind which demonstrations, one entry a prompt."""
+    """The query and demonstrations of each prompt."""
 
     demonstration_set: Ints  # [n], which demonstration set of the query
     query_id: Ints  # [n], rows of the test split
@@ -40,10 +41,9 @@ class PromptPlan:
 def benchmark_plan(
     dataset: ClassificationDataset, *, n_shots: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS
 ) -> PromptPlan:
-    """Place every test query behind each of its demonstration sets, in the toolkit's order: all queries, then all
-    again.
+    """Plan a prompt for every test query with each of its demonstration sets, all queries of the first set first.
 
-    Raises TemplateError where there are too few demonstrations.
+    Raises TemplateError if there are too few demonstrations.
     """
     n_test = dataset.test.height
     demonstration_ids = sample_demonstrations(
@@ -67,8 +67,7 @@ def normal_requests(
     n_queries: int | None,
     n_demonstration_sets: int = N_DEMONSTRATION_SETS,
 ) -> pl.DataFrame:
-    """Build a request for each prompt of benchmark_plan. Columns and errors are those of `requests` and
-    benchmark_plan."""
+    """Build a request for each prompt of benchmark_plan. Returns the columns of `requests`, and raises as both do."""
     plan = benchmark_plan(dataset, n_shots=n_shots, n_demonstration_sets=n_demonstration_sets)
     return requests(dataset, plan, n_queries=n_queries)
 
@@ -81,34 +80,35 @@ def requests(
     queries: pl.Series | None = None,
     n_queries: int | None = None,
 ) -> pl.DataFrame:
-    """Build one row a prompt of the plan.
+    """Build one row per prompt of the plan.
 
-    Columns of schemas.REQUESTS without suite, part and prompt_id, and those of schemas.PROMPTS without prompt_id.
-    `position` is query_id + demonstration_set * the number of test queries; but for the demonstration set, nothing
-    varies.
+    Returns the columns of schemas.REQUESTS without suite, part, for_part and prompt_id, and those of schemas.PROMPTS
+    without prompt_id. `position` is query_id + demonstration_set * number of test queries; other varied columns have
+    the defaults of NOT_VARIED.
 
     Args:
-        shown_labels: label indices that demonstrations are shown with, [n, n_shots]; their own where left out.
-        queries: List[String] [n], asked in place of the test split's texts.
-        n_queries: only prompts of the first so many queries are written; what they say does not depend on it.
+        shown_labels: indices of the labels that demonstrations are shown with, [n, n_shots]; the gold labels if left
+            out.
+        queries: List[String] [n], used instead of the test split's texts.
+        n_queries: number of queries to build, from the first; it does not change their prompts.
 
-    Raises TemplateError where the template does not fit the dataset's text fields, ConfigError where more queries are
-    asked for than there are.
+    Raises TemplateError if the template does not fit the dataset's text fields, ConfigError if the test split has fewer
+    than `n_queries` queries.
     """
     n_test = dataset.test.height
     if n_queries is not None and n_queries > n_test:
         raise ConfigError(f"--queries {n_queries}: the test split of {dataset.name} has {n_test}. Ask for no more.")
     dataset.template.require_fields(dataset.text_fields)
-    kept = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
-    demonstration_set, query_id = plan.demonstration_set[kept], plan.query_id[kept]
-    demonstration_ids = plan.demonstration_ids[kept]
+    prompts = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
+    demonstration_set, query_id = plan.demonstration_set[prompts], plan.query_id[prompts]
+    demonstration_ids = plan.demonstration_ids[prompts]
     text = classification_prompts(
         dataset.template,
         dataset.verbalizer,
-        queries=dataset.test["texts"].gather(query_id) if queries is None else queries.gather(kept),
+        queries=dataset.test["texts"].gather(query_id) if queries is None else queries.gather(prompts),
         demonstrations=dataset.demonstration,
         demonstration_ids=demonstration_ids,
-        shown_labels=None if shown_labels is None else shown_labels[kept],
+        shown_labels=None if shown_labels is None else shown_labels[prompts],
     )
     label_names = pl.lit(list(dataset.verbalizer.label_names))
     return pl.DataFrame(

@@ -1,6 +1,6 @@
-"""Draw the training prompts that calibrating methods learn from out of the calibration split, and build their requests.
+"""Draw training prompts from the calibration split, for methods that learn a calibration, and build their requests.
 
-The draws are the toolkit's, under every definition; with repetition, so that an example can stand twice in a prompt.
+The draws are those of the toolkit under every definition: with repetition, so a prompt can show an example twice.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ N_SAMPLES = 128  # "128 additional samples for the additional inference" (Cho & 
 
 
 class TrainingSample(NamedTuple):
-    """Rows of the calibration split, one training prompt a row."""
+    """Rows of the calibration split for each training prompt."""
 
     demonstration_ids: Ints  # [n_samples, n_shots], in prompt order
     query_ids: Ints  # [n_samples]
@@ -27,43 +27,40 @@ class TrainingSample(NamedTuple):
 def training_sample(dataset: ClassificationDataset, *, n_shots: int, n_samples: int = N_SAMPLES) -> TrainingSample:
     """Draw labelled queries and their demonstrations: n_shots + 1 draws at a time, the demonstrations first.
 
-    Raises DatasetError for a dataset without calibration rows.
+    Raises DatasetError if the dataset has no calibration rows.
     """
-    drawn = _drawn(dataset, n_samples, n_shots + 1)
+    drawn = _draw_rows(dataset, n_samples, n_shots + 1)
     return TrainingSample(demonstration_ids=drawn[:, :-1], query_ids=drawn[:, -1])
 
 
 def training_demonstrations(dataset: ClassificationDataset, *, n_shots: int, n_samples: int = N_SAMPLES) -> Ints:
-    """Draw demonstrations for queries that are made up: rows of the calibration split, shape [n_samples, n_shots].
+    """Draw demonstrations for artificial queries: rows of the calibration split, int64 of [n_samples, n_shots].
 
-    Not those of training_sample, whose queries take draws of the same generator. Raises as training_sample does.
+    They differ from those of training_sample, which draws its queries from the same generator. Raises as it does.
     """
-    return _drawn(dataset, n_samples, n_shots)
+    return _draw_rows(dataset, n_samples, n_shots)
 
 
-def _drawn(dataset: ClassificationDataset, n_samples: int, n_draws: int) -> Ints:
+def _draw_rows(dataset: ClassificationDataset, n_samples: int, n_draws: int) -> Ints:
     size = dataset.calibration.height
     if not size:
         raise DatasetError(
             f"{dataset.name} has no calibration examples, and calibrating methods learn from them. Give it a "
             "calibration split, or leave out the methods that calibrate (--methods)."
         )
-    # A product in float64 and then cut, as the toolkit has it: integer arithmetic would round otherwise.
+    # Multiply in float64 and round down, as the toolkit does: integer arithmetic would give other numbers.
     return (Lcg().floats(n_samples * n_draws) * size).astype(np.int64).reshape(n_samples, n_draws)
 
 
 def training_requests(
     dataset: ClassificationDataset, *, part: str, queries: pl.Series, demonstration_ids: Ints
 ) -> pl.DataFrame:
-    """Build one row a training prompt, in the columns of Suite.requests, its labels to be scored.
+    """Build one row per training prompt, in the columns of Suite.requests; query_id and gold are null.
 
     Args:
         part: of the new rows.
         queries: List[String], the texts of each prompt's query.
         demonstration_ids: rows of the calibration split, [number of queries, n_shots].
-
-    They answer no query of the test split, so query_id and gold are null; demonstration_ids are of the calibration
-    split.
     """
     label_names = pl.lit(list(dataset.verbalizer.label_names))
     text = classification_prompts(

@@ -1,4 +1,4 @@
-"""Random baselines: the distribution of the accuracy of the best of several random classifiers."""
+"""Compute the distribution of the accuracy of the best of several random classifiers."""
 
 from evaluator.random_baselines.max_random import (
     max_random_accuracy,

@@ -54,7 +54,7 @@ def binomial_log_pmf(n: IntArray, log_chance: FloatArray, log_miss: FloatArray) 
 
 
 def _log_choices(n: IntArray, k: IntArray, misses: IntArray) -> FloatArray:
-    """Return log C(n, k): the entropy of the split, plus what Stirling's n log n - n leaves of the log factorials."""
+    """Return log C(n, k) from n log n - k log k - (n - k) log (n - k) and the rests of the three log factorials."""
     rest = _log_factorial_rest(k[-1] + 1)
     entropy = k * np.log(np.maximum(k, 1) / n) + misses * np.log(np.maximum(misses, 1) / n)
     choices: FloatArray = rest[n] - rest[k] - rest[misses] - entropy
@@ -62,7 +62,7 @@ def _log_choices(n: IntArray, k: IntArray, misses: IntArray) -> FloatArray:
 
 
 def _log_factorial_rest(size: int) -> FloatArray:
-    """Return log k! - k log k + k for k = 0, 1, ..., size - 1, by Stirling's series from k = 16, where it is exact."""
+    """Return the rest log k! - (k log k - k) for k = 0, 1, ..., size - 1; exact from k = 16 on by Stirling's series."""
     small = [math.lgamma(k + 1) - (k * math.log(k) - k if k else 0) for k in range(min(size, 16))]
     k = np.arange(16.0, size)
     series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / k**2) / k**2) / k**2) / k**2) / k

@@ -1,4 +1,4 @@
-"""Check numbers of examples, chances, tries and correct answers. All errors are BaselineError."""
+"""Check numbers of examples, chances, tries and correct answers; raise BaselineError for invalid ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -67,25 +67,27 @@ def require_counts(correct: FloatArray, n: IntArray) -> None:
     fraction = correct != np.floor(correct)
     if fraction.any():
         first = int(fraction.argmax())
-        raise BaselineError(_nearest_counts(float(correct[first]), int(n[first])))
+        raise BaselineError(_fraction_message(float(correct[first]), int(n[first])))
     outside = ~((correct >= 0) & (correct <= n))
     if outside.any():
         first = int(outside.argmax())
-        raise BaselineError(_outside(float(correct[first]), int(n[first])))
+        raise BaselineError(_range_message(float(correct[first]), int(n[first])))
 
 
-def _nearest_counts(received: float, n: int) -> str:
-    """Return the message for a fraction: below 1 it is read as an accuracy, otherwise as an inexact count."""
+def _fraction_message(received: float, n: int) -> str:
+    """Return the message for a fraction, which is taken for an accuracy if below 1, else for an inexact count."""
     if not 0 <= received <= n:
-        return _outside(received, n)
+        return _range_message(received, n)
     count = received * n if received < 1 else received
     nearest = [round(count)] if abs(count - round(count)) < 1e-9 * n else [int(count), int(count) + 1]
-    shown = " and ".join(f"{near} (accuracy {near / n:.6g})" for near in nearest)
-    taken = "; as an accuracy, the nearest counts" if received < 1 else "; the nearest counts"
-    return f"correct must be a count, the number of right answers; received {received!r}{taken} of n = {n} are {shown}."
+    shown = " and ".join(f"{count} (accuracy {count / n:.6g})" for count in nearest)
+    reading = "; as an accuracy, the nearest counts" if received < 1 else "; the nearest counts"
+    return (
+        f"correct must be a count, the number of right answers; received {received!r}{reading} of n = {n} are {shown}."
+    )
 
 
-def _outside(received: float, n: int) -> str:
+def _range_message(received: float, n: int) -> str:
     return f"correct must be a count from 0 to n = {n}; received {received:g}."
 
 

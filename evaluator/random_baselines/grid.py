@@ -10,7 +10,7 @@ from evaluator.random_baselines.max_random import max_random_accuracy, max_rando
 from evaluator.random_baselines.settings import ChoiceCounts
 
 TAIL_LEVELS = (0.01, *(tenths / 10 for tenths in range(1, 10)))
-"""Contours of figure 7 of Yauney & Mimno 2024: every tenth, and one hundredth."""
+"""Contours of figure 7 of Yauney & Mimno 2024: 0.01, and 0.1 to 0.9."""
 
 
 def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], tries: Sequence[float]) -> pl.DataFrame:
@@ -50,7 +50,7 @@ def log_spaced(low: float, high: float, size: int) -> IntArray:
 
 
 def accuracy_levels(chance: float) -> FloatArray:
-    """Return the contours of figures 2 and 6 (Yauney & Mimno 2024): every 0.05 above chance, and half a step."""
+    """Return the contours of figures 2 and 6 (Yauney & Mimno 2024): chance + 0.025, then every 0.05 above chance."""
     first = round(chance, 2)
     levels: FloatArray = np.array([first + 0.025, *np.arange(first + 0.05, 0.995, 0.05)])
     return levels[(levels > chance) & (levels < 1)].round(3)
@@ -60,17 +60,17 @@ def accuracy_contours(chance: float, n: IntArray, tries: IntArray) -> pl.DataFra
     """Return the largest n at which the maximum random baseline reaches each level.
 
     Returns:
-        level, tries, n, inside: one row a level and number of tries. n is interpolated between two sizes on a
-        logarithmic scale and limited to the sizes given; `inside` says whether it was within them.
+        level, tries, n, inside: one row a level and number of tries. n is interpolated on a logarithmic scale and
+        limited to the range of the argument `n`; `inside` is whether it was within that range.
     """
     expected = np.asarray(max_random_accuracy(n[:, None], chance, tries))
     levels = accuracy_levels(chance)
     frames = []
-    for tried, falling in zip(tries, expected.T, strict=True):
+    for n_tries, baseline in zip(tries, expected.T, strict=True):
         # The baseline falls with n; np.interp needs ascending values, hence the signs.
-        reached = np.exp(np.interp(-levels, -falling, np.log(n)))
-        inside = (levels < falling[0]) & (levels > falling[-1])
-        frames.append(pl.DataFrame({"level": levels, "tries": tried, "n": reached, "inside": inside}))
+        reached = np.exp(np.interp(-levels, -baseline, np.log(n)))
+        inside = (levels < baseline[0]) & (levels > baseline[-1])
+        frames.append(pl.DataFrame({"level": levels, "tries": n_tries, "n": reached, "inside": inside}))
     return pl.concat(frames)
 
 
@@ -78,9 +78,9 @@ def tail_contours(chance: float, n: IntArray, tries: float) -> pl.DataFrame:
     """Return the lowest accuracy that the best of `tries` random classifiers reaches with probability at most `level`.
 
     Returns:
-        level, n, accuracy, one row a level and n; 1 where even n correct answers are more probable than `level`.
+        level, n, accuracy, one row a level and n; 1 if even n correct answers are more probable than `level`.
     """
     levels = np.array(TAIL_LEVELS)
-    too_often = np.asarray(max_random_quantile(1 - levels[:, None], n, chance, tries))
+    largest_count = np.asarray(max_random_quantile(1 - levels[:, None], n, chance, tries))
     columns = {"level": levels.repeat(len(n)), "n": np.tile(n, len(levels))}
-    return pl.DataFrame(columns | {"accuracy": np.minimum((too_often + 1) / n, 1).ravel()})
+    return pl.DataFrame(columns | {"accuracy": np.minimum((largest_count + 1) / n, 1).ravel()})

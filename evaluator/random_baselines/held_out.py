@@ -26,27 +26,29 @@ def held_out_trials(
     n_splits: int = 100,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Return the best prompt of every search, and whether it is above the baselines on the train and the test part.
+    """Search for the best prompt of every split, and judge it by the baselines on the train and the test part.
 
     Args:
         correctness: CORRECTNESS, in any order and any integer width, without prompts of the same text, so that each
             prompt counts as one try. `experiment` may be categorical.
         chances: CHANCES, a row for every example of every experiment.
-        tries: numbers of prompts to search, each in all splits. Where there are fewer prompts, all are searched and
-            the baselines are those of that many.
+        tries: numbers of prompts to search, each in all splits. If there are fewer prompts, all are searched and the
+            baselines are for their number.
         n_splits: random splits of the examples of each experiment.
         seed: the splits of an experiment depend only on this, its name, and its examples and prompts.
 
     Returns:
-        HELD_OUT_TRIALS, one row an (experiment, tries, split), sorted by it. An accuracy is above a baseline
-        when it is strictly more (verdicts.is_above); both count only examples that the prompt was scored on.
+        HELD_OUT_TRIALS, one row for each experiment, number of tries and split, sorted by these. An accuracy is above a
+        baseline if it is strictly more (verdicts.is_above); both count only examples that the prompt was scored on.
 
     Raises DatasetError when rows are repeated or missing, or a part of a split would be empty.
     Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, and
     takes 200 tries where fewer prompts are possible.
     """
     splits = Splits(tries=tries, n_splits=n_splits, seed=seed)
-    return with_baselines(pl.concat([search(each, splits) for each in read_experiments(correctness, chances)]))
+    return with_baselines(
+        pl.concat([search(experiment, splits) for experiment in read_experiments(correctness, chances)])
+    )
 
 
 def read_experiments(correctness: pl.LazyFrame, chances: pl.DataFrame) -> Iterator[Experiment]:
@@ -97,7 +99,7 @@ def _chance_of(name: str, examples: IntArray, chances: pl.DataFrame) -> FloatArr
 
 def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
     """Turn HELD_OUT_SEARCHES into HELD_OUT_TRIALS: add baselines, tails and verdicts to every search."""
-    # Each distinct setting is computed once; settings of one chance together, others by their mix of chances.
+    # Compute each distinct setting once: those with one chance in one call, others in one call for each mix of chances.
     settings = searches.select(SETTING).unique(maintain_order=True)
     uniform = pl.col("train_chances").list.len() == 1
     groups = settings.filter(~uniform).partition_by("train_chances", "train_counts", maintain_order=True)

@@ -1,4 +1,4 @@
-"""Schemas of held-out evaluation: the best prompt on some examples, compared with guessing on others."""
+"""Declare the tables of held-out evaluation: the best prompt on some examples, compared with guessing on others."""
 
 import polars as pl
 
@@ -27,7 +27,7 @@ HELD_OUT_SEARCHES = pl.Schema(
         "experiment": pl.String(),
         "tries": pl.Int64(),  # number of prompts to search
         "split": pl.Int64(),  # from 0
-        "n_prompts": pl.Int64(),  # number of prompts searched: fewer than `tries` where there are not as many
+        "n_prompts": pl.Int64(),  # number of prompts searched: `tries`, or all prompts if there are fewer
         "prompt": pl.Int64(),  # the best on the train part; of ties, the lowest id
         "n_train": pl.Int64(),  # examples of the train part that this prompt was scored on
         "correct_train": pl.Int64(),

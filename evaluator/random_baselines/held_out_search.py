@@ -35,7 +35,7 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """How examples are split and prompts drawn; the splits of an experiment do not depend on other experiments."""
+    """Settings of random splits; the splits of an experiment do not depend on other experiments."""
 
     tries: Sequence[int]  # numbers of prompts to search
     n_splits: int = 100
@@ -57,15 +57,15 @@ class _Parts:
 def search(experiment: Experiment, splits: Splits) -> pl.DataFrame:
     """Return the best prompt of every (tries, split): rows of HELD_OUT_SEARCHES.
 
-    The prompts tried are drawn at random for each split; those of fewer tries are among those of more. They are
-    compared by accuracy on the train part; of ties, the prompt with the lowest id is taken.
+    The prompts to try are drawn at random for each split; those of fewer tries are also among those of more tries.
+    The best has the highest accuracy on the train part; of ties, the lowest id.
 
-    Raises DatasetError where a part would be empty.
+    Raises DatasetError if a part would be empty.
     """
     parts = _split(experiment, splits)
     with np.errstate(invalid="ignore", divide="ignore"):
         accuracy = np.where(parts.n_train > 0, parts.correct_train / parts.n_train, -1.0)
-    # Prompts that are not tried get -2, below the -1 of unscored ones. argmax takes the first of ties: the lowest id.
+    # Prompts that are not tried get -2, less than the -1 of unscored ones; argmax takes the lowest id of ties.
     best = [np.where(np.less(parts.order.T, tries), accuracy, -2.0).argmax(axis=0) for tries in splits.tries]
     return _search_rows(experiment, parts, splits.tries, np.array(best))
 
@@ -86,12 +86,12 @@ def _split(experiment: Experiment, splits: Splits) -> _Parts:
     rng = np.random.default_rng((splits.seed, zlib.crc32(experiment.name.encode())))
     train = _orders(rng, splits.n_splits, n_examples) < n_train
     order = _orders(rng, splits.n_splits, n_prompts)
-    n, right = (_in_common(table, train) for table in (experiment.scored, experiment.correct))
+    n_scored, n_correct = (_in_common(table, train) for table in (experiment.scored, experiment.correct))
     return _Parts(
-        n_train=n,
-        correct_train=right,
-        n_test=experiment.scored.sum(axis=1)[:, None] - n,
-        correct_test=experiment.correct.sum(axis=1)[:, None] - right,
+        n_train=n_scored,
+        correct_train=n_correct,
+        n_test=experiment.scored.sum(axis=1)[:, None] - n_scored,
+        correct_test=experiment.correct.sum(axis=1)[:, None] - n_correct,
         train=train,
         order=order,
     )
@@ -125,10 +125,10 @@ def _search_rows(experiment: Experiment, parts: _Parts, tries: Sequence[int], be
     best = best.ravel()
     n_train, n_test = parts.n_train[best, split], parts.n_test[best, split]
     if (empty := (n_train == 0) | (n_test == 0)).any():
-        at = int(empty.argmax())
+        first = int(empty.argmax())
         raise DatasetError(
-            f"{experiment.name}: prompt {experiment.prompts[best[at]]} was scored on {n_train[at]} examples of the "
-            f"train part and {n_test[at]} of the test part of split {split[at]}, and needs one of each."
+            f"{experiment.name}: prompt {experiment.prompts[best[first]]} was scored on {n_train[first]} examples of "
+            f"the train part and {n_test[first]} of the test part of split {split[first]}, and needs one of each."
         )
     # Count the examples of each distinct chance (level) in both parts.
     levels, level = np.unique(experiment.chance, return_inverse=True)

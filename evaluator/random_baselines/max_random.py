@@ -4,16 +4,16 @@ A random classifier has X of n examples right; X is binomial, or Poisson binomia
 With F its distribution function, the best of t classifiers has at most k right with probability F(k)^t: the maximum
 order statistic. Source: Yauney and Mimno 2024, section 3, equations 2 to 11, and appendix A.
 
-Every function takes one setting and gives a number, or arrays of settings, which broadcast, and gives an array:
+Every function returns a number for one setting, and an array for arrays of settings, which broadcast:
 
-- n, from 1 to 1,000,000, and tries, from 1 to 1e15: whole numbers, as floats too.
+- n, from 1 to 1,000,000, and tries, from 1 to 1e15: whole numbers, which may be floats.
 - chance, between 0 and 1. With one n: a number; or a sequence of n numbers, one per example; or counts per number of
   choices, {2: 50, 5: 30}. With an array of n: numbers that broadcast with it, one per setting. A list of sequences or
   of counts is one per setting, whatever n is.
 
 Anything else raises BaselineError. Results have a relative error below 1e-9 (tests/random_baselines), tails also where
-1 - F(k)^t would have lost every digit. Masses are summed over the whole distribution: 100,000 settings of n <= 200 take
-0.8 s, and 4 s by SciPy's incomplete beta function (benchmarks/columnar/max_random.py).
+1 - F(k)^t would have lost every digit. Masses are summed over the whole distribution, which is faster than SciPy's
+incomplete beta function (benchmarks/columnar/max_random.py has the times).
 """
 
 import math
@@ -94,7 +94,7 @@ def max_random_quantile(q: Numbers, n: Numbers, chance: Chance, tries: Numbers =
 
 
 def _log_powers(settings: Settings) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield indices of some settings at a time, and log F(k)^t of these, [some, k]; 0 from the n of a setting on."""
+    """Yield the indices of a block of settings, and their log F(k)^t, [block, k]; 0 from the n of a setting on."""
     for rows, members in settings.blocks():
         log_cdf = _log_cdf(settings.distributions.pmf(rows))
         step = max(1, BLOCK // log_cdf.shape[1])
@@ -113,13 +113,13 @@ def _log_cdf(pmf: FloatArray) -> FloatArray:
 
 
 def _log_minus_log_below(settings: Settings, rows: slice, members: IntArray) -> FloatArray:
-    """Return log(-log P(X < correct)) of some settings; where P is near 1, this is the log of the tail of one try."""
+    """Return log(-log P(X < correct)) of the settings `members`; for P near 1, it is the log of the tail of one try."""
     at = settings.row[members] - rows.start, settings.extra[members].astype(np.int64)
     pmf = settings.distributions.pmf(rows)
     below = np.pad(_log_cdf(pmf), ((0, 0), (1, 0)), constant_values=-np.inf)[at]
     with np.errstate(divide="ignore"):
         result: FloatArray = np.log(-below)
-    # Where the tail has lost its digits, it is computed again from log masses.
+    # Compute a tail again from log masses if it is too small to have all digits.
     far = _survival(pmf)[at] < SMALLEST
     if far.any():
         result[far] = _log_survival(settings.distributions.log_pmf(rows))[at][far]
@@ -142,4 +142,5 @@ def _log_one_minus_exp(log_exponent: FloatArray) -> FloatArray:
     x = np.exp(log_exponent)
     with np.errstate(divide="ignore"):
         small, large = np.log(-np.expm1(-x)), np.log1p(-np.exp(-x))
+    # Each of the two forms keeps its digits on one side of x = log 2; adding 0.0 turns -0.0 into 0.0.
     return np.where(log_exponent < -37, log_exponent, np.where(x < 0.7, small, large)) + 0.0

@@ -1,7 +1,7 @@
 """Compute the masses of Poisson binomial distributions: correct answers when chances differ between examples.
 
-SciPy has this distribution as well (stats.poisson_binom). Its masses are right, but 10,000 different chances take 3 to
-6 s there and 0.05 s here, and its upper tails are 1 minus a sum (benchmarks/columnar/max_random.py).
+SciPy has this distribution as well (stats.poisson_binom). Its masses are right, but its upper tails are 1 minus a sum,
+and with many different chances it is slower (benchmarks/columnar/max_random.py has the times).
 """
 
 from collections.abc import Iterable, Sequence
@@ -73,15 +73,17 @@ def poisson_binomial_log_pmf(chances: Chances) -> FloatArray:
         tilted_miss = -np.logaddexp(0, log_odds + theta)
         tilted = _convolved_pmf(count, tilted_miss + log_odds + theta, tilted_miss)
         # Undo the tilt where the tilted masses have all their digits.
-        seen = missing[tilted[missing] > SMALLEST]
-        log_pmf[seen] = np.log(tilted[seen]) - theta * seen + count @ (log_miss - tilted_miss)
-        unseen = np.flatnonzero(np.isneginf(log_pmf))
-        mean = min(max(float(unseen[0]), 0.5), n - 0.5) if len(unseen) else mean
+        accurate = missing[tilted[missing] > SMALLEST]
+        log_pmf[accurate] = np.log(tilted[accurate]) - theta * accurate + count @ (log_miss - tilted_miss)
+        # Go on at the first count whose mass is still missing.
+        still_missing = np.flatnonzero(np.isneginf(log_pmf))
+        mean = min(max(float(still_missing[0]), 0.5), n - 0.5) if len(still_missing) else mean
     return log_pmf
 
 
 def _tilt(log_odds: FloatArray, count: IntArray, mean: float) -> float:
     """Find the theta at which the tilted chances add up to `mean`, by bisection."""
+    # At these ends all tilted chances are 0 or 1 in floating point.
     low, high = -800 - float(log_odds.max()), 800 - float(log_odds.min())
     for _ in range(60):
         theta = (low + high) / 2
@@ -96,8 +98,8 @@ def _convolved_pmf(count: IntArray, log_chance: FloatArray, log_miss: FloatArray
     """Convolve one binomial for each distinct chance, pair by pair; no subtraction, so that no digits are lost."""
     parts: list[FloatArray] = []
     for size in np.unique(count):  # one call for all binomials of a size: there may be as many as examples
-        alike = count == size
-        parts += list(np.exp(binomial_log_pmf(count[alike], log_chance[alike], log_miss[alike])))
+        same_size = count == size
+        parts += list(np.exp(binomial_log_pmf(count[same_size], log_chance[same_size], log_miss[same_size])))
     while len(parts) > 1:
         odd = parts[len(parts) // 2 * 2 :]
         parts = [*map(_convolve, parts[::2], parts[1::2]), *odd]
@@ -116,8 +118,8 @@ def _without_zeros(masses: FloatArray) -> tuple[int, FloatArray]:
     """Return the number of leading zeros, and the masses without zeros at either end; short arrays are unchanged."""
     if len(masses) < 500:
         return 0, masses
-    there = np.flatnonzero(masses)
-    return int(there[0]), masses[there[0] : there[-1] + 1]
+    nonzero = np.flatnonzero(masses)
+    return int(nonzero[0]), masses[nonzero[0] : nonzero[-1] + 1]
 
 
 def _padded(rows: Iterable[FloatArray], *, fill: float) -> FloatArray:

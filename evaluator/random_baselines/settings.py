@@ -1,4 +1,4 @@
-"""Turn arguments into settings: checked, broadcast against each other, with each distribution stored once."""
+"""Check arguments, broadcast them to settings, and store each distinct distribution once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Settings:
         by_row = np.argsort(self.row, kind="stable")
         sizes = self.distributions.n + 1
         stop = len(sizes)
-        # From the last row, the longest of those left: its length decides how many rows fit a block.
+        # Begin with the last row: it is the longest of the remaining ones, so its length decides how many fit a block.
         while stop:
             start = max(0, stop - max(1, BLOCK // int(sizes[stop - 1])))
             first, last = np.searchsorted(self.row, [start, stop], sorter=by_row)
@@ -114,8 +114,8 @@ def _binomials(n: FloatArray, chance: FloatArray) -> Distributions:
     first[1:] = (np.diff(n[order]) != 0) | (np.diff(chance[order]) != 0)
     row = np.empty(len(order), dtype=np.int64)
     row[order] = np.cumsum(first) - 1
-    kept = order[first]
-    rows = Binomials(n=n[kept].astype(np.int64), chance=chance[kept])
+    distinct = order[first]
+    rows = Binomials(n=n[distinct].astype(np.int64), chance=chance[distinct])
     return Distributions(shape, rows, row.reshape(shape))
 
 

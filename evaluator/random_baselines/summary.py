@@ -6,7 +6,9 @@ import polars as pl
 
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.random_baselines.settings import ChoiceCounts
-from evaluator.random_baselines.verdicts import POWER, TAIL_TO_TELL, Verdict, examples_needed, verdict
+from evaluator.random_baselines.significance import ASSURANCE, queries_needed
+from evaluator.random_baselines.verdicts import POWER, TAIL_TO_TELL, Verdict, verdict
+from evaluator.statistics.proportion import lower_confidence_bound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +22,11 @@ class Result:
     max_tail: float  # probability that the best of `tries` reaches it
     log10_max_tail: float
     verdict: Verdict
-    n_needed: int | None  # examples needed to tell this accuracy from guessing; only where the verdict is "between"
+    better_than_guessing: bool  # max_tail is at most TAIL_TO_TELL: one test, without correction for others
+    accuracy_lower_bound: float  # of the true accuracy of the best of `tries`, as in significance.with_tests
+    n_needed: (
+        int | None
+    )  # examples that tell an accuracy of this bound from guessing; None where it is not above chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +54,7 @@ def _result(
     logs = [float(max_random_tail(correct, n, chance, tried, log10=True)) for tried in (1, tries)]
     accuracy = correct / n
     judged: Verdict = pl.select(verdict(pl.lit(accuracy), pl.lit(standard), pl.lit(max_random))).item()
+    bound = float(lower_confidence_bound(correct, n, (1 - ASSURANCE) / tries))
     return Result(
         correct=int(correct),
         accuracy=accuracy,
@@ -56,7 +63,9 @@ def _result(
         max_tail=tails[1],
         log10_max_tail=logs[1],
         verdict=judged,
-        n_needed=examples_needed(accuracy, standard, tries) if judged == "between" else None,
+        better_than_guessing=tails[1] <= TAIL_TO_TELL,
+        accuracy_lower_bound=bound,
+        n_needed=queries_needed(bound, standard, tries, 1),
     )
 
 
@@ -83,13 +92,26 @@ def _probability(tail: float, log10_tail: float) -> str:
 
 
 def _sentence(summary: Summary, result: Result) -> str:
-    if result.verdict == "below both":
-        return "Below both baselines: not better than guessing once."
     often = _probability(result.max_tail, result.log10_max_tail)
+    places = {
+        "below both": "Below both baselines: not better than guessing once.",
+        "between": f"Between the baselines: above chance, and not above the {_best_of(summary)}.",
+        "above both": f"Above both baselines. The {_best_of(summary)} has as many right",
+    }
+    sentences = [places[result.verdict]]
     if result.verdict == "above both":
-        return f"Above both baselines. The {_best_of(summary)} has as many right with probability {often}."
-    return (
-        f"Between the baselines: above chance, and not above the {_best_of(summary)}.\n"
-        f"If {result.accuracy:.5g} is the true accuracy, {result.n_needed:,} examples would tell it from them "
-        f"(p <= {TAIL_TO_TELL:g}, with power {POWER:.0%})."
+        told = "better" if result.better_than_guessing else "not better"
+        sentences[0] += (
+            f"\nwith probability {often}: {told} than guessing at the {TAIL_TO_TELL:.0%} level, as one test."
+        )
+    bound = (
+        f"The true accuracy of the best is at least {result.accuracy_lower_bound:.5f} with {ASSURANCE:.0%} confidence"
     )
+    if result.n_needed is not None:
+        power = f"p <= {TAIL_TO_TELL:g}, with power {POWER:.0%}"
+        sentences.append(f"{bound}:\n{result.n_needed:,} examples would tell that from guessing ({power}).")
+    elif result.verdict != "below both":
+        sentences.append(
+            f"{bound}, which is not above chance:\nthis result does not say how many examples would tell it."
+        )
+    return "\n".join(sentences)

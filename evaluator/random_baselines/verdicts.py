@@ -10,7 +10,10 @@ from scipy.special import betainc
 from evaluator.errors import BaselineError
 
 Verdict = Literal["below both", "between", "above both"]
-"""Position of an accuracy relative to the standard random baseline (chance) and the maximum random baseline."""
+"""Position of an accuracy relative to the standard random baseline (chance) and the maximum random baseline.
+
+It compares with expected accuracies, as Yauney & Mimno 2024 do, and is no test: guessing is "above both" in about half
+of all experiments. The test is in significance.py."""
 
 TAIL_TO_TELL = 0.05
 """A result is distinguished from guessing when the best random classifier reaches it with at most this probability."""
@@ -26,7 +29,7 @@ ROUNDING = 1e-12
 def is_above(accuracy: pl.Expr, baseline: pl.Expr) -> pl.Expr:
     """Test whether an accuracy is above a baseline: strictly more, by more than ROUNDING. Null where an argument is.
 
-    Every verdict uses this rule, except those reproduced from a paper with a rule of its own. Two shares of
+    Every verdict uses this rule, except those reproduced from a paper with a different rule. Two shares of
     checks.MAX_EXAMPLES examples are further apart than ROUNDING.
     """
     return accuracy > baseline + ROUNDING
@@ -52,11 +55,12 @@ def verdict(accuracy: pl.Expr, chance: pl.Expr, max_random: pl.Expr) -> pl.Expr:
     )
 
 
-def examples_needed(accuracy: float, chance: float, tries: float = 1) -> int:
+def examples_needed(accuracy: float, chance: float, tries: float = 1, *, level: float = TAIL_TO_TELL) -> int:
     """Return how many examples tell a classifier of this true accuracy from the best of `tries` random ones.
 
     On that many examples its number of correct answers is, with probability POWER or more, one that the best random
-    classifier reaches with probability TAIL_TO_TELL or less. Both probabilities are exact. Because counts are whole,
+    classifier reaches with probability `level` or less. With m tests, level TAIL_TO_TELL / m keeps this power under
+    Holm's correction, whatever the other tests show. Both probabilities are exact. Because counts are whole,
     the power is a sawtooth in the number of examples: the result suffices and one example fewer does not, but some
     slightly smaller numbers may suffice too, and some slightly larger ones may not.
 
@@ -66,11 +70,11 @@ def examples_needed(accuracy: float, chance: float, tries: float = 1) -> int:
 
     Raises BaselineError for an accuracy that is not above chance, which no number of examples would tell from it.
 
-    Source: p_max of Yauney & Mimno 2024, appendix A, taken as a test: 1 - F(c - 1)^tries <= TAIL_TO_TELL is
-    P(X >= c) <= 1 - (1 - TAIL_TO_TELL)^(1 / tries) for one random classifier.
+    Source: p_max of Yauney & Mimno 2024, appendix A, taken as a test: 1 - F(c - 1)^tries <= level is
+    P(X >= c) <= 1 - (1 - level)^(1 / tries) for one random classifier.
     """
     _require(accuracy, chance, tries)
-    one_tail = -math.expm1(math.log1p(-TAIL_TO_TELL) / tries)
+    one_tail = -math.expm1(math.log1p(-level) / tries)
     # Double until it suffices, then bisect between the last two.
     enough = 1
     while not _tells(enough, accuracy, chance, one_tail):

@@ -1,19 +1,19 @@
-"""Altair charts in the report's style, drawn as SVG elements when a page is written.
+"""Style Altair charts, and draw them as SVG elements when a page is written.
 
-Such a figure needs no script and no network to be seen, and prints as it looks. Vega's scripts in the page would weigh
-0.9 MB, and would draw a hundred views at every opening. What the reader points at is a transparent band whose
-aria-label holds the numbers: the page shows it as a tooltip, a screen reader reads it out.
+Such a figure needs neither scripts nor a network, and looks the same in print. Vega's scripts would add 0.9 MB to the
+page and draw a hundred views whenever it is opened. Transparent marks over a figure hold the numbers in their
+aria-label: the page shows it as a tooltip, and a screen reader reads it.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import altair as alt
 import polars as pl
 import vl_convert
 
 BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
-"""Blue and vermilion of Okabe and Ito's palette, told apart with any colour vision; shapes differ as well."""
+"""Blue and vermilion of Okabe and Ito's palette, distinguishable with any colour vision; shapes differ as well."""
 
 GREEN, PURPLE = "#009e73", "#cc79a7"
 """Further colours of the same palette."""
@@ -23,7 +23,9 @@ GRID = "#eef0f3"
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 X_LABELS, Y_LABELS = 18, 30
-"""Pixels that the labels of an axis take; its title is beyond them, at the same place on all panels."""
+"""Pixels reserved for the labels of an axis, so that its title is at the same place on all panels."""
+
+Channel = TypeVar("Channel", alt.X, alt.Y)
 
 VegaSpec = Mapping[str, Any]
 """A compiled chart: what vl_convert.vegalite_to_vega returns."""
@@ -39,9 +41,9 @@ class Room(NamedTuple):
 
 
 def styled(chart: alt.LayerChart, room: Room) -> alt.LayerChart:
-    """Give a chart the report's fonts and colours, and `room` around it."""
+    """Return the chart with the report's fonts and colours, and `room` around it."""
     return (
-        # Sized by hand, so that panels line up and nothing depends on the fonts of the machine that draws.
+        # Fixed sizes align panels, and do not depend on the fonts of the machine.
         chart.configure(font="sans-serif", background="transparent", autosize="none", padding=room._asdict())
         .configure_view(stroke=None)
         .configure_axis(
@@ -59,12 +61,19 @@ def styled(chart: alt.LayerChart, room: Room) -> alt.LayerChart:
     )
 
 
-def compiled(chart: alt.LayerChart | alt.HConcatChart) -> VegaSpec:
-    """Compile a chart, which takes five times as long as drawing it: once for all figures that differ in their data.
+def unit_channel(channel: type[Channel], column: str, title: str) -> Channel:
+    """Return the encoding of a column of numbers from 0 to 1."""
+    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID)
+    return channel(f"{column}:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 1]))
 
-    Data of such a chart are named (`alt.NamedData`) and are given to draw_svg.
+
+def compiled(chart: alt.LayerChart | alt.HConcatChart) -> VegaSpec:
+    """Compile a chart from Vega-Lite to Vega, which takes five times as long as drawing it.
+
+    Figures that differ only in their data share a compiled chart with named data (`alt.NamedData`) for draw_svg.
     """
-    spec: VegaSpec = vl_convert.vegalite_to_vega(chart.to_dict(), vl_version=VEGA_LITE)
+    # Validation takes long and depends only on our code: tests validate every chart that they draw (tests/conftest.py).
+    spec: VegaSpec = vl_convert.vegalite_to_vega(chart.to_dict(validate=False), vl_version=VEGA_LITE)
     return spec
 
 
@@ -72,7 +81,7 @@ def draw_svg(spec: VegaSpec, **tables: pl.DataFrame) -> str:
     """Draw a compiled chart as one SVG element; texts in it are escaped.
 
     Args:
-        tables: by the names of the chart's data; a null or NaN is not drawn.
+        tables: name of the chart's data -> rows; a null or NaN is not drawn.
     """
     rows = {name: table.fill_nan(None).to_dicts() for name, table in tables.items()}
     missing = rows.keys() - {data["name"] for data in spec["data"]}
@@ -83,5 +92,5 @@ def draw_svg(spec: VegaSpec, **tables: pl.DataFrame) -> str:
 
 
 def chart_svg(chart: alt.LayerChart, room: Room) -> str:
-    """Draw a chart that is drawn once as an SVG element."""
+    """Style, compile and draw a chart whose compiled form is not reused."""
     return draw_svg(compiled(styled(chart, room)))

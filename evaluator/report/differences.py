@@ -8,29 +8,35 @@ import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.statistics.paired import LEVEL
 
 JUDGED_BY = "accuracy"
 DATASET_METRICS = (JUDGED_BY, "true_label_probability")
 """Metrics whose differences are shown for every dataset."""
 
 MAX_PAIRS = 15
-"""Most pairs of models for which differences by dataset are shown: the pairs of six models."""
+"""Largest number of pairs of models for which differences by dataset are shown: the pairs of six models."""
 
 
 class Difference(NamedTuple):
-    """A paired difference with its 95% interval."""
+    """A paired difference with its 95% interval and test."""
 
     value: float
     ci_low: float | None
     ci_high: float | None
     n_queries: int
+    p_value: float
+    p_holm: float
+    n_tests: int
+    test: str
+    min_detectable: float
 
     @property
-    def told(self) -> Literal["above", "below", "no"]:
-        """Return the side of 0 on which the whole interval is."""
-        if self.ci_low is None or self.ci_high is None or self.ci_low <= 0 <= self.ci_high:
-            return "no"
-        return "above" if self.ci_low > 0 else "below"
+    def sign(self) -> Literal["positive", "negative", "unclear"]:
+        """Return the sign of the difference, or "unclear" where it could be 0 at the 5% level after correction."""
+        if self.p_holm > LEVEL:
+            return "unclear"
+        return "positive" if self.value > 0 else "negative"
 
 
 class Side(NamedTuple):
@@ -45,7 +51,7 @@ Row = tuple[str, list[Difference | None]]
 
 
 class DifferenceTable(NamedTuple):
-    """Methods against vanilla, a row a model, a column a method; or two models, a row a dataset, a column a metric."""
+    """Differences of methods to vanilla, [model, method], or between two models, [dataset, metric]."""
 
     columns: list[str]
     rows: list[Row]
@@ -65,7 +71,8 @@ class Differences:
 
     def __init__(self, differences: pl.DataFrame) -> None:
         columns = ["dataset", "metric", "model_a", "method_a", "model_b", "method_b"]
-        rows = differences.select(*columns, *("difference", "ci_low", "ci_high", "n_queries")).iter_rows()
+        numbers = ("difference", *Difference._fields[1:])
+        rows = differences.select(*columns, *numbers).iter_rows()
         self._differences = {
             (dataset, metric, Side(*between[:2]), Side(*between[2:4])): Difference(*between[4:])
             for dataset, metric, *between in rows
@@ -78,15 +85,15 @@ class Differences:
         return self._differences.get((dataset, metric, a, b))
 
     def is_best(self, model: str, method: str, models: Sequence[str]) -> bool:
-        """Return whether the intervals of all differences to other models show the mean accuracy above theirs."""
+        """Return whether the model's mean accuracy is significantly above that of every other model."""
         place = list(models).index(model)
         side = Side(model, method)
         # Differences are stored as earlier minus later model.
         to_earlier = [self.between(Side(name, method), side) for name in models[:place]]
         to_later = [self.between(side, Side(name, method)) for name in models[place + 1 :]]
-        earlier = {difference.told for difference in to_earlier if difference}
-        later = {difference.told for difference in to_later if difference}
-        return bool(earlier or later) and earlier <= {"below"} and later <= {"above"}
+        earlier = {difference.sign for difference in to_earlier if difference}
+        later = {difference.sign for difference in to_later if difference}
+        return bool(earlier or later) and earlier <= {"negative"} and later <= {"positive"}
 
 
 def against_vanilla(differences: Differences, models: Sequence[str], methods: Sequence[str]) -> DifferenceTable:

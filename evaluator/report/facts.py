@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from evaluator.record import MeasuredRecord, ModelRecord
 
-MADE_HERE = {
+KIND_WARNINGS = {
     "embedded": "This is the small model that ships here: it shows how a run goes, not what models can do.",
     "random": "This model's weights are random: every number here is chance.",
     "fake": "No model was asked: a fake engine made these numbers up, and every one of them is chance.",
 }
-"""Kind of model that is not a real one -> warning at the top of the page."""
+"""Kind of model whose results say nothing about real models -> warning at the top of the page."""
 
 STAGES = {"build": "Build", "tokenise": "Tokenise", "load": "Load model", "score": "Score", "measure": "Measure"}
 
@@ -33,8 +33,16 @@ class TokenCount(NamedTuple):
 
 
 def warning(run: MeasuredRecord) -> str | None:
-    """Return the warning at the top of the page, if the model is not a real one."""
-    return MADE_HERE.get(run.model.kind)
+    """Return the warning at the top of the page, None for a real model."""
+    return KIND_WARNINGS.get(run.model.kind)
+
+
+def left_out_warnings(run: MeasuredRecord) -> list[str]:
+    """Return a warning for each dataset that failed."""
+    return [
+        f"{dataset} failed and is left out of every number and every mean on this page. {reason}"
+        for dataset, reason in run.left_out.items()
+    ]
 
 
 def headline_facts(run: MeasuredRecord) -> list[Fact]:
@@ -66,7 +74,8 @@ def record_facts(run: MeasuredRecord) -> list[tuple[str, list[Fact]]]:
             [
                 Fact("Store fingerprint", prompts.fingerprint),
                 Fact("Suites", ", ".join(prompts.suites)),
-                Fact("Datasets", ", ".join(prompts.datasets)),
+                Fact("Datasets", ", ".join(name for name in prompts.datasets if name not in run.left_out)),
+                *([Fact("Left out", ", ".join(run.left_out))] if run.left_out else []),
                 Fact("Definition of the prompts", prompts.prompt_definition),
                 Fact("Queries of each dataset", prompts.queries),
                 Fact("Requests", _text(prompts.requests)),
@@ -77,7 +86,7 @@ def record_facts(run: MeasuredRecord) -> list[tuple[str, list[Fact]]]:
             "Model and engine",
             [
                 Fact("Kind of model", run.model.kind),
-                Fact("Context", f"{run.model.context_tokens:,} tokens"),
+                Fact("Context", f"{run.model.context_tokens:,} tokens" if run.model.context_tokens else "no limit"),
                 Fact("Prefix-cache block", _block(engine.prefix_block_tokens)),
                 Fact("Prompts scored", _text(scores.prompts)),
                 *([Fact("Scored by earlier runs", _text(scores.reused_prompts))] if scores.reused_prompts else []),
@@ -97,9 +106,9 @@ def token_counts(run: MeasuredRecord) -> list[TokenCount]:
     counts = [
         ("All requests", "every request's tokens, repeated prompts included", tokens.request_tokens),
         ("Distinct prompts", "each prompt once, nothing shared", tokens.tokens),
-        ("Sent to the engine", "contexts, with whatever a label of several tokens asked for besides",
+        ("Sent to the engine", "contexts, and what labels of several tokens need in addition",
          scores.prompt_tokens),
-        ("Computed", "sent, less what the prefix cache served", scores.computed_tokens),
+        ("Computed", "sent, minus those from the prefix cache", scores.computed_tokens),
         (f"Floor in blocks of {block}" if block else "Floor in whole blocks",
          "the fewest when a cache shares whole blocks only", tokens.block_floor_tokens),
         ("Floor", "the fewest when no token is computed twice after the same prefix", tokens.floor_tokens),

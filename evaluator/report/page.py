@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from evaluator.files import replacing
+from evaluator.files.whole import write_bytes
 from evaluator.report.html import asset, render
 from evaluator.report.section import PackageFile, Section, core_template
 
@@ -28,26 +28,25 @@ class Header:
 def write_page(path: Path, title: str, header: Header, sections: Sequence[Section]) -> Path:
     """Write the page and return its path; an existing file is replaced. Equal data give equal bytes."""
     top = [*([header.about] if header.about else []), *sections]
-    every = [section for outer in top for section in _flat(outer)]
-    script = Markup("\n").join(map(asset, _unique([SCRIPT, *(section.script for section in every)])))
-    style = Markup("\n").join(map(asset, _unique([STYLE, *(section.style for section in every)])))
+    all_sections = [section for outer in top for section in _flat(outer)]
+    script = Markup("\n").join(map(asset, _unique([SCRIPT, *(section.script for section in all_sections)])))
+    style = Markup("\n").join(map(asset, _unique([STYLE, *(section.style for section in all_sections)])))
     page = render(
         core_template("page.html"),
         {
             "title": title,
             "header": header,
             "about": _html(header.about) if header.about else "",
-            "notes": list(dict.fromkeys(note for section in every for note in section.notes)),
+            "notes": list(dict.fromkeys(note for section in all_sections for note in section.notes)),
             "navigation": [section for section in sections if section.navigation],
-            "definitions": {name: meaning for section in every for name, meaning in section.definitions.items()},
-            "datasets": list(dict.fromkeys(name for section in every for name in section.datasets)),
+            "definitions": {name: meaning for section in all_sections for name, meaning in section.definitions.items()},
+            "datasets": list(dict.fromkeys(name for section in all_sections for name in section.datasets)),
             "body": [_html(section) for section in sections],
             "script": script,
             "style": style,
         },
     )
-    with replacing(path) as file:
-        file.write(page.encode())
+    write_bytes(path, page.encode("utf-8", "backslashreplace"))  # of a path that is no UTF-8
     return path
 
 

@@ -1,4 +1,4 @@
-"""Contour maps of the maximum random baseline and of its tails, as in figures 2, 6 and 7 of Yauney and Mimno 2024."""
+"""Draw contours of the maximum random baseline and of its tails, as in figures 2, 6 and 7 of Yauney & Mimno 2024."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from evaluator.errors import BaselineError
-from evaluator.files import replacing
+from evaluator.files.whole import write_bytes
 from evaluator.random_baselines.binomial import IntArray
 from evaluator.random_baselines.checks import MAX_EXAMPLES, MAX_TRIES, whole_numbers
 from evaluator.random_baselines.grid import accuracy_contours, log_spaced, tail_contours
@@ -38,12 +38,11 @@ def write_figure(path: Path, chances: Sequence[float], n: Sequence[float], tries
         raise BaselineError(f"A figure is written as .svg or .html; received {path}.")
     svg = baseline_figure(chances, n, tries)
     page = PAGE.format(title=TITLE, caption=CAPTION, ink=INK, svg=svg)
-    with replacing(path) as file:
-        file.write((svg if path.suffix == ".svg" else page).encode())
+    write_bytes(path, (svg if path.suffix == ".svg" else page).encode())
 
 
 def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequence[float]) -> str:
-    """One SVG element: a column a chance; expected accuracies on top, below them the tails, a row for each of `tries`.
+    """Return one SVG element, a column a chance: expected accuracies, and below them the tails for each of `tries`.
 
     Both axes of n and tries run from the smallest to the largest of the numbers given.
     """
@@ -58,28 +57,28 @@ def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequenc
     return draw_svg(compiled(chart))
 
 
-def _axis(name: str, given: Sequence[float], most: int) -> IntArray:
-    whole = whole_numbers(name, list(given), 1, most)
+def _axis(name: str, given: Sequence[float], maximum: int) -> IntArray:
+    whole = whole_numbers(name, list(given), 1, maximum)
     if whole.min() == whole.max():
         raise BaselineError(f"A figure runs over {name}, so it takes two different numbers; received {whole[0]:g}.")
     return log_spaced(whole.min(), whole.max(), STEPS)
 
 
 def _accuracy_panel(chance: float, n: IntArray, tries: IntArray) -> alt.LayerChart:
-    """Figures 2 and 6: contours of the expected accuracy."""
+    """Draw contours of the expected accuracy: figures 2 and 6."""
     contours = accuracy_contours(chance, n, tries)
     inside = contours.filter("inside")
     x, y = _log_axis(alt.X, "tries", tries), _log_axis(alt.Y, "n", n, title="examples")
     layers = [
         _areas(contours, chance).encode(x=x, y=y, y2=alt.datum(int(n[0]))),
         _lines(inside).encode(x=x, y=y),
-        _names(_apart(inside.group_by("level", maintain_order=True).last(), n)).encode(x=x, y=y),
+        _level_labels(_labelled_ends(inside.group_by("level", maintain_order=True).last(), n)).encode(x=x, y=y),
     ]
     return _panel(layers, f"Expected accuracy, chance {chance:.4g}")
 
 
 def _tail_panel(chance: float, n: IntArray, tries: float) -> alt.LayerChart:
-    """Figure 7: contours of the probability that the best of `tries` reaches an accuracy."""
+    """Draw contours of the probability that the best of `tries` reaches an accuracy: figure 7."""
     contours = tail_contours(chance, n, tries)
     x = _log_axis(alt.X, "n", n, title="examples")
     y = alt.Y("accuracy:Q", title="accuracy").scale(domain=[0, 1])
@@ -98,7 +97,7 @@ def _log_axis(channel: type[alt.X] | type[alt.Y], column: str, along: IntArray, 
 
 
 def _areas(contours: pl.DataFrame, lowest: float) -> alt.Chart:
-    """An area from the bottom up to each contour, painted over the ones before it and darker."""
+    """Draw an area from the bottom up to each contour, over those of lower levels and darker."""
     color = alt.Color("level:Q", legend=None).scale(domain=[lowest, 1], range=["#eef5fb", "#4a98c9"], interpolate="rgb")
     return alt.Chart(contours).mark_area(clip=True, opacity=1, aria=False).encode(detail="level:Q", color=color)
 
@@ -107,20 +106,21 @@ def _lines(contours: pl.DataFrame) -> alt.Chart:
     return alt.Chart(contours).mark_line(color=INK, strokeWidth=0.8, aria=False).encode(detail="level:Q")
 
 
-def _names(ends: pl.DataFrame) -> alt.Chart:
-    """The level of each contour, just below the end of its line."""
+def _level_labels(ends: pl.DataFrame) -> alt.Chart:
+    """Draw the level of each contour, just below the end of its line."""
     text = alt.Text("level:Q", format=".3~f")
     return alt.Chart(ends).mark_text(align="right", dx=-3, dy=6, color=INK, fontSize=9).encode(text=text)
 
 
-def _apart(ends: pl.DataFrame, n: IntArray) -> pl.DataFrame:
-    """The ends of those lines whose names do not run into each other, nor into the axis."""
-    kept: list[dict[str, Any]] = []
+def _labelled_ends(ends: pl.DataFrame, n: IntArray) -> pl.DataFrame:
+    """Return the ends of those lines whose labels overlap neither each other nor the axis."""
+    labelled: list[dict[str, Any]] = []
+    # Height of a label, 11 pixels, on the logarithmic axis.
     room = math.log(n[-1] / n[0]) * 11 / PANEL_HEIGHT
     for row in ends.sort("level").iter_rows(named=True):
-        if math.log(row["n"] / n[0]) > room and (not kept or math.log(kept[-1]["n"] / row["n"]) > room):
-            kept.append(row)
-    return pl.DataFrame(kept, schema=ends.schema)
+        if math.log(row["n"] / n[0]) > room and (not labelled or math.log(labelled[-1]["n"] / row["n"]) > room):
+            labelled.append(row)
+    return pl.DataFrame(labelled, schema=ends.schema)
 
 
 def _panel(layers: Sequence[alt.Chart], title: str) -> alt.LayerChart:

@@ -43,7 +43,14 @@ class Baselines(NamedTuple):
     tries: int | None
     log10_tail: float | None
     verdict: Verdict | None
+    p_value: float | None
+    p_holm: float | None
+    n_tests: int | None
+    better_than_guessing: bool | None
+    accuracy_lower_bound: float | None
     n_needed: int | None
+    credible_low: float | None
+    credible_high: float | None
 
 
 class Cell(NamedTuple):
@@ -54,6 +61,7 @@ class Cell(NamedTuple):
     ci_high: float | None
     n_queries: int
     n_requests: int
+    debiased: float | None = None  # without the bias of finitely many requests, where there is one
 
 
 class ResultRow(NamedTuple):
@@ -66,6 +74,7 @@ class ResultRow(NamedTuple):
 
     @property
     def sizes(self) -> Cell | None:
+        """Return a cell with the row's numbers of queries and requests, None without cells."""
         return next((cell for cell in self.cells if cell), None)
 
 
@@ -92,11 +101,21 @@ class ResultTable(NamedTuple):
         """Return the datasets whose accuracy has this verdict."""
         return [row.dataset for row in self.rows if row.baselines and row.baselines.verdict == verdict]
 
-    def needed(self) -> list[tuple[str, int]]:
-        """Return the number of queries needed to tell an accuracy from guessing, where the verdict is "between"."""
-        names = [(row.dataset, row) for row in self.rows] + ([("all of them", self.mean)] if self.mean else [])
-        needed = ((name, row.baselines.n_needed) for name, row in names if row.baselines)
-        return [(name, n_needed) for name, n_needed in needed if n_needed is not None]
+    @property
+    def tested(self) -> list[ResultRow]:
+        """Return the rows whose accuracy was tested against guessing, the mean last."""
+        rows = (*self.rows, *([self.mean] if self.mean else []))
+        return [row for row in rows if row.baselines and row.baselines.p_holm is not None]
+
+    @property
+    def n_tests(self) -> int | None:
+        """Return the number of tests that p-values are corrected for."""
+        return next((row.baselines.n_tests for row in self.tested if row.baselines), None)
+
+    def better_than_guessing(self) -> list[str]:
+        """Return the datasets whose accuracy is better than guessing after the correction."""
+        rows = (row for row in self.tested if row is not self.mean)
+        return [row.dataset for row in rows if row.baselines and row.baselines.better_than_guessing]
 
     def no_better_than_majority(self) -> list[str]:
         """Return the datasets on which always answering with the most frequent gold label is at least as accurate."""
@@ -116,10 +135,12 @@ class ConfusionTable(NamedTuple):
 
 
 def groups(metrics: pl.DataFrame) -> list[Group]:
+    """Return the groups of schemas.METRICS, sorted."""
     return [Group(*row) for row in metrics.select(GROUP).unique().sort(GROUP).rows()]
 
 
 def in_group(frame: pl.DataFrame, group: Group) -> pl.DataFrame:
+    """Return the rows of a group."""
     return frame.filter(suite=group.suite, part=group.part, method=group.method)
 
 
@@ -186,7 +207,7 @@ def confusion_tables(
 
 
 def _cells(metrics: pl.DataFrame) -> dict[tuple[str, str], Cell]:
-    columns = ("dataset", "metric", "value", "ci_low", "ci_high", "n_queries", "n_requests")
+    columns = ("dataset", "metric", "value", "ci_low", "ci_high", "n_queries", "n_requests", "debiased")
     return {
         (dataset, metric): Cell(float("nan") if value is None else value, *rest)
         for dataset, metric, value, *rest in _columns(metrics, *columns)

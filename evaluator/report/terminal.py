@@ -6,21 +6,34 @@ from typing import get_args
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.random_baselines.verdicts import Verdict
+from evaluator.random_baselines.verdicts import TAIL_TO_TELL, Verdict
+from evaluator.record import ScoresRecord
 from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
 
 
 def verdict_lines(metrics: pl.DataFrame) -> list[str]:
     """Return for each suite and part a line about vanilla, and a table of the other methods.
 
-    The line has the mean accuracy, the baselines, and the number of datasets with each verdict; the table has the mean
-    accuracy of each method and its difference to vanilla. Without vanilla, each method has such a line.
+    The line has the mean accuracy, the baselines, and the number of datasets on which the accuracy is better than
+    guessing (after correction for all tests of the run) and with each verdict; the table has the mean accuracy of each
+    method and its difference to vanilla. Without vanilla, each method has such a line.
     Takes schemas.METRICS, of which the first measured definition of schemas.DEFINITIONS is shown; without verdicts
     there are no lines.
     """
     judged = first_definition(metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null()))
     parts = judged.group_by("suite", "part", maintain_order=True)
     return [line for key, rows in parts for line in _part_lines(key, rows)]
+
+
+def throughput_line(scores: ScoresRecord) -> str | None:
+    """Return how fast a run's own prompts were scored; None if earlier runs had scored all."""
+    rates = scores.throughput
+    if not rates.elapsed_s or not scores.prompt_tokens:
+        return None
+    return (
+        f"Scored at {rates.requests_per_s:,.1f} prompts/s, {rates.computed_tokens_per_s:,.0f} tokens computed/s, "
+        f"{scores.cached_tokens / scores.prompt_tokens:.0%} of tokens cached"
+    )
 
 
 def first_definition(rows: pl.DataFrame) -> pl.DataFrame:
@@ -52,6 +65,7 @@ def _other_methods(means: pl.DataFrame) -> Iterator[str]:
 def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
     suite, part, method = key
     datasets = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
+    total = f"{datasets.height} dataset{'s' * (datasets.height != 1)}"
     n_datasets = [(verdict, datasets.filter(verdict=verdict).height) for verdict in reversed(get_args(Verdict))]
     counts = ", ".join(f"{verdict} on {n}" for verdict, n in n_datasets)
     means = [
@@ -60,5 +74,14 @@ def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
         .select("value", "chance", "max_random", "majority")
         .iter_rows()
     ]
-    total = f"{datasets.height} dataset{'s' * (datasets.height != 1)}"
-    return f"{suite} / {part}, {method}: {''.join(means)}{counts} of {total}"
+    return f"{suite} / {part}, {method}: {''.join(means)}{_tested(datasets)}{counts} of {total}"
+
+
+def _tested(datasets: pl.DataFrame) -> str:
+    """Return on how many datasets the accuracy is better than guessing after the correction; "" without tests."""
+    tested = datasets.filter(pl.col("p_holm").is_not_null())
+    if tested.is_empty():
+        return ""
+    n_tests = tested["n_tests"].item(0)
+    corrected = f"{TAIL_TO_TELL:.0%} level, Holm's correction for {n_tests:,} test{'s' * (n_tests != 1)}"
+    return f"better than guessing on {tested['better_than_guessing'].sum()} ({corrected}); "

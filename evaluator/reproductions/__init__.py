@@ -1,4 +1,4 @@
-"""Published tables recomputed from released results, one package for each paper, loaded when it is called for."""
+"""Recompute published tables from released results, with one package for each paper, imported only when it is used."""
 
 from collections.abc import Callable
 from typing import Any

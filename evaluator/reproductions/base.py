@@ -1,4 +1,4 @@
-"""The definition of a reproduction of published tables, and the function that runs it."""
+"""Define what a reproduction of published tables is, and run it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from evaluator.errors import DatasetError
-from evaluator.files import replacing, write_table, writing_to
+from evaluator.files.locks import writing_to
+from evaluator.files.whole import write_bytes, write_table
 from evaluator.progress import Progress, Stage
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class ReleasedFile(NamedTuple):
 
     name: str  # "results.parquet"
     about: str  # what a row is, and the file of the authors it was made from
-    columns: Sequence[str]  # needed
+    columns: Sequence[str]  # that it must have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,11 @@ class Reproduction(Generic[DataT, RecomputedT]):
 
     title: str  # authors, year, and what is recomputed
     source: str  # repository of the released results
-    files: tuple[ReleasedFile, ...]  # needed in the data folder
+    files: tuple[ReleasedFile, ...]  # that the data folder must have
     read: Callable[[Path], DataT]  # checks columns and rows; raises DatasetError
     recompute: Callable[[DataT], Stage[RecomputedT]]
     write_page: Callable[[RecomputedT, Path], Path]
-    summary_lines: Callable[[RecomputedT], Iterator[str]]  # for a terminal
+    summary_lines: Callable[[RecomputedT], Iterator[str]]  # shown in a terminal
 
 
 def reproduce(reproduction: Reproduction[DataT, RecomputedT], data: Path, out: Path) -> Stage[RecomputedT]:
@@ -62,8 +63,7 @@ def reproduce(reproduction: Reproduction[DataT, RecomputedT], data: Path, out: P
         for field in fields(recomputed.tables):
             table = getattr(recomputed.tables, field.name)
             write_table(out, field.name, table)
-            with replacing(out / "tables" / f"{field.name}.csv") as file:
-                table.write_csv(file)
+            write_bytes(out / "tables" / f"{field.name}.csv", table.write_csv().encode())
         reproduction.write_page(recomputed, out / PAGE)
         yield Progress(stage="Writing tables and figures", done=1, total=1, unit="pages")
     return recomputed

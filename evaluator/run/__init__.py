@@ -1,1 +1,1 @@
-"""One run from prompts to report. The only package, with cli/, that sees all others."""
+"""Run the stages from prompts to report. Only this package and cli/ may import all others."""

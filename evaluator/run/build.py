@@ -1,5 +1,10 @@
-"""Suites, methods and datasets to a prompt store: check the names, load the data, collect the request rows."""
+"""Build the prompt store of a run: check the configuration, load the datasets, collect the request rows.
 
+A dataset that cannot be loaded, or of which a suite can make no prompts, is left out of the run, with its reason, as
+long as others are left; what the command line gets wrong, such as a name that does not exist, ends the run.
+"""
+
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,9 +15,10 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.datasets import DATASETS
 from evaluator.datasets.multiple_choice import AnyDataset
-from evaluator.datasets.sources import load_datasets
-from evaluator.errors import ConfigError
-from evaluator.files import file_digest, fingerprint, source_fingerprint
+from evaluator.datasets.sources import dataset_sources
+from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError
+from evaluator.files.digests import fingerprint, source_fingerprint
+from evaluator.files.whole import file_digest, reason
 from evaluator.methods.base import Method, MethodContext
 from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
@@ -25,8 +31,10 @@ from evaluator.suites import SUITES, methods_of
 from evaluator.suites.base import Part, Suite
 from evaluator.suites.options import option_fields
 
+logger = logging.getLogger(__name__)
+
 BUILT_BY = ("templates", "datasets", "prompts", "methods", "suites", "store", "run/build.py", "schemas.py")
-"""Code that decides what prompts say."""
+"""The code that determines the prompts."""
 
 
 class Built(NamedTuple):
@@ -34,32 +42,58 @@ class Built(NamedTuple):
 
     config: RunConfig
     store: PromptStore
-    datasets: Mapping[str, AnyDataset]  # empty where the store was opened and not built
+    datasets: Mapping[str, AnyDataset]  # empty if the store was opened and not built
+    left_out: Mapping[str, str] = {}  # dataset -> why the run has no numbers of it
 
     @property
     def parts(self) -> dict[str, dict[str, PartRecord]]:
-        """The parts of each suite that this run asks, and the definitions each can be measured under."""
-        return measured_parts(self.config)
+        """The chosen parts of each suite, with the definitions that each is measured under."""
+        config = self.config
+        return {
+            name: {
+                part_name: PartRecord(
+                    kind=part.kind,
+                    definitions=_part_definitions(SUITES[name], part, config),
+                    prompts_differ=part.prompts_differ,
+                )
+                for part_name, part in chosen_parts(SUITES[name], config).items()
+            }
+            for name in config.suites
+        }
+
+    def without(self, left_out: Mapping[str, str]) -> "Built":
+        """Return the run without these datasets, each with the reason."""
+        return Built(
+            self.config,
+            self.store.without(left_out),
+            {name: dataset for name, dataset in self.datasets.items() if name not in left_out},
+            {**self.left_out, **left_out},
+        )
+
+
+def _part_definitions(suite: Suite[AnyDataset], part: Part, config: RunConfig) -> list[Definition]:
+    possible = [config.prompt_definition] if part.prompts_differ else suite.definitions
+    return [name for name in scored_definitions(config.definitions) if name in possible]
 
 
 def check_config(config: RunConfig) -> None:
     """Raise ConfigError for names that do not exist and for suites, parts, methods and options that do not fit."""
-    own = {method: name for name, suite in SUITES.items() for method in suite.own_methods}
+    suite_of_method = {method: name for name, suite in SUITES.items() for method in suite.own_methods}
     for method in config.methods:
-        if method in own and own[method] not in config.suites:
+        if method in suite_of_method and suite_of_method[method] not in config.suites:
             raise ConfigError(
-                f"The method {method} belongs to {own[method]}, not to {', '.join(config.suites)}. Run that suite, or "
-                "leave the method out (--methods)."
+                f"The method {method} belongs to {suite_of_method[method]}, not to {', '.join(config.suites)}. Run "
+                "that suite, or leave the method out (--methods)."
             )
-    named: list[tuple[str, Iterable[str], Collection[str]]] = [
+    registries: list[tuple[str, Iterable[str], Collection[str]]] = [
         ("suite", config.suites, SUITES),
         ("dataset", config.datasets, DATASETS),
         ("method", config.methods, methods_of(name for name in config.suites if name in SUITES)),
     ]
-    for kind, names, known in named:
+    for kind, names, registry in registries:
         for name in names:
-            if name not in known:
-                raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(known)}.")
+            if name not in registry:
+                raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(registry)}.")
     for name in config.suites:
         if SUITES[name].exclusive and len(config.suites) > 1:
             raise ConfigError(
@@ -72,18 +106,18 @@ def check_config(config: RunConfig) -> None:
 
 
 def _check_parts(config: RunConfig) -> None:
-    written = [part for name in config.suites for part in SUITES[name].parts]
+    parts = dict.fromkeys(part for name in config.suites for part in SUITES[name].parts)
     for part in config.parts or ():
-        if part not in written:
+        if part not in parts:
             raise ConfigError(
-                f"There is no part {part!r} in {', '.join(config.suites)}. There are: "
-                f"{', '.join(dict.fromkeys(written))}."
+                f"There is no part {part!r} in {', '.join(config.suites)}. There are: {', '.join(parts)}."
             )
 
 
 def _check_methods(config: RunConfig) -> None:
-    measured = {definition for name in config.suites for definition in SUITES[name].definitions}
+    definitions = {definition for name in config.suites for definition in SUITES[name].definitions}
     kinds = {part.kind for name in config.suites for part in chosen_parts(SUITES[name], config).values()}
+    suites_with_shots = [suite for suite in config.suites if "shots" in option_fields(SUITES[suite].options)]
     methods = methods_of(config.suites)
     for name in config.methods:
         method = methods[name]
@@ -93,132 +127,147 @@ def _check_methods(config: RunConfig) -> None:
                 f"{', '.join(config.parts or ('all',))} has none. Add a part that has some (--parts), or leave the "
                 "method out (--methods)."
             )
-        several = [suite for suite in config.suites if "shots" in option_fields(SUITES[suite].options)]
-        writes_prompts = bool(method.requests or method.follow_up) and "choice" not in method.part_kinds
-        if several and writes_prompts and name not in SUITES[several[0]].own_methods:
+        # Methods add prompts with one number of demonstrations; suites with an option `shots` can have several.
+        adds_prompts = bool(method.requests or method.follow_up) and "choice" not in method.part_kinds
+        if suites_with_shots and adds_prompts and name not in SUITES[suites_with_shots[0]].own_methods:
             raise ConfigError(
-                f"The method {name} writes prompts of its own with one number of demonstrations, and {several[0]} "
-                "takes several. Leave the method out (--methods)."
+                f"The method {name} writes prompts of its own with one number of demonstrations, and "
+                f"{suites_with_shots[0]} takes several. Leave the method out (--methods)."
             )
-        if not measured & {*method.definitions} & {*scored_definitions(config.definitions)}:
+        if not definitions & {*method.definitions} & {*scored_definitions(config.definitions)}:
             raise ConfigError(
                 f"The method {name} has the definitions {', '.join(method.definitions)} and these suites are "
-                f"measured under {', '.join(sorted(measured))}: --definition {', '.join(config.definitions)} leaves "
+                f"measured under {', '.join(sorted(definitions))}: --definition {', '.join(config.definitions)} leaves "
                 "nothing. Choose another --definition."
             )
 
 
 def chosen_parts(suite: Suite[AnyDataset], config: RunConfig) -> dict[str, Part]:
-    """The parts of a suite that this run asks."""
+    """Return the parts of a suite that the run includes."""
     return {name: part for name, part in suite.parts.items() if config.parts is None or name in config.parts}
 
 
 def build_prompts(config: RunConfig, data: Path) -> Stage[Built]:
-    """Write the prompt store of a configuration below `data`, or find that it is there already.
+    """Write the prompt store of a configuration below `data`, or open it if it exists.
 
-    Raises ConfigError, DatasetError or TemplateError for what does not fit, before anything is written.
+    Raises ConfigError, DatasetError or TemplateError before anything is written.
     """
     check_config(config)
-    datasets = yield from read_datasets(config)
+    datasets, unread = yield from read_datasets(config)
     folder = data / "store" / store_fingerprint(config, datasets.values())
     lock = yield from held(folder)
     with lock:
         store = open_store(folder) or (yield from _write(config, datasets, folder))
-    return Built(config, store, datasets)
+    left_out = {**unread, **store.manifest.left_out}
+    return Built(config, store, datasets).without(left_out)
 
 
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:
     frames: list[pl.DataFrame] = []
     tables: dict[str, list[pl.DataFrame]] = defaultdict(list)
+    failures = Failures(len(datasets))
     for done, dataset in enumerate(datasets.values()):
         yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
-        for name in config.suites:
-            requests = SUITES[name].requests(SUITES[name].take(dataset), config)
-            frames += request_rows(name, dataset, requests.rows, config)
+        try:
+            requested = {name: SUITES[name].requests(SUITES[name].take(dataset), config) for name in config.suites}
+            own = [rows for name, each in requested.items() for rows in request_rows(name, dataset, each.rows, config)]
+        except (DatasetError, TemplateError) as error:
+            failures.add(dataset.name, error)
+            continue
+        frames += own
+        for requests in requested.values():
             for table, rows in requests.tables.items():
                 tables[table].append(rows)
     rows = with_prompt_ids(pl.concat([frame.select(sorted(frame.columns)) for frame in frames]))
     yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
-    return write_store(folder, rows, {name: pl.concat(parts) for name, parts in tables.items()})
+    return write_store(folder, rows, {name: pl.concat(parts) for name, parts in tables.items()}, failures.reasons)
 
 
-def read_datasets(config: RunConfig) -> Stage[dict[str, AnyDataset]]:
-    """Return the datasets of a run by name, each of a kind that all of its suites can take."""
+class Failures:
+    """Why datasets are left out of a run, as long as not all of them fail."""
+
+    def __init__(self, n_datasets: int) -> None:
+        self._n_left = n_datasets
+        self._first: EvaluatorError | None = None
+        self.reasons: dict[str, str] = {}
+
+    def add(self, dataset: str, error: EvaluatorError) -> None:
+        """Leave a dataset out. Raises the first dataset's error if this was the last one that was left."""
+        self._first = self._first or error
+        self._n_left -= 1
+        if not self._n_left:
+            raise self._first
+        self.reasons[dataset] = str(error)
+        logger.warning("%s is left out of this run: %s", dataset, error)
+
+
+def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[str, str]]]:
+    """Return the datasets of a run by name, and those that cannot be loaded with the reason."""
     every_row = any(SUITES[name].queries_every_row(config) for name in config.suites)
+    sources = dataset_sources(config.datasets, config.data, query_every_row=every_row)
     datasets: dict[str, AnyDataset] = {}
-    total = len(config.datasets) or len(config.data.paths)
-    loading = load_datasets(config.datasets, config.data, query_every_row=every_row)
-    while True:
-        yield Progress(stage="Reading datasets", done=min(len(datasets), total), total=total, unit="datasets")
-        if (dataset := next(loading, None)) is None:
-            return datasets
-        datasets[dataset.name] = dataset
+    failures = Failures(len(sources))
+    for done, source in enumerate(sources):
+        yield Progress(stage="Reading datasets", done=done, total=len(sources), unit="datasets")
+        try:
+            datasets[source.name] = source.load()
+        except (DatasetError, TemplateError) as error:
+            failures.add(source.name, error)
+    yield Progress(stage="Reading datasets", done=len(sources), total=len(sources), unit="datasets")
+    return datasets, failures.reasons
 
 
 def request_rows(name: str, dataset: AnyDataset, rows: pl.DataFrame, config: RunConfig) -> list[pl.DataFrame]:
-    """The rows of a suite's chosen parts, and those that methods request besides, each with `suite`.
+    """Return the rows of a suite's chosen parts, and those that methods add, with the columns `suite` and `for_part`.
 
-    What two methods request alike is requested once.
+    Requests that several methods add are kept once.
     """
     chosen = rows.filter(pl.col("part").is_in(list(chosen_parts(SUITES[name], config))))
-    extra = [
+    added = [
         frame.with_columns(for_part=pl.lit(part))
         for part, method, context in method_contexts(name, dataset, chosen, config)
         if method.requests
         for frame in method.requests(context)
     ]
-    own = chosen.with_columns(suite=pl.lit(name), for_part=pl.lit(None, pl.String))
-    return [own, *without_repeats(extra, name)]
+    suite_rows = chosen.with_columns(suite=pl.lit(name), for_part=pl.lit(None, pl.String))
+    return [suite_rows, *without_repeats(added, name)]
 
 
 def method_contexts(
     name: str, dataset: AnyDataset, rows: pl.DataFrame, config: RunConfig
 ) -> Iterator[tuple[str, Method, MethodContext]]:
-    """Each part of a suite with each method of the run that answers it, where the part has rows."""
+    """Yield each part of a suite that has rows with each method of the run that predicts parts of its kind."""
     methods = methods_of(config.suites)
-    for part, about in chosen_parts(SUITES[name], config).items():
-        answerable = rows.filter(part=part)
+    for part_name, part in chosen_parts(SUITES[name], config).items():
+        part_rows = rows.filter(part=part_name)
         for method in (methods[method] for method in config.methods):
-            if about.kind in method.part_kinds and not answerable.is_empty():
-                yield part, method, MethodContext(SUITES[name].take(dataset), answerable, config)
+            if part.kind in method.part_kinds and not part_rows.is_empty():
+                yield part_name, method, MethodContext(SUITES[name].take(dataset), part_rows, config)
 
 
-def without_repeats(extra: list[pl.DataFrame], suite: str) -> list[pl.DataFrame]:
-    """Methods' rows as one frame of a suite, each prompt of a part and position once; none where there are none."""
-    if not extra:
+def without_repeats(added: list[pl.DataFrame], suite: str) -> list[pl.DataFrame]:
+    """Join the frames that methods add to a suite, dropping repeated requests; without frames, return none."""
+    if not added:
         return []
-    rows = pl.concat([frame.select(sorted(frame.columns)) for frame in extra])
+    rows = pl.concat([frame.select(sorted(frame.columns)) for frame in added])
     distinct = rows.unique(["part", "for_part", "position", "prompt", "ask", "continuations"], maintain_order=True)
     return [distinct.with_columns(suite=pl.lit(suite))]
 
 
-def measured_parts(config: RunConfig) -> dict[str, dict[str, PartRecord]]:
-    """The parts of each suite that this run asks, and the definitions each can be measured under."""
-    return {
-        name: {
-            part: PartRecord(
-                kind=about.kind,
-                definitions=_definitions(SUITES[name], about.prompts_differ, config),
-                prompts_differ=about.prompts_differ,
-            )
-            for part, about in chosen_parts(SUITES[name], config).items()
-        }
-        for name in config.suites
-    }
-
-
-def _definitions(suite: Suite[AnyDataset], prompts_differ: bool, config: RunConfig) -> list[Definition]:
-    possible = [config.prompt_definition] if prompts_differ else suite.definitions
-    return [name for name in scored_definitions(config.definitions) if name in possible]
+def _digest(path: Path) -> str:
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {reason(error)}.") from error
 
 
 def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
-    """Return a name that changes with whatever decides the prompts.
+    """Return a name that changes with everything that determines the prompts.
 
-    These are the suites with their options, the datasets (their rows, templates and labels), the files that suites read
-    besides, and the code that builds prompts; not where any of them is.
+    These are the suites with their options, the datasets (rows, templates and labels), other files that suites read,
+    and the code that builds prompts; but not the paths of files.
     """
-    files = [file_digest(path) for name in config.suites for path in SUITES[name].files(config)]
+    files = [_digest(path) for name in config.suites for path in SUITES[name].files(config)]
     return fingerprint(
         source_fingerprint(*BUILT_BY), identity(config), [dataset.fingerprint for dataset in datasets], files
     )

@@ -1,6 +1,6 @@
 """`evaluator compare`: read several runs, compare them, write tables and a page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -8,53 +8,60 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.compare.correlations import rank_correlations
-from evaluator.compare.differences import paired_differences
+from evaluator.compare.differences import equivalence_table, paired_differences
 from evaluator.compare.notes import comparison_notes
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
 from evaluator.compare.request_results import request_results, require_equal_prompts
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.scaling import scaling_lines, scaling_points
 from evaluator.compare.table import comparison_table
-from evaluator.files import write_table, writing_to
+from evaluator.files.locks import writing_to
+from evaluator.files.whole import write_table
 from evaluator.progress import Progress, Stage
 from evaluator.record import measured_record
-from evaluator.report.metric_texts import METRIC_TEXTS, MetricTexts
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
 from evaluator.run.record import read_run
-from evaluator.suites import SUITES
+from evaluator.suites import SUITES, metric_texts
 from evaluator.suites.base import Comparison
 
 PAGE = "compare.html"
 
 
 class Compared(NamedTuple):
-    """What a comparison left."""
+    """The page of a comparison, its notes and its tables."""
 
     page: Path
-    notes: list[str]  # what a reader must know before the numbers
+    notes: list[str]  # to read before the numbers
+    tables: Mapping[str, pl.DataFrame]  # name in OUT/tables -> table
 
 
-def compare(folders: Sequence[Path], out: Path) -> Stage[Compared]:
-    """Write OUT/tables/{comparison,differences,rank_correlations,scaling}.parquet and OUT/compare.html.
+def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> Stage[Compared]:
+    """Write OUT/tables/{comparison,differences,rank_correlations,scaling}.parquet and OUT/compare.html; with a
+    margin of accuracy, also equivalence.parquet.
 
-    Suites add tables and sections of their own to a comparison of their runs. Equal runs give equal bytes. Raises
-    ConfigError or StoreError for runs that cannot be compared, before anything is written.
+    Suites can add tables and sections. Equal runs give equal bytes. Raises ConfigError or StoreError for runs that
+    cannot be compared, before anything is written.
     """
     runs = read_runs(folders)
     comparison = comparison_table(runs)
     results = yield from _read_results(runs)
     notes = comparison_notes(runs, comparison)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
-    differences = paired_differences([run.model for run in runs], results, comparison)
-    points = scaling_points(comparison, differences)
-    added = _of_suites(runs)
+    models, shared = [run.model for run in runs], _shared_sets(runs)
+    differences = paired_differences(models, results, comparison, shared)
+    margins = {} if margin is None else {"equivalence": equivalence_table(models, results, comparison, margin, shared)}
+    texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
+    headlines = comparison.filter(pl.col("metric").is_in([*filter(texts.is_headline, set(comparison["metric"]))]))
+    points = scaling_points(headlines, differences)
+    suite_comparisons = _suite_comparisons(runs)
     tables = {
         "comparison": comparison,
         "differences": differences,
-        "rank_correlations": rank_correlations(comparison),
+        "rank_correlations": rank_correlations(headlines),
         "scaling": scaling_lines(points),
-        **{name: table for each in added for name, table in each.tables.items()},
+        **margins,
+        **{name: table for added in suite_comparisons for name, table in added.tables.items()},
     }
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     with writing_to(out):
@@ -62,38 +69,41 @@ def compare(folders: Sequence[Path], out: Path) -> Stage[Compared]:
             write_table(out, name, table)
         data = ComparisonData(
             runs=runs,
-            comparison=comparison,
+            comparison=headlines,
             differences=differences,
             rank_correlations=tables["rank_correlations"],
             points=points,
             lines=tables["scaling"],
-            texts=_metric_texts(runs),
+            texts=texts,
+            equivalence=margins.get("equivalence"),
         )
-        sections = [*(section for each in added for section in each.sections), *comparison_sections(data)]
+        sections = [*(section for added in suite_comparisons for section in added.sections), *comparison_sections(data)]
         title = f"{len(runs)} models compared: in-context classification"
         page = write_page(out / PAGE, title, comparison_header(data, notes), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
-    return Compared(page, notes)
+    return Compared(page, notes, tables)
+
+
+def _shared_sets(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:
+    """Return suite and part of those whose queries all have the same demonstration sets."""
+    suites = dict.fromkeys(name for run in runs for name in run.record.prompts.suites)
+    return [(suite, name) for suite in suites for name, part in SUITES[suite].parts.items() if part.shared_sets]
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
-    """Read what was measured of each run. Raises as compared_runs does, and StoreError for a folder without a run."""
+    """Read the measured runs in folders. Raises as compared_runs does, and StoreError for a folder without one."""
     records = [measured_record(read_run(folder), str(folder)) for folder in folders]
-    return compared_runs(folders, records, [partial(read_table, folder) for folder in folders])
+    tables = [
+        partial(read_table, folder, digests=record.tables) for folder, record in zip(folders, records, strict=True)
+    ]
+    return compared_runs(folders, records, tables)
 
 
-def _of_suites(runs: Sequence[ComparedRun]) -> list[Comparison]:
-    """What the suites that all runs have in common add."""
+def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
+    """Return what the suites that all runs share add to the comparison."""
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
     builders = dict.fromkeys(SUITES[name].comparison for name in common)
     return [added for build in builders if (added := build(runs)) is not None]
-
-
-def _metric_texts(runs: Sequence[ComparedRun]) -> MetricTexts:
-    """Titles of metrics, those of the runs' suites among them."""
-    suites = dict.fromkeys(name for run in runs for name in run.record.prompts.suites)
-    texts = {name: text for suite in suites for name, text in SUITES[suite].metric_texts.items()}
-    return MetricTexts(METRIC_TEXTS | texts)
 
 
 def _read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:

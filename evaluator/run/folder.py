@@ -1,24 +1,29 @@
-"""A run's output folder: its record, its stores and scores, its tables. What others script against is here too."""
+"""Open a run's output folder: its record, stores, scores and tables. Includes the public read functions for scripts."""
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.config import RunConfig
 from evaluator.errors import StoreError
-from evaluator.record import PromptsRecord, RunRecord, ScoresRecord
+from evaluator.files.digests import bytes_digest
+from evaluator.files.whole import read_bytes, reason
+from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_from_json
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
 from evaluator.store.prompt_store import PromptStore, require_store
+from evaluator.suites import SUITES, methods_of
 from evaluator.tokens.table import require_tokens
 
 
 class BuiltFolder(NamedTuple):
-    """A run of which the prompts are there, opened and verified."""
+    """A run with a complete prompt store."""
 
     record: RunRecord
     data: Path  # folder of prompts and scores
@@ -26,40 +31,73 @@ class BuiltFolder(NamedTuple):
 
 
 def open_built(out: Path) -> BuiltFolder:
-    """Open the prompts of the last build in an output folder. Raises StoreError where there are none."""
+    """Open the prompts of the last build in an output folder. Raises StoreError if there are none."""
     record = read_run(out)
-    prompts = built_section(record, out)
+    prompts = record.prompts
+    if prompts is None:
+        raise StoreError(f"{out} has no prompts yet. Run `evaluator build SUITE --out {out}` first.")
     data = out / record.data
     config = config_from_json(prompts.config, where=str(out / RUN_FILE))
-    return BuiltFolder(record, data, Built(config, require_store(data / "store" / prompts.fingerprint), {}))
+    _require_known_names(config, out / RUN_FILE)
+    hint = f"Run `evaluator verify {out} --repair`, which builds it again."
+    built = Built(config, require_store(data / "store" / prompts.fingerprint, hint), {})
+    return BuiltFolder(record, data, built.without(prompts.left_out))
+
+
+def _require_known_names(config: RunConfig, path: Path) -> None:
+    methods = methods_of(name for name in config.suites if name in SUITES)
+    for field, given, known in (("suite", config.suites, {*SUITES}), ("method", config.methods, {*methods})):
+        if unknown := [name for name in given if name not in known]:
+            raise StoreError(f"{path} is of another version: this one has no {field} {', '.join(unknown)}.")
 
 
 def open_scored(folder: BuiltFolder, out: Path) -> list[ScoredStore]:
-    """Open what the model answered: the run's own store, then that of the second round where there is one.
+    """Open the scored stores of a run: that of the first round, then that of the second if there is one.
 
-    Raises StoreError where nothing was scored.
+    Raises StoreError if nothing was scored, and for scores that are damaged or not those that the run recorded.
     """
     scores = scores_section(folder.record, out)
+    hint = f"Run `{score_command(folder.record, out)}`: what is intact is kept."
     parts = []
     for store_name, tokens_name, table_name in zip(scores.stores, scores.tokens, scores.tables, strict=True):
-        own = store_name == folder.built.store.fingerprint
-        store = folder.built.store if own else require_store(folder.data / "store" / store_name)
+        is_first = store_name == folder.built.store.fingerprint
+        store = folder.built.store if is_first else require_store(folder.data / "store" / store_name, hint)
+        store = store.without(scores.left_out)
         table = open_scores(folder.data / "scores" / table_name)
         if not table.manifest.plans:
-            raise StoreError(f"{table.folder} holds no scores. Run `evaluator score {out} --model MODEL`.")
-        parts.append(ScoredStore(store, require_tokens(store.folder / tokens_name), table))
+            raise StoreError(f"{table.folder} holds no scores. {hint}")
+        parts.append(ScoredStore(store, require_tokens(store.folder / tokens_name, hint), table))
+    _require_recorded_scores(scores, parts, hint)
     return parts
 
 
-def built_section(record: RunRecord, out: Path) -> PromptsRecord:
-    """What was built. Raises StoreError where nothing was."""
-    if record.prompts is None:
-        raise StoreError(f"{out} has no prompts yet. Run `evaluator build SUITE --out {out}` first.")
-    return record.prompts
+def _require_recorded_scores(scores: ScoresRecord, parts: Sequence[ScoredStore], hint: str) -> None:
+    """Raise StoreError unless every file of scores is as it was when the run recorded it.
+
+    Another run that shares the data may have made damaged scores again, with other numbers; the second round follows
+    from those that are recorded.
+    """
+    intact = {name: sha256 for part in parts for name, sha256 in part.scores.files().items()}
+    changed = [name for name, sha256 in scores.files.items() if intact.get(name) != sha256]
+    if changed:
+        raise StoreError(
+            f"{len(changed)} of {len(scores.files)} files of scores are missing, damaged or made again since they were "
+            f"recorded; the first is {changed[0]}. {hint}"
+        )
+
+
+def score_command(record: RunRecord, out: Path) -> str:
+    """Return the command that scores this run again."""
+    if record.model is None:
+        return f"evaluator score {out} --model MODEL"
+    if record.model.kind == "imported":
+        return record.commands["score"]
+    engine = f" --engine {record.engine.name}" if record.engine else ""
+    return f"evaluator score {out} --model {record.model.name}{engine}"
 
 
 def scores_section(record: RunRecord, out: Path) -> ScoresRecord:
-    """What was scored. Raises StoreError where nothing was."""
+    """Return the record of a run's scores. Raises StoreError if nothing was scored."""
     if record.scores is None:
         raise StoreError(f"{out} has no scores yet. Run `evaluator score {out} --model MODEL` first.")
     return record.scores
@@ -68,18 +106,22 @@ def scores_section(record: RunRecord, out: Path) -> ScoresRecord:
 def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
     """Read every request of a run with its prompt: the columns of schemas.REQUESTS, and prompt, ask and continuations.
 
-    Rows are in the benchmark's order; those of the second round come last. Raises StoreError where nothing was built.
+    Rows are in the benchmark's order; those of the second round come last. Raises StoreError if nothing was built.
     """
     folder = open_built(Path(out))
     names = folder.record.scores.stores[1:] if folder.record.scores else []
-    stores: list[PromptStore] = [folder.built.store, *(require_store(folder.data / "store" / name) for name in names)]
+    hint = f"Run `{score_command(folder.record, Path(out))}`."
+    second = [require_store(folder.data / "store" / name, hint) for name in names]
+    stores: list[PromptStore] = [folder.built.store, *second]
+    if folder.record.scores:
+        stores = [store.without(folder.record.scores.left_out) for store in stores]
     return pl.concat(store.requests_with_prompts() for store in stores)
 
 
 def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
     """Read every request of a run with its prompt and scores: read_requests with the columns of schemas.SCORES (nats).
 
-    Requests that are not scored yet are left out. Raises StoreError where nothing was scored.
+    Requests that are not scored yet are left out. Raises StoreError if nothing was scored.
     """
     folder = open_built(Path(out))
     parts = open_scored(folder, Path(out))
@@ -88,9 +130,26 @@ def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
     return rows.join(prompts, on="prompt_id", how="left", maintain_order="left")
 
 
-def read_table(out: Path, name: str) -> pl.DataFrame:
-    """Read one of DIR/tables. Raises StoreError where nothing was measured."""
+def read_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.DataFrame:
+    """Read OUT/tables/NAME.parquet.
+
+    Args:
+        out: the run's folder.
+        name: of the table.
+        digests: MeasuresRecord.tables.
+
+    Raises StoreError where it is missing or not the one that was measured; such bytes are never parsed.
+    """
     path = out / "tables" / f"{name}.parquet"
-    if not path.is_file():
+    if name not in digests or not path.is_file():
         raise StoreError(f"{path} is not there. Run `evaluator measure {out}` first.")
-    return pl.read_parquet(path)
+    try:
+        content = read_bytes(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {reason(error)}. Run `evaluator measure {out}`.") from error
+    if bytes_digest(content) != digests[name]:
+        raise StoreError(
+            f"{path} is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}. Run `evaluator "
+            f"measure {out}`."
+        )
+    return pl.read_parquet(content)

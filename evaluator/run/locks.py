@@ -1,39 +1,37 @@
-"""Locks between processes: one writer for each folder."""
+"""Lock folders of prompts and scores, which several runs may share: only one process at a time writes to each."""
 
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import filelock
 
+from evaluator.errors import WriteError
+from evaluator.files.locks import acquire_lock
+from evaluator.files.whole import remove_partial_files
 from evaluator.progress import Progress, Stage
 
 SECONDS_BETWEEN_TRIES = 0.2
 
 
 def held(folder: Path) -> Stage[AbstractContextManager[None]]:
-    """Wait until no other run writes to a folder of shared data, and hold its lock.
+    """Wait until no other run writes to a folder, and return a context that keeps it locked.
 
-    Use what is returned in a `with` statement, which gives the lock back.
+    The lock file is next to the folder, so that the folder holds nothing but results. What a killed process left half
+    written in the folder, or in others that begin with its name, is removed.
 
-    The lock is a file next to the folder, so that what is in it stays a function of the run.
+    Raises WriteError where there can be no lock.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
     while True:
         try:
-            lock.acquire(blocking=False)
-        except filelock.Timeout:
+            lock = acquire_lock(folder.with_name(f".{folder.name}.lock"))
+        except (filelock.Timeout, FileNotFoundError):  # a run that fails just now can remove the folder
             yield Progress(stage="Waiting for another run that writes the same data", done=0, total=1, unit="runs")
             time.sleep(SECONDS_BETWEEN_TRIES)
+        except (OSError, NotImplementedError) as error:  # the latter from filelock, where there are no locks
+            raise WriteError(
+                f"{folder} cannot be written to: {error}. Take another folder with --store or --out."
+            ) from error
         else:
-            return _releasing(lock)
-
-
-@contextmanager
-def _releasing(lock: filelock.BaseFileLock) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        lock.release()
+            remove_partial_files(folder.parent, f"{folder.name}*/")
+            return lock

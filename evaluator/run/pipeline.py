@@ -1,74 +1,93 @@
-"""A whole run, one call a stage: build, score, measure, report. What a stage makes is handed on and written."""
+"""The stages of a run: build, score, measure, report. Each stage has a function, and `run` calls all of them."""
 
+import logging
 import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, cast, get_args
 
 import polars as pl
 
-from evaluator.config import LabelBoundary, ModelConfig, RunConfig
+from evaluator.config import Dtype, LabelBoundary, ModelConfig, ReceiptConfig, RunConfig
+from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.engine import ENGINES, engine_name, find_source
-from evaluator.errors import ConfigError
-from evaluator.files import write_table, writing_to
+from evaluator.engine.loader import EngineLoader
+from evaluator.errors import ConfigError, StoreError
+from evaluator.files.locks import writing_to
+from evaluator.files.whole import write_table
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
-from evaluator.record import EngineRecord, ModelKind, ModelRecord, PromptsRecord, RunRecord, ScoresRecord, TokensRecord
-from evaluator.record import MeasuresRecord as Measures
+from evaluator.record import (
+    EngineRecord,
+    MeasuresRecord,
+    ModelKind,
+    ModelRecord,
+    PromptsRecord,
+    ReceiptRecord,
+    RunRecord,
+    ScoresRecord,
+    TokensRecord,
+)
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.config_json import config_to_json
-from evaluator.run.folder import open_built, open_scored, scores_section
-from evaluator.run.measure import measured_tables
-from evaluator.run.record import new_record, now, require_run, with_stage, write_run
+from evaluator.run.folder import open_built, open_scored, read_table, scores_section
+from evaluator.run.receipt import compare_verdicts, drifts, receipt_record, score_again
+from evaluator.run.record import new_record, require_run, with_stage, write_run
 from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
 from evaluator.run.score import Scored, check_capabilities, score_run
 from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
+from evaluator.run_log import now
+from evaluator.schemas import RECEIPT_KEY
+from evaluator.scores.throughput import throughput
 from evaluator.suites import SUITES, default_label_boundary
 from evaluator_kernels import implementations
 
+logger = logging.getLogger(__name__)
+
 
 class Finished(NamedTuple):
-    """What a run left, for whoever goes on with it in this process."""
+    """The page of a finished run, and its record and tables."""
 
     page: Path
     run: MeasuredFolder
 
 
 def run(config: RunConfig, model: ModelConfig, out: Path, *, data: Path | None = None) -> Stage[Finished]:
-    """Build, score, measure and report. What an earlier run of the same configuration left is kept.
+    """Build, score, measure and report. Prompts and scores of earlier runs are used again.
 
     Args:
-        config: what is evaluated.
-        model: of which model.
+        config: what to evaluate.
+        model: which model to evaluate.
         out: folder of the record, the tables and the page.
-        data: folder of prompts and scores, which several runs may share; `out` where None.
+        data: folder of prompts and scores, which several runs may share; None for `out`.
     """
     check_config(config)
     check_capabilities(config, model)
     with writing_to(out):
-        source = _find_model(model)  # a wrong name should not wait for the prompts
+        source = _find_model(model)  # first, so that a wrong name is reported at once
         record, built = yield from _build(config, out, data or out)
         scored = yield from score_run(built, source, model, _boundary(config, model), data or out)
-        return (yield from _finished(_with_scores(record, scored, source, model, out), built, scored, out))
+        return (yield from finished(with_scores(record, scored, _model_record(source, model), out), scored, out))
 
 
 def run_models(config: RunConfig, models: Sequence[ModelConfig], out: Path, *, data: Path | None = None) -> Stage[Path]:
     """Evaluate several models on the same prompts, a run folder for each below `out`/models, and compare them.
 
-    Returns the path of the page that compares them. Raises ConfigError, before anything is built, for suites whose runs
-    cannot be compared.
+    Returns the path of the page that compares them. Raises ConfigError, before anything is built, for suites that do
+    not measure what models are compared by.
     """
-    from evaluator.run.compare import compare  # here, because its figures and SciPy take their time
+    from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
     check_config(config)
-    if alone := [name for name in config.suites if not SUITES[name].is_comparable]:
+    if incomparable := [name for name in config.suites if not SUITES[name].is_comparable]:
         raise ConfigError(
-            f"{', '.join(alone)} measures no metrics that models are compared by. Give --model once, and run the "
-            "others in commands of their own."
+            f"{', '.join(incomparable)} measures no metrics that models are compared by. Give --model once, and run "
+            "the others in commands of their own."
         )
     for model in models:
         check_capabilities(config, model)
@@ -78,15 +97,15 @@ def run_models(config: RunConfig, models: Sequence[ModelConfig], out: Path, *, d
         _, built = yield from _build(config, out, data or out)
         for source, model, folder in zip(sources, models, runs, strict=True):
             with writing_to(folder):
-                record = _recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
+                record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
                 scored = yield from score_run(built, source, model, _boundary(config, model), data or out)
-                record = _with_scores(record, scored, source, model, folder)
-                yield from _finished(record, built, scored, folder)
+                record = with_scores(record, scored, _model_record(source, model), folder)
+                yield from finished(record, scored, folder)
     return (yield from compare(runs, out)).page
 
 
 def model_folders(sources: Sequence[ModelSource]) -> list[str]:
-    """A folder name for each model: its own, with a piece of its fingerprint where two have the same name."""
+    """Return a folder name for each model: the end of its name, and part of its fingerprint if two names are equal."""
     names = [re.sub(r"[^\w.-]+", "--", source.name.rstrip("/").rsplit("/", 2)[-1]) for source in sources]
     return [
         name if names.count(name) == 1 else f"{name}-{source.fingerprint[:8]}"
@@ -94,66 +113,139 @@ def model_folders(sources: Sequence[ModelSource]) -> list[str]:
     ]
 
 
-def _finished(record: RunRecord, built: Built, scored: Scored, out: Path) -> Stage[Finished]:
-    """Measure and report."""
-    record, tables = yield from _measure(record, built, scored.parts, out, {})
-    measured = MeasuredFolder(out, record, built.store, tables)
+def finished(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:
+    """Measure a scored run and write its page."""
+    record, tables = yield from _measure(record, scored.built, scored.parts, out, {})
+    measured = MeasuredFolder(out, record, scored.built.store, tables)
     return Finished((yield from _report(measured)), measured)
 
 
-def build(config: RunConfig, out: Path, model: ModelConfig | None = None, *, data: Path | None = None) -> Stage[Built]:
-    """Write the prompt store alone and, when a model is named, check that the model is there."""
+def build(config: RunConfig, out: Path, *, data: Path | None = None) -> Stage[Built]:
+    """Write the prompt store and the record, without scoring."""
     check_config(config)
     with writing_to(out):
-        if model:
-            _find_model(model)
         _, built = yield from _build(config, out, data or out)
         return built
 
 
 def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
-    """Score the prompts that were built in `out`; returns what it took."""
-    require_run(out)  # before the lock makes a folder for what is not there
+    """Score the prompts that were built in `out`, and return the record of the scores."""
+    require_run(out)  # before the lock, which would make the folder
     with writing_to(out):
         folder = open_built(out)
         check_capabilities(folder.built.config, model)
         source, boundary = _find_model(model), _boundary(folder.built.config, model)
         scored = yield from score_run(folder.built, source, model, boundary, folder.data)
-        return scores_section(_with_scores(folder.record, scored, source, model, out), out)
+        return scores_section(with_scores(folder.record, scored, _model_record(source, model), out), out)
 
 
 MeasureOptions = Callable[[Sequence[str]], Mapping[str, object]]
-"""From the suites of a run to the options of their measures, by suite."""
+"""Returns the measure options of the suites with these names, by suite."""
 
 
 def measure(out: Path, options: MeasureOptions = lambda _suites: {}) -> Stage[Mapping[str, pl.DataFrame]]:
-    """Make predictions and metrics of the scores in `out`; returns the tables by name."""
+    """Compute predictions and metrics from the scores in `out`, and return the tables by name."""
     require_run(out)
     with writing_to(out):
         folder = open_built(out)
         chosen = options(folder.built.config.suites)
-        _, tables = yield from _measure(folder.record, folder.built, open_scored(folder, out), out, chosen)
+        parts = open_scored(folder, out)
+        built = folder.built.without(scores_section(folder.record, out).left_out)
+        _, tables = yield from _measure(folder.record, built, parts, out, chosen)
         return tables
 
 
 def report(out: Path) -> Stage[Path]:
-    """Write the page about the metrics in `out`; returns its path."""
+    """Write the page about the metrics in `out`, and return its path."""
     require_run(out)
     with writing_to(out):
         folder = open_built(out)
-        return (yield from _report(MeasuredFolder(out, folder.record, folder.built.store)))
+        store = folder.built.store.without(scores_section(folder.record, out).left_out)
+        return (yield from _report(MeasuredFolder(out, folder.record, store)))
+
+
+def receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]]:
+    """Score a sample of the prompts in `out` again; return the name and the record of the receipt.
+
+    Writes `out`/tables/receipt.parquet and the record, and the report anew if the run was measured. Raises ConfigError
+    for a model with other weights than the run's.
+    """
+    require_run(out)
+    with writing_to(out):
+        clock, folder = time.monotonic(), open_built(out)
+        record, parts = folder.record, open_scored(folder, out)
+        built = folder.built.without(scores_section(record, out).left_out)
+        assert record.model is not None, "the run was scored"
+        assert record.engine is not None, "the run was scored"
+        model = _model_again(record.model, record.engine, config)
+        source = _find_model(model)
+        if source.fingerprint != record.model.weights_fingerprint:
+            raise ConfigError(
+                f"{source.name} has the weights {source.fingerprint}, and the run in {out} is of "
+                f"{record.model.weights_fingerprint}. Name the run's model with --model."
+            )
+        loader = EngineLoader(source, model)
+        try:
+            engine = yield from loader.load()
+            again = yield from score_again(parts, engine, config.n_prompts, config.seed)
+        finally:
+            loader.close()
+        name = f"{engine.facts.name} {engine.facts.dtype}"
+        table = drifts(again, parts, name)
+        yield Progress(stage="Comparing verdicts", done=0, total=1, unit="runs")
+        verdicts = compare_verdicts(complete_run(scored_run(built, parts), parts), again)
+        yield Progress(stage="Comparing verdicts", done=1, total=1, unit="runs")
+        made = receipt_record(record, table, again, verdicts, engine, config.seed, now())
+        record = _with_receipt(record, name, made, table, out)
+        record = with_stage(record, "receipt", elapsed_s={"receipt": _since(clock)})
+        write_run(out, record)
+        if record.measures:
+            yield from _report(MeasuredFolder(out, record, built.store))
+        return name, made
+
+
+def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig) -> ModelConfig:
+    """Return the model of a run as it was loaded, with what a receipt changes; a served one is loaded here."""
+    dtype = cast(Dtype, engine.dtype) if engine.dtype in get_args(Dtype) else "auto"
+    loaded_with = None if engine.name == "server" else engine.name
+    return ModelConfig(
+        model=config.model or model.name,
+        engine=config.engine or loaded_with,
+        dtype=config.dtype or dtype,
+        revision=model.revision if config.model is None else None,
+        kv_cache_gib=config.kv_cache_gib,
+        trust_remote_code=config.trust_remote_code,
+    )
+
+
+def _with_receipt(record: RunRecord, name: str, made: ReceiptRecord, table: pl.DataFrame, out: Path) -> RunRecord:
+    """Write the table of a receipt, and return the record with it.
+
+    Receipts of other engines and dtypes are kept if they are of the same scores and their table is undamaged.
+    """
+    earlier = {other: one for other, one in record.receipts.items() if other != name and one.scores == made.scores}
+    kept = table.clear()
+    if earlier:
+        try:
+            kept = read_table(out, "receipt", {"receipt": record.receipt_table})
+        except StoreError as error:
+            earlier = {}
+            logger.warning("Earlier receipts are dropped. %s", error)
+    everything = pl.concat([kept.filter(pl.col("receipt").is_in(list(earlier))), table]).sort(RECEIPT_KEY)
+    digest = write_table(out, "receipt", everything)
+    return replace(record, receipts={**earlier, name: made}, receipt_table=digest)
 
 
 def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, Built]]:
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data)
-    return _recorded_build(built, out, data, started=started, elapsed_s=_since(clock)), built
+    return recorded_build(built, out, data, started=started, elapsed_s=_since(clock)), built
 
 
-def _recorded_build(built: Built, out: Path, data: Path, *, started: str, elapsed_s: float) -> RunRecord:
-    """Write the record of a run that has its prompts and nothing else."""
+def recorded_build(built: Built, out: Path, data: Path, *, started: str, elapsed_s: float) -> RunRecord:
+    """Write and return the record of a run whose prompts are built."""
     config = built.config
-    described = [SUITES[name].describe(config) for name in config.suites]
+    descriptions = [SUITES[name].describe(config) for name in config.suites]
     prompts = PromptsRecord(
         fingerprint=built.store.fingerprint,
         config=config_to_json(config),
@@ -163,12 +255,13 @@ def _recorded_build(built: Built, out: Path, data: Path, *, started: str, elapse
         definitions=list(config.definitions),
         prompt_definition=config.prompt_definition,
         parts=built.parts,
-        shots=described[0].shots,
-        n_shots=described[0].n_shots,
+        shots=descriptions[0].shots,
+        n_shots=descriptions[0].n_shots,
         n_queries=config.n_queries,
-        queries=described[0].queries,
-        notes={name: list(dataset.notes) for name, dataset in built.datasets.items() if dataset.notes},
-        seeds={name: seed for each in described for name, seed in each.seeds.items()},
+        queries=descriptions[0].queries,
+        notes={name: notes for name, dataset in built.datasets.items() if (notes := _notes(dataset, config))},
+        left_out=dict(built.left_out),
+        seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
     )
@@ -178,18 +271,23 @@ def _recorded_build(built: Built, out: Path, data: Path, *, started: str, elapse
     return record
 
 
+def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
+    """Return the decisions about a dataset's data, with those that suites add when they take it."""
+    return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset).notes))
+
+
 def _boundary(config: RunConfig, model: ModelConfig) -> LabelBoundary:
     return model.label_boundary or default_label_boundary(config.suites)
 
 
-def _with_scores(record: RunRecord, scored: Scored, source: ModelSource, model: ModelConfig, out: Path) -> RunRecord:
-    """Write the record of a run that was scored."""
+def with_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:
+    """Write and return the record of a run whose prompts are scored."""
     record = with_stage(
         record,
         "score",
         elapsed_s=dict(scored.elapsed_s),
         tokens=_tokens_record(scored),
-        model=_model_record(source, model),
+        model=model,
         engine=EngineRecord(**asdict(scored.engine)),
         scores=_scores_record(scored),
     )
@@ -218,6 +316,7 @@ def _scores_record(scored: Scored) -> ScoresRecord:
         stores=[part.store.fingerprint for part in scored.parts],
         tokens=[part.tokens.folder.name for part in scored.parts],
         tables=[part.scores.name for part in scored.parts],
+        left_out=dict(scored.left_out),
         label_boundary=scored.parts[0].tokens.manifest.label_boundary,
         prompts=int(sums["prompts"] + sums["reused_prompts"]),
         reused_prompts=int(sums["reused_prompts"]),
@@ -226,7 +325,9 @@ def _scores_record(scored: Scored) -> ScoresRecord:
         computed_tokens=int(computed),
         elapsed_s=sums["elapsed_s"],
         tokens_per_s=sums["prompt_tokens"] / sums["elapsed_s"] if sums["elapsed_s"] else 0.0,
+        throughput=throughput([shard for part in scored.parts for shard in part.scores.manifest.shards.values()]),
         kernels=implementations(),
+        files={name: sha256 for part in scored.parts for name, sha256 in part.scores.files().items()},
     )
 
 
@@ -237,7 +338,7 @@ def _find_model(model: ModelConfig) -> ModelSource:
 
 
 def _model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
-    """What the record says of a model; `kind` tells a reader whether its numbers can mean anything."""
+    """Return the record of a model. Its `kind` tells a reader whether the scores can mean anything."""
     kind: ModelKind = "hub" if source.revision else "folder"
     if not ENGINES[engine_name(model)].runs_a_model:
         kind = "fake"
@@ -261,11 +362,14 @@ def _measure(
     model = record.model.name if record.model else out.name
     scored = complete_run(scored_run(built, parts, model=model, options=options), parts)
     tables: dict[str, pl.DataFrame] = {}
-    for name, table in measured_tables(scored):
+    digests: dict[str, str] = {}
+    # Suites of one family share a function, which is called once.
+    functions = dict.fromkeys(SUITES[suite].measure for suite in scored.config.suites)
+    for name, table in chain.from_iterable(function(scored) for function in functions):
         yield Progress(stage="Measuring", done=len(tables), total=len(tables) + 1, unit="tables")
-        write_table(out, name, table)
+        digests[name] = write_table(out, name, table)
         tables[name] = table
-    measures = Measures(scores=scores.tables, tables=sorted(tables))
+    measures = MeasuresRecord(scores=scores.fingerprint, tables=dict(sorted(digests.items())))
     record = with_stage(record, "measure", elapsed_s={"measure": _since(clock)}, measures=measures)
     write_run(out, record)
     yield Progress(stage="Measuring", done=len(tables), total=len(tables), unit="tables")

@@ -1,46 +1,45 @@
-"""DIR/run.json: what a run was, one section a stage."""
+"""Read and write DIR/run.json, the record of a run."""
 
-import shlex
-import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import evaluator
 from evaluator.errors import StoreError
-from evaluator.files import read_record, write_record
+from evaluator.files.json_files import read_record, write_record
 from evaluator.record import RunRecord
+from evaluator.run_log import LOG_FILE, command_line, now
 
 RUN_FILE = "run.json"
 
 
 def read_run(out: Path) -> RunRecord:
-    """Read the record of a run. Raises StoreError where nothing was built."""
+    """Read the record of a run. Raises StoreError if nothing was built."""
     require_run(out)
-    record = read_record(out / RUN_FILE, RunRecord)
+    hint = f"Run the command that made it once more: what was scored is kept. {out / LOG_FILE} has the commands."
+    record = read_record(out / RUN_FILE, RunRecord, hint)
     assert record is not None, "the file is there"
     return record
 
 
 def require_run(out: Path) -> None:
-    """Raise StoreError where a folder holds no run."""
+    """Raise StoreError if a folder holds no run."""
     if not (out / RUN_FILE).is_file():
         raise StoreError(f"{out} holds no run. Make one with `evaluator build SUITE --out {out}` or `evaluator run`.")
 
 
 def new_record(data: str, started: str) -> RunRecord:
-    """The record of a run of which nothing is done yet.
+    """Return the record of a run before its first stage.
 
     Args:
-        data: folder of its prompts and scores, relative to the run's.
-        started: as now() gives it.
+        data: folder of prompts and scores, relative to the output folder.
+        started: time, as returned by now().
     """
     return RunRecord(evaluator=evaluator.__version__, started=started, finished=started, data=data)
 
 
 def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **sections: Any) -> RunRecord:
-    """The record with a finished stage: its sections, the command of this process, and its seconds."""
+    """Return the record with the sections of a finished stage, its elapsed seconds and the command of this process."""
     return replace(
         record,
         evaluator=evaluator.__version__,
@@ -53,13 +52,3 @@ def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **
 
 def write_run(out: Path, record: RunRecord) -> None:
     write_record(out / RUN_FILE, record)
-
-
-def command_line() -> str:
-    """The command this process was started with, as it can be typed again."""
-    return shlex.join(["evaluator", *sys.argv[1:]])
-
-
-def now() -> str:
-    """The time, as the record has it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The page of a run: the sections of its suites, between what was run and its record."""
+"""Write the page of a run: a header, the sections of its suites, and the record of the run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,10 +7,12 @@ import polars as pl
 
 from evaluator.record import MeasuredRecord, RunRecord, measured_record
 from evaluator.report import facts
+from evaluator.report.label_mass import label_mass_warnings
 from evaluator.report.page import Header, write_page
+from evaluator.report.receipt import receipt_section
 from evaluator.report.section import MeasuredRun, Section, core_template
 from evaluator.report.sections.run_record import about_section, record_section, tokens_section
-from evaluator.report.terminal import verdict_lines
+from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES
@@ -19,7 +21,7 @@ PAGE = "report.html"
 
 
 class MeasuredFolder:
-    """A measured run in an output folder; a MeasuredRun. Tables are read once, or handed over by the stage before."""
+    """A MeasuredRun in an output folder. Tables are read once, or passed on by the measure stage."""
 
     def __init__(
         self, out: Path, record: RunRecord, store: PromptStore, tables: Mapping[str, pl.DataFrame] | None = None
@@ -29,20 +31,24 @@ class MeasuredFolder:
         self._tables = dict(tables or {})
 
     def table(self, name: str) -> pl.DataFrame:
-        """A table of the measure stage. Raises StoreError where it is missing."""
+        """Return a table of the measure stage. Raises StoreError if it is missing or not the one that was written."""
         if name not in self._tables:
-            self._tables[name] = read_table(self.out, name)
+            self._tables[name] = read_table(self.out, name, self.record.tables)
         return self._tables[name]
 
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
-        """A table that a suite wrote next to its prompts."""
+        """Return a table that a suite wrote with its prompts."""
         return self._store.table(name, schema).collect()
 
 
 def summary_lines(run: MeasuredRun) -> list[str]:
-    """What a terminal shows at the end of a run: its accuracies, then what its suites say."""
+    """Return what a terminal shows at the end of a run: accuracies with verdicts, the lines of suites, and warnings."""
     builders = dict.fromkeys(SUITES[name].summary_lines for name in run.record.prompts.suites)
-    return [*verdict_lines(run.table("metrics")), *(line for build in builders for line in build(run))]
+    failed = [f"Left out of every number and mean: {name}. {why}" for name, why in run.record.left_out.items()]
+    warnings = [f"Warning: {text}" for text in label_mass_warnings(run.table("metrics"))]
+    lines = [*verdict_lines(run.table("metrics")), *(line for build in builders for line in build(run))]
+    speed = throughput_line(run.record.scores)
+    return [*lines, *failed, *([speed] if speed else []), *warnings]
 
 
 def write_run_page(run: MeasuredRun, path: Path) -> Path:
@@ -52,34 +58,37 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     builders = dict.fromkeys(SUITES[name].sections for name in record.prompts.suites)
     sections = [section for build in builders for section in build(run)]
     warning = facts.warning(record)
+    warnings = [*([warning] if warning else []), *facts.left_out_warnings(record)]
+    warnings += label_mass_warnings(run.table("metrics"))
     header = Header(
         kicker="In-context classification",
         heading=record.model.name,
         subject=_subject(record, run.table("metrics")),
-        warnings=(("", warning),) if warning else (),
+        warnings=tuple(("", text) for text in warnings),
         about=about_section(record),
     )
-    measured = sections or [
+    sections = sections or [
         Section(anchor="unmeasured", title="Results", template=core_template("unmeasured.html"), navigation="Results")
     ]
-    everything = [*measured, tokens_section(record), record_section(record)]
-    return write_page(path, f"{record.model.name}: in-context classification", header, everything)
+    sections += [tokens_section(record), *([receipt_section(record.receipts)] if record.receipts else [])]
+    sections.append(record_section(record))
+    return write_page(path, f"{record.model.name}: in-context classification", header, sections)
 
 
 def _subject(record: MeasuredRecord, metrics: pl.DataFrame) -> str:
-    """What was measured: suites with their parts and methods, datasets and shots."""
-    n_datasets, n_shots = len(record.prompts.datasets), record.prompts.n_shots
-    measured = "; ".join(_measured(metrics) or record.prompts.suites)
+    """Describe what was measured: suites with their parts and methods, number of datasets, shots."""
+    n_datasets, n_shots = len({*record.prompts.datasets} - {*record.left_out}), record.prompts.n_shots
+    measured = "; ".join(_suite_lines(metrics) or record.prompts.suites)
     shots = f"shots: {record.prompts.shots}" if n_shots is None else f"{n_shots} shot{'s' * (n_shots != 1)}"
     return f"{measured} · {n_datasets} dataset{'s' * (n_datasets != 1)} · {shots}"
 
 
-def _measured(metrics: pl.DataFrame) -> list[str]:
-    """One line a suite and set of methods."""
-    measured = metrics.group_by("suite", "part").agg(pl.col("method").unique().sort())
-    together = measured.group_by("suite", "method").agg(pl.col("part").sort()).sort("suite", "part")
+def _suite_lines(metrics: pl.DataFrame) -> list[str]:
+    """Return a line for each suite and set of methods, with the parts that were measured with these methods."""
+    methods_of_part = metrics.group_by("suite", "part").agg(pl.col("method").unique().sort())
+    parts_of_methods = methods_of_part.group_by("suite", "method").agg(pl.col("part").sort()).sort("suite", "part")
     return [
         f"{suite}{' / ' + ', '.join(parts) if any(parts) else ''}, "
         + (methods[0] if len(methods) == 1 else f"{len(methods)} methods")
-        for suite, parts, methods in together.select("suite", "part", "method").iter_rows()
+        for suite, parts, methods in parts_of_methods.select("suite", "part", "method").iter_rows()
     ]

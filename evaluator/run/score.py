@@ -1,8 +1,10 @@
-"""The model's part of a run: tokens, scores, hidden states, and what methods request once these are known."""
+"""Tokenise and score the prompts of a run, then the prompts that methods add once the first scores are known."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,12 +15,13 @@ from evaluator.engine import ENGINES, engine_identity, engine_name
 from evaluator.engine.base import EngineFacts
 from evaluator.engine.device import device_kind
 from evaluator.engine.loader import EngineLoader
-from evaluator.errors import ConfigError, LabelError
-from evaluator.files import MANIFEST, fingerprint, read_record, source_fingerprint
+from evaluator.errors import ConfigError, LabelError, PromptTooLongError, ScoreError
+from evaluator.files.digests import fingerprint, source_fingerprint
+from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.methods.base import Method
 from evaluator.methods.predictions import check_labels
 from evaluator.models.source import ModelSource
-from evaluator.progress import Stage
+from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built
 from evaluator.run.locks import held
 from evaluator.run.scored_run import ScoredStore, scored_run
@@ -29,43 +32,53 @@ from evaluator.scores.table import ScoreManifest, distances_file, open_scores
 from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, methods_of
-from evaluator.tokens.table import TokenTable, tokenise_store
+from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
 
 if TYPE_CHECKING:
     import torch
 
-SCORES_FORMAT = 1  # counts changes to what a row of scores means
+logger = logging.getLogger(__name__)
+
+SHARED_ONCE = "Tokens, shared prefixes once"
+SCORES_FORMAT = 1  # increased when the meaning of a row of scores changes
 
 
 class Scored(NamedTuple):
-    """A run whose prompts are answered: its own store, then that of the second round where there is one."""
+    """The scored stores of a run: that of the first round, then that of the second if there is one."""
 
+    built: Built  # without the datasets that are left out
     parts: Sequence[ScoredStore]
+    left_out: Mapping[str, str]  # dataset that cannot be scored with this model -> why
     engine: EngineFacts
     elapsed_s: Mapping[str, float]
 
 
 def check_capabilities(config: RunConfig, model: ModelConfig) -> None:
-    """Raise ConfigError for methods that need what the engine cannot do, before anything is loaded or built."""
+    """Raise ConfigError for methods that need hidden states if the engine has none."""
     engine = engine_name(model)
-    needy = [
-        name for name, method in methods_of(config.suites).items() if name in config.methods and method.needs_states
-    ]
-    if needy and not ENGINES[engine].has_hidden_states:
+    methods = methods_of(config.suites)
+    with_states = [name for name, method in methods.items() if name in config.methods and method.needs_states]
+    if with_states and not ENGINES[engine].has_hidden_states:
         raise ConfigError(
-            f"{', '.join(needy)}: methods that need hidden states, and the engine {engine} has none. Take another "
-            "--engine, or leave these methods out (--methods)."
+            f"{', '.join(with_states)}: methods that need hidden states, and the engine {engine} has none. Take "
+            "another --engine, or leave these methods out (--methods)."
         )
 
 
 def score_run(
     built: Built, source: ModelSource, model: ModelConfig, boundary: LabelBoundary, data: Path
 ) -> Stage[Scored]:
-    """Have a model answer a store and what follows from its answers; what any run of the data folder has is kept.
+    """Score a store's prompts with a model, then the prompts of the second round.
+
+    Scores that are in the data folder already, from any run, are used again. The model is loaded only if some are
+    missing.
+
+    A dataset whose prompts are too long for the model, or whose labels it cannot tell apart, is left out as long as
+    others are left.
 
     Args:
-        built: the prompts.
-        source, model: the model, and how it is loaded.
+        built: the run's configuration and prompts.
+        source, model: the model, and how to load it.
         boundary: where a label begins.
         data: folder of prompts and scores.
     """
@@ -77,44 +90,98 @@ def score_run(
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
     tokenise_s = 0.0
+    left_out: dict[str, str] = {}
     try:
-        while store:  # the run's own, then that of the second round
+        while store:  # that of the first round, then that of the second
             clock = time.monotonic()
-            tokens = yield from _tokenise(built, store, source, boundary, methods)
+            tokens, refused = yield from _tokenise_what_fits(built, store, source, boundary, methods)
+            left_out |= refused
+            store = store.without(refused)
             tokenise_s += time.monotonic() - clock
+            counts = tokens.manifest.counts  # what scoring costs at least, before it begins
+            yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
             rows = tokens.tokens().collect()
             lock = yield from held(folder / tokens.fingerprint)
             with lock:
                 part = ScoredStore(store, tokens, open_scores(folder / tokens.fingerprint))
-                number = 0
-                while (chosen := _rows_of_round(built, part, rows, number)) is not None:
-                    table = yield from score_rows(chosen, part.scores, loader, "scores")
-                    part, number = replace(part, scores=table), number + 1
+                # First the log-likelihoods, in the steps that the suite asks for, then the hidden states.
+                step = 0
+                while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
+                    table = yield from score_rows(step_rows, part.scores, loader, "scores")
+                    part, step = replace(part, scores=table), step + 1
                 states = rows.filter(pl.col("ask") == "state")
                 table = yield from score_rows(states, part.scores, loader, "states")
             parts.append(replace(part, scores=table))
+            built = built.without(left_out)
             store = (yield from build_second_round(built, parts[0], methods, data)) if len(parts) == 1 else None
+    except ScoreError as error:
+        if tensor := source.not_finite():
+            raise ScoreError(f"{error} The weights hold a NaN or an infinity: tensor {tensor}.") from error
+        raise
     finally:
         loader.close()
+    parts = [replace(part, store=part.store.without(left_out)) for part in parts]
     if head is not None:
-        # Only now, because on a GPU the engine left no memory for it.
-        parts[0] = _with_distances(built, parts[0], with_head, head.to(device_kind()))
+        # Only now, because the engine left no memory for it on a GPU.
+        lock = yield from held(parts[0].scores.folder)
+        with lock:
+            # Another run may have added to the same scores meanwhile.
+            current = replace(parts[0], scores=open_scores(parts[0].scores.folder))
+            parts[0] = _with_distances(built, current, with_head, head.to(device_kind()))
     score_s = sum(part.scores.totals()["elapsed_s"] for part in parts)
     elapsed_s = {"tokenise": round(tokenise_s, 3), "load": loader.elapsed_s, "score": score_s}
-    return Scored(parts, _engine_facts(folder, parts), elapsed_s)
+    return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
 
 
 def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
-    """Where the scores of a model, engine and dtype are, whichever run asked for them."""
+    """Return the folder of a model's scores with this engine and dtype, for all runs."""
     identity = engine_identity(source, model)
     return data / "scores" / fingerprint(SCORES_FORMAT, source.fingerprint, identity, source_fingerprint("engine"))
+
+
+def _tokenise_what_fits(
+    built: Built, store: PromptStore, source: ModelSource, boundary: LabelBoundary, methods: Mapping[str, Method]
+) -> Stage[tuple[TokenTable, dict[str, str]]]:
+    """Tokenise the datasets of a store that can be scored; also return the others, each with the reason.
+
+    Raises the first error where no dataset can be scored.
+    """
+    try:
+        return (yield from _tokenise(built, store, source, boundary, methods)), {}
+    except (LabelError, PromptTooLongError):
+        refused = _refused(built, store, source, boundary, methods)
+        if not refused:
+            raise
+        for dataset, reason in refused.items():
+            logger.warning("%s is left out of this run: %s", dataset, reason)
+        table = yield from _tokenise(built, store.without(refused), source, boundary, methods)
+        return table, refused
+
+
+def _refused(
+    built: Built, store: PromptStore, source: ModelSource, boundary: LabelBoundary, methods: Mapping[str, Method]
+) -> dict[str, str]:
+    """Return the datasets that cannot be scored, with the reason; none where that is all of them."""
+    datasets = store.requests().select("dataset").unique().sort("dataset").collect()["dataset"].to_list()
+    refused = {}
+    for dataset in datasets:
+        alone = store.without(other for other in datasets if other != dataset)
+        try:
+            tokens = tokenise(source.tokenizer, alone.prompts().collect(), boundary)
+            _check_tokens(built, alone, tokens, source, methods)
+        except LabelError as error:
+            refused[dataset] = str(_explained(error, built, alone))
+        except PromptTooLongError as error:
+            refused[dataset] = str(error)
+    return refused if len(refused) < len(datasets) else {}
 
 
 def _tokenise(
     built: Built, store: PromptStore, source: ModelSource, boundary: LabelBoundary, methods: Mapping[str, Method]
 ) -> Stage[TokenTable]:
-    """Tokenise a store and check that nothing in it is too long for the model or cannot be told apart by it."""
-    definitions = [each for parts in built.parts.values() for part in parts.values() for each in part.definitions]
+    """Tokenise a store, and check that no prompt is too long for the model and that labels can be distinguished."""
+    parts = [part for parts in built.parts.values() for part in parts.values()]
+    definitions = [definition for part in parts for definition in part.definitions]
     lock = yield from held(store.folder / "tokens")
     with lock:
         try:
@@ -122,38 +189,47 @@ def _tokenise(
                 store, source.tokenizer, source.tokenizer_fingerprint, boundary, definitions
             )
         except LabelError as error:
-            raise SUITES[built.config.suites[0]].explain(error, store) from error
-    tokens = table.tokens().collect()
-    check_prompt_lengths(tokens, store.prompts(), source.context_length)
-    check_labels(methods, built.config.definitions, tokens, store.prompts())
+            raise _explained(error, built, store) from error
+    _check_tokens(built, store, table.tokens().collect(), source, methods)
     return table
 
 
-def _rows_of_round(built: Built, part: ScoredStore, rows: pl.DataFrame, number: int) -> pl.DataFrame | None:
-    """The tokens to score in a round, None after the last.
+def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelError:
+    return SUITES[built.config.suites[0]].explain(error, store)
 
-    There is one round, which has all rows, unless the suite decides by the scores of earlier rounds.
+
+def _check_tokens(
+    built: Built, store: PromptStore, tokens: pl.DataFrame, source: ModelSource, methods: Mapping[str, Method]
+) -> None:
+    check_prompt_lengths(tokens, store.prompts(), source.context_length)
+    check_labels(methods, built.config.definitions, tokens, store.prompts())
+
+
+def _rows_of_step(built: Built, part: ScoredStore, rows: pl.DataFrame, step: int) -> pl.DataFrame | None:
+    """Return the tokens to score in a step, None after the last.
+
+    All rows are scored in one step, unless the suite chooses prompts by the scores of earlier steps (Suite.next_round).
     """
     rows = rows.filter(pl.col("ask") != "state")
     next_round = SUITES[built.config.suites[0]].next_round
-    if next_round is None or part.store is not built.store:
-        return rows if number == 0 else None
-    wanted = next_round(scored_run(built, [part]), number)
-    return None if wanted is None else rows.filter(pl.col("prompt_id").is_in(wanted["prompt_id"].implode()))
+    if next_round is None or part.store.fingerprint != built.store.fingerprint:
+        return rows if step == 0 else None
+    prompts = next_round(scored_run(built, [part]), step)
+    return None if prompts is None else rows.filter(pl.col("prompt_id").is_in(prompts["prompt_id"].implode()))
 
 
 def _with_distances(
     built: Built, part: ScoredStore, methods: Mapping[str, Method], head: "torch.Tensor"
 ) -> ScoredStore:
-    """Keep schemas.LABEL_DISTANCES next to the hidden states they were made of, one file a method."""
+    """Compute schemas.LABEL_DISTANCES of each method and write them next to the hidden states."""
     scored = scored_run(built, [part]).scored
     digests = {}
     for name, method in methods.items():
         assert method.distances is not None
-        parts = [
-            part for part, about in scored.parts.items() if about.kind in method.part_kinds and about.kind != "null"
-        ]
-        frame = pl.concat(method.distances(scored.answering(part), head) for part in parts).unique(maintain_order=True)
+        kinds = {*method.part_kinds} - {"null"}
+        names = [part_name for part_name, measured in scored.parts.items() if measured.kind in kinds]
+        frame = pl.concat(method.distances(scored.answering(part_name), head) for part_name in names)
+        frame = frame.unique(maintain_order=True)
         digests[name] = shards.write_shard(part.scores.folder / distances_file(name), frame)
     manifest = part.scores.manifest
     table = part.scores.with_manifest(replace(manifest, distances=manifest.distances | digests))
@@ -161,17 +237,13 @@ def _with_distances(
 
 
 def _engine_facts(folder: Path, parts: Sequence[ScoredStore]) -> EngineFacts:
-    """What the engine said of itself when these scores were made, by this run or an earlier one."""
-    known = [part.scores.manifest.engine for part in parts] + [_facts_of_earlier(folder)]
-    return next(facts for facts in known if facts is not None)
-
-
-def _facts_of_earlier(folder: Path) -> EngineFacts | None:
-    manifests = (read_record(path, ScoreManifest) for path in sorted(folder.glob(f"*/{MANIFEST}")))
-    return next((manifest.engine for manifest in manifests if manifest and manifest.engine), None)
+    """Return the facts of the engine that computed the scores, in this run or an earlier one."""
+    earlier = (read_manifest(path, ScoreManifest) for path in sorted(folder.glob(f"*/{MANIFEST}")))
+    manifests = chain((part.scores.manifest for part in parts), earlier)
+    return next(manifest.engine for manifest in manifests if manifest and manifest.engine)
 
 
 def _load_head(source: ModelSource) -> "torch.Tensor":
-    from evaluator.models.lm_head import load_lm_head  # here, because torch takes its time
+    from evaluator.models.lm_head import load_lm_head  # here, because torch is slow to import
 
     return load_lm_head(source)

@@ -1,4 +1,4 @@
-"""What a model answered to a run's prompts, put together from stores, tokens and scores."""
+"""Join a run's requests with the scores of a model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from evaluator.tokens.table import TokenTable
 
 @dataclass(frozen=True)
 class ScoredStore:
-    """One store, tokenised and answered."""
+    """A store with its tokens and scores."""
 
     store: PromptStore
     tokens: TokenTable
@@ -33,18 +33,20 @@ def scored_run(
     model: str = "",
     options: Mapping[str, object] | None = None,
 ) -> ScoredRun:
-    """Join a run's requests with their scores and hidden states; requests without are left out.
+    """Join a run's requests with their scores and hidden states; requests that have none are left out.
 
     Args:
-        built: the run's configuration and own store.
-        parts: that store, then that of the second round where there is one.
-        model: its name, for tables.
+        built: the run's configuration and the store of its first round.
+        parts: that store, then that of the second round if there is one.
+        model: name of the model, for tables.
         options: of the measure stage, by suite.
     """
     first = parts[0]
+    scores = (_with_requests(part.store, prompt_scores(part.tokens.tokens(), part.scores)) for part in parts)
+    states = (_with_requests(part.store, prompt_states(part.tokens.tokens(), part.scores)) for part in parts)
     scored = ScoredRequests(
-        rows=pl.concat(_joined(part.store, prompt_scores(part.tokens.tokens(), part.scores)) for part in parts),
-        states=pl.concat(_joined(part.store, prompt_states(part.tokens.tokens(), part.scores)) for part in parts),
+        rows=pl.concat(scores),
+        states=pl.concat(states),
         distances=first.scores.distances(),
         tokens=first.tokens.tokens(),
         parts={
@@ -59,27 +61,26 @@ def scored_run(
     )
 
 
-def _joined(store: PromptStore, answered: pl.LazyFrame) -> pl.LazyFrame:
-    return store.requests().join(answered, on=PROMPTS_KEY, how="inner", maintain_order="left")
+def _with_requests(store: PromptStore, results: pl.LazyFrame) -> pl.LazyFrame:
+    return store.requests().join(results, on=PROMPTS_KEY, how="inner", maintain_order="left")
 
 
 def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
-    """Return the run with the requests that its rounds ask for alone.
+    """Check that every request is scored exactly once, and return the run. Raises ScoreError otherwise.
 
-    Raises ScoreError unless each of them is answered exactly once.
+    If the suite chooses prompts by earlier scores (Suite.next_round), requests that it did not choose are left out.
     """
     next_round = SUITES[run.config.suites[0]].next_round
     if next_round:
-        wanted, number = [], 0
-        while (asked := next_round(run, number)) is not None:
-            wanted.append(asked.select("prompt_id"))
-            number += 1
-        prompts = pl.concat(wanted).unique()
-        run = run.of_prompts(prompts)
+        steps: list[pl.DataFrame] = []
+        while (prompts := next_round(run, len(steps))) is not None:
+            steps.append(prompts.select("prompt_id"))
+        chosen = pl.concat(steps).unique()
+        run = run.of_prompts(chosen)
     for part in parts:
         rows = part.store.requests_with_prompts().drop("prompt")
         if next_round:
-            rows = rows.join(prompts.lazy(), on=PROMPTS_KEY, how="semi", maintain_order="left")
+            rows = rows.join(chosen.lazy(), on=PROMPTS_KEY, how="semi", maintain_order="left")
         is_state = pl.col("ask") == "state"
         scores = prompt_scores(part.tokens.tokens(), part.scores).collect()
         require_complete(rows.filter(~is_state).collect(), scores)

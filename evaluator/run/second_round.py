@@ -1,4 +1,4 @@
-"""What methods request once a model has answered: a second store, of one model."""
+"""Build the second store of a run: the requests that methods add once the first prompts are scored."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ import polars as pl
 
 from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.errors import StoreError
-from evaluator.files import fingerprint, source_fingerprint
+from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.methods.base import Method, ScoredRequests
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint, without_repeats
@@ -19,39 +19,52 @@ from evaluator.store.prompt_store import PromptStore, open_store, with_prompt_id
 def build_second_round(
     built: Built, first: ScoredStore, methods: Mapping[str, Method], data: Path
 ) -> Stage[PromptStore | None]:
-    """Write the requests that follow from the first answers, or find them; None where no method has any.
+    """Write the store of the requests that depend on the first scores, or open it; None if no method has such requests.
 
-    Raises StoreError where the data that the store was built from, or the program, have changed since.
+    Raises StoreError if the datasets or the code have changed since the first store was built.
     """
     if not any(method.follow_up for method in methods.values()):
         return None
-    # What is requested follows from these very scores and from the code that reads them.
-    name = fingerprint(built.store.fingerprint, first.scores.digests(), source_fingerprint("methods", "suites", "run"))
-    lock = yield from held(data / "store" / name)
+    # The requests are determined by the first scores and the code that reads them.
+    code = source_fingerprint("methods", "suites", "run")
+    name = fingerprint(built.store.fingerprint, first.tokens.fingerprint, _answers(first), code)
+    folder = data / "store" / name
+    lock = yield from held(folder)
     with lock:
-        return open_store(data / "store" / name) or (yield from _write(built, first, data / "store" / name))
+        return open_store(folder) or (yield from _write(built, first, folder))
+
+
+def _answers(first: ScoredStore) -> dict[str, str]:
+    """Return the files of a model's answers with their digests, in the order they are read.
+
+    Distances are left out: they are made after the second round and decide nothing in it.
+    """
+    files = first.scores.files()
+    return {name: sha256 for name, sha256 in files.items() if not name.rsplit("/", 1)[1].startswith("distances-")}
 
 
 def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]:
     datasets = built.datasets
     if not datasets:
-        datasets = yield from read_datasets(built.config)
+        datasets, _ = yield from read_datasets(built.config)
         if store_fingerprint(built.config, datasets.values()) != built.store.fingerprint:
             raise StoreError(
                 f"What follows from a model's answers is built from the same data as {built.store.folder}, and these, "
                 "or the program, have changed since. Run `evaluator build` for this output folder again, then score."
             )
+        datasets = {name: dataset for name, dataset in datasets.items() if name not in built.left_out}
     scored = scored_run(built, [first]).scored
     requests = built.store.requests_with_prompts()
     frames: list[pl.DataFrame] = []
     for done, (name, dataset) in enumerate(datasets.items()):
         yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
-        of_dataset, own = requests.filter(dataset=name), scored.of_dataset(name)
+        scored_dataset = scored.of_dataset(name)
         for suite in built.config.suites:
-            rows = of_dataset.filter(suite=suite).drop("suite", "prompt_id", "for_part").collect()
-            frames += without_repeats(list(_requests(suite, dataset, rows, own, built)), suite)
+            rows = requests.filter(dataset=name, suite=suite).drop("suite", "prompt_id", "for_part").collect()
+            frames += without_repeats(list(_requests(suite, dataset, rows, scored_dataset, built)), suite)
     yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
-    return write_store(folder, with_prompt_ids(pl.concat(frame.select(sorted(frame.columns)) for frame in frames)), {})
+    rows = with_prompt_ids(pl.concat(frame.select(sorted(frame.columns)) for frame in frames))
+    return write_store(folder, rows, {})
 
 
 def _requests(

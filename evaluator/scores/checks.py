@@ -76,14 +76,16 @@ def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
         )
 
 
-def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_length: int) -> None:
+def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_length: int | None) -> None:
     """Raise PromptTooLongError, listing the longest prompts, if a prompt and its longest label exceed the context.
 
     Args:
         tokens: schemas.TOKENS of a store.
         prompts: schemas.PROMPTS of the same store.
-        context_length: of the model, in tokens.
+        context_length: of the model, in tokens; None: no limit.
     """
+    if context_length is None:
+        return
     longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
     lengths = (
         tokens.lazy()

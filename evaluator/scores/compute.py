@@ -145,7 +145,8 @@ class _Clock:
         self.prompts += prompts
         spent = {key: count - self.shard_counts[key] for key, count in self.counts().items()}
         elapsed_s = round(time.monotonic() - self.shard_started, 3)
-        return ShardRecord(sha256=sha256, prompts=prompts, **spent, elapsed_s=elapsed_s)
+        finished_s = round(time.time(), 3)
+        return ShardRecord(sha256=sha256, prompts=prompts, **spent, elapsed_s=elapsed_s, finished_s=finished_s)
 
     def progress(self, in_shard: int = 0) -> Progress:
         counts = {key: count - self.started_counts[key] for key, count in self.counts().items()}
@@ -153,15 +154,17 @@ class _Clock:
         elapsed = time.monotonic() - self.started
         done = self.prompts + in_shard  # by this process
         left = self.total - self.done_before - done
+        # The first results wait for a whole batch and say little about the speed of the rest.
+        timed = done > 0 and elapsed > 1
         return Progress(
             stage=self.stage,
             done=self.done_before + done,
             total=self.total,
             unit="prompts",
-            tokens_per_s=sent / elapsed if elapsed > 0 else None,
+            requests_per_s=done / elapsed if timed else None,
+            computed_tokens_per_s=(sent - counts["cached_tokens"]) / elapsed if timed else None,
             cached_share=counts["cached_tokens"] / sent if sent else None,
-            # The first results wait for a whole batch and say little about the speed of the rest.
-            seconds_left=elapsed / done * left if done and elapsed > 1 else None,
+            seconds_left=elapsed / done * left if timed else None,
         )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from evaluator.files import MANIFEST, fingerprint, read_record
+from evaluator.files.digests import fingerprint
+from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.scores.table import Kind, PlanRecord, ScoreManifest, ScoreTable
 from evaluator.store import shards
 from evaluator.tokens.table import ragged
@@ -83,7 +84,7 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
     others: dict[str, str] = {}
     for path in sorted(table.folder.parent.glob(f"*/{MANIFEST}")):
         in_table = path.parent == table.folder  # verified when the table was opened
-        manifest = table.manifest if in_table else read_record(path, ScoreManifest)
+        manifest = table.manifest if in_table else read_manifest(path, ScoreManifest)
         for name, shard in sorted((manifest.shards if manifest else {}).items()):
             fits = name.startswith(kind) and not (in_table and name.startswith(key))
             if fits and (in_table or shards.intact(path.parent, {name: shard.sha256})):

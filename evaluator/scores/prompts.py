@@ -13,10 +13,15 @@ def prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
         tokens: schemas.TOKENS.
         table: scores of these tokens.
     """
+    return scores_by_prompt(tokens, table.read("scores"))
+
+
+def scores_by_prompt(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFrame:
+    """Return schemas.SCORES of the prompts in schemas.TOKENS that have schemas.TOKEN_SCORES, in the order of tokens."""
     rows = (
         tokens.filter(pl.col("ask") != "state")
         .select("prompt_id", "token_id", "ask")
-        .join(table.read("scores"), on="token_id", how="inner", maintain_order="left")
+        .join(token_scores, on="token_id", how="inner", maintain_order="left")
     )
     whole = rows.filter(pl.col("ask") != "last_tokens")
     last = rows.filter(pl.col("ask") == "last_tokens").select("prompt_id", last_token_log_probs="log_likelihoods")

@@ -13,7 +13,7 @@ from typing import Literal
 import polars as pl
 
 from evaluator.engine.base import EngineFacts
-from evaluator.files import MANIFEST, read_record, write_record
+from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.schemas import LABEL_DISTANCES, TOKEN_SCORES, TOKEN_STATES
 from evaluator.store import shards
 
@@ -33,6 +33,7 @@ class ShardRecord:
     prompt_tokens: int
     cached_tokens: int
     elapsed_s: float
+    finished_s: float = 0.0  # seconds since 1970; 0 if an earlier version wrote it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +80,14 @@ class ScoreTable:
         rows = pl.concat([pl.scan_ipc(file) for file in files])
         return rows.unique("token_id", keep="first", maintain_order=True) if reused else rows
 
-    def digests(self) -> list[str]:
-        """Return the SHA-256 of every shard that these scores are read from."""
-        reused = [sha256 for plan in self.manifest.plans.values() for sha256 in plan.reused.values()]
-        return sorted({*reused, *(shard.sha256 for shard in self.manifest.shards.values())})
+    def files(self) -> dict[str, str]:
+        """Return every file that these scores are read from: path below scores/ -> SHA-256."""
+        manifest, engine = self.manifest, self.folder.parent.name
+        reused = {name: sha256 for plan in manifest.plans.values() for name, sha256 in plan.reused.items()}
+        written = {name: shard.sha256 for name, shard in manifest.shards.items()}
+        written |= {distances_file(method): sha256 for method, sha256 in manifest.distances.items()}
+        files = {f"{engine}/{name}": sha256 for name, sha256 in reused.items()}
+        return dict(sorted((files | {f"{self.name}/{name}": sha256 for name, sha256 in written.items()}).items()))
 
     def distances(self) -> pl.LazyFrame:
         """Return schemas.LABEL_DISTANCES of all methods that have any."""
@@ -109,7 +114,7 @@ def open_scores(folder: Path) -> ScoreTable:
 
     A plan stays without the reused shards that are missing or changed; their rows are planned again.
     """
-    manifest = read_record(folder / MANIFEST, ScoreManifest) or ScoreManifest()
+    manifest = read_manifest(folder / MANIFEST, ScoreManifest) or ScoreManifest()
     kept = {name: shard for name, shard in manifest.shards.items() if shards.intact(folder, {name: shard.sha256})}
     reused = {name: sha256 for plan in manifest.plans.values() for name, sha256 in plan.reused.items()}
     intact = {name for name, sha256 in reused.items() if shards.intact(folder.parent, {name: sha256})}

@@ -1,4 +1,4 @@
-"""Two analyses of variance: of independent groups, and of the same queries under several conditions.
+"""Analyses of variance: of independent groups, and of the same queries under several conditions.
 
 Lu et al. 2023 (section 5.2, table 15) use `one_way` with one mean for each run: three demonstration sets with two
 numbers of shots each leave 2 and 3 degrees of freedom. `repeated_measures` uses queries: every query has a value under
@@ -81,7 +81,10 @@ def one_way(groups: Sequence[Floats]) -> OneWay:
 
 
 def one_way_reach(groups: Sequence[Floats], error: float) -> tuple[float, float]:
-    """Bound the error of F and p, at first order, if each value is off by up to `error`; NaN where F is not finite."""
+    """Return the largest errors of F and p, at first order, if every value is off by up to `error`.
+
+    NaN where F is not finite.
+    """
     # dF/dx for each value x, summed in absolute value: the errors may all have the worst sign.
     f, _, between, within = one_way(groups)
     if not np.isfinite(f):

@@ -31,9 +31,9 @@ class RankCorrelation(NamedTuple):
 def rank_correlation(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> RankCorrelation:
     """Compute Spearman's rho of x and y, ties at their average rank, and its two-sided p-value.
 
-    Up to MAX_PERMUTED points the p-value is that of the permutation test over all orders, twice its smaller tail. The
-    t approximation, used for more points, would give p = 0 for three points in order, which chance alone gives one
-    time in three.
+    Up to MAX_PERMUTED points the p-value is that of the permutation test over all orders, twice its smaller tail. With
+    more points it is the t approximation, which would give p = 0 for three points in ascending or descending order,
+    two of the six possible orders.
 
     Args:
         x, y: shape [n], no NaN.

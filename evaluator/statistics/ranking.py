@@ -1,4 +1,4 @@
-"""ROC and precision-recall curves of a score that predicts one of two outcomes, and the areas under them.
+"""Compute ROC and precision-recall curves of a score that predicts one of two outcomes, and the areas under them.
 
 These are implemented here because scikit-learn is only a development dependency. The tests compare them with
 scikit-learn's.
@@ -13,7 +13,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Curves(NamedTuple):
-    """Points of both curves, one for each threshold from the highest to the lowest; before the first is no trial."""
+    """Points of both curves: one for a threshold above all scores, then one for each score, from the highest down."""
 
     false_positive_rate: FloatArray
     true_positive_rate: FloatArray  # also the recall

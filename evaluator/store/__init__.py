@@ -1,1 +1,1 @@
-"""Prompts on disk: written once in a folder named by its content; and the prefix order of token rows."""
+"""The prompt store: prompts on disk, in a folder named by a fingerprint; and the prefix order of token rows."""

@@ -5,14 +5,14 @@ store's folder is named by a fingerprint of everything that determines its conte
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
 from evaluator.errors import StoreError
-from evaluator.files import MANIFEST, read_record, write_record
+from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS, REQUESTS_KEY
 from evaluator.store import shards
 
@@ -28,6 +28,7 @@ class StoreManifest:
     requests: dict[str, str]  # file -> SHA-256
     prompts: dict[str, str]
     tables: dict[str, dict[str, str]]  # the suites' side tables: name -> file -> SHA-256
+    left_out: dict[str, str] = field(default_factory=dict)  # dataset -> why it has no requests
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,29 @@ class PromptStore:
 
     folder: Path
     manifest: StoreManifest
+    left_out: tuple[str, ...] = ()  # datasets whose rows are not read
 
     @property
     def fingerprint(self) -> str:
         return self.folder.name
 
+    def without(self, datasets: Iterable[str]) -> "PromptStore":
+        """Return the store without the rows of these datasets; on disk they stay."""
+        return replace(self, left_out=tuple(sorted({*self.left_out, *datasets})))
+
     def requests(self) -> pl.LazyFrame:
         """Return all requests, sorted by their key."""
-        return shards.scan_shards(self.folder, list(self.manifest.requests), REQUESTS)
+        return self._kept(shards.scan_shards(self.folder, list(self.manifest.requests), REQUESTS))
 
     def prompts(self) -> pl.LazyFrame:
         """Return the distinct prompts, sorted by text, so that neighbours share long prefixes."""
-        return shards.scan_shards(self.folder, list(self.manifest.prompts), PROMPTS)
+        return self.requested(shards.scan_shards(self.folder, list(self.manifest.prompts), PROMPTS))
+
+    def requested(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the rows whose `prompt_id` some request has."""
+        if not self.left_out:
+            return rows
+        return rows.join(self.requests().select("prompt_id"), on="prompt_id", how="semi", maintain_order="left")
 
     def requests_with_prompts(self) -> pl.LazyFrame:
         """Return all requests with the prompt, ask and continuations of each."""
@@ -55,7 +67,11 @@ class PromptStore:
 
     def table(self, name: str, schema: pl.Schema) -> pl.LazyFrame:
         """Return a suite's side table; without rows if the suite wrote none."""
-        return shards.scan_shards(self.folder, list(self.manifest.tables.get(name, {})), schema)
+        rows = shards.scan_shards(self.folder, list(self.manifest.tables.get(name, {})), schema)
+        return self._kept(rows) if "dataset" in schema else rows
+
+    def _kept(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        return rows.filter(~pl.col("dataset").is_in(self.left_out)) if self.left_out else rows
 
 
 def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
@@ -75,13 +91,16 @@ def _hashed(ask: str, continuations: list[str]) -> list[str]:
     return [""] if ask == "text" else continuations
 
 
-def write_store(folder: Path, rows: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> PromptStore:
+def write_store(
+    folder: Path, rows: pl.DataFrame, tables: Mapping[str, pl.DataFrame], left_out: Mapping[str, str] | None = None
+) -> PromptStore:
     """Write request rows, their distinct prompts and the suites' side tables.
 
     Args:
         folder: of the store; its name is the store's fingerprint.
         rows: columns of REQUESTS and PROMPTS.
         tables: side tables by name, sorted.
+        left_out: datasets without requests, and why.
     """
     requests = rows.select(pl.col(name).cast(dtype) for name, dtype in REQUESTS.items()).sort(REQUESTS_KEY)
     repeated = requests.filter(requests.select(REQUESTS_KEY).is_duplicated())
@@ -97,6 +116,7 @@ def write_store(folder: Path, rows: pl.DataFrame, tables: Mapping[str, pl.DataFr
         requests=shards.write_shards(folder, "requests", requests, rows=ROWS_PER_SHARD),
         prompts=shards.write_shards(folder, "prompts", prompts, rows=ROWS_PER_SHARD),
         tables={name: shards.write_shards(folder, name, table, rows=ROWS_PER_SHARD) for name, table in tables.items()},
+        left_out=dict(left_out or {}),
     )
     write_record(folder / MANIFEST, manifest)
     return PromptStore(folder, manifest)
@@ -104,7 +124,7 @@ def write_store(folder: Path, rows: pl.DataFrame, tables: Mapping[str, pl.DataFr
 
 def open_store(folder: Path) -> PromptStore | None:
     """Open the store in a folder; None if there is none or a shard is missing or changed."""
-    manifest = read_record(folder / MANIFEST, StoreManifest)
+    manifest = read_manifest(folder / MANIFEST, StoreManifest)
     if manifest is None:
         return None
     tables = {file: digest for table in manifest.tables.values() for file, digest in table.items()}
@@ -113,11 +133,9 @@ def open_store(folder: Path) -> PromptStore | None:
     return PromptStore(folder, manifest)
 
 
-def require_store(folder: Path) -> PromptStore:
-    """Open the store in a folder. Raises StoreError if it is missing or incomplete."""
+def require_store(folder: Path, hint: str) -> PromptStore:
+    """Open the store in a folder. Raises StoreError, ending in `hint`, if it is missing or incomplete."""
     store = open_store(folder)
     if store is None:
-        raise StoreError(
-            f"{folder} holds no complete prompt store. Run `evaluator build` for this output folder again."
-        )
+        raise StoreError(f"{folder} holds no complete prompt store. {hint}")
     return store

@@ -1,4 +1,4 @@
-"""The suites: what a benchmark requests, measures and reports. Name -> suite."""
+"""List the suites by name, and the names that stand for several of them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,11 +7,14 @@ from evaluator.config import LabelBoundary
 from evaluator.errors import ConfigError
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
+from evaluator.report.metric_texts import METRIC_TEXTS, MetricTexts
 from evaluator.suites.base import Suite
+from evaluator.suites.imported import IMPORTED_ANSWERS
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
 from evaluator.suites.staicc.bias import STAICC_BIAS
 from evaluator.suites.staicc.demonstrations import STAICC_DEMONSTRATIONS
+from evaluator.suites.staicc.learning_curve import STAICC_LEARNING_CURVE
 from evaluator.suites.staicc.normal import STAICC_NORMAL
 from evaluator.suites.staicc.robustness import STAICC_ROBUSTNESS
 
@@ -20,21 +23,32 @@ SUITES: dict[str, Suite[Any]] = {
     "staicc-bias": STAICC_BIAS,
     "staicc-robustness": STAICC_ROBUSTNESS,
     "staicc-demonstrations": STAICC_DEMONSTRATIONS,
+    "staicc-learning-curve": STAICC_LEARNING_CURVE,
     "prompt-search": PROMPT_SEARCH,
     "pvi": IN_CONTEXT_PVI,
+    "imported": IMPORTED_ANSWERS,
 }
 
-SUITE_GROUPS: dict[str, tuple[str, ...]] = {"staicc": ("staicc-normal", "staicc-bias", "staicc-robustness")}
-"""Names that stand for several suites."""
+SUITE_GROUPS: dict[str, tuple[str, ...]] = {
+    "staicc": ("staicc-normal", "staicc-bias", "staicc-robustness"),
+    "classify": ("staicc-normal",),
+}
+"""Names that stand for other suites: all of the benchmark, and its plain way for a user's data."""
 
 
 def methods_of(suites: Iterable[str]) -> dict[str, Method]:
-    """Return the methods that any suite can use, then those of these suites alone."""
+    """Return the methods that all suites can use, then those that only these suites have."""
     return METHODS | {name: method for suite in suites for name, method in SUITES[suite].own_methods.items()}
 
 
+def metric_texts(suites: Iterable[str]) -> MetricTexts:
+    """Return the titles of all metrics, including those of these suites."""
+    texts = {name: text for suite in suites for name, text in SUITES[suite].metric_texts.items()}
+    return MetricTexts(METRIC_TEXTS | texts)
+
+
 def default_label_boundary(suites: Iterable[str]) -> LabelBoundary:
-    """Return where labels begin in a run that does not say so. Raises ConfigError where its suites differ."""
+    """Return where labels begin in a run without --label-boundary. Raises ConfigError if its suites differ."""
     boundaries = {name: SUITES[name].label_boundary for name in suites}
     if len(set(boundaries.values())) > 1:
         stated = ", ".join(f"{name}: {boundary}" for name, boundary in boundaries.items())

@@ -1,6 +1,6 @@
-"""What a suite is: a benchmark that owns its whole way, from options and datasets to measures and report sections.
+"""Define what a suite is: a benchmark with its options, datasets, requests, measures and report sections.
 
-The core reaches suites through `SUITES` alone and names none of them.
+The rest of the package reaches suites only through `SUITES` and names none of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ DatasetT = TypeVar("DatasetT")
 OptionsT = TypeVar("OptionsT")
 
 Table = tuple[str, pl.DataFrame]
-"""A table of the measure stage and the name it is written under."""
+"""The file name and the rows of a table that the measure stage writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,27 +32,28 @@ class Part:
     """One test of a suite."""
 
     kind: PartKind = "classification"
-    prompts_differ: bool = False  # between definitions: it is measured under the one that its prompts follow
+    shared_sets: bool = False  # all queries have the same demonstration sets, so that queries and sets are crossed
+    prompts_differ: bool = False  # definitions have different prompts, so that a run measures one of them
 
 
 class Requests(NamedTuple):
-    """What a suite asks of one dataset."""
+    """The requests of a suite for one dataset, and its side tables."""
 
-    rows: pl.DataFrame  # schemas.REQUESTS without suite and prompt_id, with prompt, ask and continuations of PROMPTS
-    tables: Mapping[str, pl.DataFrame] = {}  # what the rows do not say; kept with the prompts, sorted as given
+    rows: pl.DataFrame  # schemas.REQUESTS and schemas.PROMPTS, both without prompt_id, and without the column suite
+    tables: Mapping[str, pl.DataFrame] = {}  # side tables by name, written to the store with their rows as given
 
 
 class Described(NamedTuple):
-    """What a reader is told of a run's settings."""
+    """The settings of a run, as its report states them."""
 
     shots: str
-    n_shots: int | None  # where all prompts have as many
+    n_shots: int | None  # None if prompts have different numbers of demonstrations
     queries: str
     seeds: Mapping[str, int]
 
 
 class Comparison(NamedTuple):
-    """What a suite adds to a comparison of runs."""
+    """The tables and sections that a suite adds to a comparison of runs."""
 
     tables: Mapping[str, pl.DataFrame]
     sections: Sequence[Section]
@@ -60,22 +61,22 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun:
-    """A run whose prompts are all answered: what measures are made of."""
+    """A run with the scores of its requests: the input of the measure stage."""
 
     config: RunConfig
     store: PromptStore  # requests, prompts and the suites' own tables
-    scored: ScoredRequests  # every request with its scores, those of the second round included
+    scored: ScoredRequests  # every request with its scores, also those of Method.follow_up
     methods: Mapping[str, Method]
     model: str
-    options: Mapping[str, object] = field(default_factory=dict)  # of the measure stage: suite -> dataclass
+    options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
 
     def of_prompts(self, prompts: pl.DataFrame) -> "ScoredRun":
-        """The run with the requests of these prompts alone: `prompt_id`."""
+        """Return the run with only the requests of the prompts in the column `prompt_id`."""
         rows = self.scored.rows.join(prompts.lazy(), on="prompt_id", how="semi", maintain_order="left")
         return replace(self, scored=replace(self.scored, rows=rows))
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
-        """Return the measure options of the suite that has this kind of them."""
+        """Return the measure options of this type, or its defaults if no suite of the run has them."""
         return next((options for options in self.options.values() if isinstance(options, kind)), None) or kind()
 
 
@@ -84,53 +85,55 @@ class Suite(Generic[DatasetT]):
     """A benchmark, as data and functions. It never sees an engine or a folder."""
 
     summary: str
-    parts: Mapping[str, Part]  # that its rows can have
-    methods: tuple[str, ...] = ("vanilla",)  # where a run names none
-    all_methods: tuple[str, ...] = ("vanilla",)  # where a run names all
-    own_methods: Mapping[str, Method] = field(default_factory=dict)  # that no other suite has a use for
-    definitions: tuple[Definition, ...] = DEFINITIONS  # that it can be measured under
-    label_boundary: LabelBoundary = "separate"  # where a run names none
+    parts: Mapping[str, Part]  # every part that its requests can have
+    methods: tuple[str, ...] = ("vanilla",)  # default of a run
+    all_methods: tuple[str, ...] = ("vanilla",)  # the methods that `--methods all` stands for
+    own_methods: Mapping[str, Method] = field(default_factory=dict)  # methods that only this suite can use
+    definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which it can be measured
+    label_boundary: LabelBoundary = "separate"  # default of a run
 
-    options: type | None = None  # frozen dataclass; its fields are options of the command line (suites/options.py)
-    measure_options: type | None = None  # likewise, of `evaluator measure`
-    exclusive: bool = False  # its prompts are no other suite's: it goes alone in a run
-    default_datasets: tuple[str, ...] = ()  # where a run names none
+    options: type | None = None  # frozen dataclass whose fields are options of the command line (suites/options.py)
+    measure_options: type | None = None  # the same for `evaluator measure`
+    exclusive: bool = False  # cannot share a run with another suite
+    default_datasets: tuple[str, ...] = ()  # default of a run
 
     take: Callable[[AnyDataset], DatasetT]
-    """Return a dataset as this suite needs it. Raises DatasetError or TemplateError, saying what is missing."""
+    """Convert a dataset to the type that the suite needs. Raises DatasetError or TemplateError for what is missing."""
 
     requests: Callable[[DatasetT, RunConfig], Requests]
+    """Build the requests for a dataset."""
 
     describe: Callable[[RunConfig], Described]
+    """Return the settings of a run for its report."""
 
     check: Callable[[RunConfig], None] = lambda _config: None
     """Raise ConfigError for a configuration that does not fit the suite."""
 
     files: Callable[[RunConfig], Iterable[Path]] = lambda _config: ()
-    """Files besides the datasets whose content decides the rows."""
+    """Return the files, other than datasets, on whose content the requests depend."""
 
     queries_every_row: Callable[[RunConfig], bool] = lambda _config: False
-    """Whether tables without training rows are asked whole, because no demonstration is taken from them."""
+    """Return whether all rows of a table without training rows are queries, because none is a demonstration."""
 
     next_round: Callable[[ScoredRun, int], pl.DataFrame | None] | None = None
-    """prompt_id of the requests that round number n asks, given the scores of those before it; None after the last.
-    Without this function everything is asked at once."""
+    """Return prompt_id of the requests of a round, from 0, given the scores of earlier rounds; None after the last.
+    Without this function there is one round with all requests."""
 
     explain: Callable[[LabelError, PromptStore], LabelError] = lambda error, _store: error
-    """Return an error about labels with where they come from."""
+    """Add to an error about labels where they come from."""
 
     measure: Callable[[ScoredRun], Iterator[Table]]
-    """Tables of the run. Suites that share a function have it called once for all of them."""
+    """Yield the tables of a run. A function that several suites share is called once for all of them."""
 
     sections: Callable[[MeasuredRun], Iterable[Section]]
-    """Sections of the run's page. Suites that share a function have it called once for all of them."""
+    """Yield the sections of a run's page. A function that several suites share is called once for all of them."""
 
     summary_lines: Callable[[MeasuredRun], Iterable[str]] = lambda _run: ()
-    """What a terminal shows at the end of a run, after the accuracies. Shared functions are called once."""
+    """Yield lines that a terminal shows at the end of a run, after the accuracies. A shared function is called once."""
 
-    metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that it alone has
+    metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only this suite has
 
-    is_comparable: bool = True  # it measures metrics, which runs of several models are compared by
+    is_comparable: bool = True  # has the table metrics, by which runs of several models are compared
 
     comparison: Callable[[Sequence[ComparedRun]], Comparison | None] = lambda _runs: None
-    """What it adds to a comparison of runs that are all of this suite."""
+    """Return what to add to a comparison of runs that are all of this suite, or None."""

@@ -1,4 +1,4 @@
-"""What suites of classification share: the tables of their runs, and the lines a terminal shows."""
+"""Measure and report runs of classification suites."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,18 +7,21 @@ import polars as pl
 from evaluator.methods.predictions import predict
 from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.schemas import PartKind
+from evaluator.schemas import METRICS_KEY
 from evaluator.suites.base import ScoredRun, Table
 
 
-def classification_tables(run: ScoredRun, diagnostics: Iterable[Diagnostic] = ()) -> Iterator[Table]:
-    """Yield predictions, metrics and what else is made of them.
+def classification_tables(
+    run: ScoredRun, diagnostics: Iterable[Diagnostic] = (), *, shared: str = ""
+) -> Iterator[Table]:
+    """Yield the tables of a classification run: predictions, metrics and those derived from them.
 
     Args:
-        run: with parts of classification.
-        diagnostics: what is measured of other parts.
+        run: with parts of the kind classification.
+        diagnostics: what to measure on other parts.
+        shared: what was drawn once for all queries, so that intervals over queries do not cover it.
     """
-    # Here, because whoever only builds should not wait for SciPy.
+    # Imported here, because building prompts does not need SciPy.
     from evaluator.compare.method_differences import method_differences
     from evaluator.methods.training_states import missing_classes
     from evaluator.metrics import (
@@ -28,11 +31,15 @@ def classification_tables(run: ScoredRun, diagnostics: Iterable[Diagnostic] = ()
         metrics_table,
         reliability_table,
     )
+    from evaluator.metrics.label_mass import label_mass_metrics
 
     predictions = predict(run.scored, run.methods, run.config.definitions).collect()
-    classified = predictions.filter(pl.col("part").is_in(parts_of_kind(run, "classification")))
+    parts = [name for name, part in run.scored.parts.items() if part.kind == "classification"]
+    classified = predictions.filter(pl.col("part").is_in(parts))
     requested = pl.col("definition").is_in(run.config.definitions)
-    metrics = metrics_table(classified, predictions, diagnostics).filter(requested)
+    draws = {name: ", ".join(filter(None, (shared, method.drawn_once))) for name, method in run.methods.items()}
+    measured = metrics_table(classified, predictions, diagnostics, draws).filter(requested)
+    metrics = pl.concat([measured, label_mass_metrics(run.scored, run.config.definitions)]).sort(METRICS_KEY)
     yield "predictions", predictions
     yield "metrics", metrics
     yield "group_metrics", group_metrics_table(predictions, diagnostics).filter(requested)
@@ -44,7 +51,7 @@ def classification_tables(run: ScoredRun, diagnostics: Iterable[Diagnostic] = ()
 
 
 def classification_page(run: MeasuredRun) -> Iterator[Section]:
-    """Yield the sections of a run that has nothing but parts of classification."""
+    """Yield the sections of a run whose parts are all of the kind classification."""
     from evaluator.report.sections.classification import classification_sections, with_head
     from evaluator.report.sections.notes import missing_class_notes, prompt_definition_notes
 
@@ -52,8 +59,3 @@ def classification_page(run: MeasuredRun) -> Iterator[Section]:
     notes = [*prompt_definition_notes(run.record, metrics), *missing_class_notes(run.table("missing_classes"))]
     sections = list(classification_sections(run))
     yield from with_head(sections, run, metrics, notes) if sections else ()
-
-
-def parts_of_kind(run: ScoredRun, kind: PartKind) -> list[str]:
-    """The parts of this kind that the run asks."""
-    return [name for name, part in run.scored.parts.items() if part.kind == kind]

@@ -1,1 +1,1 @@
-"""Templates: the text around examples, as Polars expressions."""
+"""Templates, which turn examples into text, as Polars expressions."""

@@ -1,18 +1,18 @@
-"""The words around a multiple-choice example: what turns an input and its choices into text, as Polars expressions."""
+"""Templates of multiple choice, which turn an input and its choices into text, as Polars expressions."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
 LABEL_SPACE = " "
-"""What stands between a prompt and the choice scored after it, and belongs to the choice's text."""
+"""The space between a prompt and the choice scored after it; it is part of the choice's text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceTemplate:
-    """What stands around inputs and choices. With one demonstration a prompt reads
+    """The text around inputs and choices. With one demonstration a prompt reads
 
-        instruction separator                (left out where the instruction is empty)
+        instruction separator                (left out if the instruction is empty)
         inputs " " choice separator          (the demonstration, with its first correct choice)
         inputs                               (the query; " " and a choice are scored after it)
 
@@ -32,7 +32,7 @@ class ChoiceTemplate:
         return self.instruction + self.separator if self.instruction else ""
 
     def inputs(self, text: pl.Expr, shown_choices: pl.Expr) -> pl.Expr:
-        """Render each example as it is asked, up to where the space before its label would stand.
+        """Render each example as a query, which ends before the space in front of its label.
 
         Args:
             text: String, the input.
@@ -43,7 +43,7 @@ class ChoiceTemplate:
         return whole.str.strip_chars()
 
     def demonstration(self, text: pl.Expr, shown_choices: pl.Expr, choice: pl.Expr) -> pl.Expr:
-        """Render each example as it is shown with its label."""
+        """Render each example as a demonstration, with its label."""
         return pl.concat_str(self.inputs(text, shown_choices), pl.lit(LABEL_SPACE), choice, pl.lit(self.separator))
 
 

@@ -1,4 +1,4 @@
-"""Nine templates that vary four attributes, each in three ways, so that every two attributes meet in every way once."""
+"""Nine templates from four attributes with three levels: any two levels of two attributes occur together once."""
 
 import dataclasses
 
@@ -26,9 +26,9 @@ def orthogonal_templates(
     label_prefixes: tuple[str, str],
     label_affixes: tuple[str, str],
 ) -> tuple[MetaTemplate, ...]:
-    """Return the templates of ORTHOGONAL_ARRAY, `default` first: each attribute's level 0 is the default's.
+    """Return the templates of ORTHOGONAL_ARRAY, `default` first: level 0 of each attribute is that of `default`.
 
-    Each pair of texts holds levels 1 and 2; of input prefixes a level is one text a field. Source: Cho & Inoue 2025,
+    Each pair holds levels 1 and 2; a level of input prefixes has one text per field. Source: Cho & Inoue 2025,
     appendix B.1 ("Candidate template").
     """
     return tuple(

@@ -1,4 +1,4 @@
-"""The words around an example: what turns texts and labels into text, as Polars expressions."""
+"""Templates of classification, which turn the texts and label of an example into text, as Polars expressions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from evaluator.errors import TemplateError
 
 @dataclass(frozen=True, kw_only=True)
 class Verbalizer:
-    """The label space: for each label index the text that is shown in demonstrations and scored after a prompt."""
+    """The label space: the text of each label index, shown in demonstrations and scored after a prompt."""
 
     label_names: tuple[str, ...]
 
@@ -29,7 +29,7 @@ class Verbalizer:
 
 @dataclass(frozen=True, kw_only=True)
 class MetaTemplate:
-    """What stands around texts and labels. With two text fields and one demonstration, a prompt reads
+    """The text around inputs and labels. With two text fields and one demonstration, a prompt reads
 
         instruction
         prefix_0 text_0 affix_0 prefix_1 text_1 affix_1 label_prefix label label_affix      (the demonstration)
@@ -39,7 +39,7 @@ class MetaTemplate:
     """
 
     instruction: str = ""
-    input_prefixes: tuple[str, ...]  # one a text field
+    input_prefixes: tuple[str, ...]  # one per text field
     input_affixes: tuple[str, ...]
     label_prefix: str
     label_affix: str
@@ -61,16 +61,16 @@ class MetaTemplate:
             )
 
     def inputs(self, texts: pl.Expr) -> pl.Expr:
-        """Render the input part of each example; `texts` is List[String], one a field."""
+        """Render the input part of each example; `texts` is List[String], one per field."""
         fields = enumerate(zip(self.input_prefixes, self.input_affixes, strict=True))
         return pl.concat_str(
             part for field, (prefix, affix) in fields for part in (pl.lit(prefix), texts.list.get(field), pl.lit(affix))
         )
 
     def demonstration(self, texts: pl.Expr, label_text: pl.Expr) -> pl.Expr:
-        """Render each example as it is shown with its label."""
+        """Render each example as a demonstration, with its label."""
         return pl.concat_str(self.inputs(texts), pl.lit(self.label_prefix), label_text, pl.lit(self.label_affix))
 
     def query(self, texts: pl.Expr) -> pl.Expr:
-        """Render each example as it is asked, up to where its label would stand."""
+        """Render each example as a query, which ends in front of its label."""
         return pl.concat_str(pl.lit(self.query_prefix), self.inputs(texts), pl.lit(self.label_prefix))

@@ -1,1 +1,1 @@
-"""Prompts as token ids: tokenizers, where a label begins, and the table of tokens on disk."""
+"""Tokenise prompts: tokenizers, the boundary between prompt and label, and the token table on disk."""

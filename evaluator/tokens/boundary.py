@@ -18,7 +18,7 @@ from evaluator.errors import LabelError, ModelError
 from evaluator.schemas import Ask
 from evaluator.tokens.tokenizer import TextTokenizer
 
-_PROMPTS_PER_BATCH = 4096  # bounds memory; the tokens do not depend on it
+_PROMPTS_PER_BATCH = 4096  # limits memory; the tokens do not depend on it
 
 
 class PromptTokens(NamedTuple):

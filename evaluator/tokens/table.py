@@ -11,7 +11,8 @@ import polars as pl
 
 from evaluator.config import LabelBoundary
 from evaluator.errors import StoreError
-from evaluator.files import MANIFEST, fingerprint, read_record, source_fingerprint, write_record
+from evaluator.files.digests import fingerprint, source_fingerprint
+from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.progress import Progress, Stage
 from evaluator.schemas import TOKENS, Definition
 from evaluator.store import shards
@@ -22,7 +23,7 @@ from evaluator.tokens.tokenizer import TextTokenizer
 
 PROMPTS_PER_BATCH = 2_048
 BLOCK_SIZES = (16, 32, 128)
-"""Block sizes for which the manifest states a floor: vLLM's on a GPU, ours on a CPU, vLLM's default on a CPU."""
+"""Block sizes for which the manifest has a floor: of vLLM on a GPU, of this package on a CPU, of vLLM on a CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ def tokenise_store(
     """
     last_tokens = "released" in definitions
     code = source_fingerprint("tokens", "store/prefix_order.py")
-    folder = store.folder / f"tokens-{fingerprint(tokenizer_fingerprint, boundary, last_tokens, code)}"
+    folder = store.folder / f"tokens-{fingerprint(tokenizer_fingerprint, boundary, last_tokens, code, *store.left_out)}"
     if (existing := open_tokens(folder)) is not None:
         return existing
     prompts = store.prompts().collect()
@@ -191,15 +192,15 @@ def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
 
 def open_tokens(folder: Path) -> TokenTable | None:
     """Open the tokens in a folder; None if there are none or a shard is missing or changed."""
-    manifest = read_record(folder / MANIFEST, TokenManifest)
+    manifest = read_manifest(folder / MANIFEST, TokenManifest)
     if manifest is None or not shards.intact(folder, manifest.shards):
         return None
     return TokenTable(folder, manifest)
 
 
-def require_tokens(folder: Path) -> TokenTable:
-    """Open the tokens in a folder. Raises StoreError if they are missing or incomplete."""
+def require_tokens(folder: Path, hint: str) -> TokenTable:
+    """Open the tokens in a folder. Raises StoreError, ending in `hint`, if they are missing or incomplete."""
     table = open_tokens(folder)
     if table is None:
-        raise StoreError(f"{folder} holds no complete tokens. Run `evaluator score` for this output folder again.")
+        raise StoreError(f"{folder} holds no complete tokens. {hint}")
     return table

@@ -1,4 +1,4 @@
-"""Tokenizers behind one small interface: texts to token ids."""
+"""An interface for tokenizers, from texts to token ids, and its implementations."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -23,15 +23,15 @@ class FastTokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self._around = self._special_tokens() if cuts_exactly(backend) else None
+        self._added_ids = self._special_tokens() if cuts_exactly(backend) else None
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
-        if self._around is None:
+        if self._added_ids is None:
             return self._encoded(texts, special_tokens)
         rows = [cut(text) for text in texts]
         pieces = list(dict.fromkeys(chain.from_iterable(rows)))
         ids = dict(zip(pieces, self._encoded(pieces, special_tokens=False), strict=True))
-        before, after = self._around if special_tokens else ([], [])
+        before, after = self._added_ids if special_tokens else ([], [])
         return [[*before, *chain.from_iterable([ids[piece] for piece in row]), *after] for row in rows]
 
     def _encoded(self, texts: Sequence[str], special_tokens: bool) -> list[list[int]]:
@@ -44,8 +44,8 @@ class FastTokenizer:
         (bare,) = self._encoded(["a"], special_tokens=False)
         empty, whole = self._encoded(["", "a"], special_tokens=True)
         # The empty text has the added ids alone; try every way to split them into before and after.
-        around = [(empty[:n], empty[n:]) for n in range(len(empty) + 1)]
-        return next(((before, after) for before, after in around if [*before, *bare, *after] == whole), None)
+        splits = [(empty[:n], empty[n:]) for n in range(len(empty) + 1)]
+        return next(((before, after) for before, after in splits if [*before, *bare, *after] == whole), None)
 
 
 class SlowTokenizer:

@@ -1,4 +1,4 @@
-"""Numeric kernels. Each folder holds a reference, a fast version and the function that chooses between them."""
+"""Numeric kernels: each folder has a reference, a fast implementation, and the function that chooses between them."""
 
 _chosen: dict[str, str] = {}
 

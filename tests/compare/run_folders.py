@@ -1,6 +1,7 @@
 """Hand-made run folders: what `evaluator run` leaves, of models that are numbers drawn with a seed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import polars as pl
 
 from evaluator.compare.request_results import request_results
 from evaluator.compare.runs import ComparedRun
-from evaluator.files import write_record, write_table
+from evaluator.files.json_files import write_record
+from evaluator.files.whole import write_table
 from evaluator.metrics import metrics_table
-from evaluator.run.record import RUN_FILE
+from evaluator.run.record import RUN_FILE, read_run
 from evaluator.schemas import METRICS, PREDICTIONS
 from tests.report.made_record import run_record
 
@@ -54,6 +56,7 @@ def predictions(
                     "n_shots": 2,
                     "template": 0,
                     "noise_rate": 0.0,
+                    "n_wrong_labels": 0,
                 }
                 rows += [about | place | asked | said | {"definition": definition} for definition in definitions]
     return pl.DataFrame(rows, schema=PREDICTIONS)
@@ -79,10 +82,11 @@ def write_run(
     model = {"name": name, "weights_fingerprint": f"weights of {folder.name}", "n_parameters": PARAMETERS.get(name)}
     sections: dict[str, dict[str, Any]] = {"model": model, "prompts": {"datasets": list(LABELS)}}
     sections |= {section: sections.get(section, {}) | entries for section, entries in changed.items()}
-    write_record(folder / RUN_FILE, run_record(**sections))
     metrics = pl.concat([metrics_table(answers), *([measured] if measured is not None else [])])
-    write_table(folder, "predictions", answers)
-    write_table(folder, "metrics", metrics)
+    tables = {
+        name: write_table(folder, name, table) for name, table in (("predictions", answers), ("metrics", metrics))
+    }
+    write_record(folder / RUN_FILE, run_record(tables, **sections))
     return folder
 
 
@@ -102,3 +106,11 @@ def four_runs(folder: Path) -> list[Path]:
         }
         folders.append(write_run(folder / model.split("/")[1], model, answers, diagnostics(values)))
     return folders
+
+
+def put_table(folder: Path, name: str, table: pl.DataFrame) -> None:
+    """Write one more table of a measured run, or another in its place, with its digest in the record."""
+    record = read_run(folder)
+    assert record.measures is not None
+    tables = record.measures.tables | {name: write_table(folder, name, table)}
+    write_record(folder / RUN_FILE, replace(record, measures=replace(record.measures, tables=tables)))

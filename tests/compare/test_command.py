@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from evaluator.cli.compare import compare
 from evaluator.compare import schema as schemas
 from evaluator.errors import ConfigError
-from tests.compare.run_folders import diagnostics, predictions, write_run
+from tests.compare.run_folders import diagnostics, predictions, put_table, write_run
 
 TABLES = {
     "comparison": schemas.COMPARISON,
@@ -19,8 +19,8 @@ TABLES = {
 }
 
 
-def run_compare(folders: list[Path], out: Path) -> str:
-    words = [*map(str, folders), "--out", str(out)]
+def run_compare(folders: list[Path], out: Path, *more: str) -> str:
+    words = [*map(str, folders), "--out", str(out), *more]
     return CliRunner().invoke(compare, words, catch_exceptions=False).output
 
 
@@ -32,6 +32,18 @@ def test_it_leaves_four_tables_and_a_page_and_says_where(run_folders: list[Path]
     assert page.read_text().startswith("<!doctype html>")
     assert said.endswith(f"Tables: {tmp_path / 'out' / 'tables'}\nPage: {page}\n")
     assert "Note:" not in said
+
+
+def test_with_a_margin_it_tests_which_are_no_worse_and_shows_that_on_the_page(
+    run_folders: list[Path], tmp_path: Path
+) -> None:
+    run_compare(run_folders[:2], tmp_path / "out", "--margin", "0.3")
+    table = pl.read_parquet(tmp_path / "out" / "tables" / "equivalence.parquet")
+    assert table.schema == schemas.EQUIVALENCE
+    means = table.filter(dataset="mean", definition="paper")
+    shown = [means.filter(shown=word).height for word in ("equivalent", "no worse")]
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert f"{shown[0]} equivalent and {shown[1]} no worse, of {means.height} differences" in page
 
 
 def test_the_same_runs_give_the_same_bytes(run_folders: list[Path], tmp_path: Path) -> None:
@@ -61,7 +73,7 @@ def test_runs_without_accuracies_are_compared_by_what_they_have(tmp_path: Path) 
     folders = []
     for name, values in (("a", [0.1, 0.2, 0.3, 0.4]), ("b", [0.4, 0.3, 0.1, 0.2])):
         folder = write_run(tmp_path / name, f"acme/{name}", predictions(0.5, seed=1, methods=["vanilla"]))
-        diagnostics({"staicc-bias / contextual": values}).write_parquet(folder / "tables" / "metrics.parquet")
+        put_table(folder, "metrics", diagnostics({"staicc-bias / contextual": values}))
         folders.append(folder)
     run_compare(folders, tmp_path / "out")
     assert pl.read_parquet(tmp_path / "out" / "tables" / "differences.parquet").is_empty()

@@ -16,7 +16,7 @@ from tests.compare.run_folders import LABELS, diagnostics, predictions, write_ru
 
 
 def values(folders: list[Path], metric: str, datasets: list[str], definition: str = "paper") -> list[float]:
-    """Of vanilla, as each run's own table has them, models outermost."""
+    """Return vanilla's values in the tables of the runs, models outermost."""
     tables = [pl.read_parquet(folder / "tables" / "metrics.parquet") for folder in folders]
     return [
         table.filter(dataset=dataset, metric=metric, method="vanilla", definition=definition)["value"].item()

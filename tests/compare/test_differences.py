@@ -8,13 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from scipy.optimize import brentq
+from scipy.stats import binomtest, ttest_1samp
 from scipy.stats import t as student
-from scipy.stats import ttest_1samp
 
-from evaluator.compare.differences import paired_differences, query_differences
+from evaluator.compare.differences import equivalence_table, paired_differences, query_differences
 from evaluator.compare.method_differences import method_differences
 from evaluator.compare.request_results import require_equal_prompts
-from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
+from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, EQUIVALENCE_KEY
 from evaluator.compare.table import comparison_table
 from evaluator.errors import ConfigError
 from evaluator.run.compare import read_runs
@@ -113,7 +114,10 @@ def test_a_run_compared_and_alone_gains_the_same_over_vanilla(tmp_path: Path) ->
     for run in read_runs(folders):
         alone = method_differences(run.table("predictions"), run.metrics, run.model)
         assert alone.height == 5 * 2 * 3  # datasets and their mean, metrics, definitions
-        assert_frame_equal(alone, compared.filter(model_a=run.model, model_b=run.model))
+        corrected = ["p_holm", "n_tests", "min_detectable"]  # for the tests of one run, or of both
+        of_model = compared.filter(model_a=run.model, model_b=run.model)
+        assert_frame_equal(alone.drop(corrected), of_model.drop(corrected))
+        assert (of_model["n_tests"] == 2 * alone["n_tests"]).all()
 
 
 def paired(queries: list[tuple[float, float]]) -> pl.DataFrame:
@@ -121,7 +125,8 @@ def paired(queries: list[tuple[float, float]]) -> pl.DataFrame:
     names = {"suite": "s", "part": "p", "dataset": "d", "definition": "paper"}
     sides = {"model_a": "a", "method_a": "vanilla", "model_b": "b", "method_b": "vanilla"}
     rows = [
-        names | sides | {"correct": a, "correct_b": b, "true_label_prob": a, "true_label_prob_b": b} for a, b in queries
+        names | sides | {"query_id": query, "correct": a, "correct_b": b, "true_label_prob": a, "true_label_prob_b": b}
+        for query, (a, b) in enumerate(queries)
     ]
     return pl.DataFrame(rows)
 
@@ -154,6 +159,130 @@ def test_where_no_two_queries_differ_the_interval_still_leaves_room() -> None:
 
 def test_one_query_alone_has_no_interval() -> None:
     assert interval([(0.5, 0)]) == (0.5, None, None)
+
+
+def test_answers_of_one_prompt_a_query_have_mcnemars_exact_test() -> None:
+    row = query_differences(paired([(1, 0)] * 9 + [(0, 1)] * 2 + [(1, 1)] * 20)).filter(metric="accuracy")
+    assert row["test"].item() == "McNemar"
+    assert row["p_value"].item() == pytest.approx(binomtest(9, 11).pvalue)
+
+
+def test_two_models_after_shared_sets_are_compared_over_queries_and_sets_crossed() -> None:
+    random = np.random.default_rng(5)
+    cells = np.clip(random.normal(0.1, 0.2, (12, 1)) + random.normal(0, 0.2, 4) + random.normal(0, 0.3, (12, 4)), -1, 1)
+    grid = [
+        paired([(value, 0) for value in cells[:, column]]).with_columns(n_shots=2, demonstration_set=column)
+        for column in range(4)
+    ]
+    row = query_differences(pl.concat(grid).sample(fraction=1, shuffle=True, seed=0)).filter(metric="accuracy")
+    # Variances of a mean over a complete two-way table with both factors random; Cochran's mean of both t.
+    mean, by_query, by_set = cells.mean(), cells.mean(1, keepdims=True), cells.mean(0)
+    of_queries = ((by_query - mean) ** 2).sum() / 11 / 12
+    of_both = ((cells - by_query - by_set + mean) ** 2).sum() / 33 / 48
+    of_sets = ((by_set - mean) ** 2).sum() / 3 / 4 - of_both
+    assert min(of_queries - of_both, of_sets) > 0
+    variance = of_queries + of_sets
+    t = math.sqrt((of_queries * student.ppf(0.975, 11) ** 2 + of_sets * student.ppf(0.975, 3) ** 2) / variance)
+    freedom = brentq(lambda degrees: student.ppf(0.975, degrees) - t, 3, 11)
+    error = math.sqrt(variance)
+    assert row["difference"].item() == pytest.approx(mean)
+    assert row["ci_high"].item() - mean == pytest.approx(t * error)
+    assert row["p_value"].item() == pytest.approx(2 * student.sf(abs(mean) / error, freedom))
+    assert row["test"].item() == "two-way t"
+
+
+def test_a_part_with_shared_sets_is_crossed_between_models_and_not_between_methods(run_folders: list[Path]) -> None:
+    runs = read_runs(run_folders[:2])
+    found = paired_differences(
+        [run.model for run in runs], results_of(runs), comparison_table(runs), [("staicc-normal", "normal")]
+    )
+    is_between = pl.col("model_a") != pl.col("model_b")
+    assert found.filter(is_between, pl.col("dataset") != "mean")["test"].unique().to_list() == ["two-way t"]
+    assert "two-way t" not in found.filter(~is_between)["test"].unique().to_list()
+
+
+def test_tests_between_models_and_between_methods_are_corrected_apart(differences: pl.DataFrame) -> None:
+    of_metric = differences.filter(metric="accuracy", definition="paper")
+    for between, n_tests in (
+        (pl.col("model_a") != pl.col("model_b"), 6 * 2 * 5),
+        (pl.col("model_a") == pl.col("model_b"), 4 * 5),
+    ):
+        rows = of_metric.filter(between)
+        assert rows["n_tests"].unique().to_list() == [n_tests] == [rows.height]
+        # Holm by hand: in order, times what is left, never below the one before.
+        expected, so_far = {}, 0.0
+        for place, p_value in enumerate(sorted(rows["p_value"])):
+            so_far = max(so_far, min(1.0, p_value * (n_tests - place)))
+            expected[p_value] = so_far
+        assert rows["p_holm"].to_list() == pytest.approx([expected[p_value] for p_value in rows["p_value"]])
+
+
+def test_the_mean_of_equally_large_datasets_is_tested_over_all_their_queries(
+    differences: pl.DataFrame, run_folders: list[Path]
+) -> None:
+    d = np.concatenate(
+        [
+            per_query(run_folders[0], name, "vanilla")[0] - per_query(run_folders[2], name, "vanilla")[0]
+            for name in LABELS
+        ]
+    )
+    found = between(differences, ("acme/tiny", "vanilla"), ("acme/mid", "vanilla"), dataset="mean")
+    # Halves, because each query has two requests: all signs by repeated convolution.
+    units = np.rint(2 * np.abs(d)).astype(int)
+    masses = np.ones(1)
+    for unit in units[units > 0]:
+        masses = np.convolve(masses, np.bincount([0, 2 * unit]) / 2)
+    sums = np.arange(len(masses)) - units.sum()
+    p_value = masses[np.abs(sums) >= abs(2 * d.sum()) - 1e-9].sum()
+    assert (found["test"], found["p_value"]) == ("sign flips", pytest.approx(p_value))
+
+
+def test_the_detectable_difference_depends_on_how_queries_vary_and_on_the_number_of_tests(
+    differences: pl.DataFrame, run_folders: list[Path]
+) -> None:
+    d = per_query(run_folders[0], "zoo", "vanilla")[0] - per_query(run_folders[2], "zoo", "vanilla")[0]
+    found = between(differences, ("acme/tiny", "vanilla"), ("acme/mid", "vanilla"), dataset="zoo")
+    error = np.std([*d, 1, -1], ddof=1) / math.sqrt(len(d) + 2)
+    t = student.ppf(1 - 0.025 / found["n_tests"], len(d) + 1) + student.ppf(0.8, len(d) + 1)
+    assert found["min_detectable"] == pytest.approx(min(1, t * error))
+
+
+def test_a_margin_tests_every_difference_of_accuracy_from_both_sides(run_folders: list[Path]) -> None:
+    runs = read_runs(run_folders)
+    found = equivalence_table([run.model for run in runs], results_of(runs), comparison_table(runs), 0.25)
+    assert found.schema == EQUIVALENCE
+    assert found.equals(found.sort(EQUIVALENCE_KEY))
+    assert found.height == (6 * 2 + 4) * 5 * 3
+    d = per_query(run_folders[1], "abc", "vanilla")[0] - per_query(run_folders[3], "abc", "vanilla")[0]
+    sides = {"model_a": "acme/small", "method_a": "vanilla", "model_b": "acme/large", "method_b": "vanilla"}
+    row = found.filter(**sides, dataset="abc", definition="paper").row(0, named=True)
+    # Bonett and Price's two added pairs; no error below that of a share of the margin; one of twelve pairs off.
+    adjusted = [*d, 1, -1]
+    error = max(np.std(adjusted, ddof=1) / math.sqrt(14), math.sqrt(0.25 * 0.75 / 12))
+    no_worse, no_better = (student.sf((0.25 + side * np.mean(adjusted) - 1 / 12) / error, 13) for side in (1, -1))
+    assert (row["p_no_worse"], row["p_equivalent"]) == pytest.approx((no_worse, max(no_worse, no_better)))
+    assert row["difference"] == pytest.approx(d.mean())
+    assert (found["p_no_worse_holm"] >= found["p_no_worse"]).all()
+    expected = [
+        "equivalent" if both <= 0.05 else "no worse" if one <= 0.05 else "not shown"
+        for one, both in found.select("p_no_worse_holm", "p_equivalent_holm").rows()
+    ]
+    assert found["shown"].to_list() == expected
+
+
+def test_a_mean_over_one_dataset_is_the_same_test_and_is_counted_once(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / name, f"acme/{name}", predictions(skill, seed=1, datasets=["zoo"], methods=["vanilla"]))
+        for name, skill in (("a", 0.1), ("b", 2.0))
+    ]
+    found = differences_of(folders)
+    assert found["n_tests"].unique().to_list() == [1]
+    columns = ["p_value", "p_holm", "test", "min_detectable", "difference"]
+    zoo, mean = (found.filter(dataset=name).select("metric", "definition", *columns) for name in ("zoo", "mean"))
+    assert_frame_equal(zoo, mean)
+    runs = read_runs(folders)
+    equivalence = equivalence_table([run.model for run in runs], results_of(runs), comparison_table(runs), 0.1)
+    assert equivalence.filter(definition="paper")["p_no_worse"].n_unique() == 1
 
 
 def test_only_what_both_models_have_is_paired(tmp_path: Path) -> None:

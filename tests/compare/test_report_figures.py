@@ -21,7 +21,7 @@ def points(counts: list[int], values: list[float], name: str = "acme/tiny") -> p
 
 
 def places(svg: str) -> list[tuple[float, float]]:
-    """Of the points that are seen; an invisible one lies over each."""
+    """Return the positions of the visible points; a transparent one lies over each."""
     found = [re.match(r"translate\(([-\d.]+),([-\d.]+)\)", mark.get("transform", "")) for mark in marks(svg, "symbol")]
     return [(float(match[1]), float(match[2])) for match in found if match][: len(found) // 2]
 

@@ -1,5 +1,6 @@
 """Runs that do not compare are refused, with what to do; what is only to be known is said."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from evaluator.compare.notes import comparison_notes
 from evaluator.compare.table import comparison_table
 from evaluator.errors import ConfigError, StoreError
+from evaluator.files.json_files import write_record
 from evaluator.run.compare import read_runs
-from tests.compare.run_folders import predictions, write_run
+from evaluator.run.record import RUN_FILE, read_run
+from tests.compare.run_folders import predictions, put_table, write_run
 
 ANSWERS = predictions(0.5, seed=1, datasets=["zoo"], methods=["vanilla"])
 
@@ -52,15 +55,18 @@ def test_a_folder_without_a_run_or_without_metrics_is_refused(tmp_path: Path, ru
 
 def test_a_run_that_measures_no_metrics_is_refused_with_its_suite(tmp_path: Path) -> None:
     folders = two_runs(tmp_path, prompts={"suites": ["prompt-search"]})
-    path = folders[1] / "tables" / "metrics.parquet"
-    pl.read_parquet(path).clear().write_parquet(path)
+    metrics = pl.read_parquet(folders[1] / "tables" / "metrics.parquet")
+    put_table(folders[1], "metrics", metrics.clear())
     with pytest.raises(StoreError, match="has no metrics to compare: prompt-search measures none"):
         read_runs(folders)
 
 
 def test_metrics_of_earlier_scores_are_refused(tmp_path: Path) -> None:
+    first, second = two_runs(tmp_path)
+    record = read_run(second)
+    write_record(second / RUN_FILE, replace(record, scores=replace(record.scores, files={"0123/a.arrow": "other"})))
     with pytest.raises(StoreError, match="are those of earlier scores"):
-        read_runs(two_runs(tmp_path, scores={"tables": ["4567"]}))
+        read_runs([first, second])
 
 
 def test_the_same_model_twice_is_refused(tmp_path: Path) -> None:

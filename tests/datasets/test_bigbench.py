@@ -46,7 +46,7 @@ def test_a_task_keeps_its_prefixes_and_drops_exact_repeats_with_a_note(tmp_path)
         ("[]", "an object was expected, got list"),
         ({"name": "x"}, "no list of `examples`"),
         ({"examples": [{"input": "a", "target": "b"}]}, r"row 0 .*no `target_scores`"),
-        ({"examples": [{"input": "a", "target_scores": {"b": "1", "c": 0}}]}, r"row 0 .*all numbers"),
+        ({"examples": [{"input": "a", "target_scores": {"b": "1", "c": 0}}]}, r"row 0 .*all finite numbers"),
         ({"examples": [{"input": "a", "target_scores": {"b": 0, "c": 0}}]}, r"row 0 .*no choice .*is correct"),
         ({"examples": [{"input": "a", "target_scores": {"": 1, "c": 0}}]}, r"row 0 .*missing or blank"),
         ('{"examples": [{"input": "a", "target_scores": {"b": 1, "b": 0}}]}', r"row 0 .*'b' occurs twice"),

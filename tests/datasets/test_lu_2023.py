@@ -109,7 +109,7 @@ def test_a_users_table_takes_training_rows_from_the_table_next_to_it(tmp_path):
         ({"text": ["a", "b", "c"], "label": ["x", "x", "y"]}, "only one row has label number 1 .* row 2"),
         ({"text": ["a", " "], "label": ["x", "y"]}, r"row 1 \(from 0\): text is missing or empty, as in 1 of 2 rows"),
         ({"text": ["a", None], "label": ["x", "y"]}, r"row 1 \(from 0\): text is missing or empty"),
-        ({"text": ["a", "b"], "label": ["x", None]}, r"row 1 \(from 0\): the label in label is none of x"),
+        ({"text": ["a", "b"], "label": ["x", None]}, r"row 1 \(from 0\): the label in label is missing or blank"),
         ({"text": ["a", "b"], "gold": ["x", "y"]}, "has no column 'label'.*--gold-column"),
         ({"sentence": ["a", "b"], "label": ["x", "y"]}, "has no column 'text'.*--input-column"),
         ({"text": [], "label": []}, "holds no rows"),
@@ -165,7 +165,7 @@ def test_the_published_tables_have_the_rows_and_labels_their_readme_counts():
 
 
 def test_demonstrations_of_causal_language_have_in_the_table_the_labels_they_are_published_with():
-    """Of the published texts those that the corpus holds: 28 occurrences in the six sets, nested ones counted twice."""
+    """Compare the published texts in the corpus: 28 occurrences in the six sets, nested ones counted twice."""
     data = shared_data("pvi")
     causal = load(data, named=["causal_language"], query_every_row=True)["causal_language"]
     gold = dict(causal.test.select(pl.col("texts").list.first(), "gold").rows())

@@ -71,7 +71,20 @@ def test_a_run_ends_with_its_verdicts_and_the_place_of_its_report(tmp_path):
     said = fake_run(tmp_path).splitlines()
     verdicts = next(line for line in said if line.startswith("staicc-normal / normal, vanilla: mean accuracy "))
     assert verdicts.endswith(" of 2 datasets")
+    assert "better than guessing on " in verdicts
+    assert "Holm's correction for 3 tests" in verdicts  # two datasets and their mean
     assert f"Report: {tmp_path / 'report.html'}" in said
+
+
+def test_every_accuracy_of_a_run_is_tested_against_guessing_and_corrected_for_all_of_them(finished):
+    accuracies = pl.read_parquet(finished / "tables" / "metrics.parquet").filter(metric="accuracy")
+    for rows in accuracies.partition_by("definition"):
+        assert rows["n_tests"].to_list() == [rows.height] * rows.height
+        assert rows["p_value"].to_list() == pytest.approx([10**tail for tail in rows["log10_tail"]])
+        assert rows["p_holm"].min() == pytest.approx(min(1, rows.height * rows["p_value"].min()))
+        assert rows["better_than_guessing"].to_list() == [p <= 0.05 for p in rows["p_holm"]]
+        assert (rows["accuracy_lower_bound"] <= rows["value"]).all()
+        assert ((rows["credible_low"] <= rows["value"]) & (rows["value"] <= rows["credible_high"])).all()
 
 
 def test_requests_and_scores_are_read_back_in_the_benchmarks_order(finished):
@@ -119,6 +132,25 @@ def test_a_smaller_run_asks_a_subset_of_what_the_larger_one_asks(finished, tmp_p
 )
 def test_a_users_mistake_ends_with_exit_code_2_and_says_what_there_is(tmp_path, words, message):
     assert message in command(*words, "--out", tmp_path / "out", exits=2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--engine", "transformers", "--model", "/no/such/folder"), "/no/such/folder"),
+        (("--engine", "fake", "--model", "fake", "--queries", "1000000"), "--queries 1000000"),
+    ],
+)
+def test_a_refused_command_leaves_nothing_behind(tmp_path, wrong, message):
+    folders = ("--out", tmp_path / "runs" / "out", "--store", tmp_path / "data")
+    assert message in command("run", "staicc-normal", "--datasets", "sst5", *wrong, *folders, exits=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_command_keeps_the_folders_that_were_there_before(tmp_path):
+    words = ("run", "staicc-normal", "--datasets", "sst5", "--engine", "transformers", "--model", "/no/such/folder")
+    command(*words, "--out", tmp_path, exits=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_output_folder_that_cannot_be_is_a_users_mistake(tmp_path):

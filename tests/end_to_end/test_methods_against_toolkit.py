@@ -1,4 +1,8 @@
-"""The command on a real model under `released`, held against the toolkit's own functions on the same model."""
+"""The command on a real model under `released`, held against the toolkit's own functions on the same model.
+
+One dataset, 16 prompts (8 queries, two demonstration sets) of one demonstration, on the model that ships: enough to
+distinguish formulas, and no more than that. PPL-ICL, TopK, SA-ICL and the noisy channel are in tests/methods alone.
+"""
 
 import contextlib
 import io

@@ -72,6 +72,15 @@ def test_a_search_leaves_its_tables_with_the_columns_they_are_declared_with(fini
     assert record["prompts"]["datasets"] == ["trec", "colours"]
 
 
+def test_the_best_prompts_of_all_searches_are_tested_against_guessing_together(finished):
+    results = tables(finished)["search_results"]
+    assert results["n_tests"].to_list() == [results.height] * results.height
+    assert results["p_value"].to_list() == pytest.approx([10**tail for tail in results["log10_tail"]])
+    assert results["p_holm"].min() == pytest.approx(min(1, results.height * results["p_value"].min()))
+    assert results["better_than_guessing"].to_list() == [p <= 0.05 for p in results["p_holm"]]
+    assert (results["accuracy_lower_bound"] < results["best_accuracy"]).all()
+
+
 def test_every_count_of_a_search_follows_from_its_scores(finished, data):
     """Recounted in NumPy from the scores alone, row by row, with the correct choices of the file."""
     correct = {row["input"]: row["gold"] for row in map(json.loads, data.read_text().splitlines())}

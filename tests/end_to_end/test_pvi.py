@@ -116,7 +116,11 @@ def test_chosen_demonstrations_stand_beside_the_random_ones_in_every_table(chose
         queries = {name: pvi.filter(demonstrations=name)["query_id"].unique().sort() for name in ("random", order)}
         assert queries["random"].equals(queries[order])
     accuracies = tables["metrics"].filter(metric="accuracy", definition="paper", dataset="snli")
-    assert accuracies["tries"].unique().to_list() == [4 * 2]
+    assert accuracies["tries"].unique().to_list() == [2]  # sets, whatever other methods the run has
+    assert accuracies["n_tests"].unique().to_list() == [4]  # methods on one dataset
+    tested = tables["pvi_demonstrations"]
+    assert tested["n_tests"].unique().to_list() == [tested.height]
+    assert tested["tries"].to_list() == tested["n_sets"].to_list()
     page = (chosen / "report.html").read_text()
     assert "Demonstrations chosen by PVI" in page
     assert "3-shot, hardest 1" in page

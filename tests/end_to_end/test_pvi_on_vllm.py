@@ -75,7 +75,7 @@ def test_pvi_of_every_definition_is_that_of_transformers_behind_random_and_chose
             expected[("paper", *key)] = gain / math.log(2)
             expected[("label_space", *key)] = (gain - spaces[0] + spaces[1]) / math.log(2)
             if source == "random":
-                expected[("released", *key)] = notebook[gold] - null_notebook[gold]
+                expected[("released", *key)] = (notebook[gold] - null_notebook[gold]) / math.log(2)
     pvi = pl.read_parquet(finished.out / "tables" / "pvi.parquet")
     rows = pvi.select("definition", "demonstrations", "demonstration_set", "query_id", "pvi_bits").rows()
     measured = {tuple(key): bits for *key, bits in rows}

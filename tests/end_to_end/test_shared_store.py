@@ -1,14 +1,17 @@
 """Several runs that share one folder of prompts and scores, each in a process of its own."""
 
+import pytest
+
 import evaluator
 from tests.command_line import command
 from tests.end_to_end.processes import start, stopped, table_bytes
 
 FAKE = ("--model", "fake", "--engine", "fake")
-SMALL = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 64, *FAKE)
-LARGE = ("run", "staicc-normal", "--datasets", "sst5,trec,agnews", "--queries", 128, "--methods", "vanilla,topk", *FAKE)
+SMALL = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 16, *FAKE)
+LARGE = ("run", "staicc-normal", "--datasets", "sst5,trec,agnews", "--queries", 32, "--methods", "vanilla,topk", *FAKE)
 
 
+@pytest.mark.slow
 def test_runs_that_begin_at_once_each_end_with_the_tables_they_have_alone(tmp_path):
     alone = {}
     for name, words in (("small", SMALL), ("large", LARGE)):
@@ -43,5 +46,5 @@ def test_a_run_waits_for_another_that_scores_the_same_prompts_and_then_asks_noth
 def test_what_is_reused_is_said_before_anything_is_scored(tmp_path):
     command(*SMALL, "--out", tmp_path / "small", "--store", tmp_path / "store")
     said = command(*LARGE, "--out", tmp_path / "large", "--store", tmp_path / "store")
-    assert said.index("Reused from earlier runs: 256 of ") < said.index("Scoring: ")
+    assert said.index("Reused from earlier runs: 64 of ") < said.index("Scoring: ")
     assert evaluator.read_scores(tmp_path / "large").collect().height

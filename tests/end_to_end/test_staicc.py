@@ -102,9 +102,11 @@ def test_a_run_killed_amid_hidden_states_and_before_what_follows_ends_with_the_b
 def test_a_hidden_state_that_was_lost_is_named_before_anything_is_measured(whole, tmp_path):
     out = tmp_path / "damaged"
     shutil.copytree(whole, out)
-    next(out.glob("scores/*/*/states-*-00000.arrow")).write_bytes(b"lost")
+    path = next(out.glob("scores/*/*/states-*-00000.arrow"))
+    path.write_bytes(b"lost")
+    lost = path.relative_to(out / "scores")
     said = command("measure", out, exits=2)
-    assert "hidden states are missing; the first is staicc-normal, " in said
+    assert f"files of scores are missing, damaged or made again since they were recorded; the first is {lost}" in said
 
 
 def test_the_toolkits_prompts_and_numbers_are_a_run_of_their_own(tmp_path):

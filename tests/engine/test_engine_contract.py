@@ -67,6 +67,7 @@ def assert_agrees(engine: Engine, oracle: Any, requests: Sequence[ContinuationRe
     np.testing.assert_allclose(flat(got), flat(expected), rtol=0, atol=1e-5)
 
 
+@pytest.mark.runner_v2
 @pytest.mark.parametrize("boundary", ["separate", "merged"])
 def test_labels_of_real_prompts_of_every_dataset_agree_with_log_softmax(
     model_engine: Engine, oracle: Any, real_prompts: pl.DataFrame, tiny_source: ModelSource, boundary: Any
@@ -84,14 +85,17 @@ def test_labels_of_real_prompts_of_every_dataset_agree_with_log_softmax(
     assert_agrees(model_engine, oracle, first_tokens_only)
 
 
+@pytest.mark.runner_v2
 def test_more_labels_than_fit_one_question_are_all_scored(model_engine: Engine, oracle: Any) -> None:
     assert_agrees(model_engine, oracle, [ContinuationRequest(tokens(1, 9), [[t] for t in range(2, 258)])])
 
 
+@pytest.mark.runner_v2
 def test_a_context_of_one_token_is_enough(model_engine: Engine, oracle: Any) -> None:
     assert_agrees(model_engine, oracle, [ContinuationRequest([0], [[7], [8, 9], [8, 10, 11, 12]])])
 
 
+@pytest.mark.runner_v2
 @pytest.mark.parametrize("n_context", [BLOCK - 8, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
 def test_a_stem_that_fills_blocks_is_scored_for_every_label_that_begins_with_it(
     model_engine: Engine, oracle: Any, n_context: int
@@ -101,6 +105,7 @@ def test_a_stem_that_fills_blocks_is_scored_for_every_label_that_begins_with_it(
     assert_agrees(model_engine, oracle, [ContinuationRequest(tokens(n_context, n_context), labels)])
 
 
+@pytest.mark.runner_v2
 @pytest.mark.parametrize("n_shared", range(BLOCK - 2, BLOCK + 2))
 def test_labels_that_differ_first_at_a_block_edge_are_scored(model_engine: Engine, oracle: Any, n_shared: int) -> None:
     context = tokens(7, 5)
@@ -109,9 +114,41 @@ def test_labels_that_differ_first_at_a_block_edge_are_scored(model_engine: Engin
     assert_agrees(model_engine, oracle, [ContinuationRequest(context, labels)])
 
 
+@pytest.mark.runner_v2
 def test_a_label_that_begins_another_is_scored_by_itself_too(model_engine: Engine, oracle: Any) -> None:
     label = tokens(9, 6)
     assert_agrees(model_engine, oracle, [ContinuationRequest(tokens(10, 40), [label[:1], label[:3], label, label[:5]])])
+
+
+@pytest.mark.runner_v2
+def test_labels_of_one_to_twenty_tokens_with_and_without_a_common_stem(model_engine: Engine, oracle: Any) -> None:
+    stem = tokens(12, 20)
+    apart = [tokens(20 + n, n) for n in range(1, 21)]
+    together = [[*stem[: n - 1], 2 + n] for n in range(1, 21)]
+    context = tokens(13, BLOCK + 5)
+    requests = [ContinuationRequest(context, labels) for labels in (apart, together, [*apart, *together])]
+    assert_agrees(model_engine, oracle, requests)
+
+
+@pytest.mark.runner_v2
+def test_requests_for_different_numbers_of_tokens_share_a_step(model_engine: Engine, oracle: Any) -> None:
+    # Token 0 is also what fills up the shorter rows of a step.
+    requests = [ContinuationRequest(tokens(n, 20), [[token] for token in range(n)]) for n in (1, 8, 2, 5, 1)]
+    assert_agrees(model_engine, oracle, requests)
+
+
+@pytest.mark.runner_v2
+def test_prompts_longer_than_a_step_are_scored(model_engine: Engine, oracle: Any) -> None:
+    context = tokens(14, 600)
+    if model_engine.facts.name == "vllm":
+        assert len(context) > 2 * model_engine.facts.tokens_per_step
+    label = tokens(15, 300)
+    requests = [
+        ContinuationRequest(context, [[5], [6]]),
+        ContinuationRequest([*context, 9], [label, [*label[:150], 5, 6, 7], label[:2]]),
+        ContinuationRequest([*context[:450], 8], [label, [5]]),
+    ]
+    assert_agrees(model_engine, oracle, requests)
 
 
 def test_random_requests_of_all_lengths_agree_with_log_softmax(model_engine: Engine, oracle: Any) -> None:
@@ -197,6 +234,16 @@ def test_prompts_with_any_shared_prefixes_agree_with_log_softmax(model_engine: E
     assert_agrees(model_engine, oracle, requests)
 
 
+@pytest.mark.parametrize("n_beginnings", [66, 70])
+def test_prompts_whose_beginnings_push_each_other_out_of_the_cache_agree_with_log_softmax(
+    model_engine: Engine, oracle: Any, n_beginnings: int
+) -> None:
+    """The cache is a little too small: the block of a beginning is reallocated in the step that needs it again."""
+    beginnings = [tokens(seed, BLOCK) for seed in range(n_beginnings)]
+    prompts = [[*beginning, ending] for ending in (5, 6) for beginning in beginnings]
+    assert_agrees(model_engine, oracle, [ContinuationRequest(prompt, [[5], [6]]) for prompt in prompts])
+
+
 def test_tokens_that_prompts_share_within_a_block_are_computed_once(loaded_engine: Callable[[str], Engine]) -> None:
     engine = loaded_engine("vllm")
     demonstrations = tokens(12, 2 * BLOCK + 20)
@@ -210,6 +257,7 @@ def test_tokens_that_prompts_share_within_a_block_are_computed_once(loaded_engin
     assert floor <= engine.counts.computed_tokens - before <= 1.1 * floor
 
 
+@pytest.mark.runner_v2
 def test_an_abandoned_call_leaves_the_engine_usable(engine: Engine) -> None:
     expected = answers(engine, mixed_requests())
     running = engine.log_likelihoods(mixed_requests() * 20)
@@ -236,7 +284,14 @@ def test_facts_name_engine_versions_device_and_dtype(model_engine: Engine) -> No
     assert facts.tokens_per_step >= 256
 
 
-# From here on hidden states. An engine may load another kind of model for them, which takes seconds: so they come last.
+def test_hidden_states_come_from_the_model_that_scores(
+    loaded_engine: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = loaded_engine("vllm")
+    monkeypatch.delattr("evaluator.engine.vllm_engine.start_vllm")  # what loads a model
+    states = engine.hidden_states([tokens(1, 20)])
+    answers(engine, [ContinuationRequest(tokens(1, 20), [[5]])])
+    assert states.shape == (1, 64)
 
 
 def test_log_likelihoods_are_the_same_after_hidden_states(engine: Engine) -> None:
@@ -249,6 +304,7 @@ def test_no_texts_have_no_hidden_states(engine: Engine) -> None:
     assert engine.hidden_states([]).shape[0] == 0
 
 
+@pytest.mark.runner_v2
 def test_hidden_states_are_the_final_norm_of_the_last_token(model_engine: Engine, oracle: Any) -> None:
     texts = [tokens(seed, n) for seed, n in enumerate([1, 2, 31, 32, 33, 64, 150])]
     with torch.inference_mode():

@@ -70,6 +70,7 @@ def table(
             "n_shots": 0,
             "template": 0,
             "noise_rate": 0.0,
+            "n_wrong_labels": 0,
             "label_tried": None,
             "ordering": None,
             "training_row": None,

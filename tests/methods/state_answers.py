@@ -71,6 +71,7 @@ def answers_of(task: Task, distances: dict[tuple[str, str], list[list[float]]] |
         "n_shots": 2,
         "template": 0,
         "noise_rate": 0.0,
+        "n_wrong_labels": 0,
         "label_names": task.label_names,
     }
     ids = [f"query {place}" for place in range(len(task.queries))]

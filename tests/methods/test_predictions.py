@@ -24,6 +24,7 @@ SCORED = pl.LazyFrame(
         "n_shots": 2,
         "template": 0,
         "noise_rate": 0.0,
+        "n_wrong_labels": 0,
         "prompt_id": ["b", "a"],
         "gold": [0, 1],
         "label_names": [["bad", "very good", "good"]] * 2,

@@ -38,6 +38,7 @@ def scored() -> pl.LazyFrame:
         "n_shots": 2,
         "template": 0,
         "noise_rate": 0.0,
+        "n_wrong_labels": 0,
         "gold": 1,
         "prompt_id": "a",
     }
@@ -50,6 +51,7 @@ def scored() -> pl.LazyFrame:
         "n_shots": 2,
         "template": 0,
         "noise_rate": 0.0,
+        "n_wrong_labels": 0,
         "gold": None,
         "prompt_id": "b",
     }
@@ -102,6 +104,7 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
             "n_shots": 2,
             "template": 0,
             "noise_rate": 0.0,
+            "n_wrong_labels": 0,
             "label_tried": None,
             "ordering": None,
             "training_row": None,

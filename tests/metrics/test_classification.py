@@ -1,11 +1,12 @@
 """classification_metrics against hand-worked numbers, scikit-learn and an independent calibration error."""
 
+import math
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import accuracy_score, brier_score_loss, f1_score, log_loss
 
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS, classification_metrics
@@ -35,6 +36,22 @@ def test_calibration_error_is_the_weighted_gap_over_ten_bins() -> None:
     # [.4, .5): .45 wrong, gap .45; [.5, .6): .50 wrong, gap .50; [.6, .7): .60 right, gap .40;
     # [.7, .8): .70 right, gap .30; [.9, 1]: 1.0 right, gap 0; each bin holds 1 of 5: (.45 + .50 + .40 + .30) / 5 = .33
     assert classification_metrics(PROBS, GOLD)["expected_calibration_error"] == pytest.approx(0.33)
+
+
+def test_brier_score_is_the_mean_squared_distance_from_the_true_label() -> None:
+    # .3^2 + .2^2 + .1^2 = .14; .75^2 + .5^2 + .25^2 = .875; .1^2 + .4^2 + .3^2 = .26;
+    # .45^2 + .65^2 + .2^2 = .665; 0; their mean is 1.94 / 5
+    assert classification_metrics(PROBS, GOLD)["brier_score"] == pytest.approx(0.388)
+
+
+def test_log_loss_is_minus_the_mean_log_probability_of_gold_in_nats() -> None:
+    # -(ln .7 + ln .25 + ln .6 + ln .35 + ln 1) / 5 = (.3566749 + 1.3862944 + .5108256 + 1.0498221) / 5
+    assert classification_metrics(PROBS, GOLD)["log_loss"] == pytest.approx(0.6607234, abs=1e-7)
+
+
+def test_a_true_label_of_probability_zero_makes_the_log_loss_infinite_and_certainty_makes_it_zero() -> None:
+    assert classification_metrics([[1.0, 0.0], [0.5, 0.5]], [1, 0])["log_loss"] == math.inf
+    assert str(classification_metrics([[1.0, 0.0]], [0])["log_loss"]) == "0.0"
 
 
 def test_right_and_wrong_in_one_bin_balance_each_other() -> None:
@@ -85,6 +102,10 @@ def test_agrees_with_scikit_learn_and_a_plain_calibration_error(n_labels: int) -
     assert metrics["macro_f1"] == pytest.approx(macro_f1, abs=1e-12)
     assert metrics["true_label_probability"] == pytest.approx(probs[np.arange(500), gold].mean(), abs=1e-12)
     assert metrics["expected_calibration_error"] == pytest.approx(_calibration_error(probs, gold), abs=1e-12)
+    labels = list(range(n_labels))
+    brier = brier_score_loss(gold, probs, labels=labels, scale_by_half=False)
+    assert metrics["brier_score"] == pytest.approx(brier, abs=1e-12)
+    assert metrics["log_loss"] == pytest.approx(log_loss(gold, probs, labels=labels), abs=1e-12)
 
 
 def _calibration_error(probs: np.ndarray, gold: np.ndarray) -> float:

@@ -10,7 +10,9 @@ from scipy import stats
 
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS, metrics_table
-from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
+from evaluator.metrics.guessing import prompts_tried
+from evaluator.metrics.score_decomposition import SCORE_PARTS
+from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS, TEST_OF_GUESSING
 
 COLUMNS = ["chance", "majority", "max_random", "tries", "log10_tail", "verdict", "n_needed"]
 
@@ -38,6 +40,7 @@ def answers(right: Sequence[Sequence[bool]], n_labels: int = 2, **columns: objec
         "n_shots": 2,
         "template": 0,
         "noise_rate": 0.0,
+        "n_wrong_labels": 0,
     }
     names |= {"label_names": [str(label) for label in range(n_labels)]} | columns
     wrong = [0.0, 1.0] + [0.0] * (n_labels - 2)
@@ -71,12 +74,23 @@ def test_two_queries_behind_two_prompts_are_two_examples_and_two_tries() -> None
     }
 
 
-def test_what_lies_between_says_how_many_queries_would_tell() -> None:
+def test_what_lies_between_has_a_tail_of_as_many_whole_queries_as_were_right() -> None:
     # One query of three labels: the best of two guesses gets 1 - (2/3)^2 = 5/9, and half a query right is none.
-    # Told from guessing by 75 examples, of which tests/baselines/test_verdicts.py has the proof.
     found = baselines(answers([[YES, NO]], n_labels=3))
     assert found["max_random"] == pytest.approx(5 / 9, rel=1e-12)
-    assert (found["log10_tail"], found["verdict"], found["n_needed"]) == (0.0, "between", 75)
+    assert (found["log10_tail"], found["verdict"], found["n_needed"]) == (0.0, "between", None)
+
+
+def test_an_accuracy_whose_lower_bound_is_above_chance_says_how_many_queries_would_tell_whatever_its_verdict() -> None:
+    found = baselines(answers([[query < 18] for query in range(20)]))
+    # 18 of 20, not chosen among prompts: the 80% bound of Clopper and Pearson; told by exact tails at level .05.
+    bound = stats.binomtest(18, 20, alternative="greater").proportion_ci(0.8, method="exact").low
+    sizes = range(1, 60)
+    critical = [next(c for c in range(n + 2) if stats.binom.sf(c - 1, n, 0.5) <= 0.05) for n in sizes]
+    power = [stats.binom.sf(c - 1, n, bound) for n, c in zip(sizes, critical, strict=True)]
+    assert found["verdict"] == "above both"
+    assert isinstance(found["n_needed"], int)
+    assert power[found["n_needed"] - 1] >= 0.8 > power[found["n_needed"] - 2]
 
 
 def test_an_accuracy_at_chance_is_below_both_and_needs_no_number() -> None:
@@ -103,14 +117,56 @@ def test_without_demonstrations_both_prompts_are_one_try_and_the_baseline_is_cha
     assert found["log10_tail"] == pytest.approx(math.log10(3 / 4), rel=1e-12)
 
 
-def test_methods_are_tries_and_definitions_are_not() -> None:
+def test_a_method_that_is_added_to_a_run_changes_no_baseline_of_another_but_the_number_of_tests() -> None:
+    alone = answers([[YES, NO], [YES, YES]])
+    others = [alone.with_columns(method=pl.lit(name), prompt_id=pl.col("prompt_id") + name) for name in ("b", "c")]
+    columns = [*COLUMNS, "p_value"]
+    vanilla = [
+        metrics_table(run).filter(metric="accuracy", method="vanilla") for run in (alone, pl.concat([alone, *others]))
+    ]
+    assert vanilla[0].select(columns).equals(vanilla[1].select(columns))
+    assert vanilla[0]["tries"].unique().to_list() == [2]
+    assert [table["n_tests"].unique().to_list() for table in vanilla] == [[1], [3]]
+
+
+def test_definitions_are_no_tries_and_are_tested_by_themselves() -> None:
     one = answers([[YES, NO], [YES, YES]])
-    methods = [one.with_columns(method=pl.lit(name)) for name in ("vanilla", "contextual", "batch")]
-    definitions = [frame.with_columns(definition=pl.lit("released")) for frame in methods]
-    table = metrics_table(pl.concat(methods + definitions)).filter(metric="accuracy")
-    assert table["tries"].unique().to_list() == [6]
-    # Of six guesses at two labels twice F = 1/4, 3/4, 1: (1 - 1/4096 + 1 - 729/4096) / 2.
-    assert table["max_random"].to_list() == pytest.approx([(2 - 730 / 4096) / 2] * table.height, rel=1e-12)
+    table = metrics_table(pl.concat([one, one.with_columns(definition=pl.lit("released"))])).filter(metric="accuracy")
+    assert table["tries"].unique().to_list() == [2]
+    assert table["n_tests"].unique().to_list() == [1]
+
+
+def test_tests_are_corrected_over_datasets_and_methods_and_the_mean_over_several_datasets() -> None:
+    right = [[query < 9] for query in range(10)]
+    rows = [answers(right, dataset=dataset, method=method) for dataset in ("a", "b") for method in ("vanilla", "other")]
+    table = metrics_table(pl.concat(rows)).filter(metric="accuracy")
+    # 9 of 10 coin flips, four times: 11/1024 each. 18 of 20, twice.
+    single, mean = 11 / 1024, stats.binom.sf(17, 20, 0.5)
+    expected = {"a": single, "b": single, MEAN_OVER_DATASETS: mean}
+    assert table["p_value"].to_list() == pytest.approx([expected[name] for name in table["dataset"]])
+    corrected = {"a": 4 * single, "b": 4 * single, MEAN_OVER_DATASETS: 6 * mean}
+    assert table["p_holm"].to_list() == pytest.approx([corrected[name] for name in table["dataset"]])
+    assert table["n_tests"].to_list() == [6] * 6
+    assert table["better_than_guessing"].to_list() == [name in ("a", "b", "mean") for name in table["dataset"]]
+
+
+def test_a_mean_over_one_dataset_is_the_test_of_that_dataset_again() -> None:
+    table = metrics_table(answers([[YES], [YES], [NO]])).filter(metric="accuracy")
+    assert table["n_tests"].to_list() == [1, 1]
+    assert table.select(TEST_OF_GUESSING.keys()).unique().height == 1
+
+
+def test_the_bayesian_interval_is_that_of_the_share_of_queries() -> None:
+    # Right 1, 1/2 and 0 of two prompts each: 1.5 of 3 queries.
+    row = metrics_table(answers([[YES, YES], [YES, NO], [NO, NO]])).filter(metric="accuracy", dataset="a")
+    assert row.select("credible_low", "credible_high").row(0) == pytest.approx(stats.beta(2, 2).interval(0.95))
+
+
+def test_a_prompt_counts_once_and_the_query_with_most_prompts_decides() -> None:
+    rows = pl.DataFrame(
+        {"choice": ["x"] * 5 + ["y"], "query_id": [0, 0, 0, 1, 1, 0], "prompt_id": ["p", "p", "q", "r", "s", "p"]}
+    )
+    assert prompts_tried(rows, ["choice"]).rows() == [("x", 2), ("y", 1)]
 
 
 def test_datasets_and_parts_have_their_own_tries() -> None:
@@ -185,7 +241,7 @@ def test_the_majority_share_is_that_of_the_most_frequent_gold_label_and_chance_c
 
 def test_only_accuracies_have_baselines() -> None:
     table = metrics_table(answers([[YES, NO], [YES, YES]])).filter(pl.col("metric") != "accuracy")
-    assert table.height == 2 * (len(METRICS) - 1)
+    assert table.height == 2 * (len(METRICS) - 1 + len(SCORE_PARTS))
     assert table.select(COLUMNS).null_count().row(0) == (table.height,) * len(COLUMNS)
 
 

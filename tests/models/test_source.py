@@ -1,10 +1,14 @@
 import json
+import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from evaluator.config import ModelConfig
@@ -81,10 +85,39 @@ def test_a_model_without_a_tokenizer_is_refused(copied):
         found(copied)
 
 
-def test_a_model_without_a_context_length_is_refused(copied):
+def test_a_model_without_a_context_length_has_no_limit(copied):
     edit_config(copied, lambda described: described.pop("max_position_embeddings"))
-    with pytest.raises(ModelError, match=r"context length .* is unknown"):
-        found(copied)
+    assert found(copied).context_length is None
+
+
+def test_a_model_that_reads_images_and_text_is_accepted_as_text(copied):
+    edit_config(
+        copied,
+        lambda described: described.update(
+            architectures=["LlavaForConditionalGeneration"], model_type="llava", text_config={**described}
+        ),
+    )
+    source = found(copied)
+    assert (source.architecture, source.vocab_size) == ("LlavaForConditionalGeneration", 1024)
+
+
+def test_what_else_generates_text_is_for_the_engine_to_say(copied):
+    edit_config(copied, lambda described: described.update(architectures=["NewModel"], model_type="new"))
+    config = ModelConfig(model=str(copied))
+    assert find_model(config, lambda name: name == "NewModel").architecture == "NewModel"
+    with pytest.raises(ModelError, match=r"not a causal language model.*NewModel"):
+        find_model(config, lambda _name: False)
+
+
+def test_an_encoder_with_a_decoder_is_refused_whatever_the_engine_says(copied):
+    edit_config(
+        copied,
+        lambda described: described.update(
+            architectures=["T5ForConditionalGeneration"], model_type="t5", is_encoder_decoder=True
+        ),
+    )
+    with pytest.raises(ModelError, match="not a causal language model"):
+        find_model(ModelConfig(model=str(copied)), lambda _name: True)
 
 
 def test_facts_are_those_of_the_configuration(tiny_source):
@@ -143,3 +176,76 @@ def test_a_kv_cache_larger_than_the_memory_is_refused_before_anything_is_loaded(
     config = ModelConfig(model=str(tiny_model), engine="vllm", kv_cache_gib=1e6, dtype=dtype)
     with pytest.raises(ModelError, match=r"1000000\.00 GiB for the KV cache.*--kv-cache-gib"):
         load_engine(tiny_source, config)
+
+
+ENTRIES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "text_config",
+    "architectures",
+    "model_type",
+    "torch_dtype",
+)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.dictionaries(st.sampled_from(ENTRIES), JSON_VALUES, max_size=3), gone=st.sets(st.sampled_from(ENTRIES))
+)
+def test_any_value_in_a_configuration_is_a_model_with_sizes_or_one_sentence(tiny_model, tmp_path, changes, gone):
+    for file in tiny_model.iterdir():
+        if not (tmp_path / file.name).exists():
+            (tmp_path / file.name).symlink_to(file)
+    described = json.loads((tiny_model / "config.json").read_text()) | changes
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps({key: described[key] for key in described if key not in gone}))
+    try:
+        source = found(tmp_path)
+    except ModelError as error:
+        assert str(tmp_path) in str(error)  # noqa: PT017
+    else:
+        assert source.vocab_size > 0
+        assert source.context_length is None or source.context_length > 0  # None: no limit
+        assert source.kv_values_per_token >= 0
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, -1, 2**40, "1024", [1024], 1024.0, True])
+def test_a_size_that_is_no_whole_number_in_its_range_is_named(copied, value):
+    edit_config(copied, lambda described: described.update(vocab_size=value))
+    with pytest.raises(ModelError, match=r"config\.json: vocab_size must be a whole number from 0 to 2,147,483,647"):
+        found(copied)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\x00"])
+def test_a_damaged_tokenizer_is_one_sentence_with_its_folder(copied, name, content):
+    (copied / name).write_bytes(content)
+    with pytest.raises(ModelError, match=rf"The tokenizer in {copied} cannot be loaded"):
+        assert found(copied).tokenizer
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "swapped"])
+def test_damaged_weights_are_refused_before_they_are_loaded(copied, damage):
+    path = copied / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes({"truncated": whole[:-7], "empty": b"", "swapped": whole[::-1]}[damage])
+    with pytest.raises(ModelError, match=r"model\.safetensors is damaged or no safetensors file"):
+        found(copied)
+
+
+def test_a_pipe_among_the_weights_is_never_waited_for(copied):
+    (copied / "model.safetensors").unlink()
+    os.mkfifo(copied / "model.safetensors")
+    with pytest.raises(ModelError, match="no weights"):
+        found(copied)

@@ -46,6 +46,8 @@ def test_released_prompts_of_each_part_are_those_that_the_toolkit_once_sent(name
     assert digest(rows["prompt"]) == OTHERS[name][what]
 
 
-def test_there_are_digests_of_every_part_of_the_suites_of_staicc():
+def test_there_are_digests_of_every_part_that_the_toolkit_has_too():
+    """The learning curve is ours: test_learning_curve.py compares its prompts with texts that are cut by hand."""
     parts = {what.split(" k=")[0] for what in OTHERS["trec"]}
-    assert parts == {part for part, suite in SUITE_OF.items() if suite.startswith("staicc-")}
+    suites = {suite for suite in SUITES if suite.startswith("staicc-")} - {"staicc-learning-curve"}
+    assert parts == {part for part, suite in SUITE_OF.items() if suite in suites}

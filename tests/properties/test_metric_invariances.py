@@ -10,6 +10,8 @@ from polars.testing import assert_frame_equal
 
 from evaluator.metrics import METRICS, metrics_table
 from evaluator.metrics.per_request import DEFINITIONS
+from evaluator.metrics.registry import STAICC_METRICS
+from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 from tests.strategies import diagnostic_tables, score_tables
 from tests.suites.staicc.measured import staicc_group_metrics, staicc_metrics
@@ -30,14 +32,14 @@ def test_every_metric_and_definition_is_there_within_its_range_and_inside_its_in
     predictions: pl.DataFrame,
 ) -> None:
     table = metrics_table(predictions)
-    assert set(table["metric"]) == set(METRICS)
+    assert set(table["metric"]) == {*METRICS, *SCORE_PARTS}
     assert set(table["definition"]) == set(DEFINITIONS)
-    assert table["value"].is_between(0, 1).all()
-    inside = table.filter(pl.col("ci_low").is_not_null()).select(
-        (pl.col("ci_low") >= 0) & (pl.col("ci_high") <= 1),
-        holds=pl.col("value").is_between(pl.col("ci_low"), pl.col("ci_high")),
-    )
-    assert inside.select(pl.all().all()).row(0) == (True, True)
+    # Parts of scores are estimates without bias, which may lie on either side of what they estimate.
+    ranges = dict.fromkeys(STAICC_METRICS, (0.0, 1.0)) | {"brier_score": (0.0, 2.0), "log_loss": (0.0, math.inf)}
+    for metric, value, low, high in table.select("metric", "value", "ci_low", "ci_high").iter_rows():
+        lowest, highest = ranges.get(metric, (-math.inf, math.inf))
+        assert lowest <= value <= highest or (math.isnan(value) and metric == "log_loss_refinement")
+        assert low is None or lowest <= low <= value <= high <= highest
 
 
 @examples
@@ -54,7 +56,10 @@ def test_every_accuracy_of_a_dataset_has_a_verdict_that_fits_its_baselines_and_n
     assert of_accuracy.select((max_random >= chance) & (max_random < 1) & (pl.col("log10_tail") <= 0))[
         "max_random"
     ].all()
-    assert (of_accuracy["n_needed"].is_not_null() == (of_accuracy["verdict"] == "between")).all()
+    bound, p_holm = pl.col("accuracy_lower_bound"), pl.col("p_holm")
+    assert of_accuracy.filter(pl.col("n_needed").is_not_null() != (bound > chance + 1e-5)).is_empty()
+    assert of_accuracy.filter((bound > value) | (p_holm < pl.col("p_value")) | (p_holm > 1)).is_empty()
+    assert of_accuracy.filter(pl.col("better_than_guessing") != (p_holm <= 0.05)).is_empty()
     assert table.filter(pl.col("metric") != "accuracy")["verdict"].null_count() == table.height - of_accuracy.height
 
 
@@ -103,7 +108,7 @@ def test_row_order_does_not_matter_to_diagnostics_to_the_last_bit(predictions: p
 @given(diagnostic_tables())
 def test_every_diagnostic_is_within_its_range_and_inside_its_interval(predictions: pl.DataFrame) -> None:
     largest = math.log(len(predictions["label_names"][0]))
-    table = staicc_metrics(predictions).filter(~pl.col("metric").is_in(list(METRICS)))
+    table = staicc_metrics(predictions).filter(~pl.col("metric").is_in([*METRICS, *SCORE_PARTS]))
     ranges = {
         ("contextual_bias", "paper"): (-largest, 0.0),
         ("domain_bias", "paper"): (-largest, 0.0),
@@ -143,8 +148,11 @@ def test_asking_every_request_twice_adds_nothing_to_values_or_certainty(predicti
 
 @examples
 @given(score_tables(max_datasets=1))
-def test_another_dataset_moves_only_the_mean(predictions: pl.DataFrame) -> None:
+def test_another_dataset_moves_only_the_mean_and_what_is_corrected_for_the_number_of_tests(
+    predictions: pl.DataFrame,
+) -> None:
     other = predictions.with_columns(dataset=pl.lit("another"))
-    both = metrics_table(pl.concat([predictions, other]))
-    assert_frame_equal(both.filter(dataset="dataset-0"), metrics_table(predictions).filter(dataset="dataset-0"))
+    both, alone = metrics_table(pl.concat([predictions, other])), metrics_table(predictions)
+    corrected = ("n_tests", "p_holm", "better_than_guessing", "n_needed")
+    assert_frame_equal(*(table.filter(dataset="dataset-0").drop(corrected) for table in (both, alone)))
     assert both.select(METRICS_KEY).is_unique().all()

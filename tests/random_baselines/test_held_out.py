@@ -117,7 +117,7 @@ def test_where_there_are_fewer_prompts_than_tries_all_count_as_what_they_are() -
 
 
 def exact_mean(chance: npt.NDArray[np.float64]) -> Fraction:
-    """Of chances that are written with few decimals, as these decimals."""
+    """Return the mean of chances, each taken as the decimal fraction that it is written as."""
     return sum((Fraction(str(each)) for each in chance.tolist()), Fraction()) / len(chance)
 
 

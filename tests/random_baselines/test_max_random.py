@@ -23,7 +23,7 @@ from evaluator.random_baselines import (
 from tests.random_baselines import exact
 
 TOLERANCE = 1e-11
-"""Of relative errors against exact arithmetic; 1e-9 is what is promised."""
+"""Largest relative error against exact arithmetic; the documentation promises 1e-9."""
 
 SMALLEST = Decimal("1e-300")
 MIXED = [0.5, 0.25, 1 / 3, 1e-9, 0.999999, 0.5, 0.8, 0.04] * 7

@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from evaluator.errors import BaselineError
 from evaluator.random_baselines.summary import summarise, summary_text
@@ -41,8 +43,29 @@ def test_verdicts_lie_on_either_side_of_the_two_baselines(correct: int, verdict:
     summary = summarise(100, 0.5, 10, correct)
     assert summary.result is not None
     assert summary.result.verdict == verdict
-    assert (summary.result.n_needed is not None) == (verdict == "between")
     assert words in summary_text(summary)
+    # The exact bound of the best of ten at error .2 / 10 is below a half for all three.
+    assert summary.result.n_needed is None
+    assert summary.result.accuracy_lower_bound == pytest.approx(
+        stats.binomtest(correct, 100, alternative="greater").proportion_ci(0.98, method="exact").low
+    )
+
+
+def test_a_result_is_better_than_guessing_where_the_tail_of_the_best_is_small_and_says_how_many_examples_tell() -> None:
+    # P(X >= 68) of 100 coin flips is .000204, of the best of ten .00204; P(X >= 58) is .067, of the best of ten .50.
+    told, not_told = (summarise(100, 0.5, 10, correct) for correct in (68, 58))
+    assert told.result is not None
+    assert not_told.result is not None
+    assert (told.result.better_than_guessing, not_told.result.better_than_guessing) == (True, False)
+    assert "better than guessing at the 5% level" in summary_text(told)
+    assert "not better than guessing at the 5% level" in summary_text(not_told)
+    n = told.result.n_needed
+    assert n is not None
+    assert f"{n:,} examples" in summary_text(told)
+    right = np.arange(n + 1)
+    rare = 1 - stats.binom.cdf(right - 1, n, 0.5) ** 10 <= 0.05
+    assert stats.binom.pmf(right[rare], n, told.result.accuracy_lower_bound).sum() >= 0.8
+    assert "does not say how many examples" in summary_text(not_told)
 
 
 def test_the_text_shows_baselines_tails_and_result() -> None:

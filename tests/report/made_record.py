@@ -74,13 +74,15 @@ RUN = RunRecord(
         elapsed_s=598.0,
         tokens_per_s=0.0,
     ),
-    measures=MeasuresRecord(scores=["0123"], tables=["metrics", "predictions"]),
 )
 
 
-def run_record(**changed: dict[str, Any]) -> RunRecord:
-    """RUN with other entries in some of its sections."""
-    return replace(RUN, **{section: replace(getattr(RUN, section), **entries) for section, entries in changed.items()})
+def run_record(tables: dict[str, str] | None = None, **changed: dict[str, Any]) -> RunRecord:
+    """RUN with other entries in some of its sections, measured; `tables` are the digests of its tables."""
+    sections = {section: replace(getattr(RUN, section), **entries) for section, entries in changed.items()}
+    record = replace(RUN, **sections)
+    assert record.scores is not None
+    return replace(record, measures=MeasuresRecord(scores=record.scores.fingerprint, tables=tables or {}))
 
 
 def made_record(**changed: dict[str, Any]) -> MeasuredRecord:

@@ -1,7 +1,6 @@
 """Reading a report in a browser: its numbers, and what it asked the network for."""
 
 import json
-import math
 from pathlib import Path
 
 import polars as pl
@@ -16,9 +15,11 @@ CELLS = """return [...document.querySelectorAll("table.metrics td.metric")].map(
 GUESSING = """return [...document.querySelectorAll("table.metrics td.verdict")].map((cell) => {
   const row = cell.parentElement;
   const baseline = (name) => row.querySelector(`[data-baseline=${name}]`).dataset.value;
-  const { verdict, tries, value, needed } = cell.dataset;
+  const { verdict, tries, value } = cell.dataset;
+  const tested = row.querySelector("td.tested").dataset;
   return [row.closest("table").dataset.definition, row.dataset.dataset ?? "mean", baseline("chance"),
-          baseline("majority"), baseline("max_random"), tries, value, needed ?? null, verdict];
+          baseline("majority"), baseline("max_random"), tries, value, tested.p, tested.value, tested.tests,
+          tested.lower, tested.needed ?? null, tested.better, verdict];
 });"""
 
 METHODS = """return [...document.querySelectorAll("table.methods tbody tr")].flatMap((row) => {
@@ -80,25 +81,40 @@ def as_shown(metrics: pl.DataFrame) -> Numbers:
             str(row["value"]),
             row["ci_low"],
             row["ci_high"],
-            f"{row['value']:.3f} {row['ci_low']:.3f}–{row['ci_high']:.3f}"
-            if math.isfinite(row["value"])
-            else {"inf": "∞ no interval", "nan": "undefined no interval"}[str(row["value"])],
+            " ".join((_number(row["value"]), _interval(row["ci_low"], row["ci_high"]), *_debiased(row["debiased"]))),
         )
         for row in metrics.to_dicts()
     }
 
 
+def _number(value: float) -> str:
+    return {"inf": "∞", "nan": "undefined"}.get(str(value), f"{value:.3f}".replace("-", "−"))
+
+
+def _debiased(value: float | None) -> list[str]:
+    return [] if value is None else [f"debiased {_number(value)}"]
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "no interval"
+    return f"{_number(low)}{' to ' if low < 0 else '–'}{_number(high)}"
+
+
 def guessing_shown(page: webdriver.Chrome) -> dict[tuple[str, str], list[float | str | None]]:
-    """(definition, dataset) -> chance, majority, max_random, tries, log10_tail, n_needed and verdict in the tables."""
+    """(definition, dataset) -> columns of an accuracy in the tables, as in guessing_as_shown."""
     return {
-        (definition, dataset): [*(number and float(number) for number in numbers), verdict]
-        for definition, dataset, *numbers, verdict in page.execute_script(GUESSING)
+        (definition, dataset): [*(number and float(number) for number in numbers), better == "yes", verdict]
+        for definition, dataset, *numbers, better, verdict in page.execute_script(GUESSING)
     }
 
 
 def guessing_as_shown(metrics: pl.DataFrame) -> dict[tuple[str, str], list[float | str | None]]:
     """What the tables should hold beside the accuracies of schemas.METRICS."""
-    columns = ("chance", "majority", "max_random", "tries", "log10_tail", "n_needed", "verdict")
+    columns = (
+        *("chance", "majority", "max_random", "tries", "log10_tail", "p_value", "p_holm", "n_tests"),
+        *("accuracy_lower_bound", "n_needed", "better_than_guessing", "verdict"),
+    )
     judged = metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null())
     return {(row["definition"], row["dataset"]): [row[name] for name in columns] for row in judged.to_dicts()}
 

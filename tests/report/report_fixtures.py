@@ -9,7 +9,7 @@ from selenium import webdriver
 
 from evaluator.compare.schema import DIFFERENCES
 from evaluator.run.report import write_run_page
-from evaluator.schemas import ABSENT_LABELS, GROUP_METRICS
+from evaluator.schemas import ABSENT_LABELS, DESIGN_STUDY, GROUP_METRICS, TOTAL_ERROR, VARIANCE_COMPONENTS
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
 from tests.report.reading import open_fresh
@@ -29,6 +29,9 @@ def report_data() -> MadeRun:
             "method_differences": DIFFERENCES.to_frame(),
             "missing_classes": pl.DataFrame(),
             "absent_labels": ABSENT_LABELS.to_frame(),
+            "total_error": TOTAL_ERROR.to_frame(),
+            "variance_components": VARIANCE_COMPONENTS.to_frame(),
+            "design_study": DESIGN_STUDY.to_frame(),
         },
     )
 

@@ -11,7 +11,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from evaluator.run.report import write_run_page
-from evaluator.schemas import METRICS
+from evaluator.schemas import METRICS, TEST_OF_GUESSING
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
 from tests.report.reading import addresses_asked_by, as_shown, guessing_as_shown, guessing_shown, metrics_shown
@@ -20,7 +20,7 @@ Opened = Callable[[MadeRun], webdriver.Chrome]
 
 EVIL = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">"'&{{ 7 * 7 }}"""
 
-VISIBLE_TABLES = """return [...document.querySelectorAll("table.metrics")]
+VISIBLE_TABLES = """return [...document.querySelectorAll("table.metrics:not(.tests)")]
   .filter((table) => table.checkVisibility()).map((table) => table.dataset.definition);"""
 ROW_NAMES = """return [...document.querySelector("table.metrics").tBodies[0].rows]
   .filter((row) => row.checkVisibility()).map((row) => row.cells[0].textContent);"""
@@ -46,45 +46,55 @@ def test_what_guessing_gets_stands_beside_each_accuracy_as_in_the_metrics_frame(
     rows = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper] tr:has(td)")
     columns = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper] thead th")
     titles = [column.find_element(By.TAG_NAME, "button").text for column in columns]
-    assert titles[:5] == ["Dataset", "Accuracy", "Chance", "Majority", "Verdict"]
+    assert titles[:6] == ["Dataset", "Accuracy", "Chance", "Majority", "Verdict", "Better than guessing"]
     shown = {
-        row.find_element(By.TAG_NAME, "th").text: [cell.text for cell in row.find_elements(By.TAG_NAME, "td")[1:4]]
+        row.find_element(By.TAG_NAME, "th").text: [cell.text for cell in row.find_elements(By.TAG_NAME, "td")[1:5]]
         for row in rows
     }
     # 10^-0.0017 = 0.996, 10^-0.3125 = 0.487, 10^-1.5 = 0.0316; below a thousandth the exponent is shown.
     assert shown == {
-        "zoo": ["0.500\n0.637", "0.750", "○ below both\ntail 0.996"],
-        "mid": ["0.500\n0.637", "0.750", "○ below both\ntail 0.487"],
-        "abc": ["0.250\n0.365", "0.750", "● above both\ntail 10−45.3"],
-        "Mean over datasets": ["0.417\n0.500", "0.750", "● above both\ntail 0.032"],
+        "zoo": ["0.500\n0.637", "0.750", "○ below both\ntail 0.996", "no\np 1.000"],
+        "mid": ["0.500\n0.637", "0.750", "○ below both\ntail 0.487", "no\np 0.974"],
+        "abc": ["0.250\n0.365", "0.750", "● above both\ntail 10−45.3", "yes\np < 0.001"],
+        "Mean over datasets": ["0.417\n0.500", "0.750", "● above both\ntail 0.032", "no\np 0.095"],
     }
 
 
-def test_the_verdicts_are_summed_up_with_what_it_would_take_to_tell(page: webdriver.Chrome) -> None:
+def test_the_verdicts_are_summed_up_with_the_accuracies_that_are_better_than_guessing(page: webdriver.Chrome) -> None:
     def judged(definition: str) -> str:
         selector = f".results [data-definitions={definition}] .judged"
         return page.execute_script("return document.querySelector(arguments[0]).innerText", selector)
 
     assert judged("paper") == (
         "Accuracy against guessing: ● above both on 1, ◐ between on 0, ○ below both on 2 of 3 datasets. "
-        "Always answering with the majority label is at least as accurate on zoo, mid."
-    )
-    page.find_element(By.CSS_SELECTOR, "label:has(input[value=published])").click()
-    assert judged("published") == (
-        "Accuracy against guessing: ● above both on 1, ◐ between on 1, ○ below both on 1 of 3 datasets. "
         "Always answering with the majority label is at least as accurate on zoo, mid. "
-        "Telling accuracies between the baselines from guessing takes 3,906 queries on mid, if these accuracies are "
-        "the true ones (a tail of 0.05 at most, with probability 0.8)."
+        "Better than guessing on 1 of 3, at the 5% level after Holm's correction for 4 tests."
     )
+
+
+def test_the_folded_table_of_tests_has_what_the_next_run_needs(page: webdriver.Chrome) -> None:
+    page.execute_script("document.querySelector('table.tests').closest('details').open = true")
+    rows = page.find_elements(By.CSS_SELECTOR, "[data-definitions=paper] table.tests tbody tr")
+    # 10^-0.0017 = .996, 10^-.3125 = .487, 10^-1.5 = .0316; the corrected p-values are made up.
+    assert [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")] for row in rows] == [
+        ["zoo", "2", "0.996", "1.000", "no", "0.432", "–", "0.250–0.875"],
+        ["mid", "2", "0.487", "0.974", "no", "0.432", "–", "0.250–0.875"],
+        ["abc", "2", "10−45.3", "< 0.001", "yes", "0.432", "23", "0.250–0.875"],
+        ["Mean over datasets", "2", "0.032", "0.095", "no", "0.432", "1,370", "0.250–0.875"],
+    ]
 
 
 def test_accuracies_that_were_compared_with_no_guesses_have_no_verdict(opened: Opened, report_data: MadeRun) -> None:
-    unknown = {
-        name: pl.lit(None, METRICS[name]) for name in ("max_random", "tries", "log10_tail", "verdict", "n_needed")
-    }
+    names = ("max_random", "tries", "log10_tail", "verdict", "credible_low", "credible_high", *TEST_OF_GUESSING)
+    unknown = {name: pl.lit(None, METRICS[name]) for name in names}
     browser = opened(report_data.but(metrics=report_data.table("metrics").with_columns(**unknown)))
     assert browser.get_log("browser") == []
-    assert browser.find_elements(By.CSS_SELECTOR, ".judged, td.verdict, [data-baseline=max_random]") == []
+    assert (
+        browser.find_elements(
+            By.CSS_SELECTOR, ".judged, td.verdict, td.tested, table.tests, [data-baseline=max_random]"
+        )
+        == []
+    )
     assert len(browser.find_elements(By.CSS_SELECTOR, "td[data-baseline=chance]")) == 12
 
 

@@ -1,9 +1,13 @@
 """The last lines of a run."""
 
+from dataclasses import replace
+
 import polars as pl
 
-from evaluator.report.terminal import verdict_lines
+from evaluator.record import ThroughputRecord
+from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.schemas import METRICS
+from tests.report.made_record import made_record
 
 ABOUT: dict[str, object] = {"suite": "s", "part": "p", "method": "vanilla", "metric": "accuracy"}
 
@@ -20,6 +24,17 @@ def test_a_line_has_the_mean_what_guessing_gets_and_the_verdicts_on_datasets() -
     metrics = pl.DataFrame([*DATASETS, row("mean", "above both")], schema=METRICS)
     assert verdict_lines(metrics) == [
         "s / p, vanilla: mean accuracy 0.500, chance 0.250, max random 0.300, majority label 0.750; "
+        "above both on 2, between on 1, below both on 1 of 4 datasets"
+    ]
+
+
+def test_the_datasets_that_are_better_than_guessing_after_the_correction_are_counted_first() -> None:
+    tests = {"p_holm": [0.01, 0.2, 0.04, 1.0, 0.5], "better_than_guessing": [True, False, True, False, False]}
+    metrics = pl.DataFrame([*DATASETS, row("mean", "above both")], schema=METRICS)
+    metrics = metrics.with_columns(n_tests=pl.lit(1200, pl.Int64), **{k: pl.Series(v) for k, v in tests.items()})
+    assert verdict_lines(metrics) == [
+        "s / p, vanilla: mean accuracy 0.500, chance 0.250, max random 0.300, majority label 0.750; "
+        "better than guessing on 2 (5% level, Holm's correction for 1,200 tests); "
         "above both on 2, between on 1, below both on 1 of 4 datasets"
     ]
 
@@ -53,3 +68,13 @@ def test_other_methods_stand_in_a_table_with_what_they_are_above_vanilla() -> No
 def test_where_no_accuracy_was_compared_with_guesses_there_is_no_line() -> None:
     assert verdict_lines(pl.DataFrame(schema=METRICS)) == []
     assert verdict_lines(pl.DataFrame([row("a", None)], schema=METRICS)) == []
+
+
+def test_the_speed_of_scoring_is_a_line() -> None:
+    throughput = ThroughputRecord(elapsed_s=8, requests_per_s=30, computed_tokens_per_s=2500)
+    scores = replace(made_record().scores, prompt_tokens=2000, cached_tokens=500, throughput=throughput)
+    assert throughput_line(scores) == "Scored at 30.0 prompts/s, 2,500 tokens computed/s, 25% of tokens cached"
+
+
+def test_a_run_that_scored_nothing_itself_has_no_speed() -> None:
+    assert throughput_line(made_record().scores) is None

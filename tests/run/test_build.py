@@ -5,7 +5,7 @@ import pytest
 
 from evaluator.config import DataOptions, RunConfig
 from evaluator.datasets.staicc import load_staicc
-from evaluator.errors import ConfigError, StoreError, TemplateError
+from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import finish
 from evaluator.run import build
 from evaluator.run.build import build_prompts, check_config, store_fingerprint
@@ -82,7 +82,7 @@ def test_a_damaged_store_is_built_again_and_never_read(tmp_path):
     shard.write_bytes(whole[shard.name][:-8])
     assert open_store(store.folder) is None
     with pytest.raises(StoreError, match="no complete prompt store"):
-        require_store(store.folder)
+        require_store(store.folder, "Build it.")
     assert contents(built(CONFIG, tmp_path).folder) == whole
 
 
@@ -147,13 +147,14 @@ def test_every_suite_of_classification_takes_a_published_dataset_that_it_was_not
     assert set(requests["dataset"]) == {"rte"}
 
 
-def test_a_suite_that_needs_templates_says_so_of_a_dataset_without_them(tmp_path):
+def test_a_suite_that_needs_templates_makes_nine_for_a_dataset_without_them(tmp_path):
     pl.DataFrame({"text": [f"t{i}" for i in range(60)], "label": ["a", "b"] * 30}).write_csv(tmp_path / "mine.csv")
     config = replace(
         CONFIG, suites=("staicc-robustness",), datasets=(), data=DataOptions(paths=(tmp_path / "mine.csv",))
     )
-    with pytest.raises(TemplateError, match="mine has no alternative templates"):
-        built(config, tmp_path)
+    requests = built(config, tmp_path).requests().filter(part="template").collect()
+    # Nine templates of eight queries after two demonstration sets.
+    assert dict(requests["template"].value_counts().iter_rows()) == dict.fromkeys(range(9), 16)
 
 
 def test_a_method_of_a_suite_answers_each_of_its_parts_of_classification_by_itself(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
 from evaluator.errors import ConfigError, StoreError
-from evaluator.files import read_json, write_json
+from evaluator.files.json_files import read_json, write_json
 from evaluator.progress import finish
 from evaluator.run import pipeline, record
 from evaluator.run.config_json import config_from_json, config_to_json, identity
@@ -33,7 +33,7 @@ def finished(tmp_path) -> Path:
 def test_a_stage_parses_the_record_once_and_hashes_no_file_twice(finished, stage, monkeypatch):
     read, hashed = Counter(), Counter()
     read_record, digest = record.read_record, shards.file_digest
-    monkeypatch.setattr(record, "read_record", lambda path, kind: (read.update([path]), read_record(path, kind))[1])
+    monkeypatch.setattr(record, "read_record", lambda path, *how: (read.update([path]), read_record(path, *how))[1])
     monkeypatch.setattr(shards, "file_digest", lambda path: (hashed.update([path]), digest(path))[1])
     finish(stage(finished))
     assert read == {finished / "run.json": 1}

@@ -2,7 +2,7 @@ import polars as pl
 import pytest
 
 from evaluator.config import RunConfig
-from evaluator.files import fingerprint
+from evaluator.files.digests import fingerprint
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.run.build import build_prompts

@@ -10,7 +10,7 @@ from evaluator.config import cache_folder
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.files import fingerprint, source_fingerprint
+from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.models.embedded.random_llama import make_random_llama
 
 LABEL_REPEATS = 1_000

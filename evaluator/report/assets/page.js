@@ -1,5 +1,5 @@
 "use strict";
-// Everything is in the page already; this only shows less of it, in another order, with a tooltip.
+// The page works without this script, which hides and sorts what is in it and shows tooltips.
 
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
@@ -15,9 +15,9 @@ function showDatasets() {
   const boxes = all("input[name=dataset]");
   const shown = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
   filter.querySelector("output").value = shown.size === boxes.length ? "all" : `${shown.size} of ${boxes.length}`;
-  document.body.classList.toggle("some-datasets", shown.size < boxes.length); // a mean stays one over all of them
+  document.body.classList.toggle("some-datasets", shown.size < boxes.length); // means remain over all datasets
   for (const element of all("[data-dataset]")) element.classList.toggle("filtered", !shown.has(element.dataset.dataset));
-  // A row of a drawn figure cannot be taken out; it is faded, and is known by how its label begins.
+  // A row cannot be removed from a figure: it is faded. Its label begins with the name of the dataset.
   const left = boxes.filter((box) => !box.checked).map((box) => `${box.value}: `);
   for (const band of all(".interval-figure .role-mark [aria-label]"))
     band.classList.toggle("left-out", left.some((name) => band.getAttribute("aria-label").startsWith(name)));
@@ -34,10 +34,10 @@ function sortBy(header) {
   for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", descending ? "descending" : "ascending");
   const value = (row) => row.cells[column].dataset.value;
-  const known = (row) => value(row) !== undefined && value(row) !== "nan";
-  const rows = [...body.rows].filter(known).sort((a, b) => compare(value(a), value(b)));
-  // What is missing or undefined stands last in either direction.
-  body.append(...(descending ? rows.reverse() : rows), ...[...body.rows].filter((row) => !known(row)));
+  const isDefined = (row) => value(row) !== undefined && value(row) !== "nan";
+  const rows = [...body.rows].filter(isDefined).sort((a, b) => compare(value(a), value(b)));
+  // Missing and undefined values are last in both directions.
+  body.append(...(descending ? rows.reverse() : rows), ...[...body.rows].filter((row) => !isDefined(row)));
 }
 
 function compare(a, b) {
@@ -76,4 +76,4 @@ const controls = document.querySelector(".controls");
 if (controls) controls.hidden = false;
 const checked = document.querySelector("input[name=definition]:checked");
 if (checked) choose(checked.value);
-showDatasets(); // a reload may bring back boxes as they were left
+showDatasets(); // a browser may restore the boxes of the page on a reload

@@ -11,7 +11,14 @@ from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.sections.methods import method_order, method_summary, methods_section
 from evaluator.report.sections.reliability import confusion_section, reliability_section
-from evaluator.report.sections.results import GroupResults, about, intervals_section, place_name, results_section
+from evaluator.report.sections.results import (
+    GroupResults,
+    about,
+    further_section,
+    intervals_section,
+    place_name,
+    results_section,
+)
 
 
 def classification_sections(
@@ -55,15 +62,18 @@ def _group_results(
     metrics: pl.DataFrame, spaces: pl.DataFrame, datasets: Sequence[str], texts: MetricTexts | None
 ) -> list[GroupResults]:
     """Return the results of each suite, part and method, in the order of methods."""
+    texts = texts or MetricTexts()
     groups = sorted(tables.groups(metrics), key=lambda group: (group.suite, group.part, method_order(group.method)))
-    return [
-        GroupResults(
-            group,
-            f"method-{number}",
-            tables.result_tables(tables.in_group(metrics, group), tables.label_counts(spaces, group), datasets, texts),
+    is_headline = pl.col("metric").is_in([name for name in set(metrics["metric"]) if texts.is_headline(name)])
+    results = []
+    for number, group in enumerate(groups, 1):
+        of_group, n_labels = tables.in_group(metrics, group), tables.label_counts(spaces, group)
+        headline, further = (
+            tables.result_tables(of_group.filter(chosen), n_labels, datasets, texts)
+            for chosen in (is_headline, ~is_headline)
         )
-        for number, group in enumerate(groups, 1)
-    ]
+        results.append(GroupResults(group, f"method-{number}", headline, further))
+    return results
 
 
 def _part_sections(
@@ -111,3 +121,5 @@ def _drawn_sections(
     yield reliability_section(results, run.table("reliability"), datasets, subtitle=subtitle)
     spaces = run.table("label_spaces")
     yield confusion_section(results, run.table("confusion"), spaces, datasets, subtitle=subtitle)
+    if results.further:
+        yield further_section(results)

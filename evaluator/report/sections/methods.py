@@ -24,7 +24,7 @@ class MethodCell(NamedTuple):
     cell: Cell
     verdict: Verdict | None  # of an accuracy
     difference: Difference | None  # minus vanilla; None for vanilla itself
-    is_best: bool  # the highest of its column, the whole interval of its difference to vanilla above 0
+    is_best: bool  # the highest of its column, its difference to vanilla positive after correction
 
 
 Cells = dict[tuple[str, str], MethodCell]
@@ -87,6 +87,7 @@ def method_order(method: str) -> tuple[int, str]:
 
 
 def method_summary(method: str) -> str | None:
+    """Return the summary of a registered method, None for others."""
     return METHODS[method].summary if method in METHODS else None
 
 
@@ -168,7 +169,7 @@ def _values(cells: Cells, dataset: str) -> Iterator[float]:
 
 
 def _is_best(shown: MethodCell, highest: float | None) -> bool:
-    return shown.cell.value == highest and shown.difference is not None and shown.difference.told == "above"
+    return shown.cell.value == highest and shown.difference is not None and shown.difference.sign == "positive"
 
 
 def _labelled_examples(method: str, n_shots: object) -> int | None:

@@ -11,7 +11,7 @@ from evaluator.report.section import Section, core_template
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 INTERVAL_FIGURES = ("accuracy", "true_label_probability")
-"""Metrics with a figure; the expected value of a random guess is 1 / n_labels in both."""
+"""Metrics with a figure; the expected value of a random guess is 1 / n_labels for both."""
 
 
 class Figure(NamedTuple):
@@ -24,7 +24,8 @@ class GroupResults(NamedTuple):
 
     group: tables.Group
     anchor: str
-    tables: Sequence[tables.ResultTable]
+    tables: Sequence[tables.ResultTable]  # headline metrics
+    further: Sequence[tables.ResultTable] = ()  # other metrics, which are folded
 
 
 class ResultsContext(NamedTuple):
@@ -37,6 +38,7 @@ class IntervalsContext(NamedTuple):
 
 
 def results_section(results: GroupResults, *, subtitle: str = "", navigation: str = "") -> Section:
+    """Build the section with a table of all metrics for each definition."""
     return Section(
         anchor=results.anchor,
         title="Results",
@@ -49,6 +51,7 @@ def results_section(results: GroupResults, *, subtitle: str = "", navigation: st
 
 
 def intervals_section(results: GroupResults, *, subtitle: str = "") -> Section:
+    """Build the section with figures of INTERVAL_FIGURES for each definition."""
     return Section(
         anchor=f"{results.anchor}-intervals",
         title="Accuracy and true-label probability",
@@ -56,6 +59,20 @@ def intervals_section(results: GroupResults, *, subtitle: str = "") -> Section:
         kind="intervals",
         template=core_template("intervals.html"),
         context=IntervalsContext({table.definition: list(_interval_figures(table)) for table in results.tables}),
+    )
+
+
+def further_section(results: GroupResults) -> Section:
+    """Build the folded section of the metrics that are no headlines: proper scores with their parts, and label mass."""
+    return Section(
+        anchor=f"{results.anchor}-further",
+        title="Proper scores and label mass",
+        subtitle=f"{about(results.group)}: Brier score and log loss with their parts, and how much probability the "
+        "labels have",
+        kind="further",
+        is_folded=True,
+        template=core_template("further.html"),
+        context=ResultsContext(about(results.group), results.further),
     )
 
 
@@ -80,6 +97,7 @@ def value_text(dataset: str, cell: tables.Cell) -> str:
 
 
 def decimals_text(value: float | None) -> str:
+    """Return a value with three decimals, or "not recorded"."""
     return "not recorded" if value is None else f"{value:.3f}"
 
 

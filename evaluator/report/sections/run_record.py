@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evaluator.record import MeasuredRecord
+from evaluator.record import MeasuredRecord, ThroughputRecord
 from evaluator.report import facts
+from evaluator.report.figures import throughput_figure
 from evaluator.report.section import Section, core_template
 
 
@@ -15,6 +16,11 @@ class AboutContext(NamedTuple):
 class TokensContext(NamedTuple):
     counts: Sequence[facts.TokenCount]
     summary: str
+
+
+class ThroughputContext(NamedTuple):
+    throughput: ThroughputRecord
+    figures: Sequence[str]  # SVG
 
 
 class RecordContext(NamedTuple):
@@ -34,16 +40,38 @@ def about_section(record: MeasuredRecord) -> Section:
 
 
 def tokens_section(record: MeasuredRecord) -> Section:
+    """Build the section of the tokens of prompts and those computed."""
     return Section(
         anchor="tokens",
         title="Tokens computed",
         navigation="Tokens",
         template=core_template("tokens.html"),
         context=TokensContext(facts.token_counts(record), facts.token_summary(record)),
+        sections=_throughput_sections(record.scores.throughput),
+    )
+
+
+def _throughput_sections(throughput: ThroughputRecord) -> tuple[Section, ...]:
+    """Build the folded section of throughput over time; none if there is no course of time to show."""
+    if len(throughput.period_requests_per_s) < 2:
+        return ()
+    figures = [
+        throughput_figure(throughput.period_requests_per_s, throughput.period_s, "prompts/s"),
+        throughput_figure(throughput.period_computed_tokens_per_s, throughput.period_s, "tokens computed/s"),
+    ]
+    return (
+        Section(
+            anchor="throughput",
+            title="Throughput over time",
+            is_folded=True,
+            template=core_template("throughput.html"),
+            context=ThroughputContext(throughput, figures),
+        ),
     )
 
 
 def record_section(record: MeasuredRecord) -> Section:
+    """Build the section of the command and all other facts of the record."""
     return Section(
         anchor="record",
         title="The record in full",

@@ -1,1 +1,1 @@
-"""The published tables of Lu et al. 2023, recomputed from the released results."""
+"""Recompute the published tables of Lu et al. 2023 from the released results."""

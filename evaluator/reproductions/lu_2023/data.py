@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.datasets.parquet_columns import scan_columns
+from evaluator.datasets.parquet_columns import read_columns
 from evaluator.errors import DatasetError
 from evaluator.reproductions.base import ReleasedFile
 from evaluator.reproductions.lu_2023.paper import GPT3
@@ -21,7 +21,7 @@ DATASETS = {
     "advice": "Health Advice",
     "pubmed": "Causal Language",
 }
-"""Folder of a dataset, as in the released results -> its name in the paper."""
+"""Folder of a dataset in the released results -> its name in the paper."""
 
 MODELS = {
     "gpt2": "GPT2-125M",
@@ -43,7 +43,7 @@ NOT_IN_PAPER = {
 
 
 class Column(NamedTuple):
-    """A column of a released file: its name there and its type."""
+    """The name and the type of a column of a released file."""
 
     released: str
     dtype: pl.DataType
@@ -59,11 +59,18 @@ RUN_COLUMNS = {
     "accuracy": Column("accuracy", pl.Float64()),
     "lowest_fifth_accuracy": Column("accuracy_for_pvi<1/5quantile", pl.Float64()),
     "highest_fifth_accuracy": Column("accuracy_for_pvi>4/5quantile", pl.Float64()),
+    "lowest_half_accuracy": Column("accuracy_for_pvi<1/2quantile", pl.Float64()),
+    "highest_half_accuracy": Column("accuracy_for_pvi>1/2quantile", pl.Float64()),
     "right_pvi": Column("average_pvi_for_T", pl.Float64()),
     "wrong_pvi": Column("average_pvi_for_F", pl.Float64()),
 }
-ACROSS_SETS_COLUMNS = {**_RUN, "n_shots": Column("number_of_shot", pl.Int64()), "r": Column("r", pl.String())}
-ACROSS_SHOTS_COLUMNS = {**_RUN, **_SET, "r": Column("r", pl.Float64())}
+ACROSS_SETS_COLUMNS = {
+    **_RUN,
+    "n_shots": Column("number_of_shot", pl.Int64()),
+    "r": Column("r", pl.String()),
+    "p": Column("p", pl.String()),
+}
+ACROSS_SHOTS_COLUMNS = {**_RUN, **_SET, "r": Column("r", pl.Float64()), "p": Column("p", pl.Float64())}
 """Our name of a column -> the released one."""
 
 
@@ -95,8 +102,8 @@ class PublishedResults:
     """The released results, with our names of columns and the paper's names of datasets and models."""
 
     runs: pl.DataFrame  # means over queries, to four decimals
-    across_sets: pl.DataFrame  # `r`: List[f64], one correlation a pair of demonstration sets
-    across_shots: pl.DataFrame  # `r`: between the two numbers of shots
+    across_sets: pl.DataFrame  # `r` and its `p`: List[f64], one correlation a pair of demonstration sets
+    across_shots: pl.DataFrame  # `r` and its `p`: between the two numbers of shots
 
 
 def read_results(folder: Path) -> PublishedResults:
@@ -105,14 +112,14 @@ def read_results(folder: Path) -> PublishedResults:
     Raises DatasetError for columns of other types, unknown datasets or models, and duplicate rows.
     """
     columns = (RUN_COLUMNS, ACROSS_SETS_COLUMNS, ACROSS_SHOTS_COLUMNS)
-    runs, across_sets, across_shots = (_read(folder, *each) for each in zip(FILES, columns, strict=True))
+    runs, across_sets, across_shots = (_read(folder, file, schema) for file, schema in zip(FILES, columns, strict=True))
     parsed = _parsed(across_sets, folder / "consistency_by_exemplar.parquet")
     return PublishedResults(runs=runs, across_sets=parsed, across_shots=across_shots)
 
 
 def _read(folder: Path, file: ReleasedFile, columns: Mapping[str, Column]) -> pl.DataFrame:
     path = folder / file.name
-    released = scan_columns(path, file.columns).collect()
+    released = read_columns(path, file.columns)
     for column in columns.values():
         dtype = released.schema[column.released]
         if dtype != column.dtype:
@@ -137,8 +144,10 @@ def _named(released: pl.Series, names: Mapping[str, str], path: Path) -> pl.Seri
 
 
 def _parsed(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Parse `r`, which was released as the text of a list of numbers."""
+    """Parse `r` and `p`, which were released as texts of lists of numbers."""
     try:
-        return rows.with_columns(pl.col("r").str.json_decode(pl.List(pl.Float64)))
+        return rows.with_columns(pl.col("r", "p").str.json_decode(pl.List(pl.Float64)))
     except pl.exceptions.PolarsError as error:
-        raise DatasetError(f"{path}: `r` must hold lists of numbers, as in [0.5, 0.25, 1.0] ({error}).") from error
+        raise DatasetError(
+            f"{path}: `r` and `p` must hold lists of numbers, as in [0.5, 0.25, 1.0] ({error})."
+        ) from error

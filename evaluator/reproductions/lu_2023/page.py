@@ -1,4 +1,4 @@
-"""The page of the recomputed in-context PVI: the paper's tables, cell by cell."""
+"""Write the page of the recomputed in-context PVI: the paper's tables, cell by cell."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +11,7 @@ from evaluator.report.section import PackageFile, Section
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER
 from evaluator.reproductions.lu_2023.paper import GPT3, TABLES, PrintedTable
 from evaluator.reproductions.lu_2023.recompute import Published
+from evaluator.reproductions.lu_2023.tried_rules import FIT
 
 SIGNIFICANT = 0.05
 
@@ -22,7 +23,7 @@ class TableView(NamedTuple):
     title: str
     columns: Sequence[str]
     rows: Mapping[str, list[dict[str, Any]]]  # PUBLISHED_CELLS, in the columns' order
-    notes: list[tuple[str, list[str]]]  # note, the cells it is on
+    notes: list[tuple[str, list[str]]]  # text of a note and the cells that have it
 
 
 def write_published_page(published: Published, path: Path) -> Path:
@@ -53,7 +54,25 @@ def published_sections(published: Published) -> Iterator[Section]:
         subtitle = f"table {table.number}"
         yield _section(f"table-{number}", view.title, "table", {"view": view, **shared}, subtitle)
     gpt3 = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries")
+    differences = {"rows": tables.differences.to_dicts()}
+    yield _section("figure-2", "Accuracy gained from low to high PVI", "figure_2", differences, "figure 2")
+    yield _section("tried", "Rules that were tried", "tried", {"rows": _tried_shown(tables.tried_rules)})
     yield _section("known", "Remarks on these results", "known", {"gpt3_sizes": gpt3.to_dicts()})
+
+
+def _tried_shown(tried: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return, for each row of a printed table, how many rules were tried, and one that gives most of its cells."""
+    judged = tried.filter(~pl.col("rule").str.starts_with(FIT)).sort("n_equal", descending=True, maintain_order=True)
+    return (
+        judged.group_by("table", "row", maintain_order=True)
+        .agg(
+            pl.col("rule", "n_equal", "n_printed").first(),
+            n_rules=pl.len(),
+            n_best=(pl.col("n_equal") == pl.col("n_equal").max()).sum(),
+        )
+        .sort("table", "row")
+        .to_dicts()
+    )
 
 
 def _section(anchor: str, title: str, template: str, context: Mapping[str, object], subtitle: str = "") -> Section:

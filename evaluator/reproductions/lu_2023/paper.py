@@ -1,6 +1,6 @@
-"""The tables that Lu et al. 2023 print, and their cells as rows.
+"""Transcribe the tables of Lu et al. 2023, and return their cells as rows.
 
-Transcribed from the paper as published (Findings of EMNLP 2023), every decimal kept. Names are the paper's.
+The tables are those of the published paper (Findings of EMNLP 2023), with all printed decimals and its names.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ GENERAL = ("accuracy", "acc. low PVI", "acc. high PVI", "PVI for TRUE", "PVI for
 
 CORRELATION = ("avg.", "med.", "r > 0.6", "r < 0.3")
 ANOVA = ("F-statistic", "p-value")
+EXEMPLARS = ("random", "hardest")
 
 
 class PrintedTable(NamedTuple):
@@ -73,6 +74,30 @@ GPT3-175B    0.7167 0.0104 0.9763 2.0003 -5.0125
         """
 Exemplars 0.55 0.71 59.4% 22.9%
 Shots     0.44 0.74 57.6% 29.9%
+""",
+    ),
+    PrintedTable(
+        "3",
+        "One-way ANOVA of MultiNLI, by model",
+        ANOVA,
+        """
+GPT2-125M    0.2958 0.7634
+GPT-Neo-1.3B 0.5543 0.6239
+GPT-Neo-2.7B 0.0383 0.9629
+GPT-J-6B     0.2604 0.7866
+GPT-JT-6B    0.3099 0.7545
+Alpaca-7B    0.0363 0.9647
+Alpaca-13B   0.4304 0.6850
+""",
+    ),
+    PrintedTable(
+        "7",
+        "Accuracy of GPT3-175B by choice of demonstrations",
+        EXEMPLARS,
+        """
+CoLA     0.7571 0.7230
+MultiNLI 0.7180 0.7380
+SNLI     0.6700 0.6980
 """,
     ),
     PrintedTable(

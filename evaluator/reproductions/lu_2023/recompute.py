@@ -9,8 +9,9 @@ from scipy.special import fdtri
 from evaluator.progress import Progress, Stage
 from evaluator.reproductions.lu_2023.cells import judged_cells, totals
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
-from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, GENERAL, GPT3, TABLES
-from evaluator.reproductions.lu_2023.schema import PUBLISHED_ANOVA, PUBLISHED_STRENGTHS
+from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, EXEMPLARS, GENERAL, GPT3, TABLES
+from evaluator.reproductions.lu_2023.schema import PUBLISHED_ANOVA, PUBLISHED_DIFFERENCES, PUBLISHED_STRENGTHS
+from evaluator.reproductions.lu_2023.tried_rules import tried_rules
 from evaluator.statistics.anova import groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.consistency import strengths
 
@@ -35,6 +36,8 @@ class PublishedTables:
     totals: pl.DataFrame  # PUBLISHED_TOTALS
     strengths: pl.DataFrame  # PUBLISHED_STRENGTHS
     anova: pl.DataFrame  # PUBLISHED_ANOVA
+    tried_rules: pl.DataFrame  # PUBLISHED_TRIED
+    differences: pl.DataFrame  # PUBLISHED_DIFFERENCES
 
 
 class Published(NamedTuple):
@@ -47,10 +50,9 @@ class Published(NamedTuple):
 def recompute(results: PublishedResults) -> Stage[Published]:
     """Compute the cells of the paper's tables from the released results, and compare them with the printed ones."""
     yield Progress(stage="Recomputing", done=0, total=len(TABLES), unit="tables")
-    runs = results.runs
-    strengths_table, anova_table = _strengths(results), _anova(runs.filter(pl.col("model") != GPT3))
-    is_gpt3, every_run = pl.col("model") == GPT3, pl.lit(True)
-    # The runs that table 14(a) averages; the notes in cells.py say why.
+    runs, is_gpt3, every_run = results.runs, pl.col("model") == GPT3, pl.lit(True)
+    strengths_table, anova_table = _strengths(results), _anova(runs.filter(~is_gpt3))
+    # The runs that table 14(a) averages; fitted, as USED_RULES of cells.py says.
     in_table_14a = ~is_gpt3 & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
     recomputed = pl.concat(
         [
@@ -59,25 +61,33 @@ def recompute(results: PublishedResults) -> Stage[Published]:
             _run_means("14(b)", "model", runs, every_run, all_runs=every_run),
             _strength_cells(strengths_table),
             _anova_cells(anova_table),
+            _multinli_cells(anova_table),
+            _exemplar_cells(runs.filter(is_gpt3)),
             _sizes(runs.filter(~is_gpt3)),
         ]
     )
     counts = strengths_table.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
-    cells = judged_cells(recomputed, counts)
-    tables = PublishedTables(cells=cells, totals=totals(cells), strengths=strengths_table, anova=anova_table)
+    tried = tried_rules(results, MEANS)
+    cells = judged_cells(recomputed, counts, tried)
+    tables = PublishedTables(
+        cells=cells,
+        totals=totals(cells),
+        strengths=strengths_table,
+        anova=anova_table,
+        tried_rules=tried,
+        differences=_differences(runs),
+    )
     yield Progress(stage="Recomputing", done=len(TABLES), total=len(TABLES), unit="tables")
     return Published(tables, results)
 
 
-def _run_means(table: str, row: str, runs: pl.DataFrame, kept: pl.Expr, *, all_runs: pl.Expr) -> pl.DataFrame:
-    """Average over runs, all of the same weight whatever their number of queries: over `kept`, and over `all_runs`."""
+def _run_means(table: str, row: str, runs: pl.DataFrame, included: pl.Expr, *, all_runs: pl.Expr) -> pl.DataFrame:
+    """Average over the runs `included` and over `all_runs`; runs of few and of many queries have the same weight."""
     means = [pl.col(name).mean().alias(column) for column, name in MEANS.items()]
     recomputed, all_rows = (
-        runs.filter(part).group_by(row, maintain_order=True).agg(means).unpivot(index=row, value_name=name)
-        for part, name in ((kept, "recomputed"), (all_runs, "all_rows"))
+        runs.filter(is_counted).group_by(row=row, maintain_order=True).agg(means) for is_counted in (included, all_runs)
     )
-    cells = recomputed.join(all_rows, on=[row, "variable"], how="left", maintain_order="left")
-    return _cells(cells.rename({row: "row", "variable": "column"}), table, HALF_UNIT)
+    return _cells_of_rows(recomputed, all_rows, table, HALF_UNIT)
 
 
 def _strengths(results: PublishedResults) -> pl.DataFrame:
@@ -85,12 +95,13 @@ def _strengths(results: PublishedResults) -> pl.DataFrame:
     counted = [
         strengths(rows.with_columns(variable=pl.lit(variable), counted=pl.lit(how)), by=["variable", "counted"])
         for variable, frame in (("Exemplars", results.across_sets), ("Shots", results.across_shots))
-        for how, rows in _ways(frame).items()
+        for how, rows in _cases(frame).items()
     ]
     return pl.concat(counted).select(list(PUBLISHED_STRENGTHS)).cast(PUBLISHED_STRENGTHS)
 
 
-def _ways(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def _cases(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the rows with one correlation each, for each way to count cases."""
     named = frame.filter(~pl.col("model").is_in(list(NOT_IN_PAPER.values())))
     if frame.schema["r"] == pl.Float64:
         return {PUBLISHED_CASES: named, ALL_CASES: frame}
@@ -103,20 +114,14 @@ def _ways(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _strength_cells(table: pl.DataFrame) -> pl.DataFrame:
-    columns = [pl.col(name).alias(column) for column, name in STRENGTHS.items()]
     recomputed, all_rows = (
-        table.filter(counted=how)
-        .select("variable", *columns)
-        .rename({"variable": "row"})
-        .unpivot(index="row", value_name=name)
-        for how, name in ((PUBLISHED_CASES, "recomputed"), (ALL_CASES, "all_rows"))
+        table.filter(counted=how).select(row="variable", **STRENGTHS) for how in (PUBLISHED_CASES, ALL_CASES)
     )
-    cells = recomputed.join(all_rows, on=["row", "variable"], how="left", maintain_order="left")
-    return _cells(cells.rename({"variable": "column"}), "2", 0.0)
+    return _cells_of_rows(recomputed, all_rows, "2", 0.0)
 
 
 def _anova(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_ANOVA of the mean PVIs of correct predictions, one for each run."""
+    """Return PUBLISHED_ANOVA, the analyses of mean PVIs of right predictions; each run has one such mean."""
     case = ["dataset", "model"]
     columns = {"condition": "demonstration_set", "value": "right_pvi"}
     table = one_way_by(runs, by=case, **columns)
@@ -138,10 +143,54 @@ def _anova_cells(anova: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _multinli_cells(anova: pl.DataFrame) -> pl.DataFrame:
+    """Return the cells of table 3, which are those of MultiNLI in table 15."""
+    wide = anova.filter(dataset="MultiNLI").select(row="model", **dict(zip(ANOVA, ("f", "p"), strict=True)))
+    reach = anova.filter(dataset="MultiNLI").select(
+        row="model", **dict(zip(ANOVA, ("f_reach", "p_reach"), strict=True))
+    )
+    cells = _cells_of_rows(wide, wide, "3", 0.0)
+    reaches = reach.unpivot(index="row", variable_name="column", value_name="reach")
+    return (
+        cells.join(reaches, on=["row", "column"], how="left", maintain_order="left")
+        .select(*CELL, "recomputed", "all_rows", input_reach="reach")
+        .select(cells.columns)
+    )
+
+
+def _exemplar_cells(gpt3: pl.DataFrame) -> pl.DataFrame:
+    """Return the cells of table 7 for drawn demonstrations: of one set; runs with chosen ones are not released."""
+    column = pl.lit(EXEMPLARS[0])
+    first = gpt3.filter(demonstration_set="1a").select("dataset", recomputed="accuracy")
+    means = gpt3.group_by("dataset", maintain_order=True).agg(all_rows=pl.col("accuracy").mean())
+    cells = means.join(first, on="dataset", how="left", maintain_order="left").with_columns(column=column)
+    return _cells(cells.rename({"dataset": "row"}), "7", HALF_UNIT)
+
+
+def _differences(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return PUBLISHED_DIFFERENCES: all runs of a model have the same weight."""
+    columns = {
+        f"{part}_difference": (pl.col(f"highest_{part}_accuracy") - pl.col(f"lowest_{part}_accuracy")).mean()
+        for part in ("fifth", "half")
+    }
+    return (
+        runs.group_by("model").agg(n_runs=pl.len(), **columns).sort("model").select(list(PUBLISHED_DIFFERENCES))
+    ).cast(PUBLISHED_DIFFERENCES)
+
+
 def _sizes(runs: pl.DataFrame) -> pl.DataFrame:
     size = pl.col("n_queries").max().cast(pl.Float64)
     cells = runs.group_by("dataset", maintain_order=True).agg(recomputed=size, all_rows=size)
     return _cells(cells.rename({"dataset": "row"}).with_columns(column=pl.lit("testing set size")), "9", 0.0)
+
+
+def _cells_of_rows(recomputed: pl.DataFrame, all_rows: pl.DataFrame, table: str, reach: float) -> pl.DataFrame:
+    """Return a cell for each row and column of two frames with the column `row`."""
+    cells, cells_of_all = (
+        frame.unpivot(index="row", variable_name="column", value_name=name)
+        for frame, name in ((recomputed, "recomputed"), (all_rows, "all_rows"))
+    )
+    return _cells(cells.join(cells_of_all, on=["row", "column"], how="left", maintain_order="left"), table, reach)
 
 
 def _cells(cells: pl.DataFrame, table: str, reach: float | pl.Series) -> pl.DataFrame:

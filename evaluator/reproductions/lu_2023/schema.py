@@ -1,4 +1,4 @@
-"""The columns of the recomputed tables of Lu et al. 2023."""
+"""Declare the recomputed tables of Lu et al. 2023."""
 
 import polars as pl
 
@@ -17,6 +17,29 @@ PUBLISHED_CELLS = pl.Schema(  # one row a cell of the paper's tables
         "all_rows": pl.Float64(),  # `recomputed` with no run or row left out
         "verdict": pl.String(),  # Verdict of cells.py
         "note": pl.String(),
+    }
+)
+PUBLISHED_TRIED = pl.Schema(  # one row a row of a printed table and a rule that was tried for it
+    {
+        "table": pl.String(),
+        "row": pl.String(),
+        "rule": pl.String(),  # which runs or correlations, and how they are read
+        "n": pl.Int64(),  # runs or correlations that the rule is over
+        "n_printed": pl.Int64(),  # printed cells of the row; in rules about p-values, the p-values that can be compared
+        "n_equal": pl.Int64(),  # of these, equal to the printed decimals
+        "equal_columns": pl.String(),  # which ones
+        # The same of the other rows of the table, by the same rule; if it has several readings of pairs, by the best.
+        "n_printed_elsewhere": pl.Int64(),
+        "n_equal_elsewhere": pl.Int64(),
+    }
+)
+PUBLISHED_DIFFERENCES = pl.Schema(  # figure 2 of the paper: one row a model, means over its runs
+    {
+        "model": pl.String(),
+        "n_runs": pl.Int64(),
+        # Accuracy of the queries with the highest PVI minus that of those with the lowest:
+        "fifth_difference": pl.Float64(),
+        "half_difference": pl.Float64(),
     }
 )
 PUBLISHED_TOTALS = pl.Schema(

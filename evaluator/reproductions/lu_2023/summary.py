@@ -1,4 +1,4 @@
-"""A summary of the recomputed cells for a terminal. Nothing is computed here."""
+"""Summarise the recomputed cells for a terminal. Nothing is computed here."""
 
 from collections.abc import Iterator
 

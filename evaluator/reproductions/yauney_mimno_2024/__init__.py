@@ -1,1 +1,1 @@
-"""The published experiments of Yauney & Mimno 2024, recomputed from the released predictions."""
+"""Recompute the published experiments of Yauney & Mimno 2024 from the released predictions."""

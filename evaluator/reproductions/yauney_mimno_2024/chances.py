@@ -19,8 +19,8 @@ MIXED_TASKS = [name for name, task in TASKS.items() if task.subtasks]
 def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mix]:
     """Count, for each row of `best_prompts`, the chances of the examples on which its best prompt was scored.
 
-    A row of the task that is a demonstration is not a question: its pooled example loses the choices of that row.
-    Raises DatasetError where the other rows give different example ids from those of the predictions.
+    A row of the task that is a demonstration is not a query, so that its choices do not count in the pooled example.
+    Raises DatasetError if the other rows give different example ids from those of the predictions.
     """
     scored = _scored_examples(data, experiments.filter(pl.col("dataset").is_in(MIXED_TASKS)))
     mixes: list[Mix] = []
@@ -39,8 +39,8 @@ def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mi
 def example_chances(data: PublishedData) -> pl.DataFrame:
     """Return held_out_schema.CHANCES of every experiment.
 
-    In strange_stories the demonstrations of a prompt may be among the pooled rows. Here an example has the chance of
-    all its rows, which differs slightly from that of some prompts for at most four of 121 examples.
+    In strange_stories the demonstrations of a prompt may be among the pooled rows. Here the chance of an example is
+    that of all its rows; for at most four of 121 examples it differs slightly from the chance under some prompts.
     """
     scored = data.predictions.select(*EXPERIMENT, "example_id").unique().collect(engine="streaming")
     tables = []

@@ -1,4 +1,4 @@
-"""Compute the lines of the published figures: expected maxima and random baselines by number of tries."""
+"""Compute the curves of the published figures: expected maxima and random baselines by number of tries."""
 
 import numpy as np
 import polars as pl
@@ -15,14 +15,14 @@ TRIES: IntArray = log_spaced(1, STATED_PROMPTS, 60)
 """Numbers of tries, evenly spaced on a logarithmic axis, because the first tries gain most."""
 
 ROUNDING = 1e-9
-"""Floating-point error of n x accuracy, in examples: a number so little above an integer is that integer."""
+"""Floating-point error of n x accuracy, in examples: a number above an integer by less is taken as that integer."""
 
 
 def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_CURVES: the expected accuracy of the best of so many prompts, and how often guessing reaches it.
+    """Return PUBLISHED_CURVES: the expected accuracy of the best of several prompts, and how often guessing reaches it.
 
-    As in the paper's figures 3, 4 and 9 to 11: tails are of the expected accuracy on as many examples as the task has,
-    at most 200, with the authors' chance, and one-shot lines of small tasks end at the task's size.
+    As in the paper's figures 3, 4 and 9 to 11, tails are for the number of examples of the task, at most 200, and for
+    the authors' chance; one-shot curves of small tasks end at the task's number of rows.
 
     Args:
         prompts: rows of `read_prompts`.
@@ -77,7 +77,7 @@ def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
 
 
 def accuracy_histogram(prompts: pl.DataFrame, n: int, chance: float, tries: int) -> pl.DataFrame:
-    """Return figure 1: for each accuracy the shares of prompts, random classifiers and bests of `tries` of these.
+    """Return figure 1: the shares of prompts, random classifiers and best ones of `tries` with each accuracy.
 
     Args:
         prompts: of one experiment, each scored on n examples.

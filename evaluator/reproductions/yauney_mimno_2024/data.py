@@ -9,6 +9,7 @@ import polars as pl
 from evaluator.datasets.parquet_columns import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.reproductions.base import ReleasedFile
+from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_QUERY_RULES
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, task_named
 
 EXPERIMENT = ["model", "dataset", "shots"]
@@ -70,9 +71,9 @@ class PublishedData:
     def of_prompts(self, prompts: pl.DataFrame) -> pl.LazyFrame:
         """Return the predictions of these prompts, with any further columns that `prompts` has."""
         schema = self.predictions.collect_schema()
-        kept = prompts.lazy().cast({name: schema[name] for name in PROMPT})
-        tasks = prompts["dataset"].unique().to_list()  # a filter on them lets the reader skip the others
-        return self.predictions.filter(pl.col("dataset").is_in(tasks)).join(kept, on=PROMPT, how="inner")
+        selected = prompts.lazy().cast({name: schema[name] for name in PROMPT})
+        tasks = prompts["dataset"].unique().to_list()  # with this filter the reader skips the other tasks
+        return self.predictions.filter(pl.col("dataset").is_in(tasks)).join(selected, on=PROMPT, how="inner")
 
 
 def read_results(folder: Path) -> PublishedData:
@@ -106,11 +107,13 @@ def read_prompts(data: PublishedData) -> pl.DataFrame:
     different losses; losses_fingerprint, equal for prompts whose losses are equal bit for bit; demonstration_ids;
     with_query.
 
-    with_query is False where there are no more different losses than the task has choices: prompts were cut after 512
-    tokens, and a prompt without its query does not depend on the example. The released results have no prompts, so this
-    is inferred from the losses alone, and prompts that lost the query of some examples only are not detected.
+    with_query is False if a prompt has no more different losses than the authors state choices for its task. Prompts
+    were cut after 512 tokens, and if a query was cut off, the losses do not depend on the example. The released results
+    have no texts of prompts, so this is inferred from the losses, and a prompt that lost only some queries is not
+    detected. The rule is fitted: of those in query_rules it was chosen because it gives STATED_WITHOUT_QUERY, so that
+    this count does not confirm it.
 
-    Raises DatasetError where `correct` is not 0 or 1, or the two files do not have the same prompts.
+    Raises DatasetError if `correct` is not 0 or 1, or the two files do not have the same prompts.
     """
     scored = (
         data.predictions.group_by(PROMPT)
@@ -123,7 +126,7 @@ def read_prompts(data: PublishedData) -> pl.DataFrame:
             losses_fingerprint=pl.struct("example_id", "loss").hash().sum(),
         )
         .collect(engine="streaming")
-        # Names are categorical in this file, which saves three quarters of time and memory, and text in the others.
+        # Names are categorical in this file, which saves three quarters of time and memory, but text in the others.
         .cast({pl.Categorical: pl.String})
     )
     if scored["n_invalid"].sum():
@@ -134,10 +137,52 @@ def read_prompts(data: PublishedData) -> pl.DataFrame:
             f"few_shot_predictions.parquet has {scored.height:,} prompts and demonstrations.parquet "
             f"{data.demonstrations.height:,}, of which {prompts.height:,} are in both. They must be the same prompts."
         )
-    choices = pl.col("dataset").replace_strict(
-        {name: task.stated_choices for name, task in TASKS.items()}, return_dtype=pl.Int64
+    return prompts.with_columns(with_query=~_query_rules()[USED_RULE])
+
+
+STATED_WITHOUT_QUERY = 3230
+"""Prompts of 57,600 that lost their query, by a count that is stated without its rule."""
+
+USED_RULE = "no more different losses than stated choices"
+
+
+def _query_rules() -> dict[str, pl.Expr]:
+    """Rule -> whether a prompt lost its query by it."""
+    tasks = TASKS.items()
+    stated, actual, widest = (
+        pl.col("dataset").replace_strict(choices, return_dtype=pl.Int64)
+        for choices in (
+            {name: task.stated_choices for name, task in tasks},
+            {name: task.n_choices or task.stated_choices for name, task in tasks},
+            {
+                name: max([task.n_choices or task.stated_choices, *(part.n_choices for part in task.subtasks)])
+                for name, task in tasks
+            },
+        )
     )
-    return prompts.with_columns(with_query=pl.col("n_losses") > choices)
+    n_losses, share = pl.col("n_losses"), pl.col("n_losses") / pl.col("n_examples")
+    return {
+        "one loss for all examples": n_losses == 1,
+        "two different losses or one": n_losses <= 2,
+        "fewer different losses than stated choices": n_losses < stated,
+        USED_RULE: n_losses <= stated,
+        "no more different losses than actual choices": n_losses <= actual,
+        "no more different losses than the most choices of a subtask": n_losses <= widest,
+        "no more than twice as many different losses as stated choices": n_losses <= 2 * stated,
+        "different losses for at most a tenth of the examples": share <= 0.1,
+        "different losses for less than all examples": share < 1,
+    }
+
+
+def query_rules(prompts: pl.DataFrame) -> pl.DataFrame:
+    """Return PUBLISHED_QUERY_RULES: what each rule counts."""
+    rows = []
+    for rule, is_lost in _query_rules().items():
+        lost = prompts.filter(is_lost)
+        rows.append(
+            (rule, lost.height, lost.n_unique(EXPERIMENT), rule == USED_RULE, lost.height == STATED_WITHOUT_QUERY)
+        )
+    return pl.DataFrame(rows, schema=PUBLISHED_QUERY_RULES, orient="row")
 
 
 def distinct_prompts(prompts: pl.DataFrame) -> pl.DataFrame:

@@ -1,13 +1,13 @@
 """Draw the figures of Yauney & Mimno 2024 as SVG elements."""
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 import altair as alt
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from evaluator.report.charts import BLUE, GREEN, GREY, GRID, VERMILION, Room, chart_svg
+from evaluator.report.charts import BLUE, GREEN, GREY, GRID, VERMILION, Room, chart_svg, unit_channel
 from evaluator.statistics.ranking import ranking_curves
 
 WIDTH, HEIGHT, ROOM = 205, 130, Room(left=40, right=8, top=6, bottom=36)
@@ -19,18 +19,19 @@ PATTERNS = {"solid": [1, 0], "dashed": [5, 3], "dotted": [2, 2]}
 DASHES = {1: "solid", 2: "dashed", 4: "dotted"}
 """Number of shots -> dashes of a line, because six lines cannot be distinguished by colour alone."""
 
-Channel = TypeVar("Channel", alt.X, alt.Y)
 Kind = Literal["ROC", "precision-recall"]
 CURVE_POINTS = 300
-"""Points drawn of a curve over thousands of thresholds: more would not be visible."""
+"""Largest number of points of a curve; it may have thousands, which would not be visible."""
 
 
 def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str) -> str:
     """Draw expected maximum accuracy by number of prompts, with both baselines: a panel of figures 3, 4 and 9 to 11.
 
     Args:
-        curves: schema.PUBLISHED_CURVES of one task; base_model in blue, others in green, dashes by shots.
-        baselines: schema.PUBLISHED_BASELINES of that task: the authors' dashed, sound ones solid.
+        curves: schema.PUBLISHED_CURVES of one task, drawn with dashes by shots.
+        base_model: drawn in blue; other models are green.
+        baselines: schema.PUBLISHED_BASELINES of that task, drawn dashed under the authors' rules and solid under sound
+            ones.
     """
     dash = pl.when(pl.col("rules") == "released").then(pl.lit("dashed")).otherwise(pl.lit("solid"))
     guesses = [
@@ -40,10 +41,10 @@ def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
             colour=pl.lit(colour),
             dash=dash,
             description=pl.format(
-                about + " {} of guessing, {} rules", pl.col(column).last().over("rules").round(3), "rules"
+                name + " {} of guessing, {} rules", pl.col(column).last().over("rules").round(3), "rules"
             ),
         )
-        for column, colour, about in (("chance", GREY, "Chance"), ("max_random", VERMILION, "Best of 200"))
+        for column, colour, name in (("chance", GREY, "Chance"), ("max_random", VERMILION, "Best of 200"))
     ]
     lines = pl.concat([*guesses, _model_lines(curves, "expected_maximum", base_model)])
     values = lines["value"].to_numpy()
@@ -80,7 +81,7 @@ def _model_lines(curves: pl.DataFrame, column: str, base_model: str) -> pl.DataF
 
 
 def _lines_figure(lines: pl.DataFrame, y: alt.Y, height: int) -> str:
-    """Draw one line for each description, all as one mark: ten layers would take ten times as long.
+    """Draw one line for each description, all of them as one mark, because ten layers would take ten times as long.
 
     Args:
         lines: tries, value, colour, dash, description.
@@ -139,8 +140,8 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
         [_curve(score, outcome, kind).with_columns(colour=pl.lit(colour)) for score, colour in predictors]
     )
     is_roc = kind == "ROC"
-    x = _share(alt.X, "x", "false positive rate" if is_roc else "recall")
-    y = _share(alt.Y, "y", "true positive rate" if is_roc else "precision")
+    x = unit_channel(alt.X, "x", "false positive rate" if is_roc else "recall")
+    y = unit_channel(alt.Y, "y", "true positive rate" if is_roc else "precision")
     shape: Literal["linear", "step-before"] = "linear" if is_roc else "step-before"
     drawn = alt.Chart(curves).mark_line(strokeWidth=1.8, interpolate=shape, aria=False)
     lines = [drawn.encode(x=x, y=y, order="order:Q", color=alt.Color("colour:N", scale=None))]
@@ -157,10 +158,5 @@ def _curve(score: npt.NDArray[np.float64], outcome: npt.NDArray[np.bool_], kind:
         if kind == "ROC"
         else (curves.true_positive_rate, curves.precision)
     )
-    kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), CURVE_POINTS)).round().astype(np.int64))
-    return pl.DataFrame({"x": x[kept], "y": y[kept], "order": kept})
-
-
-def _share(channel: type[Channel], column: str, title: str) -> Channel:
-    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID)
-    return channel(f"{column}:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 1]))
+    points = np.unique(np.linspace(0, len(x) - 1, min(len(x), CURVE_POINTS)).round().astype(np.int64))
+    return pl.DataFrame({"x": x[points], "y": y[points], "order": points})

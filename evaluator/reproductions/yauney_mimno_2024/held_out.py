@@ -1,5 +1,6 @@
 """Test how well random baselines predict held-out accuracy, on the authors' splits and on our seeded ones."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from evaluator.random_baselines.held_out_prediction import held_out_prediction
 from evaluator.random_baselines.held_out_search import Experiment, Splits, search, train_size
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
-from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_HELD_OUT
+from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_HELD_OUT, PUBLISHED_SPREAD
 from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
 
 MODELS = {
@@ -28,6 +29,8 @@ MODELS = {
 TRIES = (1, 2, 5, 10, 100, STATED_PROMPTS)
 SEED = 0
 
+SCORES = ("accuracy", "precision", "recall", "auroc", "aupr")
+
 TRIALS_KEY = ["tries", *EXPERIMENT, "split"]
 TRIALS = [
     *TRIALS_KEY,
@@ -37,22 +40,22 @@ TRIALS = [
     "log10_max_tail",
     "above_standard_on_test",
 ]
-"""Columns of tables of trials: the key, and what predictions are made and scored by."""
+"""Columns of tables of trials: the key, the predictions, and the outcome by which they are scored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeededTrials:
     """Trials on our seeded splits; columns TRIALS."""
 
-    released: pl.DataFrame  # judged as the authors judge, for 200 tries
-    sound: pl.DataFrame
+    released: pl.DataFrame  # under the authors' rules, for 200 tries
+    sound: pl.DataFrame  # under sound rules, for each of TRIES
 
 
 def published_trials(data: PublishedData) -> pl.DataFrame:
     """Return the released trials, whose splits had no seed and cannot be drawn again; columns TRIALS.
 
-    The tails are replaced by negated distribution functions -F, because only their order matters, and 1 - F would make
-    different values of F near 0 equal.
+    In place of tails they have -F, the negated distribution function. Only the order of tails matters, and 1 - F would
+    make different values of F near 0 equal.
     """
     return data.held_out.select(
         pl.col("model").replace_strict(MODELS),
@@ -71,8 +74,8 @@ def published_trials(data: PublishedData) -> pl.DataFrame:
 def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame) -> Stage[SeededTrials]:
     """Search for the best prompt on a hundred seeded splits of every experiment.
 
-    Under sound rules a prompt that ran several times is one try, and only the examples on which the best prompt was
-    scored count. Under the authors' rules all 200 prompts are tries, and demonstrations count as examples.
+    Under sound rules a repeated prompt is one try, and only the examples on which the best prompt was scored count.
+    Under the authors' rules all 200 prompts are tries, and demonstrations count as examples.
 
     Args:
         prompts: rows of `read_prompts`.
@@ -84,7 +87,7 @@ def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFr
     yield Progress(stage="Splitting", done=0, total=n_experiments, unit="experiments")
     for done, experiment in enumerate(read_experiments(data.correctness(prompts), chances), start=1):
         splits = Splits(tries=TRIES, seed=SEED)
-        sound.append(search(_only(experiment, distinct[experiment.name]), splits))
+        sound.append(search(_with_prompts(experiment, distinct[experiment.name]), splits))
         searches = search(experiment, replace(splits, tries=(STATED_PROMPTS,)))
         n_part = train_size(experiment.scored.shape[1])
         released.append(searches.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
@@ -101,18 +104,18 @@ def _prompt_ids(prompts: pl.DataFrame) -> dict[str, list[int]]:
     return dict(groups.iter_rows())
 
 
-def _only(experiment: Experiment, prompts: list[int]) -> Experiment:
-    kept = np.isin(experiment.prompts, prompts)
+def _with_prompts(experiment: Experiment, prompts: list[int]) -> Experiment:
+    selected = np.isin(experiment.prompts, prompts)
     return replace(
         experiment,
-        prompts=experiment.prompts[kept],
-        scored=experiment.scored[kept],
-        correct=experiment.correct[kept],
+        prompts=experiment.prompts[selected],
+        scored=experiment.scored[selected],
+        correct=experiment.correct[selected],
     )
 
 
 def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
-    """Judge searches as `bigbench-held-out-splits.py` does: n of the whole train part, and one chance for each task.
+    """Judge searches as `bigbench-held-out-splits.py` does, by the size of the train part and one chance for each task.
 
     Args:
         searches: HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, the examples of the train part.
@@ -122,13 +125,13 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
     n, p, tries = (column.to_numpy() for column in (searches["n_train_part"], chance, searches["tries"]))
     accuracy = pl.col("correct_train") / pl.col("n_train")
     # The authors' distribution function at floor(n x accuracy) is one minus the tail of the next count.
-    beyond = searches.select((pl.col("n_train_part") * accuracy).floor().cast(pl.Int64) + 1).to_series().to_numpy()
+    next_count = searches.select((pl.col("n_train_part") * accuracy).floor().cast(pl.Int64) + 1).to_series().to_numpy()
     return searches.with_columns(
         above_standard_on_train=accuracy > chance,
         above_max_on_train=accuracy > pl.Series(np.asarray(max_random_accuracy(n, p, tries))),
         above_standard_on_test=pl.col("correct_test") / pl.col("n_test") > chance,
-        log10_standard_tail=_log10_tail(beyond, n, p, np.ones_like(tries)),
-        log10_max_tail=_log10_tail(beyond, n, p, tries),
+        log10_standard_tail=_log10_tail(next_count, n, p, np.ones_like(tries)),
+        log10_max_tail=_log10_tail(next_count, n, p, tries),
     ).select(TRIALS)
 
 
@@ -136,6 +139,50 @@ def _log10_tail(correct: IntArray, n: IntArray, chance: FloatArray, tries: IntAr
     """Return log10 of the tail; -inf for more right answers than there are examples."""
     tail = np.asarray(max_random_tail(np.minimum(correct, n), n, chance, tries, log10=True))
     return np.where(correct > n, -np.inf, tail)
+
+
+N_GROUPS = 20
+"""Groups of splits that the jackknife of spread_table leaves out in turn."""
+
+
+def spread_table(authors: pl.DataFrame, seeded: pl.DataFrame) -> pl.DataFrame:
+    """Compare scores over the authors' splits with those over seeded ones, for 200 tries: PUBLISHED_SPREAD.
+
+    Both are random draws of splits, so the difference has the spread of both.
+
+    Args:
+        authors, seeded: trials judged as the authors judge; columns TRIALS.
+    """
+    (theirs, their_error), (ours, our_error) = (
+        _scores_with_errors(trials.filter(tries=STATED_PROMPTS)) for trials in (authors, seeded)
+    )
+    rows = [
+        (*key, theirs[key], ours[key], ours[key] - theirs[key], math.hypot(their_error[key], our_error[key]))
+        for key in theirs
+    ]
+    table = pl.DataFrame(rows, schema=PUBLISHED_SPREAD.names()[:-1], orient="row")
+    return table.with_columns(z=pl.col("difference") / pl.col("standard_error")).cast(PUBLISHED_SPREAD)
+
+
+ScoreKey = tuple[str, str]  # predictor and score
+
+
+def _scores_with_errors(trials: pl.DataFrame) -> tuple[dict[ScoreKey, float], dict[ScoreKey, float]]:
+    """Return the scores of trials, and their standard errors by a jackknife over groups of splits."""
+    group = pl.col("split") % N_GROUPS
+    present = trials.select(group).to_series().unique().to_list()
+    without_one = [_scores(trials.filter(group != left_out)) for left_out in present]
+    n, values = len(present), _scores(trials)
+    errors = {}
+    for key in values:
+        left = np.array([scores.get(key, math.nan) for scores in without_one])
+        errors[key] = float(np.sqrt((n - 1) / n * ((left - left.mean()) ** 2).sum()))
+    return values, errors
+
+
+def _scores(trials: pl.DataFrame) -> dict[ScoreKey, float]:
+    rows = held_out_prediction(trials, ["tries"]).to_dicts()
+    return {(row["predictor"], score): row[score] for row in rows for score in SCORES if row[score] is not None}
 
 
 def held_out_table(authors: pl.DataFrame, seeded: SeededTrials) -> pl.DataFrame:

@@ -5,7 +5,7 @@ import polars as pl
 from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_IDENTICAL
 
 SHARED = ["dataset", "shots", "demonstration_ids"]
-"""Key by which prompts of two models are the same prompt."""
+"""Columns that are equal for the same prompt of two models."""
 
 
 def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
@@ -13,7 +13,7 @@ def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
 
     Different weights do not give equal losses on all examples of a prompt, so such models were loaded from the same
     weights. Prompts that lost their query are left out, because any two models may agree on them. Models can be
-    compared only where they happened to draw the same demonstrations, mostly with one shot.
+    compared only if they happen to have prompts with the same demonstrations, which is so mostly with one shot.
 
     Args:
         prompts: rows of `read_prompts` with the column `with_query`.

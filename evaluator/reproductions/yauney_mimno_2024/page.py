@@ -1,4 +1,4 @@
-"""The page of the recomputed experiments: the paper's tables and figures."""
+"""Write the page of the recomputed experiments: the paper's tables and figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,21 +30,21 @@ FIGURE_3 = ("OLMo-7B", ("emoji_movie", "known_unknowns", "bbq_lite_json", "hindu
 FIGURE_4 = ("emoji_movie", (1, 2))
 
 
-class Moon(NamedTuple):
-    """The verdict on one experiment in table 1, a symbol as in the paper."""
+class VerdictMark(NamedTuple):
+    """The verdict on one experiment in table 1, as one of VERDICT_MARKS."""
 
-    released: str  # symbol under the authors' rules
-    sound: str  # symbol under sound rules
+    released: str  # mark under the authors' rules
+    sound: str  # mark under sound rules
     changed: bool
-    about: str  # tooltip
+    description: str  # tooltip
 
 
-class MoonRow(NamedTuple):
+class TaskRow(NamedTuple):
     """One task in table 1."""
 
     dataset: str
     n: int
-    cells: list[list[Moon]]  # [column of shots, family]
+    cells: list[list[VerdictMark]]  # [column of shots, family]
     released: int  # number of disagreements between the baselines
     sound: int
 
@@ -72,35 +72,38 @@ def published_sections(published: Published) -> Iterator[Section]:
     tables = published.tables
     changed = tables.experiments.filter(pl.col("reason").is_not_null()).to_dicts()
     yield _section("totals", "Verdicts", "", {"totals": tables.totals.to_dicts()})
-    shown = {"moon_rows": moon_rows(tables), "families": list(FAMILIES)}
-    yield _section("table-1", "Every experiment", "table 1", shown)
+    yield _section("cells", "The paper's numbers", "", _cells_shown(tables.cells))
+    context = {"task_rows": task_rows(tables), "families": list(FAMILIES)}
+    yield _section("table-1", "Every experiment", "table 1", context)
     yield _section("changed", "Verdicts that change", f"{len(changed)}", {"changed": changed})
-    shown = {
+    context = {
         "identical": tables.identical_models.to_dicts(),
         "without_query": _without_query(tables.experiments),
+        "query_rules": tables.query_rules.to_dicts(),
         "from_authors": [name for name, task in TASKS.items() if task.source == "authors"],
     }
-    yield _section("known", "Remarks on these results", "", shown, "Remarks")
+    yield _section("known", "Remarks on these results", "", context, "Remarks")
     histogram = _histogram_panels(published)
     if histogram:
-        about = "figure 1: emoji_movie, OLMo-7B, 4-shot"
-        yield _section("figure-1", "One experiment", about, {"histogram": histogram})
+        subtitle = "figure 1: emoji_movie, OLMo-7B, 4-shot"
+        yield _section("figure-1", "One experiment", subtitle, {"histogram": histogram})
     searches = [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]]
     families = [(FIGURE_4[0], base, (base, tuned), FIGURE_4[1]) for base, tuned in FAMILIES.values()]
-    shown = {
+    context = {
         "figure_3": _search_panels(tables, searches, tails=True),
         "figure_4": _search_panels(tables, families, tails=True),
     }
-    yield _section("figure-3", "Searching for a prompt", "figures 3 and 4", shown)
-    shown = {
+    yield _section("figure-3", "Searching for a prompt", "figures 3 and 4", context)
+    context = {
         "held_out": _held_out_rows(tables, "all"),
+        "spread": tables.held_out_spread.to_dicts(),
         "table_3": _held_out_rows(tables, "model"),
         "table_4": _held_out_rows(tables, "dataset"),
         "figure_5": _figure_5(published),
         "figure_8": _figure_8(published),
     }
-    about = "figures 5 and 8, tables 3 and 4"
-    yield _section("held-out", "Does a baseline predict held-out accuracy?", about, shown, "Held-out accuracy")
+    subtitle = "figures 5 and 8, tables 3 and 4"
+    yield _section("held-out", "Does a baseline predict held-out accuracy?", subtitle, context, "Held-out accuracy")
     yield _section("full", "Full results", "figures 9 to 11", {"full_results": _full_results(tables)})
 
 
@@ -119,15 +122,15 @@ def _section(
     )
 
 
-def moon_rows(tables: PublishedTables) -> list[MoonRow]:
+def task_rows(tables: PublishedTables) -> list[TaskRow]:
     """Return table 1: a row for each task, by size, with columns of shots for base and for instruction-tuned models."""
     by_key = {(row["model"], row["dataset"], row["shots"]): row for row in tables.experiments.iter_rows(named=True)}
     present = set(tables.experiments["dataset"])
     sizes = sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)
-    return [_moon_row(name, n, by_key) for n, name in sizes]
+    return [_task_row(name, n, by_key) for n, name in sizes]
 
 
-def _moon_row(dataset: str, n: int, by_key: dict[tuple[str, str, int], dict[str, Any]]) -> MoonRow:
+def _task_row(dataset: str, n: int, by_key: dict[tuple[str, str, int], dict[str, Any]]) -> TaskRow:
     # `tuned` is the place of a model in FAMILIES: 0 for the base models, 1 for the instruction-tuned ones.
     columns = [
         [by_key[pair[tuned], dataset, shots] for pair in FAMILIES.values() if (pair[tuned], dataset, shots) in by_key]
@@ -135,20 +138,32 @@ def _moon_row(dataset: str, n: int, by_key: dict[tuple[str, str, int], dict[str,
         for shots in SHOTS
     ]
     rows = [row for column in columns for row in column]
-    return MoonRow(
+    return TaskRow(
         dataset,
         n,
-        [[_moon(row) for row in column] for column in columns],
+        [[_verdict_mark(row) for row in column] for column in columns],
         sum(row["released_verdict"] == "between" for row in rows),
         sum(row["sound_verdict"] == "between" for row in rows),
     )
 
 
-def _moon(row: dict[str, Any]) -> Moon:
-    about = f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; "
-    about += f"released {row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
+def _verdict_mark(row: dict[str, Any]) -> VerdictMark:
+    description = f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; "
+    description += f"released {row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
     released, sound = row["released_verdict"], row["sound_verdict"]
-    return Moon(VERDICT_MARKS[released], VERDICT_MARKS[sound], released != sound, about)
+    return VerdictMark(VERDICT_MARKS[released], VERDICT_MARKS[sound], released != sound, description)
+
+
+def _cells_shown(cells: pl.DataFrame) -> dict[str, Any]:
+    """Count the verdicts of each of the paper's tables, and list the numbers that are not equal."""
+    counts = cells.group_by("table", maintain_order=True).agg(
+        n=pl.len(),
+        equal=(pl.col("verdict") == "equal").sum(),
+        differ=(pl.col("verdict") == "differs").sum(),
+        not_in_data=(pl.col("verdict") == "not in the data").sum(),
+    )
+    unequal = cells.filter(pl.col("verdict").is_in(["differs", "not in the data"]))
+    return {"counts": counts.to_dicts(), "unequal": unequal.to_dicts()}
 
 
 def _without_query(experiments: pl.DataFrame) -> dict[str, Any]:
@@ -193,16 +208,16 @@ def _search_panels(
         curves = tables.curves.filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)
         if curves.is_empty():
             continue
-        drawn = [figures.search_panel(curves, tables.baselines.filter(dataset=dataset), base)]
+        drawn = [Markup(figures.search_panel(curves, tables.baselines.filter(dataset=dataset), base))]
         if tails:
-            drawn += [figures.tail_panel(curves, column, base) for column in ("standard_tail", "max_tail")]
-        panels.append(Panel(f"{dataset}, {base}" if tails else dataset, [Markup(svg) for svg in drawn]))
+            drawn += [Markup(figures.tail_panel(curves, column, base)) for column in ("standard_tail", "max_tail")]
+        panels.append(Panel(f"{dataset}, {base}" if tails else dataset, drawn))
     return panels
 
 
 def _full_results(tables: PublishedTables) -> dict[str, list[Panel]]:
     """Draw figures 9 to 11: family of models -> a panel for each task."""
-    names = [row.dataset for row in moon_rows(tables)]
+    names = [row.dataset for row in task_rows(tables)]
     return {
         family: _search_panels(tables, [(name, models[0], models, SHOTS) for name in names])
         for family, models in FAMILIES.items()

@@ -7,14 +7,22 @@ import polars as pl
 
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines.max_random import max_random_tail
+from evaluator.reproductions.yauney_mimno_2024.cells import judged_cells
 from evaluator.reproductions.yauney_mimno_2024.chances import best_prompt_mixes, example_chances
 from evaluator.reproductions.yauney_mimno_2024.curves import baseline_curves, expected_curves
-from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, experiment_name, read_prompts
+from evaluator.reproductions.yauney_mimno_2024.data import (
+    EXPERIMENT,
+    PublishedData,
+    experiment_name,
+    query_rules,
+    read_prompts,
+)
 from evaluator.reproductions.yauney_mimno_2024.held_out import (
     SeededTrials,
     held_out_table,
     published_trials,
     seeded_trials,
+    spread_table,
 )
 from evaluator.reproductions.yauney_mimno_2024.identical_models import identical_models, same_losses_as
 from evaluator.reproductions.yauney_mimno_2024.rules import (
@@ -31,6 +39,7 @@ from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_EXPERIMEN
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
 
 ONCE = "sound, models that are the same once"
+"""Name of the sound rules in totals that count identical models once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +53,9 @@ class PublishedTables:
     held_out: pl.DataFrame  # PUBLISHED_HELD_OUT
     curves: pl.DataFrame  # PUBLISHED_CURVES
     baselines: pl.DataFrame  # PUBLISHED_BASELINES
+    cells: pl.DataFrame  # PUBLISHED_CELLS
+    held_out_spread: pl.DataFrame  # PUBLISHED_SPREAD
+    query_rules: pl.DataFrame  # PUBLISHED_QUERY_RULES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +79,23 @@ def recompute(data: PublishedData) -> Stage[Published]:
     pairs = identical_models(prompts)
     experiments = _experiments(best, mixes, verdicts, same_losses_as(best, pairs))
     chances = example_chances(data)
-    own = yield from seeded_trials(data, prompts, chances)
+    seeded = yield from seeded_trials(data, prompts, chances)
     authors = published_trials(data)
+    all_totals = pl.concat([totals(verdicts), totals(_without_repeated_models(verdicts, pairs))])
+    held_out = held_out_table(authors, seeded)
     tables = PublishedTables(
         experiments=experiments,
         verdicts=verdicts,
-        totals=pl.concat([totals(verdicts), totals(_once(verdicts, pairs))]),
+        totals=all_totals,
         identical_models=pairs,
-        held_out=held_out_table(authors, own),
+        held_out=held_out,
+        cells=judged_cells(experiments, all_totals, held_out),
+        held_out_spread=spread_table(authors, seeded.released),
+        query_rules=query_rules(prompts),
         curves=expected_curves(prompts),
         baselines=baseline_curves(_by_task(chances, experiments)),
     )
-    return Published(tables=tables, prompts=prompts, authors_trials=authors, seeded_trials=own)
+    return Published(tables=tables, prompts=prompts, authors_trials=authors, seeded_trials=seeded)
 
 
 def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:
@@ -107,11 +124,11 @@ def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, s
     )
 
 
-def _once(verdicts: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Return sound verdicts with identical models counted once, the first by name being kept."""
+def _without_repeated_models(verdicts: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Return the sound verdicts, of identical models only those of the first by name."""
     repeated = pairs.select("dataset", "shots", pl.col("other_model").alias("model"))
-    kept = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
-    return kept.with_columns(rules=pl.lit(ONCE))
+    sound = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
+    return sound.with_columns(rules=pl.lit(ONCE))
 
 
 def _by_task(chances: pl.DataFrame, experiments: pl.DataFrame) -> pl.DataFrame:

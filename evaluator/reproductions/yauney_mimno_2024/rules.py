@@ -1,4 +1,4 @@
-"""Judge the best prompt of each published experiment by several sets of rules: the authors' and sounder ones."""
+"""Judge the best prompt of each published experiment by several sets of rules, the authors' and sounder ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +22,17 @@ Mix = Mapping[Fraction, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """A set of rules to judge an experiment by. "stated" is the rule of the authors' `full-results.py`."""
+    """A set of rules for judging an experiment; "stated" is the rule of the authors' `full-results.py`."""
 
     name: str
-    n: Literal["stated", "present"]  # the task's size less demonstrations, at most 200 | examples with a prediction
-    chance: Literal["stated", "logical_deduction", "task"]  # one constant a task | each example's own
-    tries: Literal["stated", "distinct"]  # 200, or the task's size for one shot of small tasks | different prompts run
-    above: Literal["stated", "more"]  # >= the standard baseline and > the other | > both, as everywhere else
+    # Examples: rows of the task minus demonstrations, at most 200 | the examples with a prediction.
+    n: Literal["stated", "present"]
+    # Chances: one for each task | one for each example, in logical_deduction only | one for each example.
+    chance: Literal["stated", "logical_deduction", "task"]
+    # Prompts: 200, or the rows of a smaller task with one shot | the different prompts that were run.
+    tries: Literal["stated", "distinct"]
+    # Above a baseline: >= the standard one and > the maximum one | > both, as in the rest of this package.
+    above: Literal["stated", "more"]
 
 
 RELEASED = Rules(name="released", n="stated", chance="stated", tries="stated", above="stated")
@@ -41,10 +45,10 @@ DISTINCT = Rules(name="+ distinct prompts", n="present", chance="task", tries="d
 SOUND = Rules(name="sound", n="present", chance="task", tries="distinct", above="more")
 DISTINCT_ALONE = Rules(name="distinct prompts alone", n="stated", chance="stated", tries="distinct", above="stated")
 
-LADDER = (RELEASED, N_PRESENT, LOGICAL_DEDUCTION, ALL_CHOICES, DISTINCT, SOUND)
-"""From the authors' rules to sound ones; each step has one change, which is the reason if a verdict changes there."""
+STEPS = (RELEASED, N_PRESENT, LOGICAL_DEDUCTION, ALL_CHOICES, DISTINCT, SOUND)
+"""From the authors' rules to sound ones, with one change a step: the reason for a verdict that changes at that step."""
 
-ALL_RULES = (*LADDER, DISTINCT_ALONE)
+ALL_RULES = (*STEPS, DISTINCT_ALONE)
 
 
 class Setting(NamedTuple):
@@ -61,7 +65,7 @@ class Setting(NamedTuple):
 
 
 def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each experiment: its best prompt (the lowest id of equals), its accuracy, and prompt counts.
+    """Return the best prompt of each experiment (the lowest id of equals), its accuracy, and counts of prompts.
 
     Args:
         prompts: rows of `read_prompts`.
@@ -177,24 +181,23 @@ def totals(verdicts: pl.DataFrame) -> pl.DataFrame:
 def reasons(verdicts: pl.DataFrame) -> list[str | None]:
     """Explain why the sound verdict of each experiment differs from the released one; None where it does not.
 
-    Each step of LADDER keeps the changes before it. An explanation names the steps at which the verdict changed.
+    Each of STEPS keeps the changes before it. An explanation names the steps at which the verdict changed.
 
     Args:
-        verdicts: of one or more experiments under every set of rules of LADDER.
+        verdicts: of one or more experiments under all rules of STEPS.
     """
-    steps = {name: rows for (name,), rows in verdicts.partition_by("rules", as_dict=True).items()}
-    # Each column of `rungs` is one experiment, from the first step of the ladder to the last.
-    rungs = [list(steps[rules.name].iter_rows(named=True)) for rules in LADDER]
-    return [_reason(experiment) for experiment in zip(*rungs, strict=True)]
+    by_rules = {name: rows for (name,), rows in verdicts.partition_by("rules", as_dict=True).items()}
+    steps = [by_rules[rules.name].iter_rows(named=True) for rules in STEPS]
+    return [_reason(rows) for rows in zip(*steps, strict=True)]
 
 
-def _reason(rungs: Sequence[Mapping[str, Any]]) -> str | None:
-    """Explain one experiment, given its rows in the order of LADDER."""
-    if rungs[0]["verdict"] == rungs[-1]["verdict"]:
+def _reason(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Explain one experiment, given its rows in the order of STEPS."""
+    if rows[0]["verdict"] == rows[-1]["verdict"]:
         return None
     changed = [
         f"{_change(before, after)}: {after['verdict']}"
-        for before, after in pairwise(rungs)
+        for before, after in pairwise(rows)
         if before["verdict"] != after["verdict"]
     ]
     return "; ".join(changed)

@@ -1,4 +1,4 @@
-"""The columns of the recomputed tables of Yauney & Mimno 2024."""
+"""Declare the recomputed tables of Yauney & Mimno 2024."""
 
 import polars as pl
 
@@ -45,6 +45,38 @@ PUBLISHED_HELD_OUT = pl.Schema(
         "over": pl.String(),  # column of groups: "all" | "model" | "dataset"
         "group": pl.String(),
         **HELD_OUT_PREDICTION,
+    }
+)
+PUBLISHED_CELLS = pl.Schema(  # one row a number that the paper prints
+    {
+        "table": pl.String(),  # its number, or "section 5.1"
+        "row": pl.String(),
+        "column": pl.String(),
+        "published": pl.Float64(),  # percentages as shares; null where the paper prints "n/a"
+        "decimals": pl.Int64(),  # as printed
+        "recomputed": pl.Float64(),  # null where it is not in the data, or undefined
+        "verdict": pl.String(),  # "equal" | "differs" | "not in the data" | "not printed"
+        "note": pl.String(),
+    }
+)
+PUBLISHED_SPREAD = pl.Schema(  # scores over the authors' splits and over seeded ones, under the authors' rules
+    {
+        "predictor": pl.String(),
+        "score": pl.String(),
+        "authors": pl.Float64(),
+        "seeded": pl.Float64(),
+        "difference": pl.Float64(),  # seeded - authors
+        "standard_error": pl.Float64(),  # of the difference: jackknife over splits, of both
+        "z": pl.Float64(),  # difference in standard errors
+    }
+)
+PUBLISHED_QUERY_RULES = pl.Schema(  # rules by which prompts without their query may be told from the losses alone
+    {
+        "rule": pl.String(),
+        "n_prompts": pl.Int64(),  # that lost their query by the rule
+        "n_experiments": pl.Int64(),
+        "is_used": pl.Boolean(),
+        "is_stated_count": pl.Boolean(),  # whether n_prompts is STATED_WITHOUT_QUERY of data.py
     }
 )
 PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released": the authors' rules, "sound": ours

@@ -1,4 +1,4 @@
-"""A summary of the published experiments for a terminal. Nothing is computed here."""
+"""Summarise the published experiments for a terminal. Nothing is computed here."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
-"""The sixteen tasks of the published experiments: the numbers that the authors state, and the actual ones.
+"""List the sixteen tasks of the published experiments, with the numbers that the authors state and the actual ones.
 
 The prediction for an example is the choice of lowest loss, so a random guess is right with probability (right choices)
-/ (choices). The authors' results pool questions with the same number in several subtasks: a pooled example has the
-choices of all its questions, one right choice for each. The resulting probability is computed here.
+/ (choices). The authors' results pool questions that have the same number in different subtasks: a pooled example has
+the choices of all its questions, with one right choice for each question. The probability is computed here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,21 +17,21 @@ ChoicesSource = Literal["task", "authors"]
 
 
 class Subtask(NamedTuple):
-    """Rows of a task with numbers from 0, each with one right choice."""
+    """A range of rows of a task, numbered from 0, with one right choice each."""
 
     n_rows: int
     n_choices: int
-    exceptions: Mapping[int, int] = {}  # number within the subtask -> choices, where they are more or fewer
+    exceptions: Mapping[int, int] = {}  # row within the subtask -> number of choices, if it is not n_choices
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task as the authors state it and as its rows are."""
+    """A task, with the numbers that the authors state and the actual ones."""
 
     n_rows: int
     stated_choices: int  # the authors' chance is 1 / stated_choices for every example
     n_choices: int | None = None  # actual choices of every example, where they differ from the stated ones
-    subtasks: tuple[Subtask, ...] = ()  # in the order of rows, where examples have different chances
+    subtasks: tuple[Subtask, ...] = ()  # in the order of rows; empty if all examples have the same chance
     source: ChoicesSource = "task"
 
     @property

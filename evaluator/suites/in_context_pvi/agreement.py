@@ -1,8 +1,8 @@
-"""Correlate PVI with the agreement of human annotators about the same queries.
+"""Correlate PVI with how much human annotators agree about the same queries.
 
 Lu et al. 2023, section 5.4. The files are those of ChaosNLI (Nie et al. 2020, "What Can We Learn from Collective Human
-Opinions on Natural Language Inference Data?"): pairs of sentences with the labels of the data set's five annotators
-(`old_labels`) and the counts of a hundred others' (`label_count`). They are matched with queries by their two texts.
+Opinions on Natural Language Inference Data?"): pairs of sentences with the labels of the five annotators of the
+data set (`old_labels`) and the label counts of a hundred others (`label_count`). They are matched with queries by text.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets.parquet_columns import scan_columns
+from evaluator.datasets.parquet_columns import read_columns
 from evaluator.errors import DatasetError
 from evaluator.suites.in_context_pvi.consistency import correlations
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES_KEY
@@ -22,7 +22,7 @@ MEASURES = ["agreement", "variation_ratio", "entropy"]
 
 
 def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
-    """Read annotation files and measure the agreement about each pair of sentences.
+    """Read annotation files and measure how much annotators agree about each pair of sentences.
 
     Returns premise, hypothesis, `annotations` (a column of the files) and, with c the counts of labels and N their sum,
     the columns `agreement` = max c / N, which Lu et al. 2023 correlate with PVI; `variation_ratio` = 1 - max c / N
@@ -31,7 +31,7 @@ def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
     Raises:
         DatasetError: a file that cannot be read or lacks a column, or a pair in more than one row.
     """
-    rows = pl.concat(scan_columns(path, [*TEXTS, *ANNOTATIONS]).collect() for path in paths)
+    rows = pl.concat(read_columns(path, [*TEXTS, *ANNOTATIONS]) for path in paths)
     if (repeated := rows.filter(rows.select(TEXTS).is_duplicated())).height:
         raise DatasetError(
             f"{', '.join(map(str, paths))}: {repeated.height} annotated pairs are in more than one row, the first with "

@@ -1,8 +1,8 @@
-"""Methods that classify the queries of the suite pvi after demonstrations chosen by the PVI of training rows.
+"""Define methods that classify the queries of the suite pvi after demonstrations chosen by the PVI of training rows.
 
 Lu et al. 2023, section 5.6, choose the hardest training instance of each label, by its PVI after one set of random
-demonstrations. Training rows are scored after the suite's own set 0 of each number of shots; from their scores as many
-sets are chosen as the suite has of its own, and the queries are scored after these.
+demonstrations. Here training rows are scored after set 0 of the suite for each number of shots. Then as many sets are
+chosen by these scores as the suite has for that number of shots, and the queries are scored after the chosen sets.
 """
 
 import math
@@ -25,7 +25,7 @@ CHOSEN: dict[str, PviOrder] = {
     "easiest_demonstrations": "easiest",
     "middle_demonstrations": "middle",
 }
-"""Name of a method and of its part of queries -> what it chooses."""
+"""Name of a method, which is also the name of its part with queries -> the order in which it chooses."""
 
 _DESCRIPTIONS: dict[PviOrder, str] = {
     "hardest": "of the lowest PVI",
@@ -92,17 +92,15 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[MethodContext, ScoredR
     def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
         """Build prompts of the suite's queries after the chosen sets, and one null prompt for each set.
 
-        Raises TemplateError where too few training rows of a label have a PVI.
+        Raises TemplateError if too few training rows of a label have a PVI.
         """
         dataset, pvi = context.classification, resolved_options(context.config)
         measured = training_pvi(scored).filter(dataset=dataset.name).rename({"training_row": "query_id"})
         by_shots = measured.partition_by("n_shots", as_dict=True, maintain_order=True)
-        sets = [
-            each
-            for (n_shots,), rows in by_shots.items()
-            for each in ranked_sets(dataset, rows, order, int(n_shots), pvi)
-        ]
-        # Queries that the suite left out are left out here too.
+        sets = []
+        for (n_shots,), rows in by_shots.items():
+            sets += ranked_sets(dataset, rows, order, int(n_shots), pvi)
+        # Only the queries of the suite, which leaves out those that are demonstrations.
         queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(context.rows["query_id"].implode()))
         inputs = queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
         return pl.concat([inputs, null_prompts(dataset, sets, part=null_part(method))]).select(context.rows.columns)
@@ -124,6 +122,7 @@ def _chosen_by_pvi(method: str) -> Method:
     return Method(
         summary=f"Vanilla after demonstrations {_DESCRIPTIONS[order]} of each label.",
         label_probs=_label_probs(method),
+        drawn_once="chosen demonstrations",
         requests=requests,
         follow_up=_follow_up(method, order),
         part_kinds=("classification",),

@@ -19,7 +19,7 @@ class PviAgreement(NamedTuple):
 
     models: pl.DataFrame  # schema.PVI_MODELS
     consistency: pl.DataFrame  # schema.PVI_CONSISTENCY, across models only
-    # Only over the suite's own demonstration sets: those chosen by PVI differ between models.
+    # The next three only have the suite's demonstration sets, because sets chosen by PVI differ between models.
     by_pair: pl.DataFrame  # definition, first, second, PVI_STRENGTHS of Pearson's; a case is a run
     by_dataset: pl.DataFrame  # definition, dataset, coefficient, PVI_STRENGTHS; cases as in `consistency`
     over_all: pl.DataFrame  # rows of `consistency`

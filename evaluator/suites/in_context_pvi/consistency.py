@@ -30,13 +30,13 @@ def correlations(
         across: column of levels, as "demonstration_set", "n_shots" or "model".
 
     Returns the columns `by` and those of schema.PVI_CORRELATIONS, sorted by group and levels; ties get the mean of
-    their ranks in Spearman's. Raises MetricError where a query is in one group and level twice.
+    their ranks in Spearman's. Raises MetricError if a query is in one group and level twice.
     """
     key = [*by, across, query]
     require_one_each(rows, key)
     finite = rows.select(*key, value).filter(pl.col(value).is_finite()).sort(key)
     other = pl.col(f"{value}_other")
-    # Two rows of one query and group; each pair of levels once.
+    # Join the rows of one query and group to each other, and keep each pair of levels once.
     pairs = finite.join(finite, on=[*by, query], suffix="_other", maintain_order="left").filter(
         pl.col(across) < pl.col(f"{across}_other")
     )
@@ -57,7 +57,7 @@ def correlations(
 
 
 def correlation_p(r: Floats, n: npt.NDArray[np.int64]) -> Floats:
-    """Return the two-sided probability of a correlation at least this far from 0 over n independent normal pairs.
+    """Return the two-sided probability of a correlation at least this far from 0 between n independent normal pairs.
 
     Elementwise; NaN for NaN and for fewer than three pairs. For rank correlations it is an approximation, as in SciPy.
     """
@@ -69,7 +69,7 @@ def correlation_p(r: Floats, n: npt.NDArray[np.int64]) -> Floats:
 def case_means(pairs: pl.DataFrame, *, by: Sequence[str], coefficient: str = "pearson") -> pl.DataFrame:
     """Average the correlations over the pairs of each group: columns `by` and `r`, sorted.
 
-    In the first row of table 2 a case has three pairs, those of three demonstration sets. NaN where one of them is.
+    In the first row of table 2 a case has three pairs, those of three demonstration sets. NaN if a correlation is.
     """
     return pairs.group_by(by, maintain_order=True).agg(r=pl.col(coefficient).mean()).sort(by)
 

@@ -1,4 +1,4 @@
-"""Compare demonstrations chosen by PVI with the suite's own, and list what was chosen.
+"""Compare demonstrations chosen by PVI with those of the suite, and list the chosen ones.
 
 Lu et al. 2023, section 5.6 and table 7, compare the hardest training instances with random demonstrations by accuracy.
 """
@@ -10,9 +10,11 @@ import numpy as np
 import polars as pl
 
 from evaluator.methods.base import ScoredRequests
-from evaluator.metrics.guessing import GUESSES, with_baselines
+from evaluator.metrics.guessing import GUESSES, prompts_tried, with_baselines
 from evaluator.metrics.intervals import Floats, two_way_standard_error, with_intervals
+from evaluator.random_baselines.significance import with_tests
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, null_part
+from evaluator.suites.in_context_pvi.prompts import INPUT
 from evaluator.suites.in_context_pvi.schema import (
     PVI_CHOSEN,
     PVI_CHOSEN_KEY,
@@ -43,52 +45,75 @@ def difference_from_draws(chosen: Floats, drawn: Floats) -> Difference:
 
     Args:
         chosen: [Q, C], a value of each query after each chosen set.
-        drawn: [Q, S], the same queries after sets that were drawn.
+        drawn: [Q, S], the same queries after sets that were drawn at random.
 
-    Over queries, the sets are fixed: the difference of a query is d[q] = mean chosen[q, .] - mean drawn[q, .], and the
-    standard error that of a mean, SD(d) / sqrt(Q) (Miller 2024, "Adding Error Bars to Evals", paired differences).
-    Two-way, drawn sets are random as well, as others would have given another difference; chosen sets are not, because
-    they follow from a rule. So with d[q, s] = mean chosen[q, .] - drawn[q, s] queries and drawn sets are the two random
-    factors of a complete table, whose mean is the same difference: metrics.intervals.two_way_standard_error, which has
-    the sources.
+    The first standard error is over queries, for these sets. The difference of a query is d[q] = mean chosen[q, .] -
+    mean drawn[q, .], and the standard error is that of a mean, SD(d) / sqrt(Q) (Miller 2024, "Adding Error Bars to
+    Evals", paired differences).
+
+    The second is over queries and sets, because other sets would give another difference. d[q, s] = mean chosen[q, .] -
+    drawn[q, s] is a complete table with two random factors and the same mean; metrics.intervals.two_way_standard_error
+    has the formula and its sources. The choice was made once, by PVI after drawn set 0, and another draw would have led
+    to other chosen sets. A single choice does not tell by how much, so it counts as one more drawn set: the interval
+    holds at least as often as it says if choices vary no more than drawn sets do (docs/coverage.md).
     """
     chosen_means = chosen.mean(axis=1)
     d = chosen_means - drawn.mean(axis=1)
     n_queries = len(d)
     over_queries = float(d.std(ddof=1)) / float(np.sqrt(n_queries)) if n_queries > 1 else None
-    two_way = two_way_standard_error(chosen_means[:, None] - drawn)
+    two_way = two_way_standard_error(chosen_means[:, None] - drawn, template_weight=1 + drawn.shape[1])
     return Difference(float(d.mean()), over_queries, n_queries - 1, *two_way)
 
 
-def demonstrations_table(pvi: pl.DataFrame, n_labels: Mapping[str, int], training: pl.DataFrame) -> pl.DataFrame:
-    """Compare every source of demonstrations with the suite's own: schema.PVI_DEMONSTRATIONS, sorted by its key.
+def demonstrations_table(
+    pvi: pl.DataFrame, n_labels: Mapping[str, int], training: pl.DataFrame, tries: pl.DataFrame
+) -> pl.DataFrame:
+    """Compare every source of demonstrations with the suite's sets: schema.PVI_DEMONSTRATIONS, sorted by its key.
 
-    The best set is compared with guessing: the maximum random baseline is for as many tries as there are sets (Yauney &
-    Mimno 2024, section 3).
+    The best set is compared with guessing: the maximum random baseline is for as many tries as there are different sets
+    (Yauney & Mimno 2024, section 3). The best sets of all rows are tested together.
 
     Args:
         pvi: schema.PVI.
         n_labels: dataset -> size of its label space.
-        training: training_counts.
+        training: the result of training_counts.
+        tries: the result of tries_by_source.
     """
     cases = pvi.filter(definition=DEFINITION).sort(*_GROUP).partition_by(_GROUP, as_dict=True, maintain_order=True)
     records = [
         {"dataset": dataset, "n_shots": n_shots, "label_counts": [n_labels[str(dataset)]]} | record
         for (dataset, n_shots), rows in cases.items()
-        for record in _sources(rows)
+        for record in _source_records(rows)
     ]
     if not records:
         return PVI_DEMONSTRATIONS.to_frame()
     floats = {f"{name}_{field}": pl.Float64() for name in _LIMITS for field in Difference._fields}
     rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides={**floats, **GUESSES}).with_columns(
-        definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first(), tries="n_sets"
+        definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first()
     )
+    rows = rows.join(tries, on=[*_GROUP, "demonstrations"], how="left")
     # with_baselines judges the column `value` over `n_requests` queries.
     judged = with_baselines(rows.with_columns(value="best_accuracy", n_requests="n_queries")).drop("value")
-    table = _with_intervals(judged).join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
+    tested = with_tests(judged.with_columns(n_chosen_from="tries"))
+    table = _with_intervals(tested).join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
     return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_DEMONSTRATIONS.items()).sort(
         PVI_DEMONSTRATIONS_KEY
     )
+
+
+def tries_by_source(scored: ScoredRequests, source: str) -> pl.DataFrame:
+    """Count the different prompts of a query: dataset, n_shots, demonstrations and tries of PVI_DEMONSTRATIONS.
+
+    Args:
+        scored: of the suite pvi.
+        source: where the suite's own demonstration sets come from.
+    """
+    parts = {source: INPUT} | {order: method for method, order in CHOSEN.items()}
+    rows = [
+        scored.part(part).select(*_GROUP, "query_id", "prompt_id", demonstrations=pl.lit(name))
+        for name, part in parts.items()
+    ]
+    return prompts_tried(pl.concat(rows).collect(), [*_GROUP, "demonstrations"])
 
 
 def training_counts(measured: pl.DataFrame, n_training: pl.DataFrame) -> pl.DataFrame:
@@ -134,11 +159,11 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
     return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_CHOSEN.items()).sort(PVI_CHOSEN_KEY)
 
 
-def _sources(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
+def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield a record for each source of one dataset and number of shots, without intervals and baselines."""
     sources = rows["demonstrations"].unique().sort().to_list()
-    (reference,) = set(sources) - {*PVI_ORDERS}  # the suite's own sets
-    right, bits = (_cells(rows, value, sources) for value in ("correct", "pvi_bits"))
+    (reference,) = set(sources) - {*PVI_ORDERS}  # the source of the suite's sets
+    right, bits = (_values_by_set(rows, value, sources) for value in ("correct", "pvi_bits"))
     n_rows = rows["query_id"].n_unique()
     for source in sources:
         n_queries, n_sets = right[source].shape
@@ -164,7 +189,7 @@ def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: b
     return {f"{name}_{field}": getattr(difference, field, None) for field in Difference._fields}
 
 
-def _cells(rows: pl.DataFrame, value: str, sources: list[str]) -> dict[str, Floats]:
+def _values_by_set(rows: pl.DataFrame, value: str, sources: list[str]) -> dict[str, Floats]:
     """Return source -> [query, set] of the queries that have the value after every set of every source."""
     n_runs = rows.select("demonstrations", "demonstration_set").n_unique()
     defined = rows.filter(pl.col(value).is_not_null())
@@ -188,6 +213,7 @@ def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     for name, (lowest, highest) in _LIMITS.items():
         value = pl.col(f"{name}_value")
         rows = rows.with_columns(value.alias(f"{name}_difference"))
+        # For accuracy: the columns accuracy_low and _high, then accuracy_two_way_low and _high.
         for kind, ends in (("over_queries", name), ("two_way", f"{name}_two_way")):
             estimates = rows.select(
                 value=value,

@@ -1,8 +1,8 @@
 """Choose the demonstrations of all queries of a dataset: drawn at random, or as published.
 
-Drawn sets are made of blocks with one demonstration of each label, in an order drawn by the seed; so labels are equally
-frequent where the number of shots is a multiple of theirs. The published sets begin with such a block as well. Sets
-chosen by PVI are in ranked_sets.py.
+Drawn sets consist of blocks with one demonstration of each label, in an order drawn by the seed. So labels are equally
+frequent if the number of shots is a multiple of the number of labels. The published sets begin with such a block too.
+Sets chosen by PVI are in ranked_sets.py.
 """
 
 import random
@@ -17,16 +17,17 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
+from evaluator.datasets.parquet_columns import read_columns
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.prompts.render import render_prompts
 from evaluator.suites.in_context_pvi.options import PviOptions
 
 MIN_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
-"""Dataset -> lower number of shots, where it is not the number of labels: "since CoLA contains only 2 labels and the
+"""Dataset -> lower number of shots, if it is not the number of labels: "since CoLA contains only 2 labels and the
 input sentences are short, we tried 4- and 8-shot for it" (Lu et al. 2023, section 4, footnote 2)."""
 
 _PROMPT_COLUMNS = ("prompt_set", "dataset", "kind", "shots", "text")
-_MAX_DRAWS = 1_000  # after which a dataset counts as having too few different sets
+_MAX_DRAWS = 1_000  # after so many draws a dataset counts as having too few different sets
 
 
 class DemonstrationSet(NamedTuple):
@@ -55,16 +56,16 @@ def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[
 
 
 def numbers_of_shots(dataset: ClassificationDataset, pvi: PviOptions) -> tuple[int, ...]:
-    """Return the numbers of shots: by default that of labels and twice that (Lu et al. 2023, section 4)."""
+    """Return the numbers of shots: by default the number of labels, and twice that (Lu et al. 2023, section 4)."""
     lower = MIN_SHOTS.get(dataset.name, len(dataset.verbalizer.label_names))
     return pvi.shots or (lower, 2 * lower)
 
 
 def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, seed: int) -> list[list[int]]:
-    """Draw different sequences of rows of the demonstration split, none with a row twice.
+    """Draw different sequences of rows of the demonstration split, without a repeated row.
 
-    With the same seed a smaller number of sets gives the first of a larger one, and fewer shots the first of more,
-    unless a repeated set was left out. Raises TemplateError where there are too few demonstrations of a label, or too
+    With the same seed, fewer sets are the first of more sets, and fewer shots the first of more shots, unless a
+    repeated set was left out. Raises TemplateError if there are too few demonstrations of a label, or too
     few different sets.
     """
     by_label = _rows_by_label(dataset, -(-n_shots // len(dataset.verbalizer.label_names)))
@@ -85,13 +86,13 @@ def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, se
 def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
     """Yield the published texts of a dataset, byte for byte, with and without inputs.
 
-    Raises ConfigError where the dataset has none, fewer sets than the options or other numbers of shots; DatasetError
+    Raises ConfigError if the dataset has none, fewer sets than the options or other numbers of shots; DatasetError
     for a file that is missing or lacks columns.
     """
     assert pvi.prompts is not None, "resolved_options names the file"
     path = pvi.prompts
     title = PUBLISHED_TABLES[name].prompts if name in PUBLISHED_TABLES else name
-    texts = _read_prompts(path).filter(dataset=title).sort("prompt_set")
+    texts = read_columns(path, _PROMPT_COLUMNS).filter(dataset=title).sort("prompt_set")
     published = texts["shots"].unique().sort().to_list()
     if not published:
         raise ConfigError(
@@ -111,7 +112,7 @@ def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
 def resolved_options(config: RunConfig) -> PviOptions:
     """Return the suite's options in a run, with the file of published demonstrations if the run uses it.
 
-    Raises DatasetError where the file is missing.
+    Raises DatasetError if the file is missing.
     """
     options = config.options_of(PviOptions)
     if options.source != "published":
@@ -128,15 +129,6 @@ def _prompts_file(named: Path | None, data: Sequence[Path]) -> Path:
         f"The published demonstrations are not there: looked for {', '.join(map(str, searched)) or PROMPTS_FILE}. "
         "Name their file with --prompts, or use --demonstrations random."
     )
-
-
-def _read_prompts(path: Path) -> pl.DataFrame:
-    try:
-        return pl.read_parquet(path, columns=list(_PROMPT_COLUMNS))
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DatasetError(
-            f"{path} cannot be read as published demonstrations ({', '.join(_PROMPT_COLUMNS)}): {error}"
-        ) from error
 
 
 def _rows_by_label(dataset: ClassificationDataset, minimum: int) -> list[list[int]]:

@@ -18,7 +18,7 @@ N_INNER = 38
 """Number of bins of equal width; one more bin on either side extends to the lowest and the highest PVI."""
 
 OUTER_SHARE = 0.005
-"""Share of queries beyond the inner bins, on either side."""
+"""Share of queries in each of the two outer bins."""
 
 _CASE = ["dataset", "definition"]
 

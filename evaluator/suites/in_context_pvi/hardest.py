@@ -1,7 +1,7 @@
 """List the hardest queries, and queries whose label looks wrong, by their PVI over all runs of a dataset.
 
 Lu et al. 2023, section 5.5 and tables 6 and 17 to 19, list the queries of lowest PVI in one run. Here PVI is the mean
-over all runs of a dataset, demonstration sets times numbers of shots, so that no query is listed for one bad draw.
+over all runs of a dataset (demonstration sets times numbers of shots), so that one bad draw lists no query.
 """
 
 import polars as pl
@@ -32,7 +32,8 @@ def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
         n_missing=value.null_count(),
         n_right=pl.col("correct").sum(),
         n_wrong=(~pl.col("correct")).sum(),
-        # Equal where every run predicts the same label.
+        n_predicted=pl.col("pred").count(),
+        # Equal where every run that predicts a label predicts the same one.
         predicted=pl.col("pred").min(),
         highest_predicted=pl.col("pred").max(),
     )
@@ -42,7 +43,7 @@ def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFram
     """List the queries of lowest mean PVI of each gold label: schema.PVI_HARDEST, sorted by its key.
 
     Args:
-        over_runs: runs_of_queries.
+        over_runs: the result of runs_of_queries.
         queries: query_schema.PVI_QUERIES; `row` and `text` are null for a query that is not in it.
     """
     means = over_runs.filter(pl.col("mean_pvi").is_not_null()).sort(*_CLASS, "mean_pvi", "query_id")
@@ -62,7 +63,8 @@ def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.Data
         over_runs, queries: as for hardest_table.
     """
     always_negative = (pl.col("highest_pvi") < 0) & (pl.col("n_missing") == 0)
-    always_another = (pl.col("n_wrong") == pl.col("n_runs")) & (pl.col("predicted") == pl.col("highest_predicted"))
+    is_one_label = (pl.col("n_predicted") == pl.col("n_runs")) & (pl.col("predicted") == pl.col("highest_predicted"))
+    always_another = (pl.col("n_wrong") == pl.col("n_runs")) & is_one_label
     means = over_runs.filter(always_negative, always_another).sort("mean_pvi", "query_id")
     ranked = means.with_columns(rank=pl.int_range(1, pl.len() + 1).over("dataset", "definition"))
     listed = ranked.join(_texts(queries), on=PVI_QUERIES_KEY, how="left")

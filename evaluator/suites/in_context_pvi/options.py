@@ -1,4 +1,4 @@
-"""The options of the suite pvi. Each field has its help text for the command line."""
+"""Define the options of the suite pvi. Each field has its help text for the command line."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ PviSource = Literal["random", "published"]
 
 @dataclass(frozen=True, kw_only=True)
 class PviOptions:
-    """Which demonstrations are shown before the queries."""
+    """Options of the demonstrations before the queries."""
 
     shots: tuple[int, ...] | None = option(
         None, "Numbers of demonstrations. Default: the number of labels, and twice that."
@@ -40,7 +40,7 @@ class PviOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PviMeasureOptions:
-    """The options of `evaluator measure`: what PVI is compared with."""
+    """Options of `evaluator measure`: data that PVI is compared with."""
 
     annotations: tuple[Path, ...] = option(
         (), "Parquet file with the labels of several annotators (uid, premise, hypothesis, label_count)."

@@ -1,4 +1,4 @@
-"""Build the prompts of in-context PVI from a dataset and demonstration sets, with inputs and with all removed.
+"""Build the prompts of in-context PVI from a dataset and demonstration sets, with and without inputs.
 
 Lu et al. 2023, section 3: p' = (x1, y1, ..., xn, yn, x) and p = (0, y1, ..., 0, yn, 0) with 0 the empty string. A null
 prompt does not depend on a query, so there is one for each set. Prompts end without a space, as the published ones do;
@@ -32,7 +32,7 @@ _SETS = {
 def pvi_requests(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> pl.DataFrame:
     """Build request rows: every query after every set, and one null prompt for each set.
 
-    A query whose texts are among the demonstrations of any set is left out of all.
+    A query whose texts are among the demonstrations of any set is left out for all sets.
 
     Returns the columns of schemas.REQUESTS and schemas.PROMPTS without suite and prompt_id. `position` enumerates
     numbers of shots, then sets, then all rows of the test split; for null prompts, whose query and gold are null,
@@ -59,7 +59,7 @@ def queries_after(
 
     Args:
         queries: rows of as_queries.
-        n_rows: rows of the split they come from; `position` is index of the set * n_rows + row.
+        n_rows: number of rows of their split; `position` is (index of the set) * n_rows + (row of the query).
     """
     prefixes = pl.DataFrame(sets, schema=_SETS, orient="row").with_row_index("place")
     rows = prefixes.join(queries, how="cross", maintain_order="left_right").with_columns(
@@ -122,11 +122,11 @@ def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFr
 
 def shown_by(sets: Sequence[DemonstrationSet]) -> pl.Expr:
     """Return whether the `inputs` of a query are among the demonstrations of any of the sets."""
-    return pl.any_horizontal(pl.lit(each.text).str.contains(pl.col("inputs"), literal=True) for each in sets)
+    return pl.any_horizontal(pl.lit(shown.text).str.contains(pl.col("inputs"), literal=True) for shown in sets)
 
 
 def _queries(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], n_queries: int | None) -> pl.DataFrame:
-    """Return the first queries: the columns of as_queries, and `asked`."""
+    """Return the first queries with the columns of as_queries and `asked`, as in PVI_QUERIES."""
     n_rows = dataset.test.height
     if n_queries is not None and n_queries > n_rows:
         raise ConfigError(f"--queries {n_queries}: {dataset.name} has only {n_rows} test rows. Give at most {n_rows}.")

@@ -15,23 +15,26 @@ from evaluator.metrics.checks import require_gold
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, gain_nats, null_part
 from evaluator.suites.in_context_pvi.options import PviSource
 from evaluator.suites.in_context_pvi.prompts import INPUT, NULL
-from evaluator.suites.in_context_pvi.released_scores import filtered_log_likelihoods
+from evaluator.suites.in_context_pvi.released_scores import drawn_labels, filtered_log_likelihoods
 from evaluator.suites.in_context_pvi.schema import PVI, PVI_KEY, PviDefinition
 
 _RUN = ["dataset", "n_shots", "demonstration_set"]
 
 
-def pvi_table(scored: ScoredRequests, source: PviSource = "random") -> pl.DataFrame:
-    """Compute the PVI of every query after every demonstration set, the suite's own and those chosen by PVI.
+def pvi_table(scored: ScoredRequests, source: PviSource = "random", *, seed: int = 0) -> pl.DataFrame:
+    """Compute the PVI of every query after every demonstration set, those of the suite and those chosen by PVI.
 
     Under `paper` log-likelihoods of the gold label are over the whole vocabulary, under `label_space` normalised over
-    the labels, under `released` filtered by released_scores.py (no rows unless that method ran, or for chosen sets).
-    PVI is their difference divided by ln 2, and under `released` the difference itself. It is null where one of the
-    two is missing, NaN or infinite; both stay in their columns, and no row is dropped.
+    the labels, under `released` filtered by released_scores.py; the latter has no rows for chosen sets, and none at all
+    unless the method pvi_released ran. PVI is the difference of two log-likelihoods, in nats, and divided by ln 2 in
+    bits. It is null if one of them is missing, NaN or infinite; both keep their values, and no row is dropped. The
+    prediction is the most probable label, but under `released` the label whose token is drawn, as the notebook judges
+    sampled texts.
 
     Args:
         scored: of the suite pvi.
-        source: where the suite's own demonstration sets come from.
+        source: where the suite's demonstration sets come from.
+        seed: of the predictions under `released`.
 
     Returns:
         schema.PVI, sorted by its key.
@@ -40,31 +43,35 @@ def pvi_table(scored: ScoredRequests, source: PviSource = "random") -> pl.DataFr
         MetricError: a label space of one label, or gold labels outside it.
     """
     _require_labels(scored)
-    own = [_pvi_of_part(scored, source, (INPUT, NULL), definition) for definition in _LOG_LIKELIHOODS]
-    chosen = [
-        _pvi_of_part(scored, order, (method, null_part(method)), definition)
-        for method, order in CHOSEN.items()
+    parts = {source: (INPUT, NULL)} | {order: (method, null_part(method)) for method, order in CHOSEN.items()}
+    frames = [
+        _pvi_of_part(scored, demonstrations, pair, definition, seed)
+        for demonstrations, pair in parts.items()
         for definition in _LOG_LIKELIHOODS
-        if definition != "released"
+        if definition != "released" or demonstrations == source
     ]
-    return pl.concat([*own, *chosen]).collect().sort(PVI_KEY)
+    return pl.concat(frames).collect().sort(PVI_KEY)
 
 
 def _pvi_of_part(
-    scored: ScoredRequests, demonstrations: str, parts: tuple[str, str], definition: PviDefinition
+    scored: ScoredRequests, demonstrations: str, parts: tuple[str, str], definition: PviDefinition, seed: int
 ) -> pl.LazyFrame:
-    """Compute the PVI of the queries of one part, given the part of their null prompts."""
+    """Compute the PVI of the queries of the first part, with the null prompts of the second."""
     inputs, nulls = (_LOG_LIKELIHOODS[definition](scored, part) for part in parts)
     # One row for each label of each null prompt, to join by the gold label of a query.
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
     null_scores = nulls.select(*_RUN, label, given_null="scores").explode("gold", "given_null")
     gold_score = pl.col("scores").list.get(pl.col("gold"))
-    predicted = inputs.with_columns(pred=_most_probable("scores"), given_input=gold_score)
+    predicted = inputs.with_columns(
+        pred=_most_probable("scores"), n_highest_labels=_n_highest("scores"), given_input=gold_score
+    ).with_columns(correct=pl.col("pred") == pl.col("gold"))
+    if definition == "released":
+        drawn = drawn_labels(scored, parts[0], seed)
+        right = pl.when("can_be_drawn").then((pl.col("drawn") == pl.col("gold")).fill_null(False))
+        predicted = predicted.join(drawn, on=[*_RUN, "query_id"], how="left").with_columns(pred="drawn", correct=right)
     both = predicted.join(null_scores, on=[*_RUN, "gold"], how="left", validate="m:1")
-    unit = 1.0 if definition == "released" else math.log(2)
-    rows = both.with_columns(
-        pvi_bits=gain_nats(pl.col("given_input"), pl.col("given_null")) / unit,
-        correct=pl.col("pred") == pl.col("gold"),
+    rows = both.with_columns(pvi_nats=gain_nats(pl.col("given_input"), pl.col("given_null"))).with_columns(
+        pvi_bits=pl.col("pvi_nats") / math.log(2),
         definition=pl.lit(definition),
         demonstrations=pl.lit(demonstrations),
     )
@@ -78,6 +85,13 @@ def _most_probable(scores: str) -> pl.Expr:
     # The sum is NaN if any term is.
     is_defined = is_complete & ~values.list.sum().is_nan() & values.list.max().is_finite()
     return pl.when(is_defined).then(values.list.arg_max())
+
+
+def _n_highest(scores: str) -> pl.Expr:
+    """Return how many labels share the highest score; null where _most_probable is."""
+    element = pl.element()
+    n_highest = pl.col(scores).list.eval((element == element.max()).sum().cast(pl.Int64)).list.first()
+    return pl.when(_most_probable(scores).is_not_null()).then(n_highest)
 
 
 def _whole_vocabulary(scored: ScoredRequests, part: str) -> pl.LazyFrame:
@@ -105,8 +119,8 @@ _LOG_LIKELIHOODS: dict[PviDefinition, Callable[[ScoredRequests, str], pl.LazyFra
     "label_space": _label_space,
     "released": _released,
 }
-"""Definition -> function that returns dataset, n_shots, demonstration_set, query_id, gold and `scores` (one number a
-label, in nats) of a part."""
+"""Definition -> function that returns dataset, n_shots, demonstration_set, query_id, gold and `scores` of a part: one
+log-likelihood for each label, in nats."""
 
 
 def _require_labels(scored: ScoredRequests) -> None:

@@ -1,4 +1,4 @@
-"""Side tables of the suite pvi in the store: what its request rows do not say about queries and training rows."""
+"""Declare the side tables of the suite pvi in the store: the texts of queries and training rows."""
 
 import polars as pl
 

@@ -26,14 +26,14 @@ from evaluator.suites.in_context_pvi.schema import PviOrder
 
 def first_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
     """Return set 0 of each number of shots, for training rows. Raises what demonstration_sets raises."""
-    return [each for each in demonstration_sets(dataset, pvi) if each.number == 0]
+    return [candidate for candidate in demonstration_sets(dataset, pvi) if candidate.number == 0]
 
 
 def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
     """Return the training rows from which demonstrations are chosen, as rows of as_queries.
 
-    These are the first `training_queries` of the demonstration split, without those whose inputs are those of a query:
-    a query must not be its own demonstration. Raises DatasetError where the dataset has no training rows.
+    These are the first `training_queries` rows of the demonstration split, without those with the same inputs as a
+    query, which must not be its own demonstration. Raises DatasetError if the dataset has no training rows.
     """
     if dataset.demonstration.is_empty():
         raise DatasetError(

@@ -1,12 +1,15 @@
-"""The columns of the tables of in-context pointwise V-information, PVI (Lu et al. 2023)."""
+"""Declare the tables of in-context pointwise V-information, PVI (Lu et al. 2023)."""
 
 from typing import Literal, get_args
 
 import polars as pl
 
+from evaluator.schemas import TEST_OF_GUESSING
+
 PviDefinition = Literal["paper", "label_space", "released"]
-"""`paper`: log-likelihoods over the whole vocabulary, in bits. `label_space`: these normalised over the labels, in
-bits. `released`: over the 20 most probable tokens at temperature 0.8, as in the published notebook, in nats."""
+"""`paper`: log-likelihoods over the whole vocabulary. `label_space`: these normalised over the labels. `released`: over
+the 20 most probable tokens at temperature 0.8, as in the published notebook, whose predictions are drawn. Under all of
+them PVI is in bits but in the columns that end in `_nats`, the notebook's unit."""
 PVI_DEFINITIONS: tuple[PviDefinition, ...] = get_args(PviDefinition)
 
 PviOrder = Literal["hardest", "easiest", "middle"]
@@ -29,11 +32,15 @@ PVI = pl.Schema(
         **_RUN,
         "query_id": pl.Int64(),
         "gold": pl.Int64(),
-        "pred": pl.Int64(),  # the most probable label, the first of equals; null where one has no log-likelihood
-        "correct": pl.Boolean(),
+        # The most probable label, the first of equals; null where one has no log-likelihood. Under `released` the label
+        # whose token is drawn; null where another token is, and `correct` is false.
+        "pred": pl.Int64(),
+        "n_highest_labels": pl.Int64(),  # labels that share the highest score; more than 1 is a tie
+        "correct": pl.Boolean(),  # null without a prediction
         "given_input": pl.Float64(),  # log-likelihood of the gold label after the query, nats
         "given_null": pl.Float64(),  # the same after the null prompt of the run
-        "pvi_bits": pl.Float64(),  # bits; nats under `released`. Null where one of the two is missing or not finite
+        "pvi_bits": pl.Float64(),  # given_input - given_null in bits; null where one is missing or not finite
+        "pvi_nats": pl.Float64(),  # the same in nats
     }
 )
 
@@ -44,19 +51,33 @@ PVI_SUMMARY = pl.Schema(
         "n_queries": pl.Int64(),
         "n_missing": pl.Int64(),  # queries without a PVI
         "n_unpredicted": pl.Int64(),  # queries without a prediction: in no accuracy
+        "n_tied": pl.Int64(),  # queries with several labels of the highest score: the first is taken for the prediction
+        # Under `released` predictions are drawn, not taken from the highest score; null under the other definitions.
+        "n_other_token": pl.Int64(),  # queries for which a token is drawn that is no label: wrong predictions
+        "seed": pl.Int64(),  # of the draws
         "accuracy": pl.Float64(),
-        # In the fifth and half of queries by PVI; queries that tie at the border count in part.
+        # Of the fifth or half of queries with the lowest or highest PVI; ties at the border count in part. Under
+        # `released` of the queries strictly below or above a quantile (numpy.quantile); null if there are none.
         "lowest_fifth_accuracy": pl.Float64(),
         "highest_fifth_accuracy": pl.Float64(),
         "lowest_half_accuracy": pl.Float64(),
         "highest_half_accuracy": pl.Float64(),
-        "lowest_fifth_tied": pl.Int64(),  # queries that tie at the border, if not all of them fit in; else 0
+        # Queries that tie at the border, if not all of them fit in, else 0; under `released` those equal to the
+        # quantile, which are left out.
+        "lowest_fifth_tied": pl.Int64(),
         "highest_fifth_tied": pl.Int64(),
         "lowest_half_tied": pl.Int64(),
         "highest_half_tied": pl.Int64(),
-        "right_pvi": pl.Float64(),  # mean PVI of right predictions; null where there are none
+        "lowest_fifth_n": pl.Int64(),  # queries in this part
+        "highest_fifth_n": pl.Int64(),
+        "lowest_half_n": pl.Int64(),
+        "highest_half_n": pl.Int64(),
+        "right_pvi": pl.Float64(),  # mean PVI of right predictions, bits; null where there are none
         "wrong_pvi": pl.Float64(),
-        "v_information": pl.Float64(),  # mean PVI
+        "v_information": pl.Float64(),  # mean PVI, bits
+        "right_pvi_nats": pl.Float64(),  # these three in nats, the unit of the published tables
+        "wrong_pvi_nats": pl.Float64(),
+        "v_information_nats": pl.Float64(),
         "ci_low": pl.Float64(),  # 95% interval of v_information, over queries
         "ci_high": pl.Float64(),
         "threshold": pl.Float64(),  # PVI from which at least half are right; -inf: from the lowest, inf: never
@@ -166,13 +187,15 @@ PVI_DEMONSTRATIONS = pl.Schema(  # one row a source of demonstrations, compared 
         "best_accuracy": pl.Float64(),  # highest of any set
         "chance": pl.Float64(),
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
-        "tries": pl.Int64(),  # n_sets
+        "tries": pl.Int64(),  # different sets of demonstrations
         "log10_tail": pl.Float64(),  # log10 of the probability that guessing reaches best_accuracy
         "verdict": pl.String(),  # Verdict of random_baselines/verdicts.py on best_accuracy
+        **TEST_OF_GUESSING,  # of best_accuracy, over all rows of this table
         "v_information": pl.Float64(),  # mean over sets, bits
         "n_measured": pl.Int64(),  # queries with a PVI after every set of this many shots; v_information is over these
-        # Minus the suite's own sets, on the same queries; null for the own sets. 95% intervals over queries, for these
-        # sets as they are; the two-way ones over queries and the suite's own sets, null where there is only one set.
+        # Minus the value of the suite's sets on the same queries; null for the suite's sets. 95% intervals are over
+        # queries, for these sets; two-way ones over queries, the suite's sets and the choice, which counts as one more
+        # set: at least 95% if choices vary no more than sets do. Null if there is only one set.
         "accuracy_difference": pl.Float64(),
         "accuracy_low": pl.Float64(),
         "accuracy_high": pl.Float64(),
@@ -199,7 +222,7 @@ PVI_CHOSEN = pl.Schema(  # one row a demonstration that was chosen by PVI
         "row": pl.Int64(),
         "text": pl.String(),
         "gold": pl.Int64(),
-        "pvi_bits": pl.Float64(),  # after the suite's own set 0 of as many shots; the row was chosen by it
+        "pvi_bits": pl.Float64(),  # after set 0 of the suite for this number of shots; the row was chosen by it
     }
 )
 

@@ -1,7 +1,7 @@
-"""In-context PVI: how many bits each input gives a model about its label (Lu et al. 2023).
+"""Define the suite pvi: how many bits each input gives a model about its label (Lu et al. 2023).
 
-The published datasets have digits for labels, one token each. Labels of several tokens are scored as their sum, as by
-every method that does not say otherwise.
+The published datasets have digits for labels, one token each. The score of a label of several tokens is the sum over
+its tokens, as in every method that does not say otherwise.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
 
 
 def describe(config: RunConfig) -> Described:
-    """Return what a report says of the number of shots, the queries and the seed."""
+    """Return the numbers of shots, the queries and the seed of a run."""
     options = config.options_of(PviOptions)
     shots = options.shots or ["number of labels, and twice as many"]
     return Described(
@@ -47,7 +47,7 @@ def describe(config: RunConfig) -> Described:
 
 
 def files(config: RunConfig) -> Iterable[Path]:
-    """Return the file of published demonstrations, where a run uses it."""
+    """Return the file of published demonstrations if a run uses it."""
     prompts = resolved_options(config).prompts
     return [prompts] if prompts else []
 
@@ -59,19 +59,23 @@ def queries_every_row(config: RunConfig) -> bool:
 
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables that all classification suites have, then those of PVI, by name."""
-    yield from classification_tables(run)
+    yield from classification_tables(run, shared="demonstration sets")
     queries, candidates = (
         run.store.table(name, schema).collect()
         for name, schema in (("pvi_queries", PVI_QUERIES), ("pvi_candidates", PVI_CANDIDATES))
     )
-    source = run.config.options_of(PviOptions).source
+    options = run.config.options_of(PviOptions)
     annotations = run.options_of(PviMeasureOptions).annotations
-    yield from pvi_measures(run.scored, queries, annotations, source=source, candidates=candidates).items()
+    yield from pvi_measures(
+        run.scored, queries, annotations, source=options.source, seed=options.seed, candidates=candidates
+    ).items()
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of the report."""
-    from evaluator.suites.in_context_pvi.report import pvi_sections  # here, because only a report needs figures
+    from evaluator.suites.in_context_pvi.report.sections import (
+        pvi_sections,  # here, because only a report needs figures
+    )
 
     yield from pvi_sections(run)
 
@@ -79,7 +83,7 @@ def sections(run: MeasuredRun) -> Iterator[Section]:
 def comparison(runs: Sequence[ComparedRun]) -> Comparison:
     """Compare the PVIs of several models: tables, and the section of the comparison page."""
     from evaluator.suites.in_context_pvi.compare import pvi_agreement
-    from evaluator.suites.in_context_pvi.report_comparison import pvi_comparison_sections
+    from evaluator.suites.in_context_pvi.report.comparison import pvi_comparison_sections
 
     agreement = pvi_agreement(runs)
     tables = {"pvi_models": agreement.models, "pvi_consistency": agreement.consistency}
@@ -88,7 +92,7 @@ def comparison(runs: Sequence[ComparedRun]) -> Comparison:
 
 IN_CONTEXT_PVI = Suite(
     summary="How hard each query is for a model: the bits that its input gives about its label.",
-    parts={INPUT: Part(), NULL: Part(kind="null")},
+    parts={INPUT: Part(shared_sets=True), NULL: Part(kind="null")},
     all_methods=("vanilla", "pvi_released", *CHOSEN),
     own_methods={"pvi_released": PVI_RELEASED, **CHOSEN_METHODS},
     definitions=("paper", "released"),

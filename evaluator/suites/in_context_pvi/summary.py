@@ -4,6 +4,9 @@ Lu et al. 2023, section 5: accuracy in the lowest and highest fifth and half of 
 wrong predictions. V-information is the mean PVI (Ethayarajh et al. 2022, arXiv 2110.08420).
 """
 
+import math
+
+import numpy as np
 import polars as pl
 
 from evaluator.metrics.intervals import with_intervals
@@ -14,27 +17,39 @@ SHARES = {"fifth": 5, "half": 2}
 """Name of a part of the queries -> how many such parts they have."""
 
 
-def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame) -> pl.DataFrame:
+def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
     """Summarise each run: schema.PVI_SUMMARY, sorted by its key.
 
     The lowest fifth of n queries are the floor(n / 5) of lowest PVI, and at least one. Where queries tie at the border
-    and not all of them fit in, each counts in part: the accuracy is the expected one of a random draw among them. The
-    published code takes the queries strictly beyond a quantile, of which there may be none if many tie.
+    and not all of them fit in, each counts in part: the accuracy is the expected one of a random draw among them. Under
+    `released` they are the queries strictly below or above a quantile, of which there may be none if many tie, as in
+    `accuracy_quantile` of the published utils.py.
 
     Args:
         pvi: schema.PVI.
         judged: judged_queries of it.
+        seed: of the drawn predictions, those under `released`.
     """
+    is_drawn = pl.col("definition") == "released"
     counts = pvi.group_by(PVI_RUN).agg(
         n_queries=pl.len(),
         n_missing=pl.col("pvi_bits").null_count(),
         n_unpredicted=pl.col("correct").null_count(),
+        n_tied=(pl.col("n_highest_labels") > 1).sum(),
+        n_other_token=(pl.col("pred").is_null() & pl.col("correct").is_not_null()).sum(),
         accuracy=pl.col("correct").mean(),
     )
-    measured = judged.group_by(PVI_RUN, maintain_order=True).agg(**_by_correctness(), **_by_rank())
-    tables = (measured, _v_information(pvi), thresholds(judged))
-    for table in tables:
+    counts = counts.with_columns(
+        n_other_token=pl.when(is_drawn).then("n_other_token"), seed=pl.when(is_drawn).then(pl.lit(seed))
+    )
+    by_rank = judged.filter(~is_drawn).group_by(PVI_RUN, maintain_order=True).agg(**_by_rank())
+    parts = pl.concat([by_rank, _beyond_quantiles(judged.filter(is_drawn))], how="diagonal_relaxed")
+    by_correctness = judged.group_by(PVI_RUN, maintain_order=True).agg(**_by_correctness())
+    for table in (by_correctness, parts, _v_information(pvi), thresholds(judged)):
         counts = counts.join(table, on=PVI_RUN, how="left")
+    counts = counts.with_columns(
+        (pl.col(name) * math.log(2)).name.suffix("_nats") for name in ("right_pvi", "wrong_pvi", "v_information")
+    )
     return counts.select(PVI_SUMMARY.names()).cast(PVI_SUMMARY).sort(PVI_SUMMARY_KEY)
 
 
@@ -63,7 +78,24 @@ def _by_rank() -> dict[str, pl.Expr]:
             n_right = correct.filter(inside).sum() + places_left * correct.filter(tied).mean()
             columns[f"{end}_{name}_accuracy"] = n_right / size
             columns[f"{end}_{name}_tied"] = pl.when(tied.sum() > places_left).then(tied.sum()).otherwise(0)
+            columns[f"{end}_{name}_n"] = size
     return columns
+
+
+def _beyond_quantiles(judged: pl.DataFrame) -> pl.DataFrame:
+    """Return the same columns of queries strictly beyond a quantile of their run."""
+    rows = []
+    for key, run in judged.partition_by(PVI_RUN, as_dict=True, maintain_order=True).items():
+        values, correct = run["pvi_bits"].to_numpy(), run["correct"].to_numpy()
+        row: dict[str, object] = dict(zip(PVI_RUN, key, strict=True))
+        for name, parts in SHARES.items():
+            low, high = np.quantile(values, [1 / parts, 1 - 1 / parts])
+            for end, border, inside in (("lowest", low, values < low), ("highest", high, values > high)):
+                row[f"{end}_{name}_accuracy"] = float(correct[inside].mean()) if inside.any() else None
+                row[f"{end}_{name}_tied"] = int((values == border).sum())
+                row[f"{end}_{name}_n"] = int(inside.sum())
+        rows.append(row)
+    return pl.DataFrame(rows, schema={name: PVI_SUMMARY[name] for name in PVI_SUMMARY if name in (rows or [{}])[0]})
 
 
 def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Lines for a terminal: the V-information of a run."""
+"""Summarise the V-information of a run in a few lines for a terminal."""
 
 from collections.abc import Iterator
 

@@ -1,10 +1,12 @@
 """Compute the PVI above which predictions are mostly right, one threshold for each run.
 
-Lu et al. 2023, section 5.3, read it off densities. Here accuracy is fitted as a non-decreasing function of PVI by least
-squares (isotonic regression; Barlow et al. 1972, "Statistical Inference under Order Restrictions"), and the threshold
-is where the fit reaches one half. The fit is at least one half on the longest upper set of queries whose sum of
-(correct - 1/2) is the highest of all upper sets, so no fit has to be computed: the rule "right from the threshold up"
-is wrong about as few queries as any rule of its kind. No shape is assumed, and nothing is random.
+Lu et al. 2023, section 5.3, read it from a plot of densities. Here accuracy is fitted as a non-decreasing function of
+PVI by least squares (isotonic regression; Barlow et al. 1972, "Statistical Inference under Order Restrictions"), and
+the threshold is where the fit reaches one half. No shape is assumed, and nothing is random.
+
+The fit itself need not be computed. Let an upper set be all queries from some PVI up. The fit is at least one half
+exactly on the upper set with the highest sum of (correct - 1/2); of equal sums, on the longest one. So no other
+threshold makes the rule "right from the threshold up" wrong about fewer queries.
 """
 
 import polars as pl
@@ -22,9 +24,9 @@ def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
         judged: PVI_RUN, `pvi_bits` and `correct` without nulls, from the lowest PVI of each run up.
     """
     value, step = pl.col("pvi_bits"), pl.col("correct").cast(pl.Float64) - 0.5
-    # Equal PVIs are on one side of the threshold, so that a cut is only where the value changes.
+    # Queries of equal PVI are on the same side of the threshold, so that an upper set begins only at a new value.
     is_cut = (value != value.shift(1)).fill_null(True)
-    # Sum of (correct - 1/2) over the queries from each cut up; with no query above the threshold it is 0.
+    # Sum of (correct - 1/2) over each upper set; over the empty one it is 0.
     gain = pl.when(is_cut).then(step.cum_sum(reverse=True))
     best = pl.max_horizontal(gain.max(), pl.lit(0.0))
     cut = (gain == best).fill_null(False).arg_max()  # the lowest of equals: the longest upper set

@@ -1,1 +1,1 @@
-"""Prompt search (Yauney & Mimno 2024): the best of many prompts, and the best of as many random classifiers."""
+"""Compare the best of many prompts with the best of as many random classifiers (Yauney & Mimno 2024)."""

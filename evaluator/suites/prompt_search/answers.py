@@ -5,7 +5,7 @@ import polars as pl
 from evaluator.suites.prompt_search.schema import SEARCH_GROUP, TRIED_PROMPTS_KEY
 
 _PROMPT_NUMBER = pl.when(part="demonstrations").then("demonstration_set").otherwise("template")
-"""Number of a request's prompt within its part and number of shots: the index that the part varies."""
+"""Number of the prompt of a request within its part and number of shots: the column that differs between prompts."""
 
 CHANCE = pl.col("correct").list.len() / pl.col("n_choices")
 """Probability that a random choice is right, from the columns of SEARCH_EXAMPLES; any correct choice counts."""

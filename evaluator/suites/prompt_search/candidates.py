@@ -1,14 +1,15 @@
-"""Read a user's file of instructions or templates to search instead of demonstrations."""
+"""Read a file of instructions or templates, which a search can try instead of demonstrations."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluator.errors import TemplateError
-from evaluator.files import short_digest
+from evaluator.errors import TemplateError, shown
+from evaluator.files.digests import short_digest
+from evaluator.files.json_files import parse_json
+from evaluator.files.whole import read_bytes
 from evaluator.suites.prompt_search.options import SearchPart
 from evaluator.templates.choice_template import ChoiceTemplate
 
@@ -17,18 +18,19 @@ FIELDS = tuple(field.name for field in dataclasses.fields(ChoiceTemplate))
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Instructions and templates of one file, in the order of the file; one of the two may be empty."""
+    """The instructions and templates in a file, in its order; one of the two may be empty."""
 
     instructions: tuple[str, ...]
-    templates: tuple[dict[str, str | None], ...]  # fields that replace those of a dataset's template
+    templates: tuple[dict[str, str | None], ...]  # fields that replace those of a dataset's ChoiceTemplate
     fingerprint: str
 
     def variations(self, template: ChoiceTemplate) -> dict[SearchPart, list[ChoiceTemplate]]:
         """Return the templates to search with a dataset, by the part of the search."""
-        instructed = [dataclasses.replace(template, instruction=text) for text in self.instructions]
-        templated = [dataclasses.replace(template, **stated) for stated in self.templates]  # type: ignore[arg-type]
-        parts: dict[SearchPart, list[ChoiceTemplate]] = {"instructions": instructed, "templates": templated}
-        return {part: tried for part, tried in parts.items() if tried}
+        parts: dict[SearchPart, list[ChoiceTemplate]] = {
+            "instructions": [dataclasses.replace(template, instruction=text) for text in self.instructions],
+            "templates": [dataclasses.replace(template, **values) for values in self.templates],  # type: ignore[arg-type]
+        }
+        return {part: templates for part, templates in parts.items() if templates}
 
 
 def read_candidates(path: Path) -> Candidates:
@@ -40,21 +42,24 @@ def read_candidates(path: Path) -> Candidates:
     Raises TemplateError, which names the place in the file.
     """
     try:
-        file = path.read_bytes()
-        content = json.loads(file)
+        raw = read_bytes(path)
+        content = parse_json(raw)
     except (OSError, ValueError) as error:
         raise TemplateError(f"{path} cannot be read as JSON: {error}") from error
     allowed = {"instructions", "templates"}
     if not isinstance(content, dict) or not content or not content.keys() <= allowed:
         raise TemplateError(f"{path} must hold an object with `instructions`, `templates` or both, and nothing else.")
     instructions = _texts(content.get("instructions", []), path)
-    templates = [_template(stated, number, path) for number, stated in enumerate(content.get("templates", []))]
+    listed = content.get("templates", [])
+    if not isinstance(listed, list):
+        raise TemplateError(f"{path}: `templates` must be a list of objects, got {shown(listed)}.")
+    templates = [_template(fields, number, path) for number, fields in enumerate(listed)]
     if not instructions and not templates:
         raise TemplateError(f"{path} has nothing to search: its lists are empty. Add an instruction or a template.")
     return Candidates(
         instructions=tuple(instructions),
         templates=tuple(templates),
-        fingerprint=short_digest(file),
+        fingerprint=short_digest(raw),
     )
 
 
@@ -64,13 +69,13 @@ def _texts(values: Any, path: Path) -> Sequence[str]:
     return values
 
 
-def _template(stated: Any, number: int, path: Path) -> dict[str, str | None]:
+def _template(fields: Any, number: int, path: Path) -> dict[str, str | None]:
     where = f"{path}, template {number} (from 0)"
-    if not isinstance(stated, dict):
-        raise TemplateError(f"{where}: an object was expected, got {stated!r}.")
-    for name, value in stated.items():
+    if not isinstance(fields, dict):
+        raise TemplateError(f"{where}: an object was expected, got {shown(fields)}.")
+    for name, value in fields.items():
         if name not in FIELDS:
             raise TemplateError(f"{where}: unknown field {name!r}. Allowed are {', '.join(FIELDS)}.")
         if not isinstance(value, str) and (name, value) != ("choice_prefix", None):
-            raise TemplateError(f"{where}: {name} must be a text, got {value!r}.")
-    return stated
+            raise TemplateError(f"{where}: {name} must be a text, got {shown(value)}.")
+    return fields

@@ -1,13 +1,12 @@
-"""Successive halving: score all prompts on a few queries, the better half on twice as many, and so on to all queries.
+"""Choose prompts by successive halving: score all on a few queries, the better half on twice as many, and so on.
 
 A stopped prompt still counts as a try. Most stopped prompts could in principle have won: the column `could_have_won` of
-SEARCH_PROMPTS says of each whether its remaining queries could have made it the best.
+SEARCH_PROMPTS says whether a prompt would have reached the best accuracy with all its remaining queries right.
 """
 
 import math
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from evaluator.methods.predictions import predict
@@ -19,13 +18,13 @@ from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_EXAMPL
 from evaluator.suites.prompt_search.ties import break_ties
 
 MIN_QUERIES = 16
-"""Queries of the first round: on fewer, a good prompt is too often in the worse half."""
+"""Smallest number of queries of the first round: with fewer, a good prompt is too often in the worse half."""
 
 _ANSWER_KEY = [*TRIED_PROMPTS_KEY, "place"]
 
 
 def round_sizes(n_queries: int) -> list[int]:
-    """Return how many queries a prompt has been scored on after each round: half, rounded up, of the next round's."""
+    """Return the number of queries a prompt is scored on up to each round: half of the next number, rounded up."""
     sizes = [n_queries]
     while (half := math.ceil(sizes[0] / 2)) >= MIN_QUERIES:
         sizes.insert(0, half)
@@ -40,7 +39,7 @@ def next_round(run: ScoredRun, number: int) -> pl.DataFrame | None:
     if not run.config.options_of(SearchOptions).halving:
         return run.store.requests().select("prompt_id").collect() if number == 0 else None
     plan = _plan(run.store)
-    if number >= _n_rounds(plan):
+    if number > int(plan["round"].to_numpy().max()):
         return None
     rows = rows_of_round(plan, _answers_so_far(run, plan), number).select("prompt_id")
     if number:
@@ -52,26 +51,27 @@ def next_round(run: ScoredRun, number: int) -> pl.DataFrame | None:
 def rows_of_round(plan: pl.DataFrame, answers_so_far: pl.DataFrame, number: int) -> pl.DataFrame:
     """Return the rows of `plan` of one round, without those of prompts that earlier rounds stopped.
 
-    They depend on the answers of earlier rounds alone, so that an interrupted run chooses the same prompts when it is
+    They depend only on the answers of earlier rounds, so that an interrupted run chooses the same prompts when it is
     resumed.
 
     Args:
         plan: as returned by answers.planned, with the `round` in which each query is first scored.
         answers_so_far: answers.ANSWERS of one method, with all rows of earlier rounds whose prompts were not stopped.
     """
-    alive = plan.select(TRIED_PROMPTS_KEY).unique()
+    remaining = plan.select(TRIED_PROMPTS_KEY).unique()
     n_queries = plan.group_by("dataset").agg(n_queries=pl.col("place").n_unique())
     # Replay the earlier rounds: after each, only the better half of the prompts is left.
     for earlier in range(number):
-        rows = plan.filter(pl.col("round") <= earlier).join(alive, on=TRIED_PROMPTS_KEY, how="semi")
-        alive = better_half(answers_so_far.join(rows, on=_ANSWER_KEY, how="semi"), n_queries)
-    return plan.filter(round=number).join(alive, on=TRIED_PROMPTS_KEY, how="semi", maintain_order="left")
+        rows = plan.filter(pl.col("round") <= earlier).join(remaining, on=TRIED_PROMPTS_KEY, how="semi")
+        remaining = better_half(answers_so_far.join(rows, on=_ANSWER_KEY, how="semi"), n_queries)
+    return plan.filter(round=number).join(remaining, on=TRIED_PROMPTS_KEY, how="semi", maintain_order="left")
 
 
 def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.DataFrame:
-    """Keep the better half of each search (rounded up, ties included), minus prompts that cannot catch the leader.
+    """Keep the better half of each search (rounded up, ties included), minus prompts that can no longer be the best.
 
-    A prompt cannot catch the leader when even all its remaining answers right would leave it behind.
+    These are the prompts that would have fewer right answers than the currently best one even if all their remaining
+    answers were right.
 
     Args:
         answers_so_far: answers.ANSWERS of the prompts that were not stopped, all with equally many queries.
@@ -84,8 +84,8 @@ def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.Dat
     half = (pl.len() + 1) // 2
     # The count of the last prompt in the better half; others with the same count are kept as well.
     threshold = pl.col("n_correct").sort(descending=True).get(half - 1).over(search)
-    reachable = pl.col("n_correct") + pl.col("n_queries") - pl.col("n_answered")
-    is_kept = (pl.col("n_correct") >= threshold) & (reachable >= pl.col("n_correct").max().over(search))
+    highest_count = pl.col("n_correct") + pl.col("n_queries") - pl.col("n_answered")
+    is_kept = (pl.col("n_correct") >= threshold) & (highest_count >= pl.col("n_correct").max().over(search))
     return counts.join(n_queries, on="dataset").filter(is_kept).select(TRIED_PROMPTS_KEY)
 
 
@@ -94,22 +94,15 @@ def _plan(store: PromptStore) -> pl.DataFrame:
     examples = store.table("search_examples", SEARCH_EXAMPLES)
     plan = planned(store.requests(), examples)
     sizes = examples.group_by("dataset").agg(pl.len()).sort("dataset").collect().rows()
-    rounds = [
-        pl.DataFrame({"place": np.arange(n_queries), "round": _rounds(n_queries)}).with_columns(dataset=pl.lit(dataset))
-        for dataset, n_queries in sizes
-    ]
-    return plan.join(pl.concat(rounds), on=SEARCH_EXAMPLES_KEY, maintain_order="left")
-
-
-def _rounds(n_queries: int) -> npt.NDArray[np.int64]:
-    return np.searchsorted(round_sizes(n_queries), np.arange(n_queries), side="right")
+    frames = []
+    for dataset, n_queries in sizes:
+        places = np.arange(n_queries)
+        rounds = np.searchsorted(round_sizes(n_queries), places, side="right")
+        frames.append(pl.DataFrame({"place": places, "round": rounds}).with_columns(dataset=pl.lit(dataset)))
+    return plan.join(pl.concat(frames), on=SEARCH_EXAMPLES_KEY, maintain_order="left")
 
 
 def _answers_so_far(run: ScoredRun, plan: pl.DataFrame) -> pl.DataFrame:
     predictions = predict(run.scored, run.methods, ("paper",)).collect()
     untied = break_ties(predictions, run.config.options_of(SearchOptions).seed)
     return answers(untied, plan, run.store.table("search_examples", SEARCH_EXAMPLES))
-
-
-def _n_rounds(plan: pl.DataFrame) -> int:
-    return int(plan["round"].to_numpy().max()) + 1

@@ -11,7 +11,7 @@ from evaluator.suites.prompt_search.schema import SEARCH_GROUP
 def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.DataFrame, seed: int) -> pl.DataFrame:
     """Return HELD_OUT_TRIALS of every search in which no prompt was stopped.
 
-    In each of 100 splits, the best distinct prompt on 75% of the queries is evaluated on the other 25%, as described at
+    In each of 100 splits, the best distinct prompt on 75% of the queries is evaluated on the other 25%, as described in
     held_out_trials. `experiment` is part/dataset/n_shots/method.
 
     Args:
@@ -21,25 +21,18 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
     """
     complete = prompts.filter(~pl.col("is_stopped").any().over(SEARCH_GROUP), pl.col("n_queries") > 1)
     # Of prompts with the same text, only the first counts.
-    different = complete.filter(pl.col("prompt_number") == pl.col("first_alike"))
-    if different.is_empty():
+    distinct = complete.filter(pl.col("prompt_number") == pl.col("first_alike"))
+    if distinct.is_empty():
         return pl.DataFrame(schema=HELD_OUT_TRIALS)
-    chance = examples.select("dataset", example="place", chance=CHANCE)
-    named = answers.join(different, on=[*SEARCH_GROUP, "prompt_number"], how="semi").with_columns(
-        experiment=_experiment()
+    experiment = pl.concat_str((pl.col(name).cast(pl.String) for name in SEARCH_GROUP), separator="/")
+    correctness = answers.join(distinct, on=[*SEARCH_GROUP, "prompt_number"], how="semi").select(
+        experiment=experiment, prompt="prompt_number", example="place", correct="is_correct"
     )
+    chances = examples.select("dataset", example="place", chance=CHANCE)
+    experiments = distinct.select("dataset", experiment=experiment).unique()
     return held_out_trials(
-        named.lazy().select("experiment", prompt="prompt_number", example="place", correct="is_correct"),
-        different.select(*SEARCH_GROUP)
-        .unique()
-        .with_columns(experiment=_experiment())
-        .join(chance, on="dataset")
-        .select("experiment", "example", "chance")
-        .sort("experiment", "example"),
-        tries=[int(different.group_by(SEARCH_GROUP).len()["len"].to_numpy().max())],
+        correctness.lazy(),
+        experiments.join(chances, on="dataset").select("experiment", "example", "chance").sort("experiment", "example"),
+        tries=[int(distinct.group_by(SEARCH_GROUP).len()["len"].to_numpy().max())],
         seed=seed,
     )
-
-
-def _experiment() -> pl.Expr:
-    return pl.concat_str((pl.col(name).cast(pl.String) for name in SEARCH_GROUP), separator="/")

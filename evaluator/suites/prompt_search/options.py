@@ -1,4 +1,4 @@
-"""The options of the suite prompt-search. Each field carries its help on the command line."""
+"""Define the options of the suite prompt-search. Each field has its help text for the command line."""
 
 from dataclasses import dataclass
 from pathlib import Path

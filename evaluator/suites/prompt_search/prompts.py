@@ -26,8 +26,8 @@ MAX_QUERIES = 200
 """Largest default number of queries of a dataset (Yauney & Mimno 2024, section 5.1)."""
 
 DEMONSTRATION_SHARE = 0.25
-"""Share of the examples kept for demonstrations when the number of queries is not given. The paper draws the
-demonstrations of a small dataset from its queries, so that prompts differ in their queries; here all have the same."""
+"""Share of the examples reserved for demonstrations if the number of queries is not given. In the paper the
+demonstrations of a small dataset are queries for other prompts; here all prompts have the same queries."""
 
 
 class Split(NamedTuple):
@@ -38,11 +38,11 @@ class Split(NamedTuple):
 
 
 class Tries(NamedTuple):
-    """Candidate prompts that share a template, one for each demonstration set."""
+    """Candidate prompts with the same template, one for each demonstration set."""
 
     part: SearchPart
     n_shots: int
-    template_number: int  # among the instructions or templates; 0 when demonstrations are varied
+    template_number: int  # within the instructions or templates; 0 if the part is demonstrations
     template: ChoiceTemplate
     demonstrations: Ints  # [n_tries, n_shots], rows of MultipleChoiceDataset.shown
 
@@ -51,8 +51,9 @@ def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_que
     """Return a request for every query with every candidate prompt.
 
     Columns are those of schemas.REQUESTS without suite and prompt_id, and those of schemas.PROMPTS without prompt_id.
-    `part` says what is varied: `demonstration_set` or `template` numbers the prompts within a part and number of shots,
-    and the other one is 0. `position` runs over shots, prompts and queries, in this order. `query_id` and
+    `part` says what differs between prompts. If it is demonstrations, `demonstration_set` is the number of the prompt
+    within its number of shots and `template` is 0; otherwise the reverse. `position` enumerates numbers of shots, then
+    prompts, then queries. `query_id` and
     `demonstration_ids` are rows of the dataset; `gold` is the first correct choice.
 
     Raises ConfigError for more queries than the dataset allows, DatasetError for too few examples, TemplateError for a
@@ -75,10 +76,10 @@ def search_tables(
         query_id=pl.Series(split.queries),
         source=pl.format("{}, row {} (from 0)", pl.lit(dataset.source), "row"),
     )
-    tried = [_tried(dataset, tries) for tries in planned_tries(dataset, search, split)]
+    prompts = [_tried_prompts(dataset, tries) for tries in planned_tries(dataset, search, split)]
     tables = {
         "search_examples": (queries.with_columns(place=pl.int_range(pl.len())), SEARCH_EXAMPLES),
-        "tried_prompts": (pl.concat(tried), TRIED_PROMPTS),
+        "tried_prompts": (pl.concat(prompts), TRIED_PROMPTS),
     }
     return {
         name: frame.with_columns(dataset=pl.lit(dataset.name)).select(
@@ -89,29 +90,29 @@ def search_tables(
 
 
 def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> Split:
-    """Draw the queries and the pool of demonstrations by the seed; a smaller number of queries takes the first of them.
+    """Draw the queries and the pool of demonstrations by the seed.
 
     By default there are MAX_QUERIES queries, or as many as leave DEMONSTRATION_SHARE of the examples to demonstrations.
-    With fewer queries than that the pool stays the same.
+    A smaller `n_queries` takes the first of these queries and does not change the pool.
     """
     n_examples, max_shots = dataset.examples.height, max(search.shots)
     order = np.array(random.Random(f"queries, seed {search.seed}").sample(range(n_examples), n_examples))
-    # Demonstrations from a file of their own, or none at all, take nothing from the queries.
+    # All examples can be queries if demonstrations are in a separate file, or if none are shown.
     is_separate = dataset.demonstrations is not None or max_shots == 0
-    n_kept = 0 if is_separate else max(max_shots, math.ceil(DEMONSTRATION_SHARE * n_examples))
-    default = min(MAX_QUERIES, n_examples - n_kept)
-    allowed = n_examples if is_separate else n_examples - max_shots
-    n_taken = default if n_queries is None else n_queries
+    n_reserved = 0 if is_separate else max(max_shots, math.ceil(DEMONSTRATION_SHARE * n_examples))
+    default = min(MAX_QUERIES, n_examples - n_reserved)
+    max_queries = n_examples if is_separate else n_examples - max_shots
+    n_queries = default if n_queries is None else n_queries
     n_shown = dataset.shown.height
-    if n_taken < 1 or max_shots > n_shown:
+    if n_queries < 1 or max_shots > n_shown:
         raise DatasetError(f"{dataset.source} has {n_shown} examples, too few for {max_shots} shots and any query.")
-    if n_taken > allowed:
+    if n_queries > max_queries:
         raise ConfigError(
-            f"--queries {n_taken}: {dataset.name} has {n_examples} examples, which leaves at most {allowed} queries "
-            f"after {max_shots} demonstrations. Choose {allowed} or fewer."
+            f"--queries {n_queries}: {dataset.name} has {n_examples} examples, which leaves at most {max_queries} "
+            f"queries after {max_shots} demonstrations. Choose {max_queries} or fewer."
         )
-    pool = order[max(n_taken, default) :] if dataset.demonstrations is None else np.arange(n_shown)
-    return Split(order[:n_taken], pool)
+    pool = order[max(n_queries, default) :] if dataset.demonstrations is None else np.arange(n_shown)
+    return Split(order[:n_queries], pool)
 
 
 def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: Split) -> Iterator[Tries]:
@@ -163,7 +164,7 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
 def _demonstrations(dataset: MultipleChoiceDataset, tries: Tries, number: Ints) -> tuple[str, pl.Series, Ints]:
     """Return the first arguments of render_prompts: opening, demonstration texts, and their rows for sets `number`."""
     first_correct = pl.col("choices").list.get(pl.col("correct").list.first())
-    # Each demonstration is rendered once for every set that shows it; few are in more than one.
+    # A demonstration is rendered again for every set that contains it, because few are in more than one.
     rendered = dataset.shown[tries.demonstrations.ravel()].select(
         text=tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct)
     )
@@ -171,7 +172,7 @@ def _demonstrations(dataset: MultipleChoiceDataset, tries: Tries, number: Ints) 
     return tries.template.opening, rendered["text"], rows[number]
 
 
-def _tried(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
+def _tried_prompts(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
     """Return the candidate prompts with placeholders in place of a query's input and choices."""
     n_tries = len(tries.demonstrations)
     query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).to_series()

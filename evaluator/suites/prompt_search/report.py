@@ -7,6 +7,7 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.report.section import MeasuredRun, PackageFile, Section
+from evaluator.report.sections.total_error import total_error_sections
 from evaluator.report.tables import dataset_order
 from evaluator.suites.prompt_search.report_figures import curve_figure
 from evaluator.suites.prompt_search.schema import SEARCH_GROUP
@@ -16,7 +17,7 @@ VARIED = {
     "instructions": "Instructions were tried, with one set of demonstrations.",
     "templates": "Templates were tried, with one set of demonstrations.",
 }
-"""Part of a search -> what it varies."""
+"""Part of a search -> what differs between its prompts."""
 
 
 class SearchTables(NamedTuple):
@@ -43,7 +44,7 @@ class CurvePanel(NamedTuple):
 
 
 class SearchView(NamedTuple):
-    """One part of the search under one method."""
+    """The results of one part of the search and one method."""
 
     part: str
     varied: str
@@ -51,6 +52,11 @@ class SearchView(NamedTuple):
     results: list[dict[str, Any]]  # rows of SEARCH_RESULTS, in the order of datasets and shots
     curves: list[CurvePanel]
     best: list[BestPrompt]
+
+    @property
+    def n_tests(self) -> int:
+        """Return the number of searches that were tested together."""
+        return int(self.results[0]["n_tests"])
 
 
 class SearchContext(NamedTuple):
@@ -88,6 +94,7 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
             style=PackageFile("evaluator.suites.prompt_search", "assets/search.css"),
             datasets=tuple(order),
         )
+    yield from total_error_sections(run, order)
     held_out = run.table("search_held_out_prediction").to_dicts()
     if held_out:
         yield Section(

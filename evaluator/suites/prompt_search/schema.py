@@ -1,6 +1,8 @@
-"""The tables of a prompt search."""
+"""Declare the tables of a prompt search."""
 
 import polars as pl
+
+from evaluator.schemas import TEST_OF_GUESSING
 
 SEARCH_EXAMPLES_KEY = ["dataset", "place"]
 SEARCH_EXAMPLES = pl.Schema(  # the queries of a prompt search; in its store
@@ -18,7 +20,7 @@ SEARCH_EXAMPLES = pl.Schema(  # the queries of a prompt search; in its store
 TRIED_PROMPTS_KEY = ["part", "dataset", "n_shots", "prompt_number"]
 TRIED_PROMPTS = pl.Schema(  # the candidate prompts of a search; in its store
     {
-        "part": pl.String(),  # what is varied: "demonstrations" | "instructions" | "templates"
+        "part": pl.String(),  # what differs between prompts: "demonstrations" | "instructions" | "templates"
         "dataset": pl.String(),
         "n_shots": pl.Int64(),
         "prompt_number": pl.Int64(),  # within the part and number of shots, from 0
@@ -41,10 +43,10 @@ SEARCH_PROMPTS = pl.Schema(
         "first_alike": pl.Int64(),  # the first prompt of the same text: itself, unless a prompt was tried twice
         "n_queries": pl.Int64(),  # that the prompt was scored on
         "n_correct": pl.Int64(),
-        "accuracy": pl.Float64(),  # on these
+        "accuracy": pl.Float64(),  # n_correct / n_queries
         "n_ties": pl.Int64(),  # answers with several equally probable choices, of which one is drawn
         "is_stopped": pl.Boolean(),  # by halving, before it was scored on all queries
-        "could_have_won": pl.Boolean(),  # stopped, but with all its remaining queries right it would reach the best
+        "could_have_won": pl.Boolean(),  # stopped, but would reach the best with all its remaining queries right
         "demonstrations": pl.List(pl.String()),
         "text": pl.String(),
     }
@@ -64,7 +66,13 @@ SEARCH_RESULTS = pl.Schema(
         "n_could_have_won": pl.Int64(),
         "n_ties": pl.Int64(),  # over all answers
         "mean_accuracy": pl.Float64(),  # of the different prompts; null where some were stopped
+        "mean_low": pl.Float64(),  # 95% interval over queries and prompts; null as well with one prompt
+        "mean_high": pl.Float64(),
         "best_accuracy": pl.Float64(),  # of those scored on all queries
+        # Limits of the best prompt's accuracy on all queries there are, at least 95% and for all tried prompts at once,
+        # so that they hold for whichever is best:
+        "best_low": pl.Float64(),
+        "best_high": pl.Float64(),
         "best_correct": pl.Int64(),
         "best_prompt_numbers": pl.List(pl.Int64()),  # all different prompts with this accuracy
         "chance": pl.Float64(),  # the standard random baseline: mean of the queries' chances
@@ -72,7 +80,7 @@ SEARCH_RESULTS = pl.Schema(
         "log10_standard_tail": pl.Float64(),  # of one random classifier reaching best_correct
         "log10_tail": pl.Float64(),  # of the best of `tries` reaching it
         "verdict": pl.String(),  # random_baselines.verdicts.Verdict
-        "n_needed": pl.Int64(),  # queries that would tell it from guessing; only where the verdict is "between"
+        **TEST_OF_GUESSING,  # over all searches of the run; the lower bound is of the best prompt's true accuracy
     }
 )
 

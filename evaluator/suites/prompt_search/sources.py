@@ -1,4 +1,4 @@
-"""Add to an error the file and row of the choices that it is about."""
+"""Add to an error about labels the file and row of the query that has them as choices."""
 
 import polars as pl
 

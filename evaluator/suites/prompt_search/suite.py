@@ -1,4 +1,7 @@
-"""Prompt search: the best of many prompts on one set of queries, as Yauney & Mimno 2024 (section 5.1) search for it."""
+"""Define the suite prompt-search: find the best of many prompts on one set of queries.
+
+Source: Yauney & Mimno 2024, section 5.1.
+"""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

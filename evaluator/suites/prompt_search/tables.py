@@ -6,12 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from scipy.special import betaincinv
 
+from evaluator.metrics.guessing import prompts_tried
+from evaluator.metrics.intervals import CONFIDENCE_LEVEL, two_way_standard_error, with_intervals
 from evaluator.random_baselines.binomial import FloatArray
 from evaluator.random_baselines.expected_max import expected_maximum
 from evaluator.random_baselines.grid import log_spaced
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.verdicts import examples_needed, verdict
+from evaluator.random_baselines.significance import with_tests
+from evaluator.random_baselines.verdicts import verdict
 from evaluator.suites.prompt_search.answers import CHANCE
 from evaluator.suites.prompt_search.schema import (
     SEARCH_CURVES,
@@ -24,22 +28,25 @@ from evaluator.suites.prompt_search.schema import (
     SEARCH_RESULTS_KEY,
     TRIED_PROMPTS_KEY,
 )
+from evaluator.suites.prompt_search.total_error import complete_searches
 
 MAX_CURVE_POINTS = 200
-"""Most points of a curve; with more prompts than that, points are spaced evenly on a logarithmic scale."""
+"""Largest number of points of a curve; with more prompts, points are evenly spaced on a logarithmic scale."""
 
 
 class Search(NamedTuple):
     """The prompts of one SEARCH_GROUP and the chance of each query."""
 
     key: dict[str, Any]
-    all_tried: pl.DataFrame  # SEARCH_PROMPTS of the group
-    different: pl.DataFrame  # of these, the first with each text
+    prompts: pl.DataFrame  # SEARCH_PROMPTS of the group
+    distinct: pl.DataFrame  # the first of these with each text
     chances: FloatArray  # [n_queries]
+    tries: int
 
     @property
     def complete(self) -> pl.DataFrame:
-        return self.different.filter(~pl.col("is_stopped"))
+        """Return the distinct prompts that were scored on all queries."""
+        return self.distinct.filter(~pl.col("is_stopped"))
 
 
 def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
@@ -68,7 +75,7 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
             could_have_won=(n_unscored > 0) & (pl.col("n_correct") + n_unscored >= best),
         )
     )
-    return _as(rows.collect(), SEARCH_PROMPTS, SEARCH_PROMPTS_KEY)
+    return _with_schema(rows.collect(), SEARCH_PROMPTS, SEARCH_PROMPTS_KEY)
 
 
 def results_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
@@ -79,46 +86,73 @@ def results_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame
         examples: SEARCH_EXAMPLES.
 
     The chance of a query is its number of correct choices over its number of choices. Tries are the different prompts,
-    stopped ones included.
+    stopped ones included (metrics.guessing.prompts_tried). The bests of all searches of the run are tested together.
 
     Source: Yauney & Mimno 2024, equations 8 to 11.
     """
     rows = pl.DataFrame([_result(search) for search in _searches(prompts, examples)], infer_schema_length=None)
     judged = rows.with_columns(verdict=verdict(pl.col("best_accuracy"), pl.col("chance"), pl.col("max_random")))
-    needed = [
-        examples_needed(row["best_accuracy"], row["chance"], row["tries"]) if row["verdict"] == "between" else None
-        for row in judged.select("best_accuracy", "chance", "tries", "verdict").to_dicts()
-    ]
-    return _as(judged.with_columns(n_needed=pl.Series(needed, dtype=pl.Int64)), SEARCH_RESULTS, SEARCH_RESULTS_KEY)
+    tested = with_tests(judged.with_columns(n_right="best_correct", n_chosen_from="tries"))
+    return _with_schema(tested, SEARCH_RESULTS, SEARCH_RESULTS_KEY)
+
+
+def with_mean_intervals(results: pl.DataFrame, answers: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+    """Set mean_low and mean_high of SEARCH_RESULTS, whose queries and prompts are both samples.
+
+    They stay null where prompts were stopped. Intervals: metrics.intervals.two_way_standard_error.
+
+    Args:
+        answers: as returned by answers.answers.
+        prompts: as returned by prompts_table.
+    """
+    rows = []
+    for key, (cells, _) in complete_searches(answers, prompts):
+        error, degrees = two_way_standard_error(cells[:, :, 0])
+        value = {"value": float(cells.mean()), "n_queries": len(cells), "interval": "score"}
+        rows.append({**key, **value, "lowest": 0.0, "highest": 1.0, "error": error, "degrees_of_freedom": degrees})
+    if not rows:
+        return results
+    means = pl.DataFrame(rows, infer_schema_length=None).with_columns(standard_error=pl.col("error").cast(pl.Float64))
+    limits = with_intervals(means).select(*SEARCH_GROUP, mean_low="ci_low", mean_high="ci_high")
+    joined = results.drop("mean_low", "mean_high").join(limits, on=SEARCH_GROUP, how="left")
+    return _with_schema(joined, SEARCH_RESULTS, SEARCH_RESULTS_KEY)
 
 
 def curves_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
-    """Return SEARCH_CURVES: the expected best accuracy of fewer tries, and that of as many random classifiers."""
-    curves = [_curve(search) for search in _searches(prompts, examples) if not search.all_tried["is_stopped"].any()]
-    return _as(pl.concat([pl.DataFrame(schema=SEARCH_CURVES), *curves]), SEARCH_CURVES, SEARCH_CURVES_KEY)
+    """Return SEARCH_CURVES: the expected best accuracy by number of tries, of prompts and of random classifiers."""
+    curves = [_curve(search) for search in _searches(prompts, examples) if not search.prompts["is_stopped"].any()]
+    return _with_schema(pl.concat([pl.DataFrame(schema=SEARCH_CURVES), *curves]), SEARCH_CURVES, SEARCH_CURVES_KEY)
 
 
 def _searches(prompts: pl.DataFrame, examples: pl.DataFrame) -> Iterator[Search]:
     chances = dict(examples.sort(SEARCH_EXAMPLES_KEY).group_by("dataset", maintain_order=True).agg(CHANCE).rows())
+    # Every query of a search was tried with every prompt that was not stopped.
+    counts = prompts_tried(prompts, SEARCH_GROUP, query=(), prompt="first_alike")
+    tries = {tuple(key): count for *key, count in counts.rows()}
     for values, rows in prompts.partition_by(SEARCH_GROUP, as_dict=True, maintain_order=True).items():
         key = dict(zip(SEARCH_GROUP, values, strict=True))
-        different = rows.filter(pl.col("prompt_number") == pl.col("first_alike"))
-        yield Search(key, rows, different, np.array(chances[key["dataset"]]))
+        distinct = rows.filter(pl.col("prompt_number") == pl.col("first_alike"))
+        yield Search(key, rows, distinct, np.array(chances[key["dataset"]]), tries[values])
 
 
 def _result(search: Search) -> dict[str, Any]:
-    n_queries, tries = len(search.chances), search.different.height
+    n_queries, tries = len(search.chances), search.tries
     complete = search.complete
     best = int(complete["n_correct"].to_numpy().max())
+    low, high = simultaneous_limits(best, n_queries, tries)
     return search.key | {
         "n_queries": n_queries,
-        "n_prompts": search.all_tried.height,
+        "n_prompts": search.prompts.height,
         "tries": tries,
         "n_stopped": tries - complete.height,
-        "n_could_have_won": search.different["could_have_won"].sum(),
-        "n_ties": search.all_tried["n_ties"].sum(),
-        "mean_accuracy": search.different["accuracy"].mean() if complete.height == tries else None,
+        "n_could_have_won": search.distinct["could_have_won"].sum(),
+        "n_ties": search.prompts["n_ties"].sum(),
+        "mean_accuracy": search.distinct["accuracy"].mean() if complete.height == tries else None,
         "best_accuracy": best / n_queries,
+        "mean_low": None,
+        "mean_high": None,
+        "best_low": low,
+        "best_high": high,
         "best_correct": best,
         "best_prompt_numbers": complete.filter(n_correct=best)["prompt_number"].to_list(),
         # An exact sum, so that an accuracy equal to chance compares as equal.
@@ -129,11 +163,23 @@ def _result(search: Search) -> dict[str, Any]:
     }
 
 
+def simultaneous_limits(n_correct: int, n_queries: int, tries: int) -> tuple[float, float]:
+    """Return limits of an accuracy that hold for all of `tries` prompts at once with a probability of 95% or more.
+
+    They are exact binomial limits (Clopper & Pearson 1934), each of which may fail with probability 0.025 / tries
+    (Bonferroni). The lower one is what the winner of a search keeps of its accuracy.
+    """
+    alpha = (1 - CONFIDENCE_LEVEL) / 2 / tries
+    n_wrong = n_queries - n_correct
+    low = float(betaincinv(n_correct, n_wrong + 1, alpha)) if n_correct else 0.0
+    return low, float(betaincinv(n_correct + 1, n_wrong, 1 - alpha)) if n_wrong else 1.0
+
+
 def _curve(search: Search) -> pl.DataFrame:
-    n_queries, n_prompts = len(search.chances), search.different.height
-    every = np.arange(1, n_prompts + 1)
-    tries = every if n_prompts <= MAX_CURVE_POINTS else log_spaced(1, n_prompts, MAX_CURVE_POINTS)
-    best_counts = expected_maximum(search.different["n_correct"].to_numpy(), tries)
+    n_queries, n_prompts = len(search.chances), search.distinct.height
+    is_short = n_prompts <= MAX_CURVE_POINTS
+    tries = np.arange(1, n_prompts + 1) if is_short else log_spaced(1, n_prompts, MAX_CURVE_POINTS)
+    best_counts = expected_maximum(search.distinct["n_correct"].to_numpy(), tries)
     return pl.DataFrame(
         {
             **{name: pl.Series([value]).new_from_index(0, len(tries)) for name, value in search.key.items()},
@@ -146,5 +192,5 @@ def _curve(search: Search) -> pl.DataFrame:
     ).select(SEARCH_CURVES.names())
 
 
-def _as(frame: pl.DataFrame, schema: pl.Schema, key: list[str]) -> pl.DataFrame:
+def _with_schema(frame: pl.DataFrame, schema: pl.Schema, key: list[str]) -> pl.DataFrame:
     return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items()).sort(key)

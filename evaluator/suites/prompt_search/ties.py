@@ -1,4 +1,4 @@
-"""Draw one of several equally probable choices, so that no position in the list is preferred."""
+"""Draw one of the most probable choices at random, so that no position in the list of choices is preferred."""
 
 import numpy as np
 import numpy.typing as npt

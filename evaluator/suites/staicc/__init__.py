@@ -1,1 +1,1 @@
-"""StaICC (Cho & Inoue 2025): the benchmark of ten datasets, its diagnostics and its demonstration modes."""
+"""Define the suites of StaICC (Cho & Inoue 2025): ten datasets, diagnostics, and two modes of demonstrations."""

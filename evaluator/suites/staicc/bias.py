@@ -1,4 +1,4 @@
-"""StaICC-Diag, prediction bias: which labels a model prefers when the query has no content.
+"""Build the prompts of StaICC-Diag that show which labels a model prefers when the query has no content.
 
 Source: Cho & Inoue 2025, section 3.3.
 """
@@ -7,24 +7,21 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.conversions import as_classification
 from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
 from evaluator.prompts.rows import benchmark_plan, normal_requests, requests
-from evaluator.suites.base import Part, Requests, Suite
-from evaluator.suites.staicc import family
-from evaluator.suites.staicc.diagnostics.registry import METRIC_TEXTS
-from evaluator.suites.staicc.terminal import diagnostic_lines
+from evaluator.suites.base import Part
+from evaluator.suites.staicc.family import INFERENCE_METHODS, staicc_suite
 
 N_WORDS = 128
-"""Words of a domain query, as in the toolkit; the paper does not give the number."""
+"""Number of words of a domain query, as in the toolkit; the paper does not give it."""
 
 
 def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
-    """Return the prompts of StaICC-Normal, with empty queries and domain queries in place of theirs.
+    """Return the prompts of StaICC-Normal with their queries replaced by empty queries and by domain queries.
 
-    Rows keep position, query_id and gold of the query that is replaced. The part `normal` has the unchanged prompts, on
-    which the empirical bias is measured; it is left out where the run has staicc-normal, which has the same rows.
-    Domain queries are random words of the calibration split, under `released` of the demonstration split.
+    Rows keep position, query_id and gold of the replaced query. Domain queries are random words of the calibration
+    split, under `released` of the demonstration split. The part `normal` has the unchanged prompts, on which the
+    empirical bias is measured; it is left out if the run includes staicc-normal, which has the same rows.
     """
     plan = benchmark_plan(dataset, n_shots=config.n_shots)
     n_prompts = len(plan.query_id)
@@ -42,9 +39,11 @@ def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataF
 
 def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: RunConfig) -> pl.Series:
     definition = config.prompt_definition
-    split = "demonstration" if definition == "released" else "calibration"
+    split, rows = "calibration", dataset.calibration
+    if definition == "released":
+        split, rows = "demonstration", dataset.demonstration
     return domain_queries(
-        dataset.demonstration if definition == "released" else dataset.calibration,
+        rows,
         n_queries=n_queries,
         n_words=N_WORDS,
         definition=definition,
@@ -52,20 +51,13 @@ def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: RunC
     )
 
 
-STAICC_BIAS = Suite(
+STAICC_BIAS = staicc_suite(
     summary="Label bias: empty queries, queries of random words, and the queries of staicc-normal.",
     parts={
         "normal": Part(),
         "contextual": Part(kind="diagnostic"),
         "domain": Part(kind="diagnostic", prompts_differ=True),
     },
-    all_methods=family.INFERENCE_METHODS,
-    default_datasets=family.DATASETS,
-    take=as_classification,
-    requests=lambda dataset, config: Requests(bias_requests(dataset, config)),
-    describe=family.describe,
-    measure=family.measure,
-    sections=family.sections,
-    summary_lines=diagnostic_lines,
-    metric_texts=METRIC_TEXTS,
+    requests=bias_requests,
+    all_methods=INFERENCE_METHODS,
 )

@@ -1,4 +1,4 @@
-"""StaICC's two modes of demonstrations: with at least one of the query's label, and without any."""
+"""Build prompts whose demonstrations include the query's label at least once, and prompts where they never do."""
 
 from dataclasses import replace
 from typing import get_args
@@ -7,13 +7,10 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.conversions import as_classification
 from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, requests
-from evaluator.suites.base import Part, Requests, Suite
-from evaluator.suites.staicc import family
-from evaluator.suites.staicc.diagnostics.registry import METRIC_TEXTS
-from evaluator.suites.staicc.terminal import diagnostic_lines
+from evaluator.suites.base import Part
+from evaluator.suites.staicc.family import staicc_suite
 
 PARTS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
@@ -24,20 +21,13 @@ def demonstration_requests(dataset: ClassificationDataset, config: RunConfig) ->
 
 
 def _requests(dataset: ClassificationDataset, config: RunConfig, part: LabelDomain) -> pl.DataFrame:
-    chosen = domain_demonstrations(dataset, part, n_shots=config.n_shots, definition=config.prompt_definition)
-    plan = replace(benchmark_plan(dataset, n_shots=config.n_shots), demonstration_ids=chosen)
+    rows = domain_demonstrations(dataset, part, n_shots=config.n_shots, definition=config.prompt_definition)
+    plan = replace(benchmark_plan(dataset, n_shots=config.n_shots), demonstration_ids=rows)
     return requests(dataset, plan, n_queries=config.n_queries)
 
 
-STAICC_DEMONSTRATIONS = Suite(
+STAICC_DEMONSTRATIONS = staicc_suite(
     summary="Demonstrations that show the query's label at least once, and demonstrations that never do.",
     parts={name: Part(prompts_differ=True) for name in PARTS},
-    default_datasets=family.DATASETS,
-    take=as_classification,
-    requests=lambda dataset, config: Requests(demonstration_requests(dataset, config)),
-    describe=family.describe,
-    measure=family.measure,
-    sections=family.sections,
-    summary_lines=diagnostic_lines,
-    metric_texts=METRIC_TEXTS,
+    requests=demonstration_requests,
 )

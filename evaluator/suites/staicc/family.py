@@ -1,14 +1,19 @@
-"""Settings, measures, report sections and terminal lines that all StaICC suites share."""
+"""Define what all StaICC suites share: datasets, settings, measures, report sections and terminal lines."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+
+import polars as pl
 
 from evaluator.config import RunConfig
+from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.suites.base import Described, ScoredRun, Table
+from evaluator.suites.base import Described, Part, Requests, ScoredRun, Suite, Table
 from evaluator.suites.classification import classification_tables
-from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTICS
+from evaluator.suites.staicc.completed import completed
+from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTICS, METRIC_TEXTS
+from evaluator.suites.staicc.terminal import diagnostic_lines
 
 DATASETS = tuple(SOURCES)
 
@@ -28,7 +33,31 @@ INFERENCE_METHODS = (
 """The methods of Cho & Inoue 2025, table 2, with both forms of k-NN prompting."""
 
 
+def staicc_suite(
+    *,
+    summary: str,
+    parts: Mapping[str, Part],
+    requests: Callable[[ClassificationDataset, RunConfig], pl.DataFrame],
+    all_methods: tuple[str, ...] = ("vanilla",),
+) -> Suite[ClassificationDataset]:
+    """Return a suite with these fields, and with the functions of this module for the others."""
+    return Suite(
+        summary=summary,
+        parts=parts,
+        all_methods=all_methods,
+        default_datasets=DATASETS,
+        take=completed,
+        requests=lambda dataset, config: Requests(requests(dataset, config)),
+        describe=describe,
+        measure=measure,
+        sections=sections,
+        summary_lines=diagnostic_lines,
+        metric_texts=METRIC_TEXTS,
+    )
+
+
 def describe(config: RunConfig) -> Described:
+    """Return the number of shots, the queries and the seed of a run."""
     return Described(
         shots=str(config.n_shots),
         n_shots=config.n_shots,
@@ -38,15 +67,24 @@ def describe(config: RunConfig) -> Described:
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
+    """Yield the tables of a classification run with the diagnostics, and absent_labels after predictions."""
     from evaluator.suites.staicc.diagnostics.label_bias import absent_labels
+    from evaluator.suites.staicc.total_error import total_error_tables
 
+    tables = {}
     for name, table in classification_tables(run, DIAGNOSTICS):
+        tables[name] = table
         yield name, table
-        if name == "predictions":
-            yield "absent_labels", absent_labels(table)
+    yield "absent_labels", absent_labels(tables["predictions"])
+    yield from total_error_tables(tables["predictions"], tables["metrics"])
+    if "learning_curve" in run.scored.parts:
+        from evaluator.suites.staicc.learning_curve import learning_curve
+
+        yield "learning_curve", learning_curve(run.scored, run.config.definitions)
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
+    """Yield the sections of the report."""
     from evaluator.suites.staicc.report import staicc_sections  # here, because only a report needs figures
 
     yield from staicc_sections(run)

@@ -1,4 +1,4 @@
-"""Build prompts whose demonstrations have wrong labels, to measure whether a model uses the labels it is shown."""
+"""Build prompts whose demonstrations have wrong labels, to measure whether a model uses those labels."""
 
 import logging
 
@@ -24,16 +24,17 @@ def label_noise_requests(
     definition: Definition = "paper",
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Return the prompts of normal_requests at each of NOISE_RATES, some of their demonstration labels made wrong.
+    """Return the prompts of normal_requests with wrong demonstration labels at each of NOISE_RATES.
 
     Columns are those of normal_requests; `position` continues from one rate to the next. Rate 0 has exactly the prompts
     of normal_requests.
 
     Under `paper`, round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong labels by `seed`
     (falsified_labels). Under `released`, int(rate * n_shots) are wrong, each replaced by the next label of the label
-    space; the toolkit's generator chooses them and ignores `seed` (next_labels). With fewer than four demonstrations
-    some rates have the same number of wrong labels, which is logged: with one, `paper` distinguishes rates below 0.5
-    from the others, `released` only the rate 1; with none, all rates are the same.
+    space; the toolkit's generator chooses them and ignores `seed` (next_labels). The column `n_wrong_labels` has this
+    number. With fewer than four demonstrations some rates have the same number of wrong labels, which is logged: with
+    one, `paper` distinguishes rates below 0.5 from the others, `released` only the rate 1; with none, all rates are the
+    same and GLER is undefined.
 
     Raises as normal_requests does, and TemplateError for a label space of one label, which has no wrong label.
     """
@@ -57,9 +58,11 @@ def label_noise_requests(
         shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=seed) for count in n_wrong]
     return pl.concat(
         requests(dataset, plan, shown_labels=labels, n_queries=n_queries).with_columns(
-            position=pl.col("position") + number * len(true_labels), noise_rate=pl.lit(rate)
+            position=pl.col("position") + number * len(true_labels),
+            noise_rate=pl.lit(rate),
+            n_wrong_labels=pl.lit(count, pl.Int64),
         )
-        for number, (rate, labels) in enumerate(zip(NOISE_RATES, shown, strict=True))
+        for number, (rate, count, labels) in enumerate(zip(NOISE_RATES, n_wrong, shown, strict=True))
     )
 
 

@@ -1,4 +1,4 @@
-"""Build the report sections of StaICC: those of any classification run, and those of its diagnostics."""
+"""Build the report sections of StaICC: those of every classification run, then the diagnostics."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -21,9 +21,11 @@ from evaluator.report.sections.notes import (
     pronoun,
 )
 from evaluator.report.sections.results import Figure, row_title, value_text
+from evaluator.report.sections.total_error import total_error_sections
 from evaluator.report.tables import Cell, ResultTable, result_tables
 from evaluator.schemas import MEAN_OVER_DATASETS, Definition
 from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
+from evaluator.suites.staicc.report_learning_curve import learning_curve_section
 
 TEXTS = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
 
@@ -32,11 +34,11 @@ UNDEFINED = {"paper": "infinite", "released": "undefined"}
 
 
 class Strip(NamedTuple):
-    """A figure of the accuracies of a part at each value of what it varies."""
+    """Texts of a figure with the accuracy of a part for each template or demonstration set."""
 
     part: str
     title: str
-    variations: str  # name of what is varied, in the plural
+    variations: str  # plural name of what differs between the accuracies
     mean: str  # metric that is the mean of these accuracies
 
 
@@ -56,13 +58,13 @@ class DiagnosticsContext(NamedTuple):
     """Variables of the template diagnostics.html: all diagnostics of one method."""
 
     method: str
-    six: Sequence[ResultTable]  # the diagnostics of the paper, one table a definition
-    others: Sequence[ResultTable]  # the other metrics of these parts, one table a definition
+    headlines: Sequence[ResultTable]  # the six diagnostics of the paper, one table for each definition
+    others: Sequence[ResultTable]  # the other metrics of these parts, one table for each definition
     noise: Mapping[str, Sequence[NoisePanel]]  # by definition
     strips: Mapping[str, Sequence[Figure]]  # by definition
     undiagnosed: Sequence[str]  # definitions without any diagnostic
     has_absent_labels: bool
-    reading: Callable[[str, Definition], Reading]  # of a metric under a definition
+    reading: Callable[[str, Definition], Reading]  # unit and direction of a headline metric under a definition
     mean_over_datasets: str
 
 
@@ -70,7 +72,8 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of StaICC suites.
 
     Args:
-        run: with the tables of a classification run, group_metrics, missing_classes and absent_labels.
+        run: with the tables of a classification run, group_metrics, missing_classes, absent_labels and
+            the three of total error.
     """
     metrics = run.table("metrics")
     notes = [
@@ -79,22 +82,22 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
         *absent_label_notes(run.table("absent_labels")),
     ]
     classified = classification_sections(run, texts=TEXTS, without_parts=DIAGNOSTIC_PARTS)
-    sections = [*classified, *diagnostics_sections(run)]
+    sections = [*classified, *diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TEXTS)]
+    if any("learning_curve" in parts for parts in run.record.prompts.parts.values()):
+        sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
     yield from with_head(sections, run, metrics, notes) if sections else ()
 
 
 def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield the diagnostics of the first method in full, and those of other methods folded."""
-    metrics, groups, datasets = run.table("metrics"), run.table("group_metrics"), datasets_of(run)
-    diagnosed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    methods = sorted(set(diagnosed["method"]), key=method_order)
-    views = [_view(method, metrics.filter(method=method), groups.filter(method=method), datasets) for method in methods]
-    diagnosed_definitions = {table.definition for view in views for table in view.six}
-    undiagnosed = [name for name in tables.DEFINITIONS if name in {*metrics["definition"]} - diagnosed_definitions]
-    has_absent_labels = not run.table("absent_labels").is_empty()
-    if not views:
+    """Yield a section with the diagnostics of the first method, and a folded one for each other method."""
+    metrics = run.table("metrics")
+    methods = sorted(set(metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))["method"]), key=method_order)
+    if not methods:
         return
-    first, *others = (view._replace(undiagnosed=undiagnosed, has_absent_labels=has_absent_labels) for view in views)
+    headlines = metrics.filter(pl.col("method").is_in(methods), pl.col("metric").is_in(list(HEADLINES)))
+    without_headlines = {*metrics["definition"]} - {*headlines["definition"]}
+    undiagnosed = [name for name in tables.DEFINITIONS if name in without_headlines]
+    first, *others = (_view(run, method, undiagnosed) for method in methods)
     yield _section(first, 1, subtitle=f"{first.method}, after Cho & Inoue 2025, section 3.3", navigation="Diagnostics")
     if others:
         yield Section(
@@ -146,42 +149,39 @@ def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
         )
 
 
-def _reading(metric: str, definition: Definition) -> Reading:
-    """Return the unit and direction of a headline metric under a definition."""
-    return HEADLINES[metric].readings[definition]
-
-
-def _view(method: str, metrics: pl.DataFrame, groups: pl.DataFrame, datasets: Sequence[str]) -> DiagnosticsContext:
-    is_one_of_six = pl.col("metric").is_in(list(HEADLINES))
+def _view(run: MeasuredRun, method: str, undiagnosed: Sequence[str]) -> DiagnosticsContext:
+    metrics, groups = (run.table(name).filter(method=method) for name in ("metrics", "group_metrics"))
+    datasets = datasets_of(run)
+    is_headline = pl.col("metric").is_in(list(HEADLINES))
     diagnosed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    six = result_tables(metrics.filter(is_one_of_six), {}, datasets, TEXTS)
-    others = result_tables(diagnosed.filter(~is_one_of_six), {}, datasets, TEXTS)
+    headlines = result_tables(metrics.filter(is_headline), {}, datasets, TEXTS)
+    others = result_tables(diagnosed.filter(~is_headline), {}, datasets, TEXTS)
     chances = dict(metrics.filter(metric="accuracy").select("dataset", "chance").unique().iter_rows())
     accuracies = groups.filter(metric="accuracy")
     order = (*datasets, MEAN_OVER_DATASETS)
     return DiagnosticsContext(
         method,
-        six,
+        headlines,
         others,
         noise={
             table.definition: list(_noise_panels(accuracies.filter(definition=table.definition), table, chances, order))
-            for table in six
+            for table in headlines
         },
         strips={
             table.definition: list(_strip_figures(accuracies.filter(definition=table.definition), table))
             for table in others
         },
-        undiagnosed=(),
-        has_absent_labels=False,
-        reading=_reading,
+        undiagnosed=undiagnosed,
+        has_absent_labels=not run.table("absent_labels").is_empty(),
+        reading=lambda metric, definition: HEADLINES[metric].readings[definition],
         mean_over_datasets=MEAN_OVER_DATASETS,
     )
 
 
 def _noise_panels(
-    accuracies: pl.DataFrame, six: ResultTable, chances: dict[str, float | None], order: Sequence[str]
+    accuracies: pl.DataFrame, headlines: ResultTable, chances: dict[str, float | None], order: Sequence[str]
 ) -> Iterator[NoisePanel]:
-    slopes = {row.dataset: cell for row, cell in six.column("gler")} if "gler" in six.metrics else {}
+    slopes = {row.dataset: cell for row, cell in headlines.column("gler")} if "gler" in headlines.metrics else {}
     for dataset in order:
         by_rate = accuracies.filter(part="gler", dataset=dataset).sort("noise_rate")
         if by_rate.height:
@@ -189,8 +189,9 @@ def _noise_panels(
             described = pl.format(
                 "Noise rate {}: accuracy {}, {} requests", "noise_rate", pl.col("accuracy").round(3), "n_requests"
             )
-            svg = figures.noise_figure(points.with_columns(description=described), chances.get(dataset))
-            yield NoisePanel(dataset, slopes.get(dataset), Markup(svg))
+            points = points.with_columns(description=described)
+            svg = Markup(figures.noise_figure(points, chances.get(dataset)))
+            yield NoisePanel(dataset, slopes.get(dataset), svg)
 
 
 def _strip_figures(accuracies: pl.DataFrame, measured: ResultTable) -> Iterator[Figure]:

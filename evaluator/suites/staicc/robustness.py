@@ -1,4 +1,4 @@
-"""StaICC-Diag, prediction robustness: sensitivity to wrong labels, templates and demonstrations.
+"""Build the prompts of StaICC-Diag that show how answers depend on wrong labels, templates and demonstrations.
 
 Source: Cho & Inoue 2025, section 3.3.
 """
@@ -9,26 +9,23 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.conversions import as_classification
 from evaluator.errors import TemplateError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import normal_requests
-from evaluator.suites.base import Part, Requests, Suite
-from evaluator.suites.staicc import family
-from evaluator.suites.staicc.diagnostics.registry import METRIC_TEXTS
+from evaluator.suites.base import Part
+from evaluator.suites.staicc.family import staicc_suite
 from evaluator.suites.staicc.label_noise import label_noise_requests
-from evaluator.suites.staicc.terminal import diagnostic_lines
 
 N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
-RELEASED_TEMPLATE_QUERIES = 100
+RELEASED_TEMPLATE_QUERIES = 100  # of the part `template`, under `released`
 
 
 def robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
     """Return StaICC-Normal's prompts at five rates of wrong labels, in nine templates, after eight demonstration sets.
 
-    Under `released`, templates are varied on the first hundred queries with one demonstration set, and demonstration
-    sets on so many of the first queries that there are no more prompts than in StaICC-Normal. The paper (section 3.3)
-    mentions no such limit.
+    Under `released`, templates are varied on the first hundred queries with one demonstration set. Demonstration sets
+    are varied on the first queries only, as many as give no more prompts than StaICC-Normal has. The paper (section
+    3.3) mentions no such limits.
     """
     parts = {
         "gler": label_noise_requests(
@@ -76,15 +73,8 @@ def _normal(dataset: ClassificationDataset, config: RunConfig, n_demonstration_s
     )
 
 
-STAICC_ROBUSTNESS = Suite(
+STAICC_ROBUSTNESS = staicc_suite(
     summary="Robustness of answers to wrong labels in demonstrations, nine templates and eight demonstration sets.",
     parts={name: Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
-    default_datasets=family.DATASETS,
-    take=as_classification,
-    requests=lambda dataset, config: Requests(robustness_requests(dataset, config)),
-    describe=family.describe,
-    measure=family.measure,
-    sections=family.sections,
-    summary_lines=diagnostic_lines,
-    metric_texts=METRIC_TEXTS,
+    requests=robustness_requests,
 )

@@ -1,12 +1,12 @@
 # ruff: noqa: N803, N806 - tensors carry their axes in their names
-"""Sums over next-token distributions from hidden states and an LM head, without a [rows, vocabulary] matrix.
+"""Compute sums over next-token distributions from hidden states and an LM head, without a [rows, vocabulary] matrix.
 
 A row is a hidden state after the final norm, its logits are head @ hidden, and its distribution q is their softmax over
 the whole vocabulary. Everything is computed in fp32, whatever the head was saved in, and summed in float64.
 
-Undefined results are NaN and affect no other row: a row with a NaN gives NaN, and no other row does. An infinity
-in a row makes logits that are infinite or NaN; a row with a logit of +inf, or with none above -inf, has no
-distribution. A head that is not finite affects every row.
+Undefined results are NaN: a row with a NaN gives NaN and affects no other row. An infinity in a row gives logits that
+are infinite or NaN; a row with a logit of +inf, or with none above -inf, has no distribution. A head that is not finite
+affects every row.
 
 Shape legend: T rows or queries, A anchors, C centroids, V vocabulary, D hidden size.
 """
@@ -21,7 +21,7 @@ from evaluator_kernels import record_choice
 from evaluator_kernels.label_head import centroids, tiled
 
 HEAD_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-WEIGHT_TOLERANCE = 1e-5  # of a row's sum: a thousand weights of 1/1000 in fp32 are off by less
+WEIGHT_TOLERANCE = 1e-5  # largest deviation of a row's sum from one; that of a thousand weights in fp32 is smaller
 
 LogSumExp = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -63,9 +63,9 @@ def centroid_divergences(
         head_VD: as for log_sum_exp.
 
     Returns:
-        float64 of [T, C], nats; below 0 by rounding at most (a few 1e-5 where logits reach 40), and not cut off at 0.
-        NaN for a query without a distribution, for a centroid with weight on such an anchor, and throughout where the
-        head is not finite.
+        float64 of [T, C], nats. Rounding can give values slightly below 0 (a few 1e-5 where logits reach 40). NaN for a
+        query without a distribution, for a centroid with weight on such an anchor, and everywhere if the head is not
+        finite.
 
     Raises:
         TypeError, ValueError: as log_sum_exp, and for weights that are negative or do not sum to one.
@@ -125,20 +125,20 @@ def _check_device(name: str, tensor: torch.Tensor, other: torch.Tensor) -> None:
 
 @functools.cache
 def _log_sum_exp(device_type: str) -> LogSumExp:
-    """Choose the implementation for a kind of device: Triton on a CUDA device where it compiles, else torch."""
+    """Choose the implementation for a type of device: Triton on CUDA if it compiles, else torch."""
     name = "tiled"
-    chosen: LogSumExp = tiled.log_sum_exp
+    implementation: LogSumExp = tiled.log_sum_exp
     if device_type == "cuda":
         try:
-            name, chosen = "triton", _compiled(device_type)
+            name, implementation = "triton", _compiled(device_type)
         except Exception as error:  # any failure of Triton: torch gives the same numbers
             _log.warning("Log-sum-exps fall back to torch, tile by tile, because Triton cannot be used: %r", error)
     record_choice(f"label_head on {device_type}", name)
-    return chosen
+    return implementation
 
 
 def _compiled(device_type: str) -> LogSumExp:
-    """Return the Triton kernel after a run on one number, so that a broken compiler fails here and not during a run."""
+    """Return the Triton kernel, compiled here by a call on one number, so that a broken compiler fails now."""
     from evaluator_kernels.label_head.triton_kernel import log_sum_exp as compiled
 
     number = torch.zeros(1, 1, device=device_type)

@@ -10,14 +10,14 @@ import math
 
 import torch
 
-# Blocks of 8 MiB. Smaller ones, down to a core's cache, are not faster on an idle machine and far slower on a busy one:
-# every operation on a block waits for all threads.
+# Blocks of 8 MiB. Smaller blocks, down to a core's cache, are not faster on an idle machine and far slower on a busy
+# one, because every operation on a block waits for all threads.
 ROWS = 1024
 TOKENS = 2048
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """Compute log_sum_exp of the package without checks."""
+    """Return log_sum_exp of the package, without checks."""
     tiles = head_VD.split(TOKENS)
     max_TP = hidden_TD.new_empty(len(hidden_TD), len(tiles))
     sum_TP = torch.empty_like(max_TP)
@@ -35,7 +35,7 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
 
 
 def join_tiles(max_TP: torch.Tensor, sum_TP: torch.Tensor) -> torch.Tensor:
-    """Combine tiles to a float64 log-sum-exp per row, from maxima and sums of exp(logit - finite_or_zero(maximum))."""
+    """Return float64 log-sum-exps of rows from their tiles' maxima and sums of exp(logit - finite_or_zero(maximum))."""
     max_TP = max_TP.double()
     shift_T = finite_or_zero(max_TP.amax(-1))
     return shift_T + (sum_TP * (max_TP - shift_T[:, None]).exp()).sum(-1).log()

@@ -1,7 +1,7 @@
 # ruff: noqa: N803, N806 - tensors carry their axes in their names
 """Compute log-sum-exps of logits over tiles of the vocabulary, in Triton.
 
-A matrix product whose epilogue stores two numbers per row and tile instead of the tile. It was tested under Triton's
+It is a matrix product that stores two numbers per row and tile instead of the tile itself. It was tested under Triton's
 interpreter, which gives no timing: whether it is faster than torch.compile of the reference is not known.
 
 Shape legend: T rows, D hidden size, V tokens of the vocabulary, P tiles of it. Inside the kernel T, D and V are those
@@ -20,7 +20,7 @@ FEATURES = 32
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """Compute log_sum_exp of the package without checks."""
+    """Return log_sum_exp of the package, without checks."""
     n_rows, n_features = hidden_TD.shape
     n_tokens = len(head_VD)
     n_tiles = triton.cdiv(n_tokens, TOKENS)
@@ -77,7 +77,7 @@ def _tile_sums(
         logits_TV = tl.dot(block_TD, block_DV.to(tl.float32), logits_TV, input_precision="ieee")
     logits_TV = tl.where(v_V[None, :] < n_tokens, logits_TV, float("-inf"))
     max_T = tl.max(logits_TV, axis=1)
-    # As finite_or_zero. A NaN that the maximum ignores is still in the sum.
+    # As finite_or_zero. The maximum ignores a NaN, but the sum does not.
     shift_T = tl.where(tl.abs(max_T) < float("inf"), max_T, 0.0)
     sum_T = tl.sum(tl.exp(logits_TV - shift_T[:, None]), axis=1)
     tl.store(max_TP + t_T * n_tiles + tile, max_T, mask=t_T < n_rows)

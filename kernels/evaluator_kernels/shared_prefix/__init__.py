@@ -1,4 +1,4 @@
-"""Longest common prefixes of neighbouring token rows, used for prefix order and token floors."""
+"""Compute longest common prefixes of neighbouring token rows, for prefix order and token floors."""
 
 import functools
 import logging
@@ -61,7 +61,7 @@ def check_rows(tokens: Tokens, offsets: Offsets) -> None:
 def _kernel() -> Kernel:
     """Choose the compiled kernel, or the reference if Numba cannot be used.
 
-    Import, and with it compilation, happens on the first call: 0.3 s from Numba's cache, 1 s without it.
+    Import, and with it compilation, happens on the first call.
     """
     try:
         from evaluator_kernels.shared_prefix.numba_kernel import shared_prefix_lengths as compiled

@@ -1,7 +1,7 @@
-"""Compute shared prefix lengths, compiled with Numba: one pass that leaves each row at its first difference.
+"""Compute shared prefix lengths, compiled with Numba: each row is compared up to its first difference.
 
-With one thread and one token per step, 140,000 rows of 200 tokens take 27 ms. Two threads would take 18 ms and 16
-tokens per step 16 ms, but a thread pool would remain in a process that may later fork engine workers.
+One thread and one token per step: more of either would be faster (benchmarks/kernels/shared_prefix.py has the times of
+what is here), but a thread pool would remain in a process that may later fork engine workers.
 """
 
 from typing import Any
@@ -23,9 +23,9 @@ def _shared_prefix_lengths(tokens: npt.NDArray[np.int32], offsets: npt.NDArray[n
     shared = np.zeros(n_rows, dtype=np.int32)
     for row in range(1, n_rows):
         above, here, end = offsets[row - 1], offsets[row], offsets[row + 1]
-        room = min(here - above, end - here)
+        shorter = min(here - above, end - here)
         length = 0
-        while length < room and tokens[above + length] == tokens[here + length]:
+        while length < shorter and tokens[above + length] == tokens[here + length]:
             length += 1
         shared[row] = length
     return shared

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 
 def shared_prefix_lengths(tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Compare all rows at once, one token position per step, and drop a row at its first difference from the row above.
+    """Return shared prefix lengths: compare all rows at one position per step, and drop a row at its first difference.
 
     Memory is a few numbers per row, however long the rows are.
     """

@@ -13,7 +13,7 @@ PARTS = {"staicc-normal": {"normal": False}, "staicc-bias": {"domain": True, "co
 
 
 def record(definition: Definition, parts: Mapping[str, Mapping[str, bool]] = PARTS) -> MeasuredRecord:
-    """Of a run with these prompts; `parts`: suite -> part -> whether its prompts differ between definitions."""
+    """Return the record of a run; `parts`: suite -> part -> whether its prompts differ between definitions."""
     own = {suite: {name: part_record(differ) for name, differ in of.items()} for suite, of in parts.items()}
     return made_record(prompts={"prompt_definition": definition, "parts": own})
 

@@ -7,7 +7,7 @@ import polars as pl
 SETS = ("1a", "2a", "3a")
 COLA, BOOLQ = "cola/raw/in_domain_dev.tsv", "boolq/dev.csv"
 RIGHT_PVI = {("1a", 4): 1.0, ("1a", 8): 3.0, ("2a", 4): 2.0, ("2a", 8): 4.0, ("3a", 4): 6.0, ("3a", 8): 8.0}
-"""Of CoLA and GPT2-125M: the groups that tests/pvi/test_anova.py works by hand."""
+"""Mean PVI of right answers of GPT2-125M on CoLA: the groups worked by hand in tests/statistics/test_anova.py."""
 
 
 def run(
@@ -24,6 +24,8 @@ def run(
         "average_pvi_for_F": -1.0,
         "accuracy_for_pvi<1/5quantile": 0.25,
         "accuracy_for_pvi>4/5quantile": 0.75,
+        "accuracy_for_pvi<1/2quantile": 0.375,
+        "accuracy_for_pvi>1/2quantile": 0.5,
     }
 
 
@@ -47,7 +49,10 @@ def across_sets() -> pl.DataFrame:
         ("EleutherAI/gpt-neox-20b", 4, [-0.1, -0.1, -0.1]),
     ]
     return pl.DataFrame(
-        [{"dataset": COLA, "model": model, "number_of_shot": shots, "r": str(r)} for model, shots, r in cases]
+        [
+            {"dataset": COLA, "model": model, "number_of_shot": shots, "r": str(r), "p": str([0.0] * 3)}
+            for model, shots, r in cases
+        ]
     )
 
 

@@ -15,7 +15,8 @@ from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_EXPERIMEN
 from tests.command_line import command, command_outputs
 from tests.reproductions.yauney_mimno_2024.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder
 
-TABLES = ["baselines", "curves", "experiments", "held_out", "identical_models", "totals", "verdicts"]
+TABLES = ["baselines", "cells", "curves", "experiments", "held_out", "held_out_spread", "identical_models"]
+TABLES += ["query_rules", "totals", "verdicts"]
 
 
 def recompute(data: Path, out: Path) -> None:

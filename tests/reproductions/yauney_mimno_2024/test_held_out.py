@@ -1,6 +1,8 @@
 """The held-out figures of the published experiments: the paper's tables 3 and 4, and splits of our own."""
 
+import polars as pl
 import pytest
+from scipy import stats
 
 from evaluator.reproductions.yauney_mimno_2024.recompute import Published
 
@@ -74,9 +76,50 @@ def test_distribution_functions_foretell_as_published(published: Published) -> N
         assert (rows[predictor]["auroc"], rows[predictor]["aupr"]) == pytest.approx((0.90, 0.96), abs=ROUNDED)
 
 
-def test_splits_of_our_own_give_the_authors_figures_but_for_chance(published: Published) -> None:
-    theirs, ours = (held_out(published, splits, "released", "all", "all") for splits in ("authors'", "seeded"))
-    # Over twelve seeds these figures have standard deviations of .0005 to .0023.
-    for predictor, scores in {"standard": SCORES, "max": SCORES, "max tail": ("auroc", "aupr")}.items():
-        for score in scores:
-            assert ours[predictor][score] == pytest.approx(theirs[predictor][score], abs=0.01)
+def test_scores_over_seeded_splits_are_within_four_standard_errors_of_both_and_two_of_them_beyond_three_unexplained(
+    published: Published,
+) -> None:
+    """Splits are random draws, the authors' as well: the tolerance is the spread of the difference between the two.
+
+    Of fourteen scores two are more than three standard errors lower over seeded splits, which has no known cause.
+    """
+    spread = published.tables.held_out_spread
+    assert spread.height == 14
+    for row in spread.to_dicts():
+        theirs, ours = (
+            held_out(published, splits, "released", "all", "all")[row["predictor"]][row["score"]]
+            for splits in ("authors'", "seeded")
+        )
+        assert (row["authors"], row["seeded"]) == (theirs, ours)
+        assert abs(ours - theirs) < 4 * row["standard_error"]
+    unexplained = spread.filter(pl.col("z").abs() > 3).select("predictor", "score").rows()
+    assert unexplained == [("max", "accuracy"), ("max", "auroc")]
+
+
+def test_the_standard_error_of_an_accuracy_is_that_of_a_mean_over_groups_of_splits(published: Published) -> None:
+    # Every group has the same number of trials, so that the jackknife of an accuracy is the error of a mean of 20.
+    squares = 0.0
+    for trials in (published.authors_trials, published.seeded_trials.released):
+        hits = trials.filter(tries=200).with_columns(
+            hit=pl.col("above_max_on_train") == pl.col("above_standard_on_test"), part=pl.col("split") % 20
+        )
+        means = hits.group_by("part").agg(pl.col("hit").mean())["hit"].to_numpy()
+        squares += stats.sem(means) ** 2
+    row = published.tables.held_out_spread.filter(predictor="max", score="accuracy").row(0, named=True)
+    assert row["standard_error"] == pytest.approx(squares**0.5)
+
+
+def test_the_papers_numbers_come_out_but_one_that_its_equation_does_not_give(published: Published) -> None:
+    cells = published.tables.cells
+    assert cells.group_by("table", "verdict").len().sort("table", "verdict").rows() == [
+        ("1", "equal", 34),
+        ("2", "not in the data", 2),
+        ("3", "equal", 77),
+        ("4", "equal", 73),
+        ("4", "not printed", 2),
+        ("section 4", "differs", 1),
+        ("section 5.1", "equal", 5),
+    ]
+    row = cells.filter(verdict="differs").row(0, named=True)
+    assert row["recomputed"] == pytest.approx(0.5767798, abs=1e-7)  # exact fractions: 0.57677977...
+    assert "unexplained" in row["note"]

@@ -32,5 +32,5 @@ def pvi_config(
 
 def read_dataset(config: RunConfig) -> ClassificationDataset:
     """The one dataset of a run."""
-    (dataset,) = finish(read_datasets(config)).values()
+    (dataset,) = finish(read_datasets(config))[0].values()
     return as_classification(dataset)

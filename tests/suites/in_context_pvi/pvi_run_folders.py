@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from evaluator.files import write_table
 from evaluator.schemas import PREDICTIONS
 from evaluator.suites.in_context_pvi.schema import PVI_KEY
-from tests.compare.run_folders import write_run
+from tests.compare.run_folders import put_table, write_run
 from tests.suites.in_context_pvi.pvi_answers import run_table
 
 RUNS = {"zoo": [(2, 0), (2, 1), (4, 0), (4, 1)], "abc": [(4, 0), (4, 1), (8, 0), (8, 1)]}
@@ -59,5 +58,5 @@ def write_pvi_run(folder: Path, model: str, predictions: pl.DataFrame, pvi: pl.D
     prompts = {"suites": ["pvi"], "shots": "number of labels, and twice as many", "n_shots": None}
     write_run(folder, model, predictions, prompts=prompts)
     if pvi is not None:
-        write_table(folder, "pvi", pvi)
+        put_table(folder, "pvi", pvi)
     return folder

@@ -1,5 +1,7 @@
 """Demonstrations chosen by PVI against the suite's own: by hand, and from NumPy and SciPy written independently."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -12,10 +14,11 @@ from evaluator.suites.in_context_pvi.demonstration_choice import (
     demonstrations_table,
     difference_from_draws,
     training_counts,
+    tries_by_source,
 )
 from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_DEMONSTRATIONS, PVI_KEY
-from tests.suites.in_context_pvi.pvi_answers import run_table
+from tests.suites.in_context_pvi.pvi_answers import Run, answers, run_table
 
 NO_COUNTS = training_counts(
     pl.DataFrame(schema={"dataset": pl.String, "n_shots": pl.Int64, "training_row": pl.Int64, "pvi_bits": pl.Float64}),
@@ -39,7 +42,9 @@ def drawn_runs(seed: int, n_queries: int = 30) -> tuple[pl.DataFrame, dict[str, 
 
 
 def table_of(pvi: pl.DataFrame, counts: pl.DataFrame = NO_COUNTS) -> pl.DataFrame:
-    found = demonstrations_table(pvi, {"d": 2}, counts)
+    # Every set is another prompt, as where demonstrations are drawn from many rows.
+    tries = pvi.group_by("dataset", "n_shots", "demonstrations").agg(tries=pl.col("demonstration_set").n_unique())
+    found = demonstrations_table(pvi, {"d": 2}, counts, tries.with_columns(pl.col("tries").cast(pl.Int64)))
     assert found.schema == PVI_DEMONSTRATIONS
     return found
 
@@ -52,16 +57,18 @@ def two_way(d: np.ndarray) -> tuple[float, float, float]:
     """Mean of a complete table [query, set] with both at random, and its 95% interval, from the mean squares.
 
     Two-way random effects without replication: MS_q = S sum (row mean - mean)^2 / (Q - 1), MS_s likewise, MS_r of the
-    rest. Var(mean) = (MS_q + MS_s - MS_r) / (Q S); Satterthwaite's degrees of freedom.
+    rest. Var(mean) = (MS_q + MS_s - MS_r) / (Q S); one more set, the choice, makes S + 1 times the part of the sets,
+    (MS_s - MS_r) / (Q S). The reach is the root sum of squares of both parts' t (Cochran 1964).
     """
     q, s = d.shape
     mean = d.mean()
     ms_q = s * ((d.mean(1) - mean) ** 2).sum() / (q - 1)
     ms_s = q * ((d.mean(0) - mean) ** 2).sum() / (s - 1)
     ms_r = ((d - d.mean(1, keepdims=True) - d.mean(0) + mean) ** 2).sum() / ((q - 1) * (s - 1))
-    total = max(ms_q + ms_s - ms_r, ms_q, ms_s)
-    df = total**2 / (ms_q**2 / (q - 1) + ms_s**2 / (s - 1) + ms_r**2 / ((q - 1) * (s - 1)))
-    half = stats.t.ppf(0.975, df) * np.sqrt(total / (q * s))
+    of_sets, of_rest = (s + 1) * ms_s, (s + 1) * ms_r
+    total = max(ms_q + of_sets - of_rest, ms_q, of_sets - of_rest + ms_r)
+    of_queries_t, of_sets_t = stats.t.ppf(0.975, [q - 1, s - 1]) ** 2
+    half = np.sqrt((ms_q * of_queries_t + (total - ms_q) * of_sets_t) / (q * s))
     return mean, mean - half, mean + half
 
 
@@ -90,26 +97,32 @@ def test_two_queries_and_two_draws_are_worked_by_hand() -> None:
     # Over queries: d = 1/2 and 1, SD = sqrt(1/8), SE = sqrt(1/16).
     assert found.over_queries == pytest.approx(0.25)
     # MS_q = 2 (1/16 + 1/16) = 1/4 = MS_s; the rest is -1/4, 1/4 by row and column: MS_r = 4/16 = 1/4.
-    # Var = (1/4 + 1/4 - 1/4) / 4 = 1/16; df = (1/4)^2 / (3 (1/4)^2) = 1/3.
+    # Sets count 1 + 2 times, the choice being one more: Var = (1/4 + 3/4 - 3/4) / 4 = 1/16, at one degree of freedom.
     assert found.two_way == pytest.approx(0.25)
-    assert found.two_way_freedom == pytest.approx(1 / 3)
+    assert found.two_way_freedom == 1.0
 
 
-def test_the_interval_that_counts_draws_covers_the_true_difference_as_often_as_it_says() -> None:
-    # A chosen set that is no better than a draw is on average: differences within draws are a draw's luck.
-    random = np.random.default_rng(1)
+@pytest.mark.parametrize("n_sets", [3, 5])
+@pytest.mark.parametrize("of_choice", [0.0, 0.3, 0.6])
+def test_the_interval_over_sets_covers_the_true_difference_whatever_the_choice_varies_by(
+    n_sets: int, of_choice: float
+) -> None:
+    # Chosen sets that are no better than drawn ones on average over all choices that could have been made. A set moves
+    # answers by 0.6, the choice by no more.
+    random, n_runs = np.random.default_rng(1), 400
     covered = {"over queries": 0, "two-way": 0}
-    for _ in range(400):
-        easy, of_set = random.normal(size=(50, 1)), random.normal(0, 0.6, 5)
-        drawn = easy + of_set + random.normal(size=(50, 5))
-        chosen = easy + random.normal(size=(50, 1))  # at the mean over all draws there could be
+    for _ in range(n_runs):
+        easy, of_set = random.normal(size=(50, 1)), random.normal(0, 0.6, n_sets)
+        drawn = easy + of_set + random.normal(size=(50, n_sets))
+        chosen = easy + random.normal(0, of_choice) + random.normal(size=(50, 1))
         found = difference_from_draws(chosen, drawn)
         assert found.over_queries is not None
         assert found.two_way is not None
         covered["over queries"] += abs(found.value) < stats.t.ppf(0.975, 49) * found.over_queries
-        covered["two-way"] += abs(found.value) < stats.t.ppf(0.975, max(found.two_way_freedom, 1)) * found.two_way
-    assert covered["two-way"] / 400 >= 0.93
-    assert covered["over queries"] / 400 < 0.9
+        covered["two-way"] += abs(found.value) < stats.t.ppf(0.975, found.two_way_freedom) * found.two_way
+    # At least 95%, within three binomial standard errors; less than that over queries alone.
+    assert covered["two-way"] / n_runs >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / n_runs)
+    assert covered["over queries"] / n_runs < 0.9
 
 
 def test_the_best_set_is_compared_with_the_best_of_as_many_random_classifiers() -> None:
@@ -128,6 +141,15 @@ def test_the_best_set_is_compared_with_the_best_of_as_many_random_classifiers() 
         assert row["verdict"] == (
             "below both" if accuracy <= 0.5 else "between" if accuracy <= expected else "above both"
         )
+        assert row["p_value"] == pytest.approx(1 - stats.binom.cdf(best - 1, 30, 0.5) ** n_sets)
+        bound = stats.binomtest(best, 30, alternative="greater").proportion_ci(1 - 0.2 / n_sets, method="exact").low
+        assert row["accuracy_lower_bound"] == pytest.approx(bound)
+    # Two tests: the smaller p-value counts twice, the larger once, but not less than the other.
+    p_values = found["p_value"].sort().to_list()
+    corrected = [min(1, 2 * p_values[0]), max(min(1, 2 * p_values[0]), p_values[1])]
+    assert found["p_holm"].sort().to_list() == pytest.approx(corrected)
+    assert found["n_tests"].to_list() == [2, 2]
+    assert found["better_than_guessing"].to_list() == [p <= 0.05 for p in found["p_holm"]]
 
 
 def test_the_suites_own_sets_have_no_difference_and_one_of_them_no_interval_over_draws() -> None:
@@ -227,3 +249,14 @@ def test_each_chosen_demonstration_stands_with_its_text_and_the_pvi_it_was_chose
         ("middle", 2, 1, 1, 9, 19, "j", 1, 9.5),
     ]
     assert chosen_table(answers, measured.clear(), candidates.clear()).is_empty()
+
+
+def test_equal_prompts_of_different_sets_are_one_try() -> None:
+    inputs = [[-1.0, -2.0], [-1.5, -1.0]]
+    runs = {("d", 2, number): Run([0, 1], inputs, None) for number in range(3)}
+    scored = answers(runs, {"hardest_demonstrations": {("d", 2, 0): Run([0, 1], inputs, None)}})
+    same = pl.when(pl.col("prompt_id").str.starts_with("input-d-2")).then(pl.lit("again")).otherwise("prompt_id")
+    again = replace(scored, rows=scored.rows.with_columns(prompt_id=same.str.replace("input-d-1.*", "again")))
+    for requests, own in ((scored, 3), (again, 2)):
+        found = tries_by_source(requests, "random").select("demonstrations", "tries").rows()
+        assert sorted(found) == [("hardest", 1), ("random", own)]

@@ -93,10 +93,15 @@ def test_deciles_are_those_of_scipys_ranks_with_wilsons_interval(name: str) -> N
             row, inside = rows[(*key, number)], decile == number
             share, n = right[inside].mean(), int(inside.sum())
             assert (row["n"], row["mean_pvi"], row["accuracy"]) == pytest.approx((n, values[inside].mean(), share))
-            # Wilson's with the effective size n - 1 of a jackknife, or n where no two differ, and Student's quantile.
+            # Wilson's with the effective size n - 1 of a jackknife, or n where no two differ, and Student's quantile;
+            # on a side of three answers or fewer at least as wide as the limit of a Poisson count.
             t, size = stats.t.ppf(0.975, n - 1), n - 1 if 0 < share < 1 else n
             centre, width = share + t**2 / 2 / size, t * np.sqrt(share * (1 - share) / size + (t / 2 / size) ** 2)
             low, high = (centre - width) / (1 + t**2 / size), (centre + width) / (1 + t**2 / size)
+            if 0 < size * share <= 3:
+                low = min(low, stats.chi2.ppf(0.05, 2 * size * share) / 2 / size)
+            if 0 < size * (1 - share) <= 3:
+                high = max(high, 1 - stats.chi2.ppf(0.05, 2 * size * (1 - share)) / 2 / size)
             assert (row["ci_low"], row["ci_high"]) == pytest.approx((low, high), abs=1e-12)
             seen += 1
     assert seen == found.height

@@ -60,6 +60,8 @@ def test_runs_that_prefer_different_other_labels_say_nothing() -> None:
     others = table.with_columns(pred=pl.Series([1, 2]))
     assert mislabelled_table(runs_of_queries(table), queries(table)).height == 1
     assert mislabelled_table(runs_of_queries(others), queries(table)).height == 0
+    no_label = table.with_columns(pred=pl.Series([1, None]))  # drawn under `released`: a token that is no label
+    assert mislabelled_table(runs_of_queries(no_label), queries(table)).height == 0
 
 
 def test_a_query_without_a_text_is_listed_all_the_same() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from evaluator import schemas as core_schemas
 from evaluator.errors import DatasetError
 from evaluator.statistics import anova
 from evaluator.suites.in_context_pvi import schema as schemas
@@ -36,6 +37,9 @@ TABLES = {
     "pvi_hardest": (schemas.PVI_HARDEST, schemas.PVI_HARDEST_KEY),
     "pvi_mislabelled": (schemas.PVI_MISLABELLED, schemas.PVI_MISLABELLED_KEY),
     "pvi_annotators": (schemas.PVI_ANNOTATORS, schemas.PVI_ANNOTATORS_KEY),
+    "variance_components": (core_schemas.VARIANCE_COMPONENTS, core_schemas.VARIANCE_COMPONENTS_KEY),
+    "total_error": (core_schemas.TOTAL_ERROR, core_schemas.TOTAL_ERROR_KEY),
+    "design_study": (core_schemas.DESIGN_STUDY, core_schemas.DESIGN_STUDY_KEY),
     "pvi_demonstrations": (schemas.PVI_DEMONSTRATIONS, schemas.PVI_DEMONSTRATIONS_KEY),
     "pvi_chosen": (schemas.PVI_CHOSEN, schemas.PVI_CHOSEN_KEY),
 }

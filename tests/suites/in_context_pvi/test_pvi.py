@@ -35,6 +35,7 @@ def test_bits_are_worked_by_hand() -> None:
     first, second = of(table, "paper")
     assert (first["given_input"], first["given_null"]) == pytest.approx((HALF, EIGHTH))
     assert (first["pvi_bits"], second["pvi_bits"]) == pytest.approx((2, -1))
+    assert (first["pvi_nats"], second["pvi_nats"]) == pytest.approx((math.log(4), -math.log(2)))
     assert (first["pred"], first["correct"], second["pred"], second["correct"]) == (0, True, 0, False)
     # Over the labels alone: 1/2 : 1/4 is 2/3, 1/3; 1/8 : 1/2 is 1/5, 4/5.
     first, second = of(table, "label_space")
@@ -61,8 +62,9 @@ def test_every_run_is_held_against_its_own_null_prompt() -> None:
     assert found[2, 0] == pytest.approx(np.log2([0.5 / 0.5, 0.3 / 0.5, 0.4 / 0.5]).tolist())
     assert found[2, 1] == pytest.approx(np.log2([0.5 / 0.25, 0.3 / 0.5, 0.4 / 0.5]).tolist())
     assert found[4, 0] == pytest.approx(np.log2([0.5 / 0.125, 0.3 / 0.25, 0.4 / 0.25]).tolist())
-    # The first of equally probable labels is predicted.
+    # The first of equally probable labels is predicted, and that it was one of two is said.
     assert table["pred"].to_list() == [0, 1, 0] * 3
+    assert table["n_highest_labels"].to_list() == [1, 1, 2] * 3
 
 
 def test_random_answers_are_those_of_numpy_under_both_definitions() -> None:

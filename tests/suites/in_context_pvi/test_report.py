@@ -17,7 +17,7 @@ from evaluator.run.report import write_run_page
 from evaluator.schemas import LABEL_SPACES, METRICS
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.report_queries import MAX_CHARACTERS, query_data
+from evaluator.suites.in_context_pvi.report.queries import MAX_CHARACTERS, query_data
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_RUN, PVI_SUMMARY
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
@@ -137,7 +137,7 @@ def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothi
 
 def test_the_summary_holds_every_number_of_its_table(page: webdriver.Chrome, report: MadeRun) -> None:
     named = set(PVI_SUMMARY) - {*PVI_RUN, "n_queries", "n_unpredicted", "ci_low", "ci_high", "threshold_accuracy"}
-    named = {name for name in named if not name.endswith("_tied")}
+    named = {name for name in named if not name.endswith(("_tied", "_nats", "_n"))} - {"n_other_token", "seed"}
     expected = {
         (row["definition"], row["dataset"], f"{row['n_shots']} {row['demonstration_set']}"): {
             name: row[name] for name in named if row[name] is not None
@@ -316,7 +316,7 @@ def test_a_page_of_390_pixels_is_as_wide_as_the_screen(narrow: None, page: webdr
 def test_another_definition_shows_its_own_tables(page: webdriver.Chrome) -> None:
     visible = """return [...document.querySelectorAll("table[data-table]")].filter((table) => table.checkVisibility())
       .map((table) => `${table.dataset.table} ${table.dataset.definition ?? ""}`.trim());"""
-    rest = ["summary", "consistency", "repeated-measures", "one-way", "annotators"]
+    rest = ["summary", "total-error", "consistency", "repeated-measures", "one-way", "annotators"]
     for definition in ("paper", "label_space"):
         page.find_element(By.CSS_SELECTOR, f"label:has(input[value={definition}])").click()
         shown = [name for name in page.execute_script(visible) if name != "heat-map"]
@@ -396,7 +396,7 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
     cells = [cell.text.replace("−", "-") for cell in row.find_elements(By.TAG_NAME, "td")]
     assert cells[:3] == ["hardest\n2", "2", "480\n8,551"]
     assert cells[3] == f"{table['accuracy']:.3f}\n20"
-    for cell, name in ((cells[4], "accuracy"), (cells[8], "v_information")):
+    for cell, name in ((cells[4], "accuracy"), (cells[10], "v_information")):
         ends = [table[f"{name}_{end}"] for end in ("low", "high", "two_way_low", "two_way_high")]
         shown = [
             f"{table[f'{name}_difference']:+.3f}",
@@ -408,6 +408,8 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
         {"below both": "○", "between": "◐", "above both": "●"}[table["verdict"]] + f" {table['verdict']}",
         f"{10 ** table['log10_tail']:.3f}",
     ]
+    assert cells[7] == f"{'yes' if table['better_than_guessing'] else 'no'}\np {table['p_holm']:.3f}"
+    assert cells[8] == f"{table['n_needed'] or '–'}\n{table['accuracy_lower_bound']:.3f}"
     own = page.find_element(By.CSS_SELECTOR, "table[data-table=demonstrations] tr[data-run='2 random']")
     assert [cell.text for cell in own.find_elements(By.CSS_SELECTOR, ".absent")] == ["–"] * 3
     listed = page.find_element(By.CSS_SELECTOR, "section#chosen details")

@@ -82,12 +82,18 @@ def test_every_run_is_that_of_numpy_and_scipy(missing: bool) -> None:
         values, right = known["pvi_bits"].to_numpy(), known["correct"].to_numpy()
         in_order = right[values.argsort()]
         n_fifth, n_half = len(values) // 5, len(values) // 2
+        lowest, highest = in_order[:n_fifth], in_order[-n_fifth:]
+        low_half, high_half = in_order[:n_half], in_order[-n_half:]
+        if row["definition"] == "released":  # strictly beyond a quantile: accuracy_quantile of the published utils.py
+            lowest, highest = right[values < np.quantile(values, 0.2)], right[values > np.quantile(values, 0.8)]
+            low_half, high_half = right[values < np.quantile(values, 0.5)], right[values > np.quantile(values, 0.5)]
         assert (row["n_queries"], row["n_missing"]) == (203, 203 - len(values))
         assert row["accuracy"] == pytest.approx(own["correct"].to_numpy().mean())
-        assert row["lowest_fifth_accuracy"] == pytest.approx(in_order[:n_fifth].mean())
-        assert row["highest_fifth_accuracy"] == pytest.approx(in_order[-n_fifth:].mean())
-        assert row["lowest_half_accuracy"] == pytest.approx(in_order[:n_half].mean())
-        assert row["highest_half_accuracy"] == pytest.approx(in_order[-n_half:].mean())
+        for name, part in {
+            "lowest_fifth": lowest, "highest_fifth": highest, "lowest_half": low_half, "highest_half": high_half
+        }.items():  # fmt: skip
+            assert row[f"{name}_accuracy"] == pytest.approx(part.mean())
+            assert row[f"{name}_n"] == len(part)
         assert (row["right_pvi"], row["wrong_pvi"]) == pytest.approx((values[right].mean(), values[~right].mean()))
         low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
         assert (row["v_information"], row["ci_low"], row["ci_high"]) == pytest.approx((values.mean(), low, high))
@@ -105,7 +111,39 @@ def test_a_run_without_any_pvi_keeps_its_row() -> None:
     row = only(run_table([None, None], [True, False]))
     assert (row["n_queries"], row["n_missing"], row["accuracy"]) == (2, 2, 0.5)
     absent = {name for name, value in row.items() if value is None}
-    assert absent == set(PVI_SUMMARY) - {*PVI_RUN, "n_queries", "n_missing", "n_unpredicted", "accuracy"}
+    assert absent == set(PVI_SUMMARY) - {*PVI_RUN, "n_queries", "n_missing", "n_unpredicted", "n_tied", "accuracy"}
+
+
+def test_released_parts_are_strictly_beyond_a_quantile_and_can_be_empty() -> None:
+    # The second fifth of 1 1 2 3 4 is at place 0.8, so 1; below it is none. The fourth is at place 3.2: 3.2, so that
+    # only 4 is above. The median is 2, which is in neither half: 1 1 below, of which one is right, and 3 4 above.
+    row = only(run_table([1.0, 1, 2, 3, 4], [True, False, False, True, False], definition="released"))
+    assert (row["lowest_fifth_accuracy"], row["lowest_fifth_n"], row["lowest_fifth_tied"]) == (None, 0, 2)
+    assert (row["highest_fifth_accuracy"], row["highest_fifth_n"], row["highest_fifth_tied"]) == (0, 1, 0)
+    assert (row["lowest_half_accuracy"], row["lowest_half_n"], row["lowest_half_tied"]) == (0.5, 2, 1)
+    assert (row["highest_half_accuracy"], row["highest_half_n"], row["highest_half_tied"]) == (0.5, 2, 1)
+
+
+def test_means_are_in_bits_and_beside_them_in_nats() -> None:
+    for definition in ("paper", "released"):
+        row = only(run_table([2.0, -1], [True, False], definition=definition))
+        assert (row["v_information"], row["right_pvi"], row["wrong_pvi"]) == (0.5, 2, -1)
+        nats = (row["v_information_nats"], row["right_pvi_nats"], row["wrong_pvi_nats"])
+        assert nats == pytest.approx((0.34657359, 1.38629436, -0.69314718))  # times ln 2 = 0.69314718
+
+
+def test_ties_and_drawn_tokens_that_are_no_label_are_counted() -> None:
+    # Of four queries two have two labels of the highest score; under `released` for one a token is drawn that is no
+    # label, which is wrong, and one has no prediction because it has no score.
+    table = run_table([1.0, 2, 3, None], [True, False, False, None], definition="released").with_columns(
+        n_highest_labels=pl.Series([1, 2, 2, None], dtype=pl.Int64),
+        pred=pl.Series([0, 1, None, None], dtype=pl.Int64),
+    )
+    (row,) = summary_table(table, judged_queries(table), seed=7).to_dicts()
+    assert (row["n_tied"], row["n_other_token"], row["n_unpredicted"], row["seed"]) == (2, 1, 1, 7)
+    assert row["accuracy"] == pytest.approx(1 / 3)
+    paper = only(table.with_columns(definition=pl.lit("paper")))
+    assert (paper["n_tied"], paper["n_other_token"], paper["seed"]) == (2, None, None)
 
 
 def test_row_order_does_not_matter_to_the_last_digit() -> None:

@@ -21,7 +21,7 @@ def config(*data: Path, **changes: Any) -> RunConfig:
 
 def test_a_search_takes_known_datasets_and_files_alike(tmp_path):
     both, suite = config(write(tmp_path, "jsonl", ROWS)), SUITES["prompt-search"]
-    datasets = finish(read_datasets(both))
+    datasets, _ = finish(read_datasets(both))
     assert list(datasets) == ["trec", "sums"]
     rows = pl.concat(
         suite.requests(suite.take(dataset), both).rows.select("dataset", "label_names") for dataset in datasets.values()

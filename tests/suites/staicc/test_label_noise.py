@@ -61,6 +61,7 @@ def test_as_many_labels_are_wrong_as_the_rate_says(sst5, definition, n_shots, wr
         at_rate = rows.filter(noise_rate=rate)
         assert at_rate.height == 64
         assert set(wrong_of_each_prompt(sst5, at_rate, n_shots).sum(axis=1)) == {expected}
+        assert set(at_rate["n_wrong_labels"]) == {expected}
 
 
 def test_rates_follow_each_other_a_whole_benchmark_apart(sst5):

@@ -24,8 +24,8 @@ ACCURACIES = "table.methods[data-definition=paper][data-metric=accuracy]"
 BOLD = f"""return [...document.querySelectorAll("{ACCURACIES} td:has(b)")].map(
   (cell) => [cell.parentElement.dataset.method, cell.dataset.dataset ?? "mean"]);"""
 SHADED = f"""return [...document.querySelectorAll("{ACCURACIES} td.compared")]
-  .filter((cell) => !cell.matches(".told-no") && cell.dataset.difference)
-  .map((cell) => [cell.parentElement.dataset.method, cell.dataset.dataset, cell.className.split("told-")[1]]);"""
+  .filter((cell) => !cell.matches(".sign-unclear") && cell.dataset.difference)
+  .map((cell) => [cell.parentElement.dataset.method, cell.dataset.dataset, cell.className.split("sign-")[1]]);"""
 BANDS = """return [...document.querySelectorAll(arguments[0] + " .role-mark [aria-label]")]
   .map((band) => band.getAttribute("aria-label"));"""
 
@@ -78,7 +78,7 @@ def test_the_mean_difference_to_vanilla_stands_with_its_interval(page: webdriver
         ).iter_rows()
     }
     # 1/6 = 0.167 with 1/8 to either side
-    assert found["paper", "accuracy", "knn_centroid"][3] == "+0.167 +0.042 to +0.292"
+    assert found["paper", "accuracy", "knn_centroid"][3] == "+0.167 +0.042 to +0.292 p 0.013, after Holm 0.037"
 
 
 def test_bold_is_the_highest_of_a_column_where_it_is_told_from_vanilla(page: webdriver.Chrome) -> None:
@@ -89,9 +89,9 @@ def test_bold_is_the_highest_of_a_column_where_it_is_told_from_vanilla(page: web
 
 def test_a_difference_is_shaded_by_the_side_of_0_its_interval_lies_on(page: webdriver.Chrome) -> None:
     assert sorted(page.execute_script(SHADED)) == [
-        ["knn_centroid", "zoo", "above"],
-        ["topk", "mid", "below"],
-        ["topk", "zoo", "above"],
+        ["knn_centroid", "zoo", "positive"],
+        ["topk", "mid", "negative"],
+        ["topk", "zoo", "positive"],
     ]
 
 

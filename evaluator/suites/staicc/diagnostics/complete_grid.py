@@ -1,4 +1,4 @@
-"""Check that repeated answers are complete before they are compared."""
+"""Check that all repeated answers are present before they are compared."""
 
 from evaluator.errors import MetricError
 from evaluator.metrics.per_request import PredictionGroup
@@ -7,7 +7,7 @@ from evaluator.metrics.per_request import PredictionGroup
 def require_complete_grid(group: PredictionGroup, column: str, what: str) -> None:
     """Raise MetricError unless every query has equally many answers with each value of `column`.
 
-    There must be two values or more; `what` names them in the message.
+    There must be two values or more; `what` is their plural name in the message.
     """
     cells = group.rows.group_by("query_id", column).len()
     n_values, n_queries = cells[column].n_unique(), cells["query_id"].n_unique()

@@ -24,7 +24,7 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
     over queries, for these templates: with more templates the shares would be smaller, so the data give no interval
     over other templates. The interval of template_accuracy covers those.
 
-    Raises MetricError where queries are not answered equally often with each template.
+    Raises MetricError if queries are not answered equally often with each template.
 
     Sources: Cho & Inoue 2025, section 3.3; StaICC 0.1.1, util/functional.py, consistency.
     """
@@ -37,7 +37,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
     """Measure sampling_consistency, the share of demonstration sets that give the most frequent label, averaged over
     queries, and accuracy_mean_over_demonstration_sets, the accuracy over all of them.
 
-    Each query has demonstration sets of its own. The intervals, which are over queries, therefore cover other
+    Different queries have different demonstration sets. The intervals, which are over queries, therefore cover other
     demonstration sets as well.
 
     Raises and sources as template_consistency.

@@ -1,19 +1,20 @@
 """Measure which labels a model prefers independently of the query.
 
-Without bias these measures are at the end of their range, where sampling noise can move them in one direction only. As
-with the calibration error, an interval is around the expected value for this number of requests, not around the limit
-of infinitely many.
+Without bias these measures are at the end of their range. The mean entropy (`paper`) is a mean over requests and has no
+sampling bias. Sampling noise moves the entropy of the mean (`released`) and the divergence in one direction only;
+metrics.distance_interval removes this bias, and their intervals are around the limit for infinitely many requests.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import polars as pl
 
-from evaluator.metrics.base import N_REQUESTS, Limits, Metric, sum_in_order
+from evaluator.metrics.base import N_REQUESTS, Metric, sum_in_order
 from evaluator.metrics.checks import require_gold
+from evaluator.metrics.distance_interval import Floats, freedom
 from evaluator.metrics.per_request import PredictionGroup, label_matrix
 from evaluator.metrics.toolkit_formulas import passes_released_check
 from evaluator.metrics.values import Measured, metric_values
@@ -25,7 +26,7 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
 
     paper: minus the mean entropy of label_probs, from -log(number of labels), no bias, to 0.
     released: the entropy of the mean of label_probs, positive, so that more is *less* bias; the mean first goes through
-    a softmax unless its entries add up to exactly 1. Preferences that differ between prompts cancel out in it.
+    a softmax unless its entries add up to exactly 1. Opposite preferences of different prompts cancel out.
 
     Raises MetricError for rows that the definition does not accept.
 
@@ -33,8 +34,13 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
     """
     matrix = label_matrix(group.rows, group.n_labels, group.definition, group.where)
     requests = group.rows.select("query_id").hstack(matrix)
-    metric = MEAN_ENTROPY if group.definition == "paper" else _entropy_of_mean(softmaxed=_is_softmaxed(matrix))
-    return metric_values(requests, group.n_labels, {f"{group.key['part']}_bias": metric})
+    name = f"{group.key['part']}_bias"
+    if group.definition == "paper":
+        return metric_values(requests, group.n_labels, {name: MEAN_ENTROPY})
+    metric = _entropy_of_mean(softmaxed=_is_softmaxed(matrix))
+    measured = metric_values(requests, group.n_labels, {name: metric})
+    uniform = np.full(group.n_labels, 1 / group.n_labels)
+    return {name: measured[name]._replace(bias_freedom=freedom(_by_query(requests, matrix.columns), uniform))}
 
 
 def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
@@ -53,13 +59,19 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
     matrix = label_matrix(group.rows, group.n_labels, group.definition, group.where)
     requests = group.rows.select("query_id", "gold").hstack(matrix)
     metric = DIVERGENCE if group.definition == "paper" else RELEASED_DIVERGENCE
-    return metric_values(requests, group.n_labels, {"empirical_bias": metric})
+    measured = metric_values(requests, group.n_labels, {"empirical_bias": metric})
+    labels = range(group.n_labels)
+    differences = [(pl.col(f"p{label}") - (pl.col("gold") == label)).alias(f"d{label}") for label in labels]
+    errors = _by_query(requests.with_columns(differences), [f"d{label}" for label in labels])
+    shares = np.bincount(requests["gold"].to_numpy(), minlength=group.n_labels) / requests.height
+    scale = (matrix.mean().to_numpy()[0] + shares) / 2
+    return {"empirical_bias": measured["empirical_bias"]._replace(bias_freedom=freedom(errors, scale))}
 
 
 def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Return the labels of the part `normal` that no query has, but that are given probability.
+    """Return the labels of the part `normal` that no query has, but that a method gives probability.
 
-    Because of them an empirical bias is infinite, or NaN under `released`. Takes PREDICTIONS, returns ABSENT_LABELS
+    Because of them the empirical bias is infinite, or NaN under `released`. Takes PREDICTIONS, returns ABSENT_LABELS
     sorted by its key.
     """
     *key, label_name = ABSENT_LABELS_KEY
@@ -79,8 +91,14 @@ def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _by_query(requests: pl.DataFrame, columns: Sequence[str]) -> Floats:
+    """Return the means of the columns for each query, [query, column]."""
+    means = requests.group_by("query_id", maintain_order=True).agg(pl.col(columns).mean())
+    return means.select(columns).to_numpy()
+
+
 def _is_softmaxed(matrix: pl.DataFrame) -> bool:
-    # Added row after row, as in the toolkit: the last digit decides whether the mean adds up to exactly 1.
+    # Sum row after row, as in the toolkit: the last digit decides whether the mean adds up to exactly 1.
     mean = np.cumsum(matrix.to_numpy(), axis=0)[-1] / matrix.height
     return not passes_released_check(pl.DataFrame(mean[None, :], schema=matrix.columns))
 
@@ -93,19 +111,11 @@ def _means(n_labels: int) -> list[pl.Expr]:
     return [pl.col(f"p{label}") / pl.col("n") for label in range(n_labels)]
 
 
-def _mean_entropy_statistics(n_labels: int) -> dict[str, pl.Expr]:
-    return N_REQUESTS | {"entropy": _entropy([pl.col(f"p{label}") for label in range(n_labels)])}
-
-
-def _mean_entropy_limits(n_labels: int) -> Limits:
-    return -math.log(n_labels), 0.0
-
-
 MEAN_ENTROPY = Metric(
-    statistics=_mean_entropy_statistics,
+    statistics=lambda n_labels: N_REQUESTS | {"entropy": _entropy([pl.col(f"p{label}") for label in range(n_labels)])},
     value=lambda _n_labels: 0 - pl.col("entropy") / pl.col("n"),
     interval="symmetric",
-    limits=_mean_entropy_limits,
+    limits=lambda n_labels: (-math.log(n_labels), 0.0),
 )
 
 
@@ -124,7 +134,7 @@ def _entropy_of_mean(*, softmaxed: bool) -> Metric:
     return Metric(
         statistics=_probability_sums,
         value=value,
-        interval="symmetric",
+        interval="distance",
         limits=lambda n_labels: (0.0, math.log(n_labels)),
     )
 
@@ -150,7 +160,7 @@ DIVERGENCE, RELEASED_DIVERGENCE = (
     Metric(
         statistics=_divergence_statistics,
         value=partial(_divergence, term=term),
-        interval="symmetric",
+        interval="distance",
         limits=lambda _n_labels: (0.0, math.inf),
     )
     for term in (_paper_term, _released_term)

@@ -1,5 +1,7 @@
 """Predictions of one part, from arrays."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -10,7 +12,13 @@ Probs = npt.NDArray[np.float64]
 
 
 def part_predictions(
-    part: str, probs: npt.ArrayLike, gold: npt.ArrayLike, definition: str = "paper", suite: str = "suite"
+    part: str,
+    probs: npt.ArrayLike,
+    gold: npt.ArrayLike,
+    definition: str = "paper",
+    suite: str = "suite",
+    n_shots: int = 4,
+    wrong_counts: Sequence[int] = range(6),
 ) -> pl.DataFrame:
     """PREDICTIONS in the benchmark's order: all queries, then all again behind other demonstrations, then the next
     noise rate or template.
@@ -18,6 +26,7 @@ def part_predictions(
     Args:
         probs: label_probs [noise rate or template, demonstration set, query, label].
         gold: [query].
+        wrong_counts: wrong demonstration labels at each noise rate of `gler`.
     """
     rows = np.asarray(probs, dtype=np.float64)
     n_labels = rows.shape[-1]
@@ -32,9 +41,10 @@ def part_predictions(
         "position": np.arange(n),
         "query_id": query_id,
         "demonstration_set": demonstration_set,
-        "n_shots": 4,
+        "n_shots": n_shots,
         "template": setting if part == "template" else 0,
         "noise_rate": setting / 4 if part == "gler" else 0.0,
+        "n_wrong_labels": np.array(wrong_counts)[setting] if part == "gler" else 0,
         "prompt_id": pl.Series(range(n)).cast(pl.String),
         "gold": np.asarray(gold)[query_id],
         "pred": flat.argmax(axis=1),

@@ -108,6 +108,9 @@ CASES: dict[tuple[str, str, Model], dict[str, Callable[[Probs, Labels], float]]]
 }
 
 
+DISTANCES = ("domain_bias", "empirical_bias")
+
+
 def runs(part: str, definition: str, model: Model) -> pl.DataFrame:
     """Metrics of all runs, each a suite of its own."""
     rng = np.random.default_rng(11)
@@ -127,4 +130,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(
     probs, gold = case[2](np.random.default_rng(5), MANY)
     table = runs(*case)
     held = {metric: coverage(table, metric, measure(probs, gold)) for metric, measure in measures.items()}
-    assert held == dict.fromkeys(measures, pytest.approx(0.95, abs=TWO_STANDARD_ERRORS))
+    for metric, share in held.items():
+        assert share >= 0.95 - TWO_STANDARD_ERRORS
+        # Distances from no bias are given at least 95%, because no interval is exact at that limit and far from it.
+        assert metric in DISTANCES or share <= 0.95 + TWO_STANDARD_ERRORS

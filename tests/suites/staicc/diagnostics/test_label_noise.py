@@ -1,5 +1,7 @@
 """The slope of metrics over noise rates, against hand-worked numbers, SciPy and the StaICC toolkit's own functions."""
 
+from fractions import Fraction
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -9,6 +11,7 @@ from sklearn.metrics import f1_score
 from StaICC.util import functional
 
 from evaluator.errors import MetricError
+from evaluator.suites.staicc import label_noise
 from evaluator.suites.staicc.diagnostics.label_noise import RELEASED_RATES, noise_slope
 from tests.suites.staicc.diagnostics.part_predictions import Probs, interval, part_predictions, values
 from tests.suites.staicc.measured import staicc_metrics
@@ -78,6 +81,61 @@ def test_gler_is_the_accuracy_lost_from_no_wrong_label_to_only_wrong_ones() -> N
     assert values(staicc_metrics(part_predictions("gler", probs, [0] * 4)))["gler"] == pytest.approx(1.0)
     released = staicc_metrics(part_predictions("gler", probs, [0] * 4, "released"))
     assert values(released, "released")["gler"] == pytest.approx(1.5625 / 4.125)
+
+
+def answers_of_four_queries(n_shots: int, wrong_counts: tuple[int, ...], n_right: tuple[int, ...]) -> pl.DataFrame:
+    """Predictions on four queries of label 0, of which so many are right at each of the five rates."""
+    right = np.arange(4) < np.array(n_right)[:, None]
+    probs = np.where(right[:, None, :, None], [0.75, 0.25], [0.25, 0.75])
+    return part_predictions("gler", probs, [0] * 4, n_shots=n_shots, wrong_counts=wrong_counts)
+
+
+# At the rates 0, 1/4, 1/2, 3/4, 1 of n_shots demonstrations, halves up, so many labels x are wrong. Accuracies are
+# 1, 3/4, 1/2, 1/4, 0, of mean 1/2. The slope for each wrong label is (sum of x y - sum of x / 2) / (sum of x^2 -
+# (sum of x)^2 / 5), and gler is minus n_shots times as much.
+@pytest.mark.parametrize(
+    ("n_shots", "wrong_counts", "expected"),
+    [
+        (1, (0, 0, 1, 1, 1), Fraction(5, 8)),  # (3/4 - 3/2) / (3 - 9/5) = -5/8
+        (2, (0, 1, 1, 2, 2), Fraction(25, 28)),  # (7/4 - 3) / (10 - 36/5) = -25/56
+        (3, (0, 1, 2, 2, 3), Fraction(105, 104)),  # (9/4 - 4) / (18 - 64/5) = -35/104
+        (4, (0, 1, 2, 3, 4), Fraction(1)),  # (5/2 - 5) / (30 - 20) = -1/4
+        (5, (0, 1, 3, 4, 5), Fraction(325, 344)),  # (13/4 - 13/2) / (51 - 169/5) = -65/344
+        (6, (0, 2, 3, 5, 6), Fraction(75, 76)),  # (17/4 - 8) / (74 - 256/5) = -25/152
+        (7, (0, 2, 4, 5, 7), Fraction(595, 584)),  # (19/4 - 9) / (94 - 324/5) = -85/584
+        (8, (0, 2, 4, 6, 8), Fraction(1)),  # (5 - 10) / (120 - 80) = -1/8
+    ],
+)
+def test_gler_is_over_the_shares_of_labels_that_are_wrong_in_the_prompts(
+    n_shots: int, wrong_counts: tuple[int, ...], expected: Fraction
+) -> None:
+    assert label_noise.wrong_counts(n_shots, "paper") == wrong_counts
+    table = staicc_metrics(answers_of_four_queries(n_shots, wrong_counts, (4, 3, 2, 1, 0)))
+    assert values(table)["gler"] == pytest.approx(float(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n_shots", "wrong_counts"), [(1, (0, 0, 1, 1, 1)), (2, (0, 1, 1, 2, 2)), (2, (0, 0, 1, 1, 2))]
+)
+def test_gler_is_one_where_every_query_is_right_as_often_as_labels_are(
+    n_shots: int, wrong_counts: tuple[int, ...]
+) -> None:
+    # The last counts are those of released prompts, which are rounded down.
+    n_right = tuple(4 - 4 * count // n_shots for count in wrong_counts)
+    table = staicc_metrics(answers_of_four_queries(n_shots, wrong_counts, n_right))
+    assert values(table)["gler"] == pytest.approx(1.0)
+
+
+def test_gler_is_undefined_without_demonstrations() -> None:
+    table = staicc_metrics(answers_of_four_queries(0, (0, 0, 0, 0, 0), (3, 3, 3, 3, 3)))
+    assert np.isnan(values(table)["gler"])
+
+
+def test_prompts_of_one_rate_with_different_numbers_of_wrong_labels_are_refused() -> None:
+    rows = answers_of_four_queries(4, (0, 1, 2, 3, 4), (4, 3, 2, 1, 0))
+    odd = rows.with_columns(n_wrong_labels=pl.when(position=7).then(2).otherwise("n_wrong_labels"))
+    with pytest.raises(MetricError, match="the prompts of a noise rate must have the same number"):
+        staicc_metrics(odd)
 
 
 def noisy_answers(n_labels: int, seed: int, n_queries: int = 40) -> tuple[Probs, npt.NDArray[np.int64]]:

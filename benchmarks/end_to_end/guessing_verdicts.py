@@ -1,0 +1,196 @@
+"""Simulate runs of pure guessing: how often is any accuracy called better than guessing, and with which power is skill?
+
+python -m benchmarks.end_to_end.guessing_verdicts
+
+No engine: counts of right answers are drawn as guessing gives them, and go through the functions that judge a run. A
+simulated run is told from others by its `definition`, which is what tests are corrected within.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from benchmarks.harness import Target, append_rows, print_targets, require_green_tests
+from evaluator.metrics.guessing import GUESSES, mean_guesses, with_baselines, with_tests_of_run
+from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
+from evaluator.random_baselines.significance import ASSURANCE, queries_needed, with_tests
+from evaluator.random_baselines.verdicts import POWER, TAIL_TO_TELL, is_above
+
+RUNS = 2_000
+TRIES = (1, 2, 10, 50, 200, 500)
+LABEL_COUNTS = (2, 3, 5, 2, 6, 4, 3, 2, 4, 2)
+"""Labels of ten datasets, about those of StaICC."""
+
+MOST_FALSE = int(stats.binom.isf(0.001, RUNS, TAIL_TO_TELL))
+"""With a family-wise error of TAIL_TO_TELL, more runs than this have an error once in a thousand times."""
+
+
+def main() -> None:
+    require_green_tests("tests/random_baselines/test_significance.py")
+    rng = np.random.default_rng(0)
+    searches = [search_errors(tries, rng) for tries in TRIES]
+    benchmark = [benchmark_errors(methods, rng) for methods in (1, 11)]
+    powers = [power(*setting, rng) for setting in product((0.25, 0.5), TRIES)]
+    planned = [planning(tries, rng) for tries in (1, 10, 200)]
+    for case, rows in (("errors", [*searches, *benchmark]), ("power", powers), ("planning", planned)):
+        append_rows(f"guessing_verdicts_{case}", case, ["numpy", "polars", "scipy"], rows)
+        for row in rows:
+            print(", ".join(f"{name} {value}" for name, value in row.items()))
+    print_targets(
+        Target(
+            what=f"most of {RUNS} runs of guessing with an accuracy better than guessing",
+            value=max(float(str(row["n_corrected"])) for row in (*searches, *benchmark)),
+            at_most=MOST_FALSE,
+        ),
+        Target(what="least exact power at n_needed", value=min(float(str(r["exact"])) for r in powers), at_least=POWER),
+        Target(
+            what="least share of bounds that hold",
+            value=min(float(str(r["held"])) for r in planned),
+            at_least=ASSURANCE,
+        ),
+    )
+
+
+def search_errors(tries: int, rng: np.random.Generator) -> dict[str, object]:
+    """Count wrong verdicts of prompt searches: two datasets of 200 queries, three numbers of shots and two methods."""
+    n_queries, chances = 200, np.repeat([0.25, 0.5], 6)
+    rows = pl.concat(_searches(n_queries, chances, tries, rng))
+    return {"what": "prompt search", "tries": tries} | _errors(with_tests(rows, ["run"]), "run", len(chances))
+
+
+def _searches(n_queries: int, chances: np.ndarray, tries: int, rng: np.random.Generator) -> Iterator[pl.DataFrame]:
+    """Yield a frame for each chance with the best of `tries` guesses of every run."""
+    for chance in chances:
+        best = rng.binomial(n_queries, chance, size=(RUNS, tries)).max(axis=1)
+        yield _judged(best, n_queries, chance, tries).with_columns(run=np.arange(RUNS))
+
+
+def _judged(right: np.ndarray, n_queries: int, chance: float, tries: int) -> pl.DataFrame:
+    expected = float(max_random_accuracy(n_queries, chance, tries))
+    tails = max_random_tail(right, n_queries, chance, tries, log10=True)
+    return pl.DataFrame({"n_right": right, "log10_tail": tails}).with_columns(
+        n_queries=n_queries,
+        chance=chance,
+        tries=tries,
+        n_chosen_from=tries,
+        is_above=is_above(pl.col("n_right") / n_queries, pl.lit(expected)),
+    )
+
+
+def benchmark_errors(n_methods: int, rng: np.random.Generator) -> dict[str, object]:
+    """Count wrong verdicts of ten datasets of 512 queries, two prompts each, and of the mean over datasets."""
+    n_queries, n_prompts = 512, 2
+    tested = []
+    for start in range(0, RUNS, 200):
+        frames, runs = [], [f"run {run}" for run in range(start, start + 200)]
+        for (place, n_labels), method in product(enumerate(LABEL_COUNTS), range(n_methods)):
+            right = rng.binomial(n_queries, 1 / n_labels, size=(200, n_prompts)).sum(axis=1)
+            frames.append(
+                pl.DataFrame({"definition": runs, "n_correct": right}).with_columns(
+                    suite=pl.lit("staicc-normal"),
+                    part=pl.lit("normal"),
+                    dataset=pl.lit(f"dataset {place}"),
+                    method=pl.lit(f"method {method}"),
+                    metric=pl.lit("accuracy"),
+                    value=pl.col("n_correct") / (n_queries * n_prompts),
+                    chance=1 / n_labels,
+                    majority=1 / n_labels,
+                    label_counts=pl.lit([n_labels], pl.List(pl.Int64)),
+                    tries=pl.lit(n_prompts, pl.Int64),
+                    n_queries=pl.lit(n_queries, pl.Int64),
+                    n_requests=pl.lit(n_queries * n_prompts, pl.Int64),
+                )
+            )
+        datasets = pl.concat(frames).cast({name: dtype for name, dtype in GUESSES.items() if name in frames[0].columns})
+        sizes = {name: pl.col(name).sum() for name in ("n_queries", "n_requests")}
+        means = (
+            datasets.group_by("suite", "part", "method", "metric", "definition", maintain_order=True)
+            .agg(pl.col("value").mean(), **mean_guesses(), **sizes)
+            .with_columns(dataset=pl.lit("mean"))
+        )
+        tested.append(with_tests_of_run(with_baselines(datasets), with_baselines(means)))
+    rows = pl.concat(tested).with_columns(is_above=pl.col("verdict") == "above both")
+    n_tests = (len(LABEL_COUNTS) + 1) * n_methods
+    return {"what": f"ten datasets and their mean, {n_methods} methods", "tries": n_prompts} | _errors(
+        rows, "definition", n_tests
+    )
+
+
+def _errors(tested: pl.DataFrame, run: str, n_tests: int) -> dict[str, object]:
+    """Count the runs in which any accuracy is above both baselines, told without and told with correction."""
+    p_value = pl.col("p_value") <= TAIL_TO_TELL
+    runs = tested.group_by(run).agg(
+        pl.col("is_above").any(), uncorrected=p_value.any(), corrected=pl.col("better_than_guessing").any()
+    )
+    assert runs.height == RUNS, "one group a run"
+    return {
+        "n_tests": n_tests,
+        "runs": RUNS,
+        "n_above_both": runs["is_above"].sum(),
+        "n_uncorrected": runs["uncorrected"].sum(),
+        "n_corrected": runs["corrected"].sum(),
+    }
+
+
+def power(chance: float, tries: int, rng: np.random.Generator) -> dict[str, object]:
+    """Count runs of twelve tests, eleven of guessing, in which one prompt of true skill is told on n_needed queries."""
+    n_tests, accuracy = 12, chance + 0.1
+    n = queries_needed(accuracy, chance, tries, n_tests)
+    assert n is not None
+    counts = np.arange(n + 1)
+    is_told = np.asarray(max_random_tail(counts, n, chance, tries)) <= TAIL_TO_TELL / n_tests
+    guesses = rng.binomial(n, chance, size=(RUNS, tries - 1)).max(axis=1, initial=0)
+    best = np.maximum(guesses, rng.binomial(n, accuracy, size=RUNS))
+    skilled = _judged(best, n, chance, tries).with_columns(run=np.arange(RUNS), is_skilled=True)
+    others = pl.concat(_searches(n, np.repeat(chance, n_tests - 1), tries, rng)).with_columns(is_skilled=False)
+    tested = with_tests(pl.concat([skilled, others]), ["run"]).filter("is_skilled")
+    return {
+        "chance": chance,
+        "accuracy": accuracy,
+        "tries": tries,
+        "n_tests": n_tests,
+        "n_needed": n,
+        "runs": RUNS,
+        "n_told": tested["better_than_guessing"].sum(),
+        "exact": round(float(stats.binom.pmf(counts[is_told], n, accuracy).sum()), 4),
+    }
+
+
+def planning(tries: int, rng: np.random.Generator) -> dict[str, object]:
+    """Plan from the best of `tries` prompts of true accuracies around .4; count bounds that hold, and average power."""
+    n_queries, chance = 200, 0.25
+    truths = np.clip(rng.normal(0.4, 0.05, size=(RUNS, tries)), 0.05, 0.95)
+    right = rng.binomial(n_queries, truths)
+    chosen = right.argmax(axis=1)
+    truth, best = truths[np.arange(RUNS), chosen], right[np.arange(RUNS), chosen]
+    tested = with_tests(_judged(best, n_queries, chance, tries).with_columns(run=np.arange(RUNS)), ["run"])
+    naive = [queries_needed(count / n_queries, chance, tries, 1) for count in best.tolist()]
+    corrected = tested["n_needed"].to_list()
+    return {
+        "tries": tries,
+        "runs": RUNS,
+        "observed": round(float((best / n_queries).mean()), 4),
+        "true": round(float(truth.mean()), 4),
+        "held": float((tested["accuracy_lower_bound"].to_numpy() <= truth).mean()),
+        "planned": float(np.mean([n is not None for n in corrected])),
+        "power_planned": _mean_power(corrected, truth, chance, tries),
+        "power_without_correction": _mean_power(naive, truth, chance, tries),
+    }
+
+
+def _mean_power(sizes: list[int | None], truths: np.ndarray, chance: float, tries: int) -> float:
+    """Return the mean probability that the chosen prompts are told on as many queries, over runs with a number."""
+    powers = []
+    for n, truth in zip(sizes, truths.tolist(), strict=True):
+        if n is not None:
+            # The least count that guessing reaches with probability TAIL_TO_TELL at most.
+            least = int(stats.binom.isf(-np.expm1(np.log1p(-TAIL_TO_TELL) / tries), n, chance)) + 1
+            powers.append(stats.binom.sf(least - 1, n, truth))
+    return round(float(np.mean(powers)), 4)
+
+
+if __name__ == "__main__":
+    main()

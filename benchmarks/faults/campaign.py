@@ -1,0 +1,164 @@
+"""Disturb small runs in every way that a machine or a user can, and count what survives.
+
+python -m benchmarks.faults.campaign [--share 0.01] [--only KIND] [--seed N]
+
+Kills at every change of a file and at random moments, signals, failing disks, limits on sizes, damaged files of every
+kind, several writers, folders that are removed, hostile models, tables and texts. A run survives if its tables are the
+bytes of an undisturbed run's, or if it ends with one error message and exit code 2. Exits with 1 if anything failed.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from benchmarks.faults.cases import Undisturbed, make_cases, undisturbed, vllm_case
+from benchmarks.faults.corruptions import corruption_trials
+from benchmarks.faults.determinism import determinism_trials
+from benchmarks.faults.disks import disk_trials
+from benchmarks.faults.forked import adopt_orphans, import_all_of, left_running, run
+from benchmarks.faults.hostile import data_trials, model_trials
+from benchmarks.faults.kills import kill_trials, vllm_trials
+from benchmarks.faults.trials import Trial
+from benchmarks.faults.writers import writer_trials
+from benchmarks.harness import append_rows
+
+MOMENTS, QUOTAS, WRITERS = 160, 40, 8
+"""Trials of each kind for each case, at a share of 1."""
+
+CORRUPTIONS, MODELS, DATA = 5_000, 240, 300
+"""Trials of each kind in all, at a share of 1."""
+
+SMALL_RUN = ("staicc-normal", "--datasets", "sst5", "--queries", "1")
+RAM_DISK = Path("/dev/shm")  # noqa: S108  (a folder with an unpredictable name is made in it)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--share", type=float, default=1.0, help="of the trials, drawn at random; at least one a kind")
+    parser.add_argument("--only", default="", help="only trials whose kind contains this word")
+    parser.add_argument("--cases", default="", help="only cases with these names, separated by commas")
+    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="trials at once")
+    parser.add_argument("--vllm", type=int, default=8, help="kills of runs through vLLM, which take longest")
+    parser.add_argument("--no-row", action="store_true", help="append no rows to benchmarks/results/faults.csv")
+    options = parser.parse_args()
+    clock = time.monotonic()
+    scratch = Path(tempfile.mkdtemp(prefix="faults-", dir=RAM_DISK if os.access(RAM_DISK, os.W_OK) else None))
+    try:
+        trials = _chosen(_all_trials(scratch, options), options)
+        if sum(trial.kind == "hostile model" for trial in trials) > 1:
+            import_all_of(
+                ["run", *SMALL_RUN, "--engine", "transformers", "--model", "embedded", "--out", scratch / "torch"]
+            )
+        failed = Counter(_attempts(trials, scratch, options.seed, options.jobs))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    tried = Counter(trial.kind for trial in trials)
+    _print(tried, failed)
+    if not options.no_row:
+        seconds = round(time.monotonic() - clock)
+        for kind, n in tried.items():
+            row = {"tried": n, "survived": n - failed[kind], "failed": failed[kind], "whole_campaign_s": seconds}
+            append_rows("faults", kind, ["polars", "pyarrow"], [row])
+    sys.exit(1 if failed else 0)
+
+
+def _all_trials(scratch: Path, options: argparse.Namespace) -> list[Trial]:
+    """Run every case undisturbed, and return the trials of the whole campaign."""
+    os.environ["EVALUATOR_CACHE"] = str(scratch / "cache")  # the same rows are converted once, for this campaign alone
+    os.environ["OMP_NUM_THREADS"] = "1"
+    names = options.cases.split(",") if options.cases else []
+    chosen = [case for case in make_cases(scratch / "data") if not names or case.name in names]
+    import_all_of(chosen[0].run_words(scratch / "first"))
+    cases = [undisturbed(case, scratch / "undisturbed" / case.name) for case in chosen]
+    for case in cases:
+        _require_same_page(case, scratch / "page" / case.case.name)
+        print(f"{case.case.name}: {sum(case.n_events.values())} changes of files, {case.cpu_s:.2f} s", flush=True)
+    rng = Random(options.seed)
+    trials = [trial for case in cases for trial in kill_trials(case, MOMENTS)]
+    trials += [trial for case in cases for trial in disk_trials(case, QUOTAS)]
+    trials += corruption_trials(cases, CORRUPTIONS, rng)
+    trials += [trial for case in cases for trial in writer_trials(case, WRITERS)]
+    trials += [trial for case in cases for trial in determinism_trials(case)]
+    trials += model_trials(cases[0].before["score"], MODELS)
+    trials += data_trials(DATA)
+    if options.vllm:
+        trials += vllm_trials(undisturbed(vllm_case(), scratch / "undisturbed" / "vLLM"), options.vllm)
+    return trials
+
+
+def _require_same_page(case: Undisturbed, out: Path) -> None:
+    """Exit unless a page is the same when it is written again elsewhere, so that pages can be compared."""
+    shutil.copytree(case.folder, out)
+    outcome = run(["report", out])
+    if outcome.status or (out / "report.html").read_bytes() != case.page:
+        raise SystemExit(f"{case.case.name}: its page differs when it is written again. {outcome.output}")
+
+
+def _chosen(trials: Sequence[Trial], options: argparse.Namespace) -> list[Trial]:
+    """Return the share of the trials that was asked for, at least one of each kind, in random order."""
+    rng = Random(options.seed)
+    by_kind: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if options.only in trial.kind:
+            by_kind.setdefault(trial.kind, []).append(trial)
+    drawn = [
+        trial
+        for of_kind in by_kind.values()
+        for trial in rng.sample(of_kind, max(1, round(options.share * len(of_kind))))
+    ]
+    return rng.sample(drawn, len(drawn))
+
+
+def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int) -> list[str]:
+    """Make all trials in forked workers; return the kinds of those that failed, which are printed as they happen."""
+    workers = []
+    for worker in range(jobs):
+        sys.stdout.flush()
+        workers.append(os.fork())
+        if workers[-1] == 0:
+            status = 1
+            try:
+                adopt_orphans()
+                failed = [trial.kind for trial in trials[worker::jobs] if _fault(trial, scratch / str(worker), seed)]
+                (scratch / f"failed-{worker}").write_text("\n".join(failed))
+                status = 0
+            finally:
+                os._exit(status)
+    statuses = [os.waitpid(pid, 0)[1] for pid in workers]
+    if any(statuses):
+        raise SystemExit("A worker of the campaign ended before its trials.")
+    return [kind for worker in range(jobs) for kind in (scratch / f"failed-{worker}").read_text().splitlines()]
+
+
+def _fault(trial: Trial, folder: Path, seed: int) -> str | None:
+    """Make a trial in an empty folder; print and return what was wrong."""
+    folder.mkdir()
+    try:
+        fault = trial.attempt(folder, Random(f"{seed} {trial.kind} {trial.name}"))
+    except Exception as error:
+        fault = f"the campaign itself: {error!r}"
+    if fault is None and left_running():
+        fault = f"left running: {left_running()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    if fault:
+        print(f"FAILED  {trial.kind}: {trial.name}: {fault}", flush=True)
+    return fault
+
+
+def _print(tried: Counter[str], failed: Counter[str]) -> None:
+    print(f"\n{'':32}{'tried':>8}{'survived':>10}{'failed':>8}")
+    for kind in [*tried, "all"]:
+        n_tried, n_failed = (counts.total() if kind == "all" else counts[kind] for counts in (tried, failed))
+        print(f"{kind:32}{n_tried:>8,}{n_tried - n_failed:>10,}{n_failed:>8,}")
+
+
+if __name__ == "__main__":
+    main()

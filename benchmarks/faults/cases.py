@@ -1,0 +1,192 @@
+"""The runs that are disturbed: small ones of every suite, on the fake engine, and what each gives undisturbed."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.faults.file_events import watch
+from benchmarks.faults.forked import Outcome, run
+from evaluator.files.whole import file_digest
+
+Stage = Literal["build", "score", "measure", "report"]
+STAGES: tuple[Stage, ...] = ("build", "score", "measure", "report")
+FAKE = ("--model", "fake", "--engine", "fake")
+COMPARED = (".parquet", ".arrow")
+"""Endings of the files that must have the same bytes in every run; others hold times and command lines."""
+
+VOLATILE = (".lock", ".log", "report.html")
+"""Endings of files that a run may leave or not; the page is compared by itself."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of one or more suites."""
+
+    name: str
+    suite_words: tuple[str, ...]  # without --model and --out
+    engine: tuple[str, ...] = FAKE
+
+    def stage_words(self, stage: Stage, out: Path) -> list[str]:
+        """Return the command of one stage."""
+        words = {
+            "build": ["build", *self.suite_words, "--out", str(out)],
+            "score": ["score", str(out), *self.engine],
+            "measure": ["measure", str(out)],
+            "report": ["report", str(out)],
+        }
+        return words[stage]
+
+    def run_words(self, out: Path, *more: object) -> list[str]:
+        """Return the command of all stages."""
+        return ["run", *self.suite_words, *self.engine, "--out", str(out), *map(str, more)]
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a case gives when nothing disturbs it."""
+
+    case: Case
+    folder: Path  # of the finished run
+    before: dict[Stage, Path]  # the folder as it is before each stage
+    n_events: dict[Stage, int]  # changes of files in each stage
+    cpu_s: float  # up to the tables; the page takes longer than all that
+    files: dict[str, str]  # as files_of returns them
+    page: bytes
+
+
+def make_cases(data: Path) -> list[Case]:
+    """Write the data of the cases to a folder and return the cases."""
+    data.mkdir(parents=True)
+    words = ["red", "dark green", "very pale blue", "grey"]
+    colours = [
+        {"id": f"q{n}", "input": f"Which colour is thing {n}?", "choices": words[: 2 + n % 3], "gold": [n % 2]}
+        for n in range(24)
+    ]
+    (data / "colours.jsonl").write_text("".join(json.dumps(row) + "\n" for row in colours))
+    (data / "candidates.json").write_text(json.dumps({"instructions": ["Choose.", "Answer."]}))
+    with (data / "reviews.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        rows.writerows([f"It was thing number {n}.", "good" if n % 3 else "bad"] for n in range(40))
+    search = ("prompt-search", "--data", str(data / "colours.jsonl"), "--id-column", "id", "--queries", "8")
+    small = ("--datasets", "sst5", "--queries", "2")
+    return [
+        Case("normal", ("staicc-normal", *small)),
+        Case("second round", ("staicc-normal", *small, "--methods", "vanilla,ppl_icl,contextual_calibration")),
+        Case("diagnostics", ("staicc-bias", "staicc-robustness", *small)),
+        Case("halving", (*search, "--tries", "8", "--shots", "2", "--halving")),
+        Case("candidates", (*search, "--shots", "0,1", "--candidates", str(data / "candidates.json"))),
+        Case("pvi", ("pvi", "--data", str(data / "reviews.csv"), "--sets", "2", "--queries", "6")),
+    ]
+
+
+def vllm_case() -> Case:
+    """Return a run of the embedded model through vLLM."""
+    words = ("staicc-normal", "--datasets", "sst5", "--queries", "8")
+    return Case("vLLM", words, ("--model", "embedded", "--engine", "vllm"))
+
+
+def undisturbed(case: Case, folder: Path) -> Undisturbed:
+    """Run a case stage by stage below a folder, keeping the state before each stage."""
+    out = folder / "finished"
+    before: dict[Stage, Path] = {}
+    n_events: dict[Stage, int] = {}
+    cpu_s = 0.0
+    for stage in STAGES:
+        before[stage] = folder / f"before {stage}"
+        if out.exists():
+            shutil.copytree(out, before[stage])
+        else:
+            before[stage].mkdir(parents=True)
+        events = folder / "events"
+        outcome = run(case.stage_words(stage, out), partial(count_events, out, events))
+        if outcome.status:
+            raise SystemExit(f"{case.name}: {stage} ends with {outcome.status} undisturbed:\n{outcome.output}")
+        n_events[stage] = events.stat().st_size
+        events.unlink()
+        cpu_s += 0.0 if stage == "report" else outcome.cpu_s
+    return Undisturbed(case, out, before, n_events, cpu_s, files_of(out), (out / "report.html").read_bytes())
+
+
+def count_events(folder: Path, events: Path) -> None:
+    """Append a byte to a file for each change of files in a folder, until this process ends."""
+    file = events.open("ab", buffering=0)
+
+    def act(_number: int, _event: str, _path: str) -> None:
+        file.write(b".")
+
+    watch(folder, act)
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """Return the path of each file in a folder, with its SHA-256 if that must be the same in every run."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {
+        name: file_digest(path) if name.endswith(COMPARED) else ""
+        for name, path in sorted(files.items())
+        if not name.endswith(VOLATILE)
+    }
+
+
+def difference(expected: dict[str, str], out: Path) -> str | None:
+    """Return how the files in a folder differ from those expected, None if they do not."""
+    found = files_of(out)
+    if missing := sorted(expected.keys() - found.keys()):
+        return f"{missing[0]} is missing"
+    if added := sorted(found.keys() - expected.keys()):
+        return f"{added[0]} is left over"
+    changed = [name for name, digest in expected.items() if found[name] != digest]
+    return f"{changed[0]} has other bytes" if changed else None
+
+
+def page_difference(expected: Undisturbed, out: Path) -> str | None:
+    """Return what is wrong with the page in a folder."""
+    return None if (out / "report.html").read_bytes() == expected.page else "another page"
+
+
+def table_difference(expected: dict[str, str], out: Path) -> str | None:
+    """Return how the tables in a folder differ from those expected, None if they do not."""
+    found = files_of(out)
+    tables = [name for name in expected if name.startswith("tables/")]
+    wrong = [name for name in tables if found.get(name) != expected[name]]
+    return f"{wrong[0]} is missing or has other bytes" if wrong else None
+
+
+def message_fault(outcome: Outcome) -> str | None:
+    """Return what is wrong with a command that failed: only an error message and exit code 2 are right."""
+    if "Traceback" in outcome.output or "panicked at" in outcome.output:
+        return f"traceback: {_end(outcome.output)}"
+    if outcome.status != 2:
+        return f"exit code {outcome.status}: {_end(outcome.output)}"
+    if "Error: " not in outcome.output:
+        return f"no message: {_end(outcome.output)}"
+    return None
+
+
+def finished_fault(outcome: Outcome) -> str | None:
+    """Return what is wrong with a command that should have succeeded."""
+    if outcome.status:
+        return f"exit code {outcome.status}: {_end(outcome.output)}"
+    return f"traceback: {_end(outcome.output)}" if "Traceback" in outcome.output else None
+
+
+def finish(case: Case, from_stage: Stage, out: Path, prepare: Callable[[], None] | None = None) -> Outcome:
+    """Run a case from a stage on, up to the tables; a report is written only if it is the stage.
+
+    `prepare` is called in the process of each stage.
+    """
+    stages = STAGES[STAGES.index(from_stage) :]
+    for stage in stages if from_stage == "report" else stages[:-1]:
+        outcome = run(case.stage_words(stage, out), prepare)
+        if outcome.status:
+            return outcome
+    return outcome
+
+
+def _end(output: str) -> str:
+    return " / ".join(output.strip().splitlines()[-3:])[-400:]

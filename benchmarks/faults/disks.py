@@ -1,0 +1,43 @@
+"""Fill the disk: fail a change of files as the system would, or limit the size of files."""
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from os import strerror
+from pathlib import Path
+from random import Random
+
+from benchmarks.faults.cases import STAGES, Stage, Undisturbed, difference, finish, finished_fault, message_fault
+from benchmarks.faults.file_events import REFUSALS, limit_file_bytes, refuse_at, watch
+from benchmarks.faults.forked import run
+from benchmarks.faults.kills import LARGEST_FILE
+from benchmarks.faults.trials import Trial
+
+
+def disk_trials(case: Undisturbed, n_quotas: int) -> Iterator[Trial]:
+    """Yield a refusal of every change of a file in every stage, for once and for good, and random limits of size."""
+    for stage in STAGES:
+        for number in range(1, case.n_events[stage] + 1):
+            code = REFUSALS[number % len(REFUSALS)]
+            for for_good in (False, True):
+                name = f"{case.case.name}, {stage}, event {number}: {strerror(code)}{' for good' if for_good else ''}"
+                attempt = partial(_refuse, case, stage, number, code, for_good)
+                yield Trial("disk full or failing", name, attempt)
+    for number in range(n_quotas):
+        yield Trial("limit on the size of files", f"{case.case.name} {number}", partial(_limit, case))
+
+
+def _refuse(
+    case: Undisturbed, stage: Stage, number: int, code: int, for_good: bool, out: Path, _rng: Random
+) -> str | None:
+    shutil.copytree(case.before[stage], out, dirs_exist_ok=True)
+    outcome = run(case.case.stage_words(stage, out), lambda: watch(out, refuse_at(number, code, for_good=for_good)))
+    # A command may do without some changes, removing a leftover for example.
+    fault = finished_fault(outcome) if outcome.status == 0 else message_fault(outcome)
+    return fault or finished_fault(finish(case.case, stage, out)) or difference(case.files, out)
+
+
+def _limit(case: Undisturbed, out: Path, rng: Random) -> str | None:
+    outcome = run(case.case.run_words(out), lambda: limit_file_bytes(rng.randrange(LARGEST_FILE), kill=False))
+    fault = finished_fault(outcome) if outcome.status == 0 else message_fault(outcome)
+    return fault or finished_fault(finish(case.case, "build", out)) or difference(case.files, out)

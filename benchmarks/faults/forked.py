@@ -1,0 +1,147 @@
+"""Run commands in forked children of one process that has imported everything: a trial pays for no imports.
+
+The parent must never compute with Polars or torch: a child has none of their threads, and would wait for them.
+"""
+
+import ctypes
+import fcntl
+import importlib
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+HANGS_AFTER_S = 600
+"""A command that runs for so long counts as one that hangs."""
+
+_PIPE_BYTES = 2**20  # more than any command prints, so that none waits for a reader
+_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
+
+
+class Outcome(NamedTuple):
+    """How a command ended."""
+
+    status: int  # exit code; negative: the signal that ended it
+    output: str  # standard output and error
+    cpu_s: float
+
+
+class Child:
+    """A command that runs in a forked child."""
+
+    def __init__(self, words: Sequence[object], prepare: Callable[[], None] | None = None) -> None:
+        """Start `evaluator WORDS`; `prepare` is called in the child before the command."""
+        self._reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become([*map(str, words)], prepare, writer)
+        os.close(writer)
+
+    def cpu_s(self) -> float:
+        """Return the processor time that the child has taken."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # the clock that clock_getcpuclockid(3) names
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, unless the child has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def send_at(self, number: signal.Signals, cpu_s: float) -> None:
+        """Send a signal once the child has taken so much processor time: the same moment on a busy machine."""
+        while not self.has_ended() and self.cpu_s() < cpu_s:
+            time.sleep(0.001)
+        self.send(number)
+
+    def has_ended(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def has_stopped(self) -> bool:
+        """Wait until the child stops (SIGSTOP) or ends; return whether it stopped."""
+        result = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        return result is not None and result.si_code == os.CLD_STOPPED
+
+    def wait(self) -> Outcome:
+        """Wait for the end of the child."""
+        _, status, used = os.wait4(self.pid, 0)
+        with open(self._reader, "rb") as reader:
+            output = reader.read().decode(errors="backslashreplace")
+        return Outcome(os.waitstatus_to_exitcode(status), output, used.ru_utime + used.ru_stime)
+
+
+def run(words: Sequence[object], prepare: Callable[[], None] | None = None) -> Outcome:
+    """Run `evaluator WORDS` in a child to its end."""
+    return Child(words, prepare).wait()
+
+
+def _become(words: list[str], prepare: Callable[[], None] | None, writer: int) -> None:
+    """Run the command in this process, which is a forked child, and end it."""
+    status = 70
+    try:
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        os.close(writer)
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)  # whatever happens to the campaign, nothing stays
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.alarm(HANGS_AFTER_S)
+        from evaluator.cli.main import main
+
+        sys.argv = ["evaluator", *words]
+        if prepare:
+            prepare()
+        main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def import_all_of(words: Sequence[object]) -> None:
+    """Run a command in a child, and import here whatever it has imported there."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def tell(status: int) -> None:
+        os.write(writer, "\n".join(sys.modules).encode())
+        os.close(writer)
+        ended(status)
+
+    ended = os._exit
+
+    def prepare() -> None:
+        os._exit = tell  # type: ignore[assignment]
+
+    outcome = run(words, prepare)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as names:
+        modules = names.read().split("\n")
+    if outcome.status:
+        raise SystemExit(f"evaluator {' '.join(map(str, words))} ended with {outcome.status}:\n{outcome.output}")
+    for name in modules:
+        with suppress(Exception):  # modules that others made by hand
+            importlib.import_module(name)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of what its children leave running, so that it can be counted."""
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def left_running() -> list[int]:
+    """Return the children of this process."""
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]

@@ -1,0 +1,117 @@
+"""Score random families of prompts in a tiny prefix cache for long, and compare a sample with transformers.
+
+python -m benchmarks.faults.soak [--requests 1000000]
+
+The prompts of a family grow out of each other at any token, so that blocks are shared in part, waited for, kept and
+pushed out all the time; the engine checks before every call that cache and index agree (BlockSharing.check_idle).
+Prints the largest difference and how much memory grew after the first tenth, and appends a row to
+benchmarks/results/soak.csv.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+
+from benchmarks.harness import MIB, Target, append_rows, print_targets
+from evaluator.config import ModelConfig
+from evaluator.engine import load_engine
+from evaluator.engine.base import ContinuationRequest
+from evaluator.models.embedded.llama import LlamaSize
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.source import find_model
+
+CACHED_TOKENS = 3_072  # so few that families push each other out
+IN_A_CALL = 512  # requests
+COMPARED_SHARE = 0.01
+VOCABULARY = 256  # ids below are tokens of the random model
+SIZE = LlamaSize(vocab_size=1024, context_length=2048)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng, clock = Random(options.seed), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        model = make_random_llama(Path(folder) / "model", texts=["some text to learn from"], size=SIZE)
+        config = ModelConfig(model=str(model), engine="vllm", dtype="float32")
+        source = find_model(config)
+        cache_gib = CACHED_TOKENS * source.kv_values_per_token * 4 / 2**30
+        engine = load_engine(source, replace(config, kv_cache_gib=cache_gib))
+        oracle = _Oracle(model)
+        done, compared, worst, memory = 0, 0, 0.0, list[float]()
+        while done < options.requests:
+            requests = family(rng, IN_A_CALL)
+            for answer in engine.log_likelihoods(requests):
+                if rng.random() < COMPARED_SHARE:
+                    worst = max(worst, oracle.difference(requests[answer.index], answer.token_log_probs))
+                    compared += 1
+            done += len(requests)
+            memory.append(psutil.Process().memory_info().rss / MIB)
+        engine.close()
+    grown = memory[-1] - memory[len(memory) // 10]
+    row = {
+        "requests": done,
+        "compared": compared,
+        "worst_difference_nats": worst,
+        "grown_mib": round(grown, 1),
+        "elapsed_s": round(time.monotonic() - clock),
+    }
+    print(row)
+    append_rows("soak", f"{CACHED_TOKENS} cached tokens", ["torch", "transformers"], [row])
+    print_targets(
+        Target(what="largest difference from transformers, nats", value=worst, at_most=1e-4),
+        Target(what="memory that grew after the first tenth, MiB", value=grown, at_most=64),
+    )
+
+
+def family(rng: Random, n: int) -> list[ContinuationRequest]:
+    """Return requests whose contexts, in prefix order, each begin with part of another's; labels of 1 to 40 tokens."""
+    contexts = [_tokens(rng, 100)]
+    while len(contexts) < n:
+        earlier = rng.choice(contexts)
+        contexts.append(earlier[: rng.randrange(1, len(earlier))] + _tokens(rng, rng.randrange(1, 90)))
+    return [ContinuationRequest(context[:600], _labels(rng)) for context in sorted(contexts)]
+
+
+def _labels(rng: Random) -> list[list[int]]:
+    longest = rng.choice((1, 1, 2, 5, 40))
+    return [_tokens(rng, rng.randint(1, longest)) for _ in range(rng.randint(1, 5))]
+
+
+def _tokens(rng: Random, n: int) -> list[int]:
+    return rng.choices(range(2, VOCABULARY), k=n)
+
+
+class _Oracle:
+    """The same model through transformers alone, one text at a time."""
+
+    def __init__(self, model: Path) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self._model: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype="float32")
+
+    def difference(self, request: ContinuationRequest, scores: Sequence[Sequence[float]]) -> float:
+        """Return the largest difference of a token's log-probability, in nats."""
+        import torch
+
+        worst = 0.0
+        for continuation, log_probs in zip(request.continuations, scores, strict=True):
+            with torch.inference_mode():
+                logits = self._model(torch.tensor([[*request.context, *continuation[:-1]]])).logits[0]
+            rows = torch.log_softmax(logits[len(request.context) - 1 :].double(), dim=-1)
+            expected = rows[torch.arange(len(continuation)), torch.tensor(continuation)]
+            worst = max(worst, float((expected - torch.tensor(log_probs, dtype=torch.float64)).abs().max()))
+        return worst
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands as Python functions, for notebooks and scripts."""

@@ -1,0 +1,238 @@
+"""Run and compare models from Python: results are Polars frames, and a page that a notebook shows.
+
+Options are those of the command line, with underscores: `--input-column` is `input_column`.
+"""
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, TypeVar
+from weakref import finalize
+
+import click
+import polars as pl
+
+from evaluator.cli.compare import compare as compare_command
+from evaluator.cli.run import configurations
+from evaluator.cli.run import run as run_command
+from evaluator.cli.terminal import draw
+from evaluator.errors import ConfigError, StoreError
+from evaluator.files.whole import write_bytes
+from evaluator.progress import Stage, finish
+from evaluator.record import MeasuredRecord, measured_record
+from evaluator.run import pipeline
+from evaluator.run.compare import Compared
+from evaluator.run.compare import compare as compare_folders
+from evaluator.run.folder import open_built
+from evaluator.run.report import PAGE, MeasuredFolder, summary_lines
+from evaluator.run_log import started_as
+
+T = TypeVar("T")
+
+_PAGE_HEIGHT = 800  # pixels of a page in a notebook
+
+
+class Results(ABC):
+    """Tables and a page in a folder. A notebook shows the page.
+
+    Attributes:
+        folder: where they are. One that nobody named is removed with this object.
+        page: path of the page.
+    """
+
+    def __init__(self, folder: Path, page: Path, kept: object = None) -> None:
+        self.folder, self.page = folder, page
+        self._kept = kept  # a temporary folder lives as long as this
+
+    @abstractmethod
+    def table(self, name: str) -> pl.DataFrame:
+        """Return a table by name, as in `folder`/tables. Raises StoreError for one that is missing or damaged."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        page = escape(self.page.read_text("utf-8"), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: {_PAGE_HEIGHT}px; border: 0"></iframe>'
+
+
+class Run(Results):
+    """A run of one model: what `evaluator run` leaves."""
+
+    def __init__(self, measured: MeasuredFolder, page: Path, kept: object = None) -> None:
+        super().__init__(measured.out, page, kept)
+        self._measured = measured
+
+    @property
+    def record(self) -> MeasuredRecord:
+        """Return what was run: model, engine, versions, seeds, times."""
+        return self._measured.record
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """Return every metric with its 95% interval and baselines (schemas.METRICS)."""
+        return self.table("metrics")
+
+    @property
+    def predictions(self) -> pl.DataFrame:
+        """Return the answer to every request, with label probabilities (schemas.PREDICTIONS)."""
+        return self.table("predictions")
+
+    @property
+    def table_names(self) -> list[str]:
+        """Return the names that `table` takes."""
+        return [*self.record.tables]
+
+    def table(self, name: str) -> pl.DataFrame:
+        return self._measured.table(name)
+
+    def __str__(self) -> str:
+        return "\n".join(summary_lines(self._measured))
+
+
+class Comparison(Results):
+    """A comparison of runs: what `evaluator compare` leaves."""
+
+    def __init__(self, folder: Path, compared: Compared, kept: object = None) -> None:
+        super().__init__(folder, compared.page, kept)
+        self.notes, self._tables = compared.notes, compared.tables  # notes: to read before the numbers
+
+    @property
+    def table_names(self) -> list[str]:
+        """Return the names that `table` takes."""
+        return [*self._tables]
+
+    @property
+    def differences(self) -> pl.DataFrame:
+        """Return paired differences between models and between methods, with tests (compare.schema.DIFFERENCES)."""
+        return self.table("differences")
+
+    def table(self, name: str) -> pl.DataFrame:
+        if name not in self._tables:
+            raise StoreError(f"This comparison has no table {name!r}. It has: {', '.join(self._tables)}.")
+        return self._tables[name]
+
+    def __str__(self) -> str:
+        return "\n".join(f"Note: {note}" for note in self.notes)
+
+
+def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True, **options: Any) -> Run:
+    """Build prompts, score them, measure and write a page, as `evaluator run SUITE... --out OUT` does.
+
+    An interrupted run goes on when it is called again with the same `out`.
+
+    Args:
+        suites: names that `evaluator suites` lists.
+        out: folder of the run; None for one that is removed with the result.
+        progress: whether to show progress on standard error.
+        options: those of `evaluator run`, with underscores: model="org/name", datasets=["sst5", "trec"], queries=64. A
+            list stands for an option that takes several values, True for a flag. `data` may also be a frame of Polars,
+            pandas or PyArrow.
+
+    Raises:
+        ConfigError: options that do not exist or do not fit, and more than one model.
+        EvaluatorError: whatever the command would say.
+
+    >>> evaluate("classify", model="embedded", data=frame, input_column="body", gold_column="stars")  # doctest: +SKIP
+    """
+    folder, kept = _folder(out)
+    if hasattr(options.get("data"), "__arrow_c_stream__"):
+        options["data"] = _written(options["data"], folder)
+    words = [*suites, "--out", str(folder), *_words(run_command, options)]
+    with started_as(["run", *words]):
+        given = _parsed(run_command, words)
+        config, models = configurations(given)
+        if len(models) > 1:
+            raise ConfigError("evaluate takes one model in one form. Call it for each, then compare_runs.")
+        page, measured = _finished(pipeline.run(config, models[0], folder, data=given["store"]), progress)
+    return Run(measured, page, kept)
+
+
+def open_run(out: str | Path) -> Run:
+    """Return the run in a folder. Raises StoreError if there is none, or one that is not measured."""
+    folder = open_built(Path(out))
+    measured_record(folder.record, str(out))
+    return Run(MeasuredFolder(Path(out), folder.record, folder.built.store), Path(out) / PAGE)
+
+
+def compare_runs(
+    *runs: Run | str | Path, out: str | Path | None = None, progress: bool = True, **options: Any
+) -> Comparison:
+    """Compare the models of several runs, as `evaluator compare RUN... --out OUT` does.
+
+    Args:
+        runs: results of `evaluate`, or their folders.
+        out, progress: as for `evaluate`.
+        options: those of `evaluator compare`, with underscores.
+    """
+    folder, kept = _folder(out)
+    folders = [str(each.folder if isinstance(each, Run) else each) for each in runs]
+    words = [*folders, "--out", str(folder), *_words(compare_command, options)]
+    given = _parsed(compare_command, words)
+    with started_as(["compare", *words]):
+        compared = _finished(compare_folders(given["runs"], given["out"], given["margin"]), progress)
+    return Comparison(folder, compared, kept)
+
+
+class _TemporaryFolder:
+    """A folder that is removed with this object, without a warning."""
+
+    def __init__(self) -> None:
+        self.path = Path(mkdtemp(prefix="evaluator-"))
+        finalize(self, rmtree, self.path, ignore_errors=True)
+
+
+def _folder(out: str | Path | None) -> tuple[Path, object]:
+    """Return a folder, and what must be kept as long as it is used."""
+    if out is not None:
+        return Path(out), None
+    temporary = _TemporaryFolder()
+    return temporary.path, temporary
+
+
+def _written(frame: Any, folder: Path) -> str:
+    """Write a frame to a file of the run, and return its path."""
+    path = folder / "data" / "table.parquet"
+    content = io.BytesIO()
+    pl.DataFrame(frame).write_parquet(content)
+    write_bytes(path, content.getbuffer())
+    return str(path)
+
+
+def _words(command: click.Command, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words of a command line for options given by name. Raises ConfigError for one that does not exist."""
+    known = {flag: parameter for parameter in command.get_params(click.Context(command)) for flag in parameter.opts}
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        parameter = known.get(flag)
+        if parameter is None:
+            raise ConfigError(f"There is no option {name!r}. There are: {', '.join(_names(known))}.")
+        if value is None or value is False:
+            continue
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        if value is True:
+            yield flag
+        elif parameter.multiple:
+            for one in values:
+                yield from (flag, str(one))
+        else:
+            yield from (flag, ",".join(map(str, values)))
+
+
+def _names(flags: Mapping[str, click.Parameter]) -> list[str]:
+    return sorted(flag.removeprefix("--").replace("-", "_") for flag in flags if flag.startswith("--"))
+
+
+def _parsed(command: click.Command, words: Sequence[str]) -> dict[str, Any]:
+    try:
+        return command.make_context(command.name, list(words)).params
+    except click.ClickException as error:
+        raise ConfigError(error.format_message()) from error
+
+
+def _finished(stage: Stage[T], progress: bool) -> T:
+    return draw(stage) if progress else finish(stage)

@@ -1,0 +1,79 @@
+"""Say how a user's labelled table is read: its columns, its labels, and the text around its examples."""
+
+import re
+from pathlib import Path
+
+from evaluator.config import DataOptions
+from evaluator.datasets.labelled_table import LabelledFile, read_label_cells, table_in
+from evaluator.datasets.table_text import TableText, read_table_text
+from evaluator.errors import DatasetError, TemplateError
+from evaluator.templates.alternatives import nine_templates
+from evaluator.templates.template import MetaTemplate, Verbalizer
+
+TEXT, LABEL = "text", "label"
+"""Default columns."""
+
+USER_TRAINING = "_train"
+"""A user's table NAME_train holds the training rows of the table NAME."""
+
+_HINT = (
+    "Say which hold the texts and the label with --input-column A,B and --gold-column C; if each row has its "
+    "own choices, say which column holds them with --choices-column."
+)
+
+
+def user_file(path: Path, data: DataOptions) -> LabelledFile:
+    """Return how to read a user's table; what `data` leaves open about its template is made from its columns' names.
+
+    Raises DatasetError if the labels cannot be read, and for an id column, which labelled tables do not use;
+    TemplateError as read_table_text does, and for a template with another number of fields than input columns.
+    """
+    columns = data.columns
+    if columns.example_id is not None:
+        raise DatasetError(
+            f"{path}: rows of a table of texts and labels are numbered, so leave out --id-column {columns.example_id}; "
+            "only a table with choices in each row uses it."
+        )
+    texts, label = columns.inputs or (TEXT,), columns.gold or LABEL
+    stated = read_table_text(data.template)
+    names = data.labels or stated.labels or {name: name for name in _label_values(path, label)}
+    distinct = list(dict.fromkeys(names.values()))
+    template = _template(stated, data.instruction, texts, label)
+    try:
+        template.require_fields(texts)
+    except TemplateError as error:
+        raise TemplateError(f"{data.template}: {error}") from error
+    return LabelledFile(
+        name=path.stem,
+        path=path,
+        training=data.training or table_in(path.parent, path.stem + USER_TRAINING),
+        n_training=data.training_rows,
+        texts=texts,
+        label=label,
+        labels={cell: distinct.index(name) for cell, name in names.items()},
+        hint=_HINT,
+        template=template,
+        verbalizer=Verbalizer(label_names=tuple(distinct)),
+        alternative_templates=nine_templates(template, stated.alternatives),
+        instructions=stated.instructions,
+    )
+
+
+def _template(stated: TableText, instruction: str | None, texts: tuple[str, ...], label: str) -> MetaTemplate:
+    label_affix = "\n\n" if stated.label_affix is None else stated.label_affix
+    if instruction is not None:
+        instruction += label_affix  # separated as demonstrations are
+    return MetaTemplate(
+        instruction=instruction or stated.instruction or "",
+        input_prefixes=stated.input_prefixes or tuple(f"{name}: " for name in texts),
+        input_affixes=stated.input_affixes or ("\n",) * len(stated.input_prefixes or texts),
+        label_prefix=f"{label}: " if stated.label_prefix is None else stated.label_prefix,
+        label_affix=label_affix,
+        query_prefix=stated.query_prefix,
+    )
+
+
+def _label_values(path: Path, column: str) -> list[str]:
+    """Return the labels of a table, sorted: as numbers if all are whole numbers, else as text."""
+    values: list[str] = read_label_cells(path, column, _HINT).unique().sort().to_list()
+    return sorted(values, key=int) if all(re.fullmatch("[0-9]{1,18}", value) for value in values) else values

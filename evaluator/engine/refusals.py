@@ -1,0 +1,18 @@
+"""What an engine says when it cannot load or run a model, in one sentence."""
+
+import re
+
+_MAX_CHARACTERS = 300
+
+
+def first_sentence(error: BaseException) -> str:
+    """Return the sentence of an error that says what is wrong, without a full stop.
+
+    That is the first of its message: of the first violation if pydantic lists them, and of the last line if the
+    message has a traceback of another process.
+    """
+    listed = error.errors() if hasattr(error, "errors") else []
+    text = str(listed[0]["msg"]).removeprefix("Value error, ") if listed else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    line = lines[-1] if any(each.startswith("Traceback") for each in lines) else lines[0]
+    return re.split(r"[.!]\s+(?=[A-Z])", line, maxsplit=1)[0][:_MAX_CHARACTERS].rstrip(" .:!")

@@ -1,0 +1,183 @@
+"""The engine of models that other programs serve: log-likelihoods from vLLM servers over HTTP.
+
+First tokens of continuations are one question for each context, as in the vllm engine. A longer continuation is sent
+as a prompt whose tokens are scored, which a server computes without its prefix cache; where one question for each token
+costs less, these are sent instead.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from evaluator.config import ModelConfig
+from evaluator.engine import continuation_trie
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.continuation_trie import ContinuationTrie, TokenPath
+from evaluator.engine.server_client import Question, ServedModel, ServerClient
+from evaluator.engine.server_work import answer_all
+from evaluator.engine.vllm_requests import MAX_IDS
+from evaluator.errors import ConfigError, ModelError, PromptTooLongError
+from evaluator.models.source import ModelSource
+
+_PROMPTS_PER_REQUEST = 16  # an HTTP request costs about as much as several small prompts
+_TOKENS_PER_QUESTION = 32  # what one more question costs, in computed tokens: the rest of a cache block, and itself
+_TOKENS_PER_STEP = 4096  # a server does not tell; decides only how large a shard is
+
+# Sentences whose tokens tell tokenizers apart: case, digits, punctuation, accents, line breaks.
+_PROBE = "Review: the plot is thin,\nbut 1,234 people LIKED it! Sentiment: naïve\n"
+
+
+class _Pending(NamedTuple):
+    """A question about one request, not answered yet."""
+
+    request: int
+    trie: ContinuationTrie
+    path: TokenPath  # the tokens before those in question, or with a prompt the whole continuation
+    question: Question
+
+    def learn(self, log_probs: Sequence[float]) -> None:
+        if token_ids := self.question.next_token_ids:
+            for token, log_prob in zip(token_ids, log_probs, strict=True):
+                self.trie.learn((*self.path, token), log_prob)
+        else:
+            for end, log_prob in enumerate(log_probs[-len(self.path) :], start=1):
+                self.trie.learn(self.path[:end], log_prob)
+
+
+class ServerEngine:
+    """Scores with one or several vLLM servers that serve the same model."""
+
+    def __init__(self, source: ModelSource, config: ModelConfig) -> None:
+        self._concurrency = config.server.concurrency
+        self._clients = [ServerClient(url, connections=self._concurrency) for url in config.server.urls]
+        self._served = served_model(self._clients, source, config)
+        for client in self._clients:
+            _check_tokenizer(client, self._served, source)
+        self.facts = EngineFacts(
+            name="server",
+            versions={"vllm": self._served.vllm_version},
+            device=f"{self._served.name} at {', '.join(client.url for client in self._clients)}",
+            dtype=served_dtype(config),
+            prefix_block_tokens=None,  # a server does not tell
+            has_hidden_states=False,
+            tokens_per_step=_TOKENS_PER_STEP,
+        )
+        self.counts = TokenCounts()
+
+    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+        self._check_lengths(requests)
+        left = {index: ContinuationTrie(*request) for index, request in enumerate(requests)}
+        # Prompts that are scored are never in flight together with other questions: vLLM mixes up their rows (its
+        # issue 51789).
+        for questions in (_first_tokens, self._whole_prompts, _missing_tokens):
+            pending = [question for index, trie in left.items() for question in questions(index, trie)]
+            for index in self._answer(pending):
+                if index in left and left[index].is_complete:
+                    trie = left.pop(index)
+                    scores = [trie.token_log_probs(continuation) for continuation in requests[index].continuations]
+                    yield ContinuationScores(index, scores)
+        assert not left, f"{len(left)} requests lack log-probabilities"
+
+    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:  # noqa: ARG002
+        raise ConfigError("Servers that generate return no hidden states. Choose another --engine for them.")
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def _answer(self, pending: Sequence[_Pending]) -> Iterator[int]:
+        """Ask servers, learn the answers and count tokens; yield the index of each request as it learns something."""
+        answered = answer_all(
+            list(_batches(pending)),
+            self._clients,
+            lambda client, batch: client.log_probs(self._served.name, [one.question for one in batch]),
+            concurrency=self._concurrency,
+        )
+        for batch, log_probs in answered:
+            for one, values in zip(batch, log_probs, strict=True):
+                self.counts.prompt_tokens += len(one.question.tokens)
+                one.learn(values)
+                yield one.request
+
+    def _whole_prompts(self, index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
+        """Yield a prompt for each continuation that is cheaper to send whole than token by token."""
+        room = (self._served.max_tokens or 0) - 1  # vLLM always samples one more token
+        for path in trie.continuations:
+            n_tokens = len(trie.context) + len(path)
+            if (len(path) - 1) * _TOKENS_PER_QUESTION > n_tokens and (n_tokens <= room or room < 0):
+                yield _Pending(index, trie, path, Question([*trie.context, *path], ()))
+
+    def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
+        longest = max((len(r.context) + max(map(len, r.continuations)) for r in requests), default=0)
+        limit = self._served.max_tokens
+        if limit is not None and longest > limit:
+            raise PromptTooLongError(
+                f"A prompt of {longest} tokens is longer than the {limit} that the server allows. Start it with a "
+                "larger --max-model-len, or use fewer demonstrations (--shots)."
+            )
+
+
+def served_model(clients: Iterable[ServerClient], source: ModelSource, config: ModelConfig) -> ServedModel:
+    """Return what all servers serve under the same name, with the shortest of their limits.
+
+    Raises ModelError if one cannot be reached, serves no such model, or differs in its name or version of vLLM.
+    """
+    served = {client.url: client.served_model(config.server.served_name, source.name) for client in clients}
+    first = next(iter(served.values()))
+    for url, other in served.items():
+        if (other.name, other.vllm_version) != (first.name, first.vllm_version):
+            raise ModelError(
+                f"{url} serves {other.name} with vLLM {other.vllm_version}, but {next(iter(served))} serves "
+                f"{first.name} with vLLM {first.vllm_version}. All servers of a run must serve the same."
+            )
+    return first._replace(max_tokens=min((one.max_tokens for one in served.values() if one.max_tokens), default=None))
+
+
+def served_dtype(config: ModelConfig) -> str:
+    """Return the dtype to record: what the user says that servers compute in, because they do not tell."""
+    return "as served" if config.dtype == "auto" else config.dtype
+
+
+def server_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
+    """Return what scores of a served model depend on. Addresses are left out: a server may move to another."""
+    clients = [ServerClient(url) for url in config.server.urls]
+    served = served_model(clients, source, config)
+    for client in clients:
+        client.close()
+    return {"served": served.name, "versions": {"vllm": served.vllm_version}, "dtype": served_dtype(config)}
+
+
+def _check_tokenizer(client: ServerClient, served: ServedModel, source: ModelSource) -> None:
+    """Raise ModelError if a server splits a text into other tokens than the model folder's tokenizer."""
+    tokens = client.tokens_of(served.name, _PROBE)
+    if tokens is not None and tokens != source.tokenizer.token_ids([_PROBE], special_tokens=False)[0]:
+        raise ModelError(
+            f"{client.url} serves {served.name} with another tokenizer than that of {source.name}: its tokens would "
+            "mean other words. Give the served model's own folder or hub name with --model."
+        )
+
+
+def _first_tokens(index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
+    return _next_tokens(index, trie, trie.first_token_questions(MAX_IDS))
+
+
+def _missing_tokens(index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
+    return _next_tokens(index, trie, trie.missing_questions(MAX_IDS))
+
+
+def _next_tokens(
+    index: int, trie: ContinuationTrie, questions: Iterable[continuation_trie.Question]
+) -> Iterator[_Pending]:
+    for path, (token_ids,) in questions:
+        yield _Pending(index, trie, path, Question([*trie.context, *path], tuple(token_ids)))
+
+
+def _batches(pending: Iterable[_Pending]) -> Iterator[list[_Pending]]:
+    """Yield neighbours with the same `next_token_ids`, which fit one HTTP request."""
+    for _, same in groupby(pending, key=lambda one: one.question.next_token_ids):
+        questions = list(same)
+        for start in range(0, len(questions), _PROMPTS_PER_REQUEST):
+            yield questions[start : start + _PROMPTS_PER_REQUEST]

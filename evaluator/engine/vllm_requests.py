@@ -1,0 +1,119 @@
+"""What vLLM is asked, and how its answers are read.
+
+vLLM has two model runners. V1 scores given tokens after the last token of a prompt only. V2, the default on a GPU, can
+score given tokens at several positions (`prompt_logprob_token_ids`, in vLLM 0.32 but not in 0.24), with the LM head on
+those rows alone. Where it cannot, continuations of several tokens need the log-probabilities of all prompt tokens.
+"""
+
+from typing import Any
+
+from evaluator.engine.continuation_trie import ContinuationTrie, Question, TokenPath
+from evaluator.errors import ScoreError
+
+MAX_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request can return
+
+
+def scores_several_rows(llm: Any) -> bool:
+    """Return whether a request can name tokens for several positions of its prompt."""
+    from vllm import SamplingParams
+
+    runs_v2 = getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False)
+    return runs_v2 and hasattr(SamplingParams, "prompt_logprob_token_ids")
+
+
+def question_params(question: Question, n_prompt: int, *, no_reuse: bool) -> Any:
+    """Return the parameters of a request with a question.
+
+    Args:
+        question: with several rows only where scores_several_rows.
+        n_prompt: tokens of its prompt, context + path.
+        no_reuse: whether the last, partly filled cache block of the request is useless to other requests.
+    """
+    *earlier, last = question.rows
+    first_row = n_prompt - len(question.rows)
+    several: dict[str, Any] = {"prompt_logprob_token_ids": earlier, "prompt_logprob_start": first_row}
+    return _params(
+        first_row, no_reuse=no_reuse, logprob_token_ids=last, **(several | _READING_THE_CACHE if earlier else {})
+    )
+
+
+def suffix_params(n_context: int) -> Any:
+    """Return the parameters of a request for the log-probabilities of all prompt tokens after a context."""
+    # The log-probability of the continuation's first token comes from computing the context's last token.
+    return _params(n_context - 1, no_reuse=True, prompt_logprobs=0, **_READING_THE_CACHE)
+
+
+def state_params() -> Any:
+    """Return the parameters of a request that samples one token, whichever."""
+    from vllm import SamplingParams
+
+    return SamplingParams(max_tokens=1, temperature=0, ignore_eos=True, detokenize=False)
+
+
+# By default, vLLM computes the whole prompt again where log-probabilities of its tokens are asked for.
+_READING_THE_CACHE = {"skip_reading_prefix_cache": False}
+
+
+def _params(max_shared_tokens: int, *, no_reuse: bool, **options: Any) -> Any:
+    from vllm import SamplingParams
+
+    from evaluator.engine.block_sharing import MAX_SHARED_TOKENS, NO_REUSE
+
+    sharing = {MAX_SHARED_TOKENS: max_shared_tokens, NO_REUSE: no_reuse}
+    return SamplingParams(
+        max_tokens=1,
+        temperature=0,
+        extra_args={"kv_transfer_params": sharing},
+        flat_logprobs=True,
+        detokenize=False,
+        **options,
+    )
+
+
+def learn_question(trie: ContinuationTrie, question: Question, output: Any) -> None:
+    """Store the answer to a question. Of several rows, vLLM returns none if its cache hid one of them.
+
+    Raises ScoreError if the answer has not the tokens or rows that were asked for.
+    """
+    *earlier, last = question.rows
+    answer = output.outputs[0].logprobs
+    # First the sampled token, then those asked for; after them padding, if other requests of the step asked for more.
+    _require([*answer.token_ids[1 : 1 + len(last)]] == last, "log-probabilities of other tokens", output)
+    rows = [answer.logprobs[1 : 1 + len(last)]]
+    scored = output.prompt_token_id_logprobs if earlier else None
+    if scored is not None:
+        _require(len(scored) == len(earlier), f"{len(scored)} rows for {len(earlier)} positions", output)
+        rows = [*scored.tolist(), *rows]
+    answered = list(question.paths())[-len(rows) :]
+    for (path, tokens), row in zip(answered, rows, strict=True):
+        for token, log_prob in zip(tokens, row, strict=False):  # short rows are padded
+            trie.learn((*path, token), log_prob)
+
+
+def learn_suffix(trie: ContinuationTrie, continuation: TokenPath, output: Any) -> None:
+    """Store the log-probabilities of a continuation's tokens that were computed.
+
+    The row of the token at index n comes from computing token n - 1, so it is valid if num_cached_tokens <= n - 1. The
+    V1 runner returns a row for every token but the first, invalid ones included, without notice; V2 returns the valid
+    ones. So rows are counted from the end.
+
+    Raises ScoreError if there are neither as many rows as V1 returns nor as many as V2.
+    """
+    n_prompt = len(output.prompt_token_ids)
+    rows = output.prompt_logprobs.logprobs
+    expected = {n_prompt - 1, n_prompt - 1 - output.num_cached_tokens}
+    _require(len(rows) in expected, f"{len(rows)} rows of prompt log-probabilities", output)
+    n_context = len(trie.context)
+    first = max(0, output.num_cached_tokens + 1 - n_context)
+    for place in range(first, len(continuation)):
+        trie.learn(continuation[: place + 1], rows[n_context + place - n_prompt])
+
+
+def _require(is_right: bool, received: str, output: Any) -> None:
+    if not is_right:
+        from evaluator.engine.vllm_loading import version_note
+
+        raise ScoreError(
+            f"vLLM returned {received} for a prompt of {len(output.prompt_token_ids)} tokens, "
+            f"{output.num_cached_tokens} of them cached. {version_note()} --engine transformers gives the same numbers."
+        )

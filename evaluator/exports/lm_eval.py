@@ -1,0 +1,152 @@
+"""Results and samples as lm-evaluation-harness writes them.
+
+A task is a suite, part and dataset; a filter is a method and a definition. `acc` is the accuracy; other metrics keep
+their names. The standard error is "N/A", because intervals are not symmetric: `acc_ci95,FILTER` holds both ends.
+
+Source: lm_eval/result_schema.py and loggers/evaluation_tracker.py of EleutherAI/lm-evaluation-harness at 4e7e0d4.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import polars as pl
+
+from evaluator.exports.base import (
+    AnsweredGroup,
+    ExportedFile,
+    ExportedRun,
+    Format,
+    file_name,
+    json_lines,
+    json_text,
+    sha256,
+)
+from evaluator.schemas import MEAN_OVER_DATASETS
+
+METRIC_NAMES = {"accuracy": "acc"}
+"""Metrics that lm-evaluation-harness has under another name."""
+
+
+def _files(run: ExportedRun) -> Iterator[ExportedFile]:
+    folder, date = file_name(run.model), run.finished.isoformat().replace(":", "-")
+    hashes = {}
+    for task, groups in groupby(run.answers(), lambda group: _task(**_place(group.key))):
+        samples = [sample for group in groups for sample in _samples(group)]
+        hashes[task] = sha256("".join(one["doc_hash"] + one["prompt_hash"] + one["target_hash"] for one in samples))
+        yield ExportedFile(f"{folder}/samples_{file_name(task)}_{date}.jsonl", json_lines(iter(samples)))
+    results = json_text(_results(run) | {"task_hashes": hashes}, indent=2)
+    yield ExportedFile(f"{folder}/results_{date}.json", results.encode())
+
+
+def _place(row: Any) -> dict[str, str]:
+    return {name: row[name] for name in ("suite", "part", "dataset")}
+
+
+def _task(*, suite: str, part: str, dataset: str) -> str:
+    return f"{suite}_{part}_{dataset}"
+
+
+def _filter(row: Any) -> str:
+    return f"{row['method']}-{row['definition']}"
+
+
+def _metric(name: str) -> str:
+    return METRIC_NAMES.get(name, name)
+
+
+def _samples(group: AnsweredGroup) -> Iterator[dict[str, Any]]:
+    """Yield a SampleResult for each request: `filtered_resps` holds log-probabilities, `resps` log-likelihoods."""
+    for row in group.rows.iter_rows(named=True):
+        names = row["label_names"]
+        doc = {"query_id": row["query_id"], "demonstration_set": row["demonstration_set"], "labels": names}
+        target = names[row["gold"]]
+        log_probs = [math.log(prob) if prob else -math.inf for prob in row["label_probs"]]
+        yield {
+            "doc_id": row["position"],
+            "doc": doc,
+            "target": target,
+            "arguments": {
+                f"gen_args_{number}": {"arg_0": row["prompt"], "arg_1": text}
+                for number, text in enumerate(row["continuations"] or names)
+            },
+            "resps": [[response] for response in _responses(row["label_log_likelihoods"] or [])],
+            "filtered_resps": _responses(log_probs),
+            "filter": _filter(group.key),
+            "metrics": ["acc", "true_label_probability"],
+            "doc_hash": sha256(json.dumps(doc, indent=2, ensure_ascii=False)),
+            "prompt_hash": sha256(row["prompt"]),
+            "target_hash": sha256(target),
+            "acc": float(row["correct"]),
+            "true_label_probability": row["true_label_prob"],
+        }
+
+
+def _responses(log_probs: Sequence[float]) -> list[list[str]]:
+    """Return [log-probability, is_greedy] of each label; the vocabulary's most probable token is not recorded."""
+    return [[str(log_prob), "None"] for log_prob in log_probs]
+
+
+def _results(run: ExportedRun) -> dict[str, Any]:
+    record, metrics = run.record, run.finite_metrics
+    of_datasets = pl.col("dataset") != MEAN_OVER_DATASETS
+    results = _task_metrics(metrics.filter(of_datasets))
+    groups = _task_metrics(metrics.filter(~of_datasets).with_columns(dataset=pl.lit("")))
+    shots = record.prompts.n_shots
+    return {
+        "results": results,
+        "groups": groups,
+        "group_subtasks": {group: [task for task in results if task.startswith(f"{group}_")] for group in groups},
+        "configs": {task: {"task": task, "output_type": "multiple_choice"} for task in results},
+        "versions": dict.fromkeys(results, record.evaluator),
+        **({"n-shot": dict.fromkeys(results, shots)} if shots is not None else {}),
+        "higher_is_better": _directions(run),
+        "config": {
+            "model": record.engine.name,
+            "model_args": {"pretrained": run.model, "dtype": record.engine.dtype},
+            "model_dtype": record.engine.dtype,
+            **({"model_num_parameters": record.model.n_parameters} if record.model.n_parameters is not None else {}),
+            **({"model_revision": record.model.revision} if record.model.revision else {}),
+            "device": record.engine.device,
+            "limit": record.prompts.n_queries,
+        },
+        "date": run.finished.timestamp(),
+        **({"transformers_version": version} if (version := record.engine.versions.get("transformers")) else {}),
+        "max_length": record.model.context_tokens,
+        "model_source": record.engine.name,
+        "model_name": run.model,
+        "model_name_sanitized": file_name(run.model),
+        "total_evaluation_time_seconds": str(sum(record.elapsed_s.values())),
+    }
+
+
+def _task_metrics(metrics: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    tasks: dict[str, dict[str, Any]] = defaultdict(dict)
+    for row in metrics.iter_rows(named=True):
+        task = _task(**_place(row)).removesuffix("_")
+        name, filtered = _metric(row["metric"]), _filter(row)
+        tasks[task] |= {
+            "name": task,
+            "alias": task,
+            "sample_len": row["n_requests"],
+            f"{name},{filtered}": row["value"],
+            f"{name}_stderr,{filtered}": "N/A",
+        }
+        if row["ci_low"] is not None:
+            tasks[task][f"{name}_ci95,{filtered}"] = [row["ci_low"], row["ci_high"]]
+    return dict(tasks)
+
+
+def _directions(run: ExportedRun) -> dict[str, dict[str, bool]]:
+    directions: dict[str, dict[str, bool]] = defaultdict(dict)
+    for row in run.finite_metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).iter_rows(named=True):
+        directions[_task(**_place(row))][_metric(row["metric"])] = not run.texts.lower_is_better(row["metric"])
+    return dict(directions)
+
+
+LM_EVAL = Format(
+    summary="Results and samples of lm-evaluation-harness, which many tools read.", is_folder=True, files=_files
+)

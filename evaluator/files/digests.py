@@ -1,0 +1,65 @@
+"""Digests of bytes, of values and of this package's own code."""
+
+import ast
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+from evaluator.errors import StoreError
+
+
+def bytes_digest(content: bytes | memoryview) -> str:
+    """Return the SHA-256 of these bytes, 64 hex digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def short_digest(content: bytes) -> str:
+    """Return the first 16 hex digits of the SHA-256 of these bytes."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def fingerprint(*parts: object) -> str:
+    """Return 16 hex digits that change whenever any part does.
+
+    Args:
+        parts: JSON-serialisable; the order of keys in objects is ignored.
+    """
+    return short_digest(json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+@cache
+def source_fingerprint(*folders: str) -> str:
+    """Return a fingerprint of the code in some folders or modules of this package.
+
+    It replaces a version number, which is easily forgotten when code changes. Comments, docstrings and layout do not
+    count: an edited docstring leaves stored prompts and scores valid.
+
+    Args:
+        folders: paths within the package: "engine", "suites/staicc" or "config.py"; a folder includes its subfolders.
+
+    Raises:
+        StoreError: a path that holds no code, because a misspelt one would otherwise go unnoticed.
+    """
+    package = Path(__file__).parents[1]
+    code: dict[str, str] = {}
+    for name in folders:
+        path = package / name
+        modules = [path] if path.is_file() else sorted(path.rglob("*.py"))
+        if not modules:
+            raise StoreError(f"{path} holds no Python code to take a fingerprint of.")
+        code |= {module.relative_to(package).as_posix(): code_digest(module.read_text("utf-8")) for module in modules}
+    return fingerprint(code)
+
+
+def code_digest(source: str) -> str:
+    """Return a short digest of Python source without its comments, docstrings and layout."""
+    return short_digest(ast.unparse(_WithoutDocstrings().visit(ast.parse(source))).encode())
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    """Remove strings that are statements: docstrings, and the descriptions after constants."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node

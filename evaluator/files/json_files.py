@@ -1,0 +1,142 @@
+"""Objects and dataclasses in JSON files with a digest, checked before they are believed."""
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from evaluator.errors import EvaluatorError, StoreError
+from evaluator.files.digests import bytes_digest
+from evaluator.files.whole import read_bytes, reason, write_bytes
+
+T = TypeVar("T")
+
+MANIFEST = "manifest.json"
+"""The file that lists the shards of a folder, written after them."""
+
+DIGEST = "sha256"
+"""Last member of every JSON file of ours: the SHA-256 of all others, in canonical form."""
+
+logger = logging.getLogger(__name__)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write an object as indented JSON with its digest, replacing the file at once."""
+    text = json.dumps(content | {DIGEST: _content_digest(content)}, indent=2, ensure_ascii=False)
+    # A path that is no UTF-8 has lone surrogates, and these become JSON's escapes of them.
+    write_bytes(path, (text + "\n").encode("utf-8", "backslashreplace"))
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the object that write_json wrote, without its digest, or None where there is no file.
+
+    Raises StoreError when anything in it is not as it was written.
+    """
+    try:
+        content = parse_json(read_bytes(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {reason(error)}.") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}).") from error
+    if not isinstance(content, dict):
+        raise StoreError(f"{path} is damaged (an object was expected, found {type(content).__name__}).")
+    digest = content.pop(DIGEST, None)
+    if digest is None:
+        raise StoreError(f"{path} is damaged or of another version (it has no {DIGEST} of its contents).")
+    if digest != _content_digest(content):
+        raise StoreError(f"{path} is damaged (its contents do not have the {DIGEST} that it states).")
+    return content
+
+
+def _content_digest(content: dict[str, Any]) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return bytes_digest(canonical.encode())
+
+
+def parse_json(content: bytes | str, **hooks: Any) -> Any:
+    """Parse a JSON text in UTF-8. Raises ValueError, in words, for whatever cannot be parsed or written again.
+
+    Args:
+        content: the text.
+        hooks: as json.loads takes them.
+    """
+    text = content if isinstance(content, str) else content.decode("utf-8-sig")
+    try:
+        parsed = json.loads(text, **hooks)
+        if _SURROGATE.search(text):
+            _require_unicode(parsed)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return parsed
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _require_unicode(parsed: Any) -> None:
+    """Raise ValueError for half of a surrogate pair, which JSON can escape and no file can hold."""
+    try:
+        json.dumps(parsed, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        piece = error.object[max(0, error.start - 20) : error.end].encode("ascii", "backslashreplace").decode()
+        raise ValueError(f"half of a surrogate pair, which is no character, at the end of {piece!r}") from None
+
+
+def write_record(path: Path, record: object) -> None:
+    """Write a dataclass as indented JSON, replacing the file atomically. Paths become strings."""
+    write_json(path, to_builtins(record))
+
+
+def to_builtins(record: object) -> Any:
+    """Convert a dataclass to values that JSON can hold. Paths become strings."""
+    return msgspec.to_builtins(record, enc_hook=_path_to_string)
+
+
+def read_record(path: Path, kind: type[T], hint: str = "") -> T | None:
+    """Return the dataclass in a JSON file, or None where there is no file.
+
+    Raises StoreError, naming the field and ending in `hint`, when the file is damaged or was written by another
+    version.
+    """
+    try:
+        content = read_json(path)
+        return None if content is None else from_builtins(content, kind, where=str(path))
+    except StoreError as error:
+        raise StoreError(f"{error} {hint}".rstrip()) from error
+
+
+def from_builtins(content: object, kind: type[T], *, where: str) -> T:
+    """Convert values read from JSON to a dataclass. Raises StoreError, naming `where` and the field."""
+    try:
+        return msgspec.convert(content, kind, dec_hook=_string_to_path)
+    except (msgspec.ValidationError, RecursionError, EvaluatorError) as error:
+        raise StoreError(f"{where} is damaged or of another version ({error}).") from error
+
+
+def read_manifest(path: Path, kind: type[T]) -> T | None:
+    """Return the dataclass in a manifest, or None where there is none that can be read, with a warning.
+
+    What a damaged manifest describes does not count: whoever needs it makes it again, or says how to.
+    """
+    try:
+        return read_record(path, kind)
+    except StoreError as error:
+        logger.warning("%s What it describes does not count any more.", error)
+        return None
+
+
+def _path_to_string(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _string_to_path(kind: type, value: object) -> Path:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError(f"{kind.__name__} cannot be read from JSON")

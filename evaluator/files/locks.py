@@ -1,0 +1,61 @@
+"""Lock a folder for one writer at a time."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+import filelock
+
+from evaluator.errors import ConfigError, OutputInUseError
+from evaluator.files.whole import remove_partial_files
+from evaluator.run_log import writing_log
+
+
+def acquire_lock(path: Path) -> AbstractContextManager[None]:
+    """Acquire a lock file; the context that is returned releases it. A process that is killed releases it too.
+
+    If the context ends with an error, the file and those folders made for it that are still empty are removed.
+    Raises filelock.Timeout while another process holds the lock.
+    """
+    new_folders = [folder for folder in path.parents if not folder.exists()]  # innermost first
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path)
+    lock.acquire(blocking=False)
+    return _released_after(lock, [path, *new_folders])
+
+
+@contextmanager
+def _released_after(lock: filelock.BaseFileLock, created: Sequence[Path]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # a folder that is no longer empty stays, and so do those around it
+            for path in created:
+                path.rmdir() if path.is_dir() else path.unlink()
+        raise
+    finally:
+        with suppress(OSError):  # the folder may be gone
+            lock.release()
+
+
+@contextmanager
+def writing_to(out: Path) -> Iterator[None]:
+    """Lock an output folder, made if it is missing, against other processes until the context ends.
+
+    What happens meanwhile is logged in the folder (run_log.LOG_FILE), and what a killed process left half written in
+    it is removed.
+
+    Raises OutputInUseError while another process writes to it, ConfigError if it cannot be written to.
+    """
+    try:
+        lock = acquire_lock(out / ".lock")
+    except filelock.Timeout as error:  # itself an OSError
+        raise OutputInUseError(
+            f"Another process is writing to {out}. Wait for it, stop it, or choose another folder with --out."
+        ) from error
+    except (OSError, NotImplementedError) as error:  # the latter from filelock, where there are no locks
+        raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
+    with lock:
+        remove_partial_files(out, "tables/", "store/**/", "scores/**/")
+        with writing_log(out):
+            yield

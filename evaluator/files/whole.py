@@ -1,0 +1,112 @@
+"""Write files that are whole or absent, and read regular files alone."""
+
+import fcntl
+import hashlib
+import io
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+
+from evaluator.errors import WriteError
+from evaluator.files.digests import bytes_digest
+
+PARTIAL = ".partial"
+"""Ending of a file that is still being written. Its writer holds a lock on it, so that one without is a dead one's."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file for writing; once it is complete and on disk, rename it to `path`.
+
+    A process killed at any moment leaves the old file or the new one, never a part. Two writers at once do not disturb
+    each other: the last one's file stays.
+
+    Raises WriteError where the file cannot be written: no space, no permission, a folder in its place.
+    """
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{PARTIAL}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("xb") as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise WriteError(
+            f"{path} cannot be written: {_in_the_way(error, path, partial)}. What was there before is unchanged. Make "
+            "room for it, or take another folder, and run the same command again."
+        ) from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def _in_the_way(error: OSError, *own: Path) -> str:
+    """Return the reason of a failure and, where it is another file, the one that it is about."""
+    at = error.filename
+    return reason(error) if at is None or str(at) in map(str, own) else f"{reason(error)}: {at}"
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def remove_partial_files(folder: Path, *patterns: str) -> None:
+    """Remove what writers that were killed left in a folder and those below it that match; files in writing stay."""
+    name = f".*.{'[0-9a-f]' * 8}{PARTIAL}"
+    for path in chain.from_iterable(folder.glob(f"{pattern}{name}") for pattern in ("", *patterns)):
+        with suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+
+
+def reason(error: OSError) -> str:
+    """Return what the system says of a failure, without the path: "No space left on device"."""
+    return error.strerror or str(error) or type(error).__name__
+
+
+def write_table(out: Path, name: str, table: pl.DataFrame) -> str:
+    """Write OUT/tables/NAME.parquet, whole or not at all. Returns the SHA-256 of its bytes."""
+    content = io.BytesIO()
+    table.rechunk().write_parquet(content, compression="zstd")
+    return write_bytes(out / "tables" / f"{name}.parquet", content.getbuffer())
+
+
+def write_bytes(path: Path, content: bytes | memoryview) -> str:
+    """Write a file, replacing it at once. Returns the SHA-256 of its bytes."""
+    with replacing(path) as file:
+        file.write(content)
+    return bytes_digest(content)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file's bytes. Raises OSError as require_regular does."""
+    require_regular(path)
+    return path.read_bytes()
+
+
+def require_regular(path: Path) -> None:
+    """Raise OSError for a pipe or device, from which a read may never return."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(None, "it is no regular file", str(path))
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, 64 hex digits. Raises OSError as read_bytes does."""
+    require_regular(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

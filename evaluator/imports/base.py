@@ -1,0 +1,55 @@
+"""Define what is imported: answers to the queries of a dataset, and the columns of a table that hold them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import polars as pl
+
+from evaluator.errors import DatasetError, shown
+
+SUITE = "imported"
+"""The suite of an imported run, and its only part."""
+
+Numbers = Literal["log-likelihoods", "probabilities", "labels"]
+"""What is known of an answer: the log-likelihood of each label in nats, over the whole vocabulary; the probability of
+each label; or the predicted label alone."""
+
+IMPORTED = pl.Schema({"dataset": pl.String(), "numbers": pl.String()})  # side table of an imported run: Numbers
+
+
+class ImportedRow(NamedTuple):
+    """The answer to one request."""
+
+    query: str  # id: rows with the same one are answers to one query, and are not independent
+    prompt: str  # empty if it is not known
+    gold: int
+    log_likelihoods: list[float]  # nats, in label-space order; -inf for what has no probability
+
+
+class ImportedDataset(NamedTuple):
+    """The answers to the queries of one dataset."""
+
+    name: str
+    label_names: tuple[str, ...]
+    numbers: Numbers
+    rows: list[ImportedRow]
+    file: str  # name of the file that it was read from
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportColumns:
+    """The columns of a table; None: DEFAULT_COLUMNS, where the table has them."""
+
+    gold: str = "gold"
+    scores: tuple[str, ...] | None = None  # one that holds lists, or one for each label
+    numbers: Numbers | None = None  # what these are
+    labels: tuple[str, ...] | None = None  # the label space; None: a column label_names, or the names of `scores`
+    dataset: str | None = None
+    query: str | None = None
+    prompt: str | None = None
+
+
+def cell_error(path: Path, row: int, column: str, value: object, allowed: str) -> DatasetError:
+    """Return the error of a cell that does not fit: where it is, what it holds and what it may hold."""
+    return DatasetError(f"{path}, row {row} (from 0), column {column!r}: found {shown(value)}; allowed is {allowed}.")

@@ -1,0 +1,56 @@
+"""Arrange imported answers as the request rows and scores of a run."""
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import polars as pl
+
+from evaluator.imports.base import SUITE, ImportedDataset
+from evaluator.prompts.rows import NOT_VARIED
+from evaluator.schemas import PROMPTS, REQUESTS
+
+
+def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
+    """Return the columns of REQUESTS and PROMPTS and `log_likelihoods`, one row for each answer.
+
+    Rows with the same id of a query are its requests, numbered by `demonstration_set`. `prompt_id` is a digest of what
+    was asked and not of who answered, so that runs of several models can be compared, and is never the same twice.
+    """
+    rows = [row for dataset in datasets for row in _dataset_rows(dataset)]
+    schema = {**REQUESTS, **PROMPTS, "log_likelihoods": pl.List(pl.Float64())}
+    constant = {
+        **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},
+        "suite": pl.lit(SUITE),
+        "part": pl.lit(SUITE),
+        "for_part": pl.lit(None, pl.String),
+        "n_shots": pl.lit(None, pl.Int64),
+        "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
+        "ask": pl.lit("labels"),
+        "continuations": pl.col("label_names"),
+    }
+    frame = pl.DataFrame(rows, schema={name: schema[name] for name in rows[0]})
+    return frame.with_columns(**constant).select(*schema)
+
+
+def _dataset_rows(dataset: ImportedDataset) -> list[dict[str, object]]:
+    numbers = {query: number for number, query in enumerate(dict.fromkeys(row.query for row in dataset.rows))}
+    seen: Counter[str] = Counter()
+    rows: list[dict[str, object]] = []
+    for position, row in enumerate(dataset.rows):
+        asked = (dataset.name, row.query, str(seen[row.query]), row.prompt, *dataset.label_names)
+        rows.append(
+            {
+                "dataset": dataset.name,
+                "position": position,
+                "query_id": numbers[row.query],
+                "demonstration_set": seen[row.query],
+                "gold": row.gold,
+                "label_names": list(dataset.label_names),
+                "prompt_id": blake2b("\0".join(asked).encode(), digest_size=16).hexdigest(),
+                "prompt": row.prompt,
+                "log_likelihoods": row.log_likelihoods,
+            }
+        )
+        seen[row.query] += 1
+    return rows

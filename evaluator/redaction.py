@@ -1,0 +1,45 @@
+"""Take secrets out of texts that are kept or shown: the record of a run, its log, messages.
+
+Nothing in this package reads a token: the hub's library takes it from the environment itself. But a person may type one
+into a command or an address, and libraries repeat addresses in their messages.
+"""
+
+import os
+import re
+
+HIDDEN = "***"
+
+_SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASSW|PASS$|CREDENTIAL|AUTHORIZATION|_AUTH$|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|_KEY$", re.IGNORECASE
+)
+"""Names of environment variables whose values are taken for secrets."""
+
+MIN_LENGTH = 8
+"""Characters of a secret from the environment; a shorter value would hide ordinary words."""
+
+# Each has one group before the secret, which stays.
+_PATTERNS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(://)[^/\s@'\"]+(?=@)",  # user and password of an address
+        r"([?&;][\w.-]*(?:token|key|secret|passw|signature|credential|auth)[\w.-]*=)[^&;\s'\"]+",
+        r"((?:authorization|x-api-key|api-key)['\"]?\s*[:=]\s*['\"]?(?:(?:bearer|basic)\s+)?)[^\s'\",]+",
+        r"(\bbearer\s+)[\w.~+/=-]{8,}",
+        r"(\b)(?:hf_|sk-|ghp_|github_pat_|glpat-|AKIA)[\w-]{12,}",  # tokens that say what they are
+    )
+)
+
+
+def without_secrets(text: str) -> str:
+    """Return the text with HIDDEN in the place of passwords and tokens.
+
+    These are the values of environment variables with a name such as HF_TOKEN, user and password of an address,
+    parameters of an address such as `token=`, values of authorization headers, and tokens of well-known forms.
+    """
+    values = [value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= MIN_LENGTH]
+    for value in sorted(values, key=len, reverse=True):  # one may be a part of another
+        if value in text and not os.path.exists(value):  # the path of a key file is no secret
+            text = text.replace(value, HIDDEN)
+    for pattern in _PATTERNS:
+        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
+    return text

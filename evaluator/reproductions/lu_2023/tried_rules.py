@@ -1,0 +1,205 @@
+"""Try rules by which the printed cells of Lu et al. 2023 may have been computed, on the released results at hand.
+
+Where the paper does not say which runs or correlations a cell is over, the rule in use was chosen because it gives the
+printed cells: it is fitted to them. This table says of every rule that was tried how many cells of a row it gives.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy.special import stdtr
+
+from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
+from evaluator.reproductions.lu_2023.paper import CORRELATION, GPT3, printed_cells
+from evaluator.reproductions.lu_2023.schema import PUBLISHED_TRIED
+
+Floats = npt.NDArray[np.float64]
+
+TOLERANCE = 1e-9
+"""Floating-point error of a number halfway between two printed ones."""
+
+EVERY_RUN, MEAN_OVER_SETS = "every run", "mean over sets"
+FIT = "p-values fit"  # how rules about p-values begin
+
+ALONE = "every pair by itself"
+
+PAIRS: dict[str, Callable[[Floats], float]] = {
+    "mean over pairs": lambda pairs: float(pairs.mean()),
+    "median over pairs": lambda pairs: float(np.median(pairs)),
+    "lowest of the pairs": lambda pairs: float(pairs.min()),
+    "highest of the pairs": lambda pairs: float(pairs.max()),
+    "Fisher's z over pairs": lambda pairs: float(np.tanh(np.mean(np.arctanh(np.clip(pairs, -1 + 1e-15, 1 - 1e-15))))),
+}
+"""How the correlations of the pairs of demonstration sets become one number."""
+
+DIGITS = (
+    "as released",
+    "absolute",
+    *(f"{how} to {n} decimals" for how in ("rounded", "cut") for n in (1, 2, 3, 4)),
+)
+LIMITS = ("r > 0.6 and r < 0.3", "r >= 0.6 and r <= 0.3", "r > 0.6 and r < 0.3 with p < 0.05")
+
+MIN_P = 1e-250  # smaller p-values have lost digits or are 0
+
+
+def tried_rules(results: PublishedResults, means: Mapping[str, str]) -> pl.DataFrame:
+    """Return PUBLISHED_TRIED: table, row and rule, and how many printed cells of the row the rule gives.
+
+    Args:
+        results: the released results.
+        means: column of tables 1 and 14 -> column of the runs that it averages.
+    """
+    printed = {
+        key: {row["column"]: (row["published"], row["decimals"]) for row in rows.to_dicts()}
+        for key, rows in printed_cells().drop_nulls().partition_by("table", "row", as_dict=True).items()
+    }
+    rows = [*_run_rules(results.runs, means, printed), *_correlation_rules(results, printed)]
+    rows += [*_exemplar_rules(results.runs, printed), *_size_rules(results, printed)]
+    columns = PUBLISHED_TRIED.names()[:7]
+    return _with_other_rows(pl.DataFrame(rows, schema=columns, orient="row")).cast(PUBLISHED_TRIED)
+
+
+def _with_other_rows(tried: pl.DataFrame) -> pl.DataFrame:
+    """Add how many printed cells the same rule gives in the other rows of its table."""
+    readings = [f", {reading}" for reading in (*PAIRS, ALONE)]
+    keyed = tried.with_columns(key=pl.col("rule").str.replace_many(readings, [""] * len(readings)))
+    best = keyed.group_by("table", "row", "key").agg(pl.col("n_printed").first(), pl.col("n_equal").max())
+    whole = best.group_by("table", "key").agg(printed=pl.col("n_printed").sum(), equal=pl.col("n_equal").sum())
+    rows = keyed.join(best, on=["table", "row", "key"], suffix="_best", maintain_order="left").join(
+        whole, on=["table", "key"], maintain_order="left"
+    )
+    return rows.select(
+        *tried.columns,
+        n_printed_elsewhere=pl.col("printed") - pl.col("n_printed_best"),
+        n_equal_elsewhere=pl.col("equal") - pl.col("n_equal_best"),
+    )
+
+
+Printed = Mapping[tuple[object, ...], Mapping[str, tuple[float, int]]]
+Row = tuple[str, str, str, int, int, int, str]
+
+
+def _judged(table: str, row: str, rule: str, n: int, values: Mapping[str, float], printed: Printed) -> Row:
+    """Compare what a rule gives with the printed cells of a row."""
+    cells = printed[table, row]
+    equal = [
+        column
+        for column, (number, decimals) in cells.items()
+        if column in values and abs(values[column] - number) <= 0.5 * 10.0**-decimals + TOLERANCE
+    ]
+    return table, row, rule, n, len(cells), len(equal), "; ".join(equal)
+
+
+def _run_rules(runs: pl.DataFrame, means: Mapping[str, str], printed: Printed) -> Iterator[Row]:
+    """Yield means over parts of the runs, for the rows of tables 1 and 14."""
+    is_gpt3, fewest = pl.col("model") == GPT3, pl.col("n_shots") == pl.col("n_shots").min().over("dataset")
+    models = {"": pl.lit(True), f"without {GPT3}": ~is_gpt3, f"{GPT3} alone": is_gpt3}
+    shots = {"": pl.lit(True), "fewer shots alone": fewest, "more shots alone": ~fewest}
+    sets = {"": pl.lit(True)} | {
+        f"set {name} alone": pl.col("demonstration_set") == name for name in sorted({*runs["demonstration_set"]})
+    }
+    for names in product(models, shots, sets):
+        kept = runs.filter(models[names[0]] & shots[names[1]] & sets[names[2]])
+        rule = ", ".join(filter(None, names)) or EVERY_RUN
+        for table, column in (("1", "dataset"), ("14(a)", "dataset"), ("14(b)", "model")):
+            for (row,), of_row in kept.partition_by(column, as_dict=True, maintain_order=True).items():
+                if (table, row) in printed:
+                    values = {name: float(of_row[source].to_numpy().mean()) for name, source in means.items()}
+                    yield _judged(table, str(row), rule, of_row.height, values, printed)
+
+
+def _correlation_rules(results: PublishedResults, printed: Printed) -> Iterator[Row]:
+    """Yield the shares of table 2 over parts of the correlations, read in several ways."""
+    for row, frame in (("Exemplars", results.across_sets), ("Shots", results.across_shots)):
+        for cases, kept in _parts(frame):
+            for reading, r, p in _readings(kept):
+                for digits, limit in product(DIGITS, LIMITS):
+                    rule = ", ".join((cases, *filter(None, (reading,)), digits, limit))
+                    values = _strengths(_digits(r, digits), p, limit)
+                    yield _judged("2", row, rule, len(r), values, printed)
+
+
+def _parts(frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the correlations of the paper's models and of all models, whole and without one value of a column."""
+    named = frame.filter(~pl.col("model").is_in(list(NOT_IN_PAPER.values())))
+    for name, rows in (("the paper's models", named), ("all models", frame)):
+        yield name, rows
+        for column in ("dataset", "model", *({"n_shots", "demonstration_set"} & {*rows.columns})):
+            for value in rows[column].unique().sort():
+                kept = rows.filter(pl.col(column) != value)
+                if not kept.is_empty():
+                    yield f"{name} without {column} {value}", kept
+
+
+def _readings(rows: pl.DataFrame) -> Iterator[tuple[str, Floats, Floats]]:
+    """Yield each way to read the correlations: its name, r and p of the cases."""
+    if rows.schema["r"] == pl.Float64:
+        yield "", rows["r"].to_numpy(), rows["p"].to_numpy()
+        return
+    pairs, p_values = rows["r"].to_list(), rows["p"].to_list()
+    mean_p = np.array([np.mean(p) for p in p_values])
+    for name, combine in PAIRS.items():
+        yield name, np.array([combine(np.array(each)) for each in pairs]), mean_p
+    flat = [number for each in pairs for number in each], [number for each in p_values for number in each]
+    yield ALONE, np.array(flat[0]), np.array(flat[1])
+
+
+def _digits(r: Floats, digits: str) -> Floats:
+    how = digits.split()[0]
+    if how in ("rounded", "cut"):
+        scale = 10.0 ** int(digits.split()[2])
+        rounded: Floats = (np.round(r * scale) if how == "rounded" else np.trunc(r * scale)) / scale
+        return rounded
+    return np.abs(r) if how == "absolute" else r
+
+
+def _strengths(r: Floats, p: Floats, limit: str) -> dict[str, float]:
+    with_equal = limit == LIMITS[1]
+    strong, weak = (r >= 0.6, r <= 0.3) if with_equal else (r > 0.6, r < 0.3)
+    if limit == LIMITS[2]:
+        weak &= p < 0.05
+    numbers = (float(r.mean()), float(np.median(r)), float(strong.mean()), float(weak.mean()))
+    return dict(zip(CORRELATION, numbers, strict=True))
+
+
+def _exemplar_rules(runs: pl.DataFrame, printed: Printed) -> Iterator[Row]:
+    """Yield the accuracies of GPT3-175B with one demonstration set, and their mean, for table 7."""
+    gpt3 = runs.filter(model=GPT3)
+    sets: dict[str, pl.DataFrame] = {MEAN_OVER_SETS: gpt3} | {
+        f"set {name} alone": gpt3.filter(demonstration_set=name) for name in sorted({*gpt3["demonstration_set"]})
+    }
+    for rule, rows in sets.items():
+        for (dataset,), own in rows.partition_by("dataset", as_dict=True, maintain_order=True).items():
+            if ("7", dataset) in printed:
+                values = {"random": float(own["accuracy"].to_numpy().mean())}
+                yield _judged("7", str(dataset), rule, own.height, values, printed)
+
+
+def _size_rules(results: PublishedResults, printed: Printed) -> Iterator[Row]:
+    """Yield numbers of queries of runs, and how many p-values of correlations fit the printed number, for table 9."""
+    for (dataset,), runs in results.runs.filter(pl.col("model") != GPT3).partition_by("dataset", as_dict=True).items():
+        if ("9", dataset) not in printed:
+            continue
+        ((column, (size, _)),) = printed["9", dataset].items()
+        sizes = runs["n_queries"].to_numpy()
+        for rule, number in (("most queries of a run", sizes.max()), ("fewest queries of a run", sizes.min())):
+            yield _judged("9", str(dataset), rule, runs.height, {column: float(number)}, printed)
+        pairs = results.across_sets.filter(dataset=dataset).explode("r", "p")
+        r, p = pairs["r"].to_numpy(), pairs["p"].to_numpy()
+        for rule, n in (
+            (f"{FIT} {size:,.0f} queries, the printed size", size),
+            (f"{FIT} {sizes.max():,} queries, the most of a run", sizes.max()),
+        ):
+            n_fit, n_usable = p_values_that_fit(r, p, float(n))
+            yield "9", str(dataset), rule, n_usable, n_usable, n_fit, ""
+
+
+def p_values_that_fit(r: Floats, p: Floats, n: float) -> tuple[int, int]:
+    """Return how many p-values are those of their correlations over n queries, and how many could be compared."""
+    usable = (p > MIN_P) & (p < 1) & (np.abs(r) < 1)
+    t = np.abs(r[usable]) * np.sqrt((n - 2) / (1 - r[usable] ** 2))
+    expected = 2 * stdtr(n - 2, -t)
+    return int(np.isclose(expected, p[usable], rtol=1e-3, atol=0).sum()), int(usable.sum())

@@ -1,0 +1,68 @@
+"""`evaluator export`: write a measured run in a format that other tools read."""
+
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.errors import ConfigError, StoreError
+from evaluator.exports import FORMATS
+from evaluator.exports.answers import answered_groups
+from evaluator.exports.base import ExportedRun
+from evaluator.files.whole import write_bytes
+from evaluator.metrics import METRICS
+from evaluator.record import measured_record
+from evaluator.run.folder import read_requests, read_scores, read_table
+from evaluator.run.record import read_run
+from evaluator.suites import metric_texts
+
+EXPORTS = "exports"
+"""Folder of a run in which exports are written without another place."""
+
+
+def export(out: Path, name: str, target: Path | None = None, definition: str = "all") -> list[Path]:
+    """Write a run in a format, and return the paths of the files.
+
+    Args:
+        out: folder of the run.
+        name: of the format, in FORMATS.
+        target: the file or, for a format of several files, the folder; None for one in `out`/exports.
+        definition: the only definition to export, or "all".
+
+    Raises ConfigError for a format or definition that does not exist, StoreError for a run that is not measured.
+    """
+    if name not in FORMATS:
+        raise ConfigError(f"There is no format {name!r}. There are: {', '.join(FORMATS)}.")
+    run, chosen = exported_run(out, definition), FORMATS[name]
+    folder, written = target or out / EXPORTS / name, []
+    for file in chosen.files(run):
+        path = folder / file.name if chosen.is_folder else target or out / EXPORTS / file.name
+        write_bytes(path, file.content)
+        written.append(path)
+    return written
+
+
+def exported_run(out: Path, definition: str = "all") -> ExportedRun:
+    """Return a measured run for formats; predictions and prompts are read once a format needs them."""
+    record = measured_record(read_run(out), str(out))
+    metrics = read_table(out, "metrics", record.tables)
+    if metrics.is_empty():
+        raise StoreError(f"{out} has no metrics to export: {', '.join(record.prompts.suites)} measures none.")
+    if definition != "all":
+        measured = sorted(set(metrics["definition"]))
+        metrics = metrics.filter(definition=definition)
+        if metrics.is_empty():
+            raise ConfigError(f"{out} was not measured under {definition!r}, but under {', '.join(measured)}.")
+    return ExportedRun(
+        record=record,
+        metrics=metrics,
+        texts=metric_texts(record.prompts.suites),
+        limits={name: metric.limits(2) for name, metric in METRICS.items()},  # the same for any number of labels
+        answers=lambda: answered_groups(read_table(out, "predictions", record.tables), metrics, _prompts(out)),
+    )
+
+
+def _prompts(out: Path) -> pl.DataFrame:
+    """Return every prompt of a run with its continuations and, where it was scored on any, their log-likelihoods."""
+    texts = read_requests(out).select("prompt_id", "prompt", "continuations").unique("prompt_id", keep="first")
+    scores = read_scores(out).select("prompt_id", "label_log_likelihoods").unique("prompt_id", keep="first")
+    return texts.join(scores, on="prompt_id", how="left").collect()

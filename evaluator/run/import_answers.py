@@ -1,0 +1,122 @@
+"""`evaluator import`: make a run of answers from elsewhere, which is measured and reported like any other."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.config import DataOptions, RunConfig
+from evaluator.engine.base import EngineFacts
+from evaluator.files.digests import fingerprint
+from evaluator.files.json_files import MANIFEST, write_record
+from evaluator.files.locks import writing_to
+from evaluator.files.whole import file_digest
+from evaluator.imports import read_files
+from evaluator.imports.base import IMPORTED, SUITE, ImportColumns, ImportedDataset
+from evaluator.imports.rows import answer_rows
+from evaluator.progress import Progress, Stage
+from evaluator.record import ModelRecord
+from evaluator.run.build import Built
+from evaluator.run.pipeline import Finished, finished, recorded_build, with_scores
+from evaluator.run.score import Scored
+from evaluator.run.scored_run import ScoredStore
+from evaluator.run_log import now
+from evaluator.schemas import TOKEN_SCORES, TOKENS
+from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
+from evaluator.store import shards
+from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, write_store
+from evaluator.tokens.table import TokenManifest, TokenTable, TokenTotals
+
+ENGINE = EngineFacts(
+    name="imported",
+    versions={},
+    device="unknown",
+    dtype="unknown",
+    prefix_block_tokens=None,
+    has_hidden_states=False,
+    tokens_per_step=1,
+)
+
+
+def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, model: str) -> Stage[Finished]:
+    """Read answers, and write a run of them with its tables and page.
+
+    Args:
+        paths: tables, or samples of lm-evaluation-harness.
+        out: folder of the run.
+        columns: of the tables.
+        model: name of the model that answered.
+
+    Raises DatasetError, naming file, row and column, for what cannot be read, before anything is written.
+    """
+    started, clock = now(), time.monotonic()
+    yield Progress(stage="Reading answers", done=0, total=len(paths), unit="files")
+    datasets = read_files(paths, columns)
+    yield Progress(stage="Reading answers", done=len(paths), total=len(paths), unit="files")
+    digest, rows = fingerprint(*(file_digest(path) for path in paths)), answer_rows(datasets)
+    names = tuple(dataset.name for dataset in datasets)
+    config = RunConfig(
+        suites=(SUITE,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=("paper",)
+    )
+    with writing_to(out):
+        store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets)
+        tokens = _write_tokens(store, rows)
+        part = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
+        built = Built(config, store, {})
+        record = recorded_build(built, out, out, started=started, elapsed_s=round(time.monotonic() - clock, 3))
+        assert record.prompts is not None, "they were just recorded"
+        notes = {dataset.name: [f"imported from {dataset.file}"] for dataset in datasets}
+        record = replace(record, prompts=replace(record.prompts, datasets=list(names), notes=notes))
+        scored = Scored(built, [part], {}, ENGINE, {})
+        described = ModelRecord(
+            name=model,
+            kind="imported",
+            revision=None,
+            weights_fingerprint=digest,
+            n_parameters=None,
+            context_tokens=None,
+        )
+        return (yield from finished(with_scores(record, scored, described, out), scored, out))
+
+
+def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:
+    kinds = pl.DataFrame([(dataset.name, dataset.numbers) for dataset in datasets], schema=IMPORTED, orient="row")
+    return write_store(folder, rows, {SUITE: kinds})
+
+
+def _write_tokens(store: PromptStore, rows: pl.DataFrame) -> TokenTable:
+    """Write a row without a context for each answer. The tokens are not known; those of labels stand for the labels."""
+    labels = pl.int_ranges(pl.col("label_names").list.len()).list.eval(pl.concat_list(pl.element()))
+    tokens = rows.select(
+        "prompt_id",
+        token_id="prompt_id",
+        ask="ask",
+        context=pl.lit([], pl.List(pl.Int32)),
+        continuations=labels,
+    )
+    folder = store.folder / "tokens-imported"
+    written = shards.write_shards(folder, "tokens", tokens.cast(TOKENS), rows=ROWS_PER_SHARD)
+    totals = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={})
+    manifest = TokenManifest(tokenizer="unknown", label_boundary="merged", shards=written, counts=totals)
+    write_record(folder / MANIFEST, manifest)
+    return TokenTable(folder, manifest)
+
+
+def _write_scores(folder: Path, rows: pl.DataFrame) -> ScoreTable:
+    ones = pl.col("log_likelihoods").list.eval(pl.lit(1, pl.Int32))
+    scores = rows.select("log_likelihoods", token_id="prompt_id", token_counts=ones).select(TOKEN_SCORES.names())
+    name = "scores-imported-00000.arrow"
+    shard = ShardRecord(
+        sha256=shards.write_shard(folder / name, scores.cast(TOKEN_SCORES)),
+        prompts=rows.height,
+        prompt_tokens=0,
+        cached_tokens=0,
+        elapsed_s=0.0,
+    )
+    plan = PlanRecord(
+        reused={}, prompts=rows.height, reused_prompts=0, n_shards=1, shard_tokens=1, shares_prefixes=False
+    )
+    table = ScoreTable(folder, ScoreManifest())
+    return table.with_manifest(ScoreManifest(engine=ENGINE, plans={"scores-imported": plan}, shards={name: shard}))

@@ -1,0 +1,95 @@
+"""DIR/evaluator.log: what was run in a folder and what went wrong, one line each, for whoever has to act on it."""
+
+import logging
+import shlex
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evaluator.errors import EvaluatorError
+from evaluator.redaction import without_secrets
+
+LOG_FILE = "evaluator.log"
+
+
+_WORDS: ContextVar[Sequence[str] | None] = ContextVar("words", default=None)
+
+
+@contextmanager
+def started_as(words: Sequence[str]) -> Iterator[None]:
+    """Record what happens in this context as the command of these words, whatever started the process."""
+    token = _WORDS.set(words)
+    try:
+        yield
+    finally:
+        _WORDS.reset(token)
+
+
+def command_line() -> str:
+    """The command that is at work, by default the one this process was started with, as it can be typed again, without
+    secrets.
+    """
+    words = _WORDS.get()
+    return without_secrets(shlex.join(["evaluator", *(sys.argv[1:] if words is None else words)]))
+
+
+def now() -> str:
+    """The time, as the record and the log have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@contextmanager
+def writing_log(out: Path) -> Iterator[None]:
+    """Log in a folder: the command, every warning of this package meanwhile, and how it ended."""
+    log = _LogFile(out / LOG_FILE)
+    is_new = not log.path.exists()
+    log.line("INFO", f"started: {command_line()}")
+    package = logging.getLogger("evaluator")
+    package.addHandler(log)
+    try:
+        yield
+    except GeneratorExit:  # whoever drew the progress was stopped
+        log.line("ERROR", "stopped: the same command goes on from here")
+        raise
+    except BaseException as error:
+        log.line("ERROR", _said(error))
+        with suppress(OSError):
+            if is_new and {path.name for path in out.iterdir()} <= {LOG_FILE, ".lock"}:
+                log.path.unlink()  # nothing was begun, so that the folder can go
+        raise
+    else:
+        log.line("INFO", "finished")
+    finally:
+        package.removeHandler(log)
+
+
+class _LogFile(logging.Handler):
+    """Append a line for each warning. A log that cannot be written stops nothing."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(logging.WARNING)
+        self.path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.line(record.levelname, record.getMessage())
+
+    def line(self, level: str, message: str) -> None:
+        text = " ".join(without_secrets(message).split())
+        if self.path.exists() and not self.path.is_file():
+            return  # a pipe would wait for a reader
+        with suppress(OSError), self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{now()} {level} {text}\n")
+
+
+def _said(error: BaseException) -> str:
+    """Return an error in a line; of one that is no message to the user, with the place that it comes from."""
+    if isinstance(error, EvaluatorError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped: the same command goes on from here"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno}, in {place.name})"

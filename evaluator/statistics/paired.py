@@ -1,0 +1,193 @@
+"""Test paired differences: whether they are 0, within a margin of 0, and which could have been detected."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri, stdtr, stdtrit
+
+FloatArray = npt.NDArray[np.float64]
+
+LEVEL, POWER = 0.05, 0.8
+"""Level of two-sided tests, and the probability with which a detectable difference is detected."""
+
+MAX_UNITS = 8_192
+"""Largest sum of absolute differences, in units, for which all signs are summed exactly."""
+
+MAX_ENUMERATED = 12
+"""Most differences without a common unit of which all signs are enumerated: 4,096 sums."""
+
+MAX_DENOMINATOR = 60
+"""Differences are in units of 1/k, for the smallest k up to this; means over so many requests of a query have one."""
+
+
+class Estimate(NamedTuple):
+    """A mean difference with its standard error and degrees of freedom."""
+
+    difference: float
+    standard_error: float
+    degrees_of_freedom: float
+
+
+class PairedTest(NamedTuple):
+    """The two-sided p-value of a difference of 0, and the test that it is from."""
+
+    p_value: float
+    test: str
+
+
+def paired_test(differences: FloatArray) -> PairedTest:
+    """Test that paired differences are as likely positive as negative, exactly where they are few or have a unit.
+
+    Args:
+        differences: [pairs], 1 or more.
+
+    Under the hypothesis, both sides of a pair are exchangeable, so every assignment of signs is equally likely: the
+    p-value is the share of assignments whose sum is at least as far from 0. Where all differences are -1, 0 or 1, this
+    is McNemar's exact test, a binomial of the pairs that differ ("McNemar"). Means over several requests of a query
+    have a common unit, so that the sums are counted exactly as well ("sign flips"), and so are those of at most
+    MAX_ENUMERATED other differences. Beyond that the test is Student's ("t").
+
+    Sources: McNemar 1947, "Note on the sampling error of the difference between correlated proportions or percentages";
+    Fisher 1935, "The Design of Experiments", section 21, for the test over all signs.
+    """
+    nonzero = np.abs(differences[differences != 0])
+    total = abs(float(differences.sum()))
+    if not len(nonzero) or total < 1e-12 * len(differences):
+        return PairedTest(1.0, "McNemar" if np.isin(differences, (-1, 0, 1)).all() else "sign flips")
+    unit = _common_unit(nonzero)
+    if unit is not None and (units := np.rint(nonzero * unit).astype(np.int64)).sum() <= MAX_UNITS:
+        return PairedTest(_sign_flips(units, round(total * unit)), "McNemar" if unit == 1 else "sign flips")
+    if len(nonzero) <= MAX_ENUMERATED:
+        signs = 1 - 2 * (np.arange(2 ** len(nonzero))[:, None] >> np.arange(len(nonzero)) & 1)
+        return PairedTest(float((np.abs(signs @ nonzero) >= total * (1 - 1e-12)).mean()), "sign flips")
+    return PairedTest(t_test(plain_estimate(differences)), "t")
+
+
+def plain_estimate(differences: FloatArray) -> Estimate:
+    """Return the mean of [pairs] with the standard error of a mean; infinite with a single pair."""
+    n = len(differences)
+    error = float(differences.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    return Estimate(float(differences.mean()), error, max(n - 1, 1))
+
+
+def adjusted_estimate(differences: FloatArray) -> Estimate:
+    """Return the estimate of [pairs] with two more pairs, of difference 1 and -1.
+
+    Its standard error is never 0, so that pairs that all agree do not pass for certainty.
+
+    Source: Bonett & Price 2012, "Adjusted Wald confidence interval for a difference of binomial proportions based on
+    paired data", Journal of Educational and Behavioral Statistics 37; for differences of -1, 0 and 1 this is theirs.
+    """
+    return plain_estimate(np.concatenate([differences, [1.0, -1.0]]))
+
+
+def mean_estimate(estimates: list[Estimate]) -> Estimate:
+    """Return the plain mean of independent estimates, with Satterthwaite's degrees of freedom."""
+    variances = np.array([estimate.standard_error**2 for estimate in estimates])
+    freedom = np.array([estimate.degrees_of_freedom for estimate in estimates])
+    total = float(variances.sum())
+    mean = float(np.mean([estimate.difference for estimate in estimates]))
+    with np.errstate(invalid="ignore"):
+        degrees = total**2 / float((variances**2 / freedom).sum()) if 0 < total < math.inf else float(freedom.min())
+    return Estimate(mean, math.sqrt(total) / len(estimates), degrees)
+
+
+def t_test(estimate: Estimate) -> float:
+    """Return the two-sided p-value of Student's test; 0 where the error is 0 and the difference is not."""
+    difference, error, freedom = estimate
+    if error == 0 or difference == 0:
+        return float(difference == 0)
+    return 2 * float(stdtr(freedom, -abs(difference) / error))
+
+
+class Equivalence(NamedTuple):
+    """One-sided p-values of a margin."""
+
+    no_worse: float  # of the hypothesis that the difference is -margin or less
+    equivalent: float  # of the hypothesis that it is outside the margin on either side: the larger of two
+
+
+def equivalence_test(estimate: Estimate, margin: float, n_pairs: int) -> Equivalence:
+    """Test that a is no worse than b by `margin`, and that neither is better by it, by one-sided t tests.
+
+    Two corrections keep the level where few pairs differ (tests/statistics has exact levels): the standard error is not
+    below the one that answers have if all differences are of one sign and the true difference is the margin, and a
+    difference counts by one pair less than it is.
+
+    Args:
+        estimate: adjusted_estimate of a minus b.
+        margin: between 0 and 1.
+        n_pairs: that the estimate is from.
+
+    Source: Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power approach for assessing the
+    equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15.
+    """
+    difference, error, freedom = estimate
+    error = max(error, math.sqrt(margin * (1 - margin) / n_pairs))
+    above, below = (float(stdtr(freedom, -(margin + side * difference - 1 / n_pairs) / error)) for side in (1, -1))
+    return Equivalence(above, max(above, below))
+
+
+def detectable_difference(estimate: Estimate, n_tests: int = 1) -> float:
+    """Return the smallest true difference that the t test detects with probability POWER; at most 1.
+
+    It depends on how much queries vary, not on the difference that was observed. The level is LEVEL / n_tests, with
+    which Holm's correction has this power whatever the other tests show.
+
+    Source: the sample size of a paired t test, (t(1 - level/2) + t(power)) x standard error (Cohen 1988, "Statistical
+    Power Analysis for the Behavioral Sciences", chapter 2), with central t for both terms.
+    """
+    quantiles = [float(stdtrit(estimate.degrees_of_freedom, q)) for q in (1 - LEVEL / n_tests / 2, POWER)]
+    return min(sum(quantiles) * estimate.standard_error, 1.0)
+
+
+def detectable_in_advance(n_queries: int, share_that_differs: float, n_tests: int = 1) -> float:
+    """Return the detectable difference of two accuracies before a run, from the share of queries answered differently.
+
+    Args:
+        n_queries: of one dataset.
+        share_that_differs: of queries, on which exactly one of both is right; no difference is larger.
+        n_tests: differences that are corrected for.
+
+    The difference d solves d sqrt(n) = z(1 - level/2) sqrt(s) + z(power) sqrt(s - d^2), with s the share.
+
+    Source: Connor 1987, "Sample size for testing differences in proportions for the paired-sample design", Biometrics
+    43, equation for the unconditional McNemar test.
+    """
+    z_level, z_power = (float(ndtri(q)) for q in (1 - LEVEL / n_tests / 2, POWER))
+    share, n = share_that_differs, n_queries
+    # Squaring gives (n + z_power^2) d^2 - 2 z_level sqrt(n s) d + (z_level^2 - z_power^2) s = 0: the larger root.
+    a, b, c = n + z_power**2, -2 * z_level * math.sqrt(n * share), (z_level**2 - z_power**2) * share
+    return min((-b + math.sqrt(b * b - 4 * a * c)) / (2 * a), share)
+
+
+def _common_unit(absolute: FloatArray) -> int | None:
+    """Return the smallest k up to MAX_DENOMINATOR of which all differences are multiples of 1/k, or None."""
+    distinct = np.unique(absolute)
+    if len(distinct) > MAX_DENOMINATOR**2:
+        return None
+    for k in range(1, MAX_DENOMINATOR + 1):
+        if np.abs(distinct * k - np.rint(distinct * k)).max() < 1e-9:
+            return k
+    return None
+
+
+def _sign_flips(units: npt.NDArray[np.int64], total: int) -> float:
+    """Return the share of signs of `units` (1 or more each) whose sum is `total` or more in absolute value."""
+    masses: FloatArray = np.ones(1)  # of the sum of the units that are counted as positive
+    for size, count in zip(*np.unique(units, return_counts=True), strict=True):
+        of_size = np.zeros(size * count + 1)
+        of_size[::size] = _fair_coins(int(count))
+        masses = np.convolve(masses, of_size).astype(np.float64)
+    # With P counted as positive, the sum is 2P - units.sum(), and it is symmetric about 0.
+    least = (int(units.sum()) + total + 1) // 2
+    return min(1.0, 2 * float(masses[least:][::-1].sum()))
+
+
+def _fair_coins(n: int) -> FloatArray:
+    """Return the probabilities of 0 to n heads of n fair coins."""
+    heads = np.arange(n + 1)
+    logs = np.concatenate([[0.0], np.cumsum(np.log((n - heads[:-1]) / (heads[:-1] + 1)))])
+    return np.exp(logs - n * math.log(2))

@@ -1,0 +1,82 @@
+"""Sections of single queries: the hardest, those whose label looks wrong, and the table of all."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+from markupsafe import Markup
+
+from evaluator.report.section import MeasuredRun, PackageFile, Section
+from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
+from evaluator.suites.in_context_pvi.report.queries import MAX_CHARACTERS, query_data
+from evaluator.suites.in_context_pvi.report.views import DRAWN, Tables, template
+
+N_LISTED = 5
+"""Number of queries of each gold label, and of likely mislabelled ones of each dataset, listed on the page."""
+
+
+class HardestView(NamedTuple):
+    """The hardest queries of one dataset, and those whose label looks wrong."""
+
+    name: str
+    labels: Sequence[str]
+    hardest: dict[str, list[dict[str, Any]]]  # name of the gold label -> rows of PVI_HARDEST
+    mislabelled: list[dict[str, Any]]  # rows of PVI_MISLABELLED
+    n_mislabelled: int
+
+
+class HardestContext(NamedTuple):
+    """Lists of hard and likely mislabelled queries."""
+
+    drawn: str  # definition
+    n_listed: int
+    suite_source: str  # PviSource of the suite's demonstrations; "" if nothing was chosen by PVI
+    views: Sequence[HardestView]
+
+
+class QueriesContext(NamedTuple):
+    """The table of all queries, drawn by assets/queries.js."""
+
+    drawn: str
+    max_characters: int
+    query_data: Markup
+
+
+def query_sections(
+    run: MeasuredRun,
+    drawn: Tables,
+    datasets: Sequence[str],
+    label_names: Mapping[str, Sequence[str]],
+    suite_source: str,
+) -> Iterator[Section]:
+    """Yield the lists of hard and likely mislabelled queries, and the table of all queries."""
+    hardest = [_hardest_view(name, drawn, label_names[name]) for name in datasets]
+    yield Section(
+        anchor="listed",
+        title="The hardest queries, and labels that look wrong",
+        navigation="Hardest queries",
+        template=template("hardest"),
+        context=HardestContext(DRAWN, N_LISTED, suite_source, hardest),
+    )
+    queries = run.side_table("pvi_queries", PVI_QUERIES)
+    yield Section(
+        anchor="queries",
+        title="Query by query",
+        kind="query-table",
+        navigation="Query by query",
+        template=template("queries"),
+        context=QueriesContext(DRAWN, MAX_CHARACTERS, query_data(drawn["pvi"], queries, label_names, datasets)),
+        script=PackageFile("evaluator.suites.in_context_pvi", "assets/queries.js"),
+    )
+
+
+def _hardest_view(name: str, drawn: Tables, labels: Sequence[str]) -> HardestView:
+    hardest, mislabelled = (drawn[table].filter(dataset=name) for table in ("pvi_hardest", "pvi_mislabelled"))
+    listed = hardest.filter(pl.col("rank") <= N_LISTED).partition_by("gold", as_dict=True, maintain_order=True)
+    return HardestView(
+        name,
+        labels,
+        hardest={labels[int(gold)]: rows.to_dicts() for (gold,), rows in listed.items()},
+        mislabelled=mislabelled.filter(pl.col("rank") <= N_LISTED).to_dicts(),
+        n_mislabelled=mislabelled.height,
+    )

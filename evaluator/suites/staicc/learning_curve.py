@@ -1,0 +1,134 @@
+"""Learning curve: the label distribution at every demonstration of StaICC-Normal's prompts, and at the query.
+
+A prompt with k demonstrations is cut in front of each demonstration's label. What is left is a prompt with 0, 1, ...,
+k - 1 demonstrations whose query is the next demonstration, so that its prefix is shared with the whole prompt: the cut
+prompts cost few tokens more than the last one, which StaICC-Normal asks in any case. Their accuracy says how much each
+further demonstration helps. The examples that are classified there are of the demonstration split, those after all k
+demonstrations of the test split, and a demonstration is cut off where its label would stand, without the template's
+query prefix (StaICC's templates have none).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from evaluator.config import RunConfig
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.errors import ConfigError
+from evaluator.methods.base import ScoredRequests, softmax
+from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
+from evaluator.prompts.render import classification_prompts
+from evaluator.prompts.rows import normal_requests
+from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, MEAN_OVER_DATASETS, Definition
+from evaluator.suites.base import Part
+from evaluator.suites.staicc.family import INFERENCE_METHODS, staicc_suite
+
+PART = "learning_curve"
+
+
+def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
+    """Return StaICC-Normal's prompts, cut in front of each demonstration's label, and the whole ones.
+
+    The cut prompts have the part `learning_curve`. `n_shots` is the number of demonstrations before the one whose label
+    is asked, `training_row` its row of the demonstration split and `gold` its label; `query_id` is null. The whole ones
+    have the part `normal`, and are left out where the run has staicc-normal, which has the same rows.
+    """
+    whole = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
+    ids = np.array(whole["demonstration_ids"].to_list(), dtype=np.int64).reshape(whole.height, config.n_shots)
+    template = replace(dataset.template, query_prefix="")
+    n_prompts = N_DEMONSTRATION_SETS * dataset.test.height
+    parts = {"normal": [] if "staicc-normal" in config.suites else [whole], PART: []}
+    for n_before in range(config.n_shots):
+        asked = ids[:, n_before]
+        prompts = classification_prompts(
+            template,
+            dataset.verbalizer,
+            queries=dataset.demonstration["texts"].gather(asked),
+            demonstrations=dataset.demonstration,
+            demonstration_ids=ids[:, :n_before],
+        )
+        parts[PART].append(
+            whole.with_columns(
+                prompt=prompts,
+                position=pl.col("position") + n_before * n_prompts,
+                query_id=pl.lit(None, pl.Int64),
+                n_shots=pl.lit(n_before, pl.Int64),
+                demonstration_ids=pl.col("demonstration_ids").list.head(n_before),
+                training_row=pl.Series(asked),
+                gold=dataset.demonstration["gold"].gather(asked),
+            )
+        )
+    return pl.concat(rows.with_columns(part=pl.lit(part)) for part, frames in parts.items() for rows in frames)
+
+
+def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) -> pl.DataFrame:
+    """Return accuracy and true-label probability of vanilla after 0, 1, ... demonstrations, with 95% intervals.
+
+    Intervals are clustered by the example that is classified. The points of a curve share examples and prompts: whether
+    two of them differ cannot be read off their intervals.
+
+    Returns schemas.LEARNING_CURVE, sorted by its key.
+    """
+    # Here, because whoever only builds should not wait for SciPy.
+    from evaluator.metrics.intervals import mean_of_intervals, with_intervals
+
+    rows = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in([PART, "normal"])).collect()
+    # Several suites of a run may have the part normal.
+    rows = rows.unique(["part", "dataset", "position"], keep="first", maintain_order=True)
+    points = [point for definition in definitions for point in _points(rows, definition)]
+    datasets = with_intervals(pl.DataFrame(points, infer_schema_length=None)).rename({"n_queries": "n_examples"})
+    means = (
+        datasets.sort(LEARNING_CURVE_KEY)
+        .group_by([column for column in LEARNING_CURVE_KEY if column != "dataset"], maintain_order=True)
+        .agg(**mean_of_intervals(), **{name: pl.col(name).sum() for name in ("n_examples", "n_requests")})
+        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
+        .join(
+            datasets.group_by("n_shots", "metric", "definition").agg(pl.col("chance").mean()),
+            on=["n_shots", "metric", "definition"],
+        )
+    )
+    tables = [
+        table.select(pl.col(name).cast(dtype) for name, dtype in LEARNING_CURVE.items()) for table in (datasets, means)
+    ]
+    return pl.concat(tables).sort(LEARNING_CURVE_KEY)
+
+
+def _points(rows: pl.DataFrame, definition: Definition) -> Iterator[dict[str, object]]:
+    """Yield a row of LEARNING_CURVE before its interval for each dataset, metric and number of demonstrations."""
+    from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
+    from evaluator.metrics.registry import METRICS
+    from evaluator.metrics.values import metric_values
+
+    metrics = {name: METRICS[name] for name in ("accuracy", "true_label_probability")}
+    score = LABEL_SCORE["paper" if DEFINITIONS[definition].predictions == "paper" else "released"]
+    examples = rows.with_columns(
+        query_id=pl.coalesce("training_row", "query_id"), label_probs=softmax(pl.col(score))
+    ).sort("dataset", "n_shots", "position")
+    for (dataset, n_shots), group in examples.group_by("dataset", "n_shots", maintain_order=True):
+        n_labels = len(group["label_names"][0])
+        requests = per_request_columns(
+            group, n_labels, definition, f"{dataset}, {n_shots} demonstrations, {definition}"
+        )
+        sizes = {"n_queries": requests["query_id"].n_unique(), "n_requests": requests.height, "chance": 1 / n_labels}
+        for name, measured in metric_values(requests, n_labels, metrics).items():
+            key = {"dataset": dataset, "metric": name, "definition": definition, "n_shots": n_shots}
+            yield key | sizes | measured._asdict()
+
+
+def _check(config: RunConfig) -> None:
+    if config.n_shots == 0:
+        raise ConfigError("staicc-learning-curve asks for the label of every demonstration: --shots must be 1 or more.")
+
+
+STAICC_LEARNING_CURVE = replace(
+    staicc_suite(
+        summary="Label probabilities at every demonstration of StaICC-Normal's prompts: accuracy after 0, 1, ...",
+        parts={"normal": Part(), PART: Part(kind="null")},
+        requests=learning_curve_requests,
+        all_methods=INFERENCE_METHODS,
+    ),
+    check=_check,
+)

@@ -1,0 +1,93 @@
+"""The total error of StaICC-Normal's accuracy: its queries, their demonstration sets and its template were all drawn.
+
+The part `template` answers the same queries with the nine templates of an orthogonal array, after two demonstration
+sets of each query. So it tells how far accuracies move with the template, which the intervals of StaICC-Normal leave
+out.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import polars as pl
+
+from evaluator.metrics.design_study import Design
+from evaluator.metrics.intervals import total_standard_error
+from evaluator.metrics.per_request import PredictionGroup, prediction_groups, repeated_requests
+from evaluator.metrics.registry import METRICS
+from evaluator.metrics.total_error import CrossedAnswers, components_and_design, crossed_cells, total_error
+from evaluator.metrics.values import metric_values
+from evaluator.suites.staicc.diagnostics.template_accuracy import template_attributes
+
+VALUES = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
+"""Metric that is a mean over requests -> the request's value."""
+
+HEADLINE, VARIED, SAMPLED = "normal", "template", "sampling"
+"""Parts: of the headline, of varied templates, and of many demonstration sets, which is decomposed for itself."""
+
+NAMES = {
+    VARIED: {
+        "query": "query", "level": "template", "interaction": "query x template", "draw": "demonstration set",
+        "residual": "residual",
+    },
+    SAMPLED: {"query": "query", "draw": "demonstration set and residual"},
+}  # fmt: skip
+ONE_DRAW = {"query": "query and demonstration set", "level": "template", "interaction": "query x template and residual"}
+
+
+def total_error_tables(predictions: pl.DataFrame, metrics: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield variance_components, total_error and design_study, with the columns of schemas.
+
+    Args:
+        predictions: schemas.PREDICTIONS of the run.
+        metrics: schemas.METRICS of the run.
+    """
+    parts = predictions.filter(pl.col("part").is_in([VARIED, SAMPLED]))
+    cases = [
+        case
+        for definition in ("paper", "released")
+        for group in prediction_groups(parts, definition)
+        for case in _cases(group)
+    ]
+    components, design = components_and_design(cases)
+    yield "variance_components", components
+    yield "total_error", total_error(list(_headlines(predictions, metrics, cases)))
+    yield "design_study", design
+
+
+def _cases(group: PredictionGroup) -> Iterator[CrossedAnswers]:
+    part, n_shots = group.key["part"], int(group.rows["n_shots"][0])
+    requests = repeated_requests(group)
+    level = "template" if part == VARIED else None
+    for metric, value in VALUES.items():
+        cells, n_left_out = crossed_cells(requests, value, level, "demonstration_set")
+        names = NAMES[part] if cells.shape[2] > 1 else ONE_DRAW
+        attributes = template_attributes(cells.shape[1])
+        key = {**group.key, "n_shots": n_shots, "metric": metric}
+        now = Design(len(cells), 1, cells.shape[2]) if part == VARIED else None
+        yield CrossedAnswers(key, cells, n_left_out, names, now, attributes)
+
+
+def _headlines(
+    predictions: pl.DataFrame, metrics: pl.DataFrame, cases: list[CrossedAnswers]
+) -> Iterator[Mapping[str, object]]:
+    """Yield the rows of total_error.total_error: of every method whose templates were varied, on every dataset."""
+    of_key = ("dataset", "method", "definition", "metric")
+    varied = {tuple(case.key[name] for name in of_key): case for case in cases if case.key["part"] == VARIED}
+    normal = predictions.filter(part=HEADLINE)
+    for definition in ("paper", "released"):
+        for group in prediction_groups(normal, definition):
+            measured = metric_values(repeated_requests(group), group.n_labels, {name: METRICS[name] for name in VALUES})
+            naive = metrics.filter(pl.all_horizontal(pl.col(name) == value for name, value in group.key.items()))
+            for metric, estimate in measured.items():
+                case = varied.get((*(group.key[name] for name in of_key[:3]), metric))
+                interval = naive.filter(metric=metric).select("ci_low", "ci_high", "ci_over").to_dicts()
+                if case is None or not interval or estimate.standard_error is None:
+                    continue
+                error, degrees = total_standard_error(
+                    estimate.standard_error, estimate.degrees_of_freedom, case.cells.mean(axis=2), case.attributes
+                )
+                yield {
+                    **group.key, **interval[0], "n_shots": case.key["n_shots"], "metric": metric,
+                    "value": estimate.value, "interval": estimate.interval, "lowest": estimate.lowest,
+                    "highest": estimate.highest, "n_queries": group.rows["query_id"].n_unique(),
+                    "total_over": "queries and templates", "total_error": error, "total_degrees": degrees,
+                }  # fmt: skip

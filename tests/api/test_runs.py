@@ -1,0 +1,95 @@
+"""Runs from Python: the same as the commands, options under the same names, frames in and out."""
+
+import re
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from polars.testing import assert_frame_equal
+
+import evaluator
+from evaluator.errors import ConfigError, StoreError
+from evaluator.run.record import read_run
+from tests.command_line import command
+from tests.compare.run_folders import four_runs
+
+FAKE = {"model": "fake", "engine": "fake", "progress": False}
+SMALL = {"datasets": ["sst5", "trec"], "queries": 4, **FAKE}
+
+
+@pytest.fixture(scope="module")
+def run():
+    return evaluator.evaluate("staicc-normal", methods=("vanilla", "batch_calibration"), **SMALL)
+
+
+def test_a_run_is_that_of_the_command_with_these_options(run, tmp_path):
+    words = ("--datasets", "sst5,trec", "--queries", 4, "--methods", "vanilla,batch_calibration")
+    command("run", "staicc-normal", "--model", "fake", "--engine", "fake", *words, "--out", tmp_path)
+    for name in run.table_names:
+        assert_frame_equal(run.table(name), pl.read_parquet(tmp_path / "tables" / f"{name}.parquet"))
+    assert run.metrics.equals(run.table("metrics"))
+    assert run.predictions.height > 0
+
+
+def test_the_command_that_would_do_the_same_is_recorded(run):
+    typed = read_run(run.folder).commands["measure"]
+    assert typed.startswith("evaluator run staicc-normal --out ")
+    assert "--datasets sst5,trec --queries 4 --model fake --engine fake" in typed
+
+
+def test_a_run_without_a_folder_leaves_none_behind():
+    run = evaluator.evaluate("staicc-normal", **SMALL)
+    folder = run.folder
+    assert run.page.is_file()
+    del run
+    assert not folder.exists()
+
+
+def test_a_notebook_shows_the_page_and_print_the_summary(run):
+    assert re.fullmatch(r'<iframe srcdoc="[^"]*" style="[^"]*"></iframe>', run._repr_html_())
+    assert "staicc-normal / normal, vanilla: mean accuracy" in str(run)
+
+
+def test_a_run_in_a_folder_can_be_opened_again(tmp_path):
+    first = evaluator.evaluate("staicc-normal", out=tmp_path, **SMALL)
+    again = evaluator.open_run(tmp_path)
+    assert again.metrics.equals(first.metrics)
+    assert again.page == first.page
+    with pytest.raises(StoreError, match="holds no run"):
+        evaluator.open_run(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("library", [pl.DataFrame, pa.table])
+def test_a_frame_is_evaluated_as_a_table_of_ones_own(library):
+    rows = {"body": [f"review {number}" for number in range(60)], "stars": ["bad", "good"] * 30}
+    run = evaluator.evaluate("classify", data=library(rows), input_column="body", gold_column="stars", **FAKE)
+    assert set(run.predictions["label_names"].list.join(",")) == {"bad,good"}
+
+
+def test_runs_in_folders_are_compared(tmp_path):
+    folders = four_runs(tmp_path / "runs")
+    comparison = evaluator.compare_runs(*folders, out=tmp_path / "out", margin=0.05, progress=False)
+    assert {"comparison", "differences", "equivalence"} <= {*comparison.table_names}
+    for name in comparison.table_names:
+        assert_frame_equal(comparison.table(name), pl.read_parquet(tmp_path / "out" / "tables" / f"{name}.parquet"))
+    assert comparison.differences.equals(comparison.table("differences"))
+    assert comparison.page == tmp_path / "out" / "compare.html"
+
+
+def test_a_model_is_not_compared_with_itself(run):
+    with pytest.raises(ConfigError, match="are the same model"):
+        evaluator.compare_runs(run, evaluator.open_run(run.folder), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"quries": 4}, "There is no option 'quries'. There are: .*queries"),
+        ({"queries": "many"}, "'many' is not a valid integer"),
+        ({"datasets": ["sst6"]}, "sst6"),
+        ({"model": ["fake", "random"]}, "one model in one form"),
+    ],
+)
+def test_a_mistake_is_one_sentence(options, said):
+    with pytest.raises(ConfigError, match=said):
+        evaluator.evaluate("staicc-normal", **{**SMALL, **options})

@@ -1,0 +1,46 @@
+"""Progress on a terminal and without one."""
+
+from collections.abc import Iterator
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from evaluator.cli import terminal
+from evaluator.progress import Progress
+
+
+def scoring(done: int) -> Progress:
+    return Progress(
+        stage="Scoring",
+        done=done,
+        total=3,
+        unit="prompts",
+        requests_per_s=20,
+        computed_tokens_per_s=4000,
+        cached_share=0.25,
+        seconds_left=75,
+    )
+
+
+def stage() -> Iterator[Progress]:
+    for done in range(4):
+        yield scoring(done)
+
+
+NUMBERS = "prompts, 20 prompts/s, 4,000 tokens computed/s, 25% cached, 1:15 left"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_line_every_ten_seconds_has_all_numbers_and_is_not_wrapped(is_terminal, monkeypatch):
+    console = Console(force_terminal=is_terminal, width=60, record=True, file=StringIO())
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    lines = terminal._Lines(console, ends_are_shown=not is_terminal)
+    for second, progress in zip([1, 5, 11.5, 12], stage(), strict=True):
+        now[0] = second
+        lines.show(progress)
+    shown = [line.strip() for line in console.export_text().splitlines()]
+    ends = [] if is_terminal else [f"Scoring: 0 of 3 {NUMBERS}"]
+    last = [] if is_terminal else [f"Scoring: 3 of 3 {NUMBERS}"]
+    assert shown == [*ends, f"Scoring: 2 of 3 {NUMBERS}", *last]

@@ -1,0 +1,58 @@
+"""A user's own CSV through every suite, as typed, on the fake engine."""
+
+import json
+
+import polars as pl
+import pytest
+
+from evaluator.methods import METHODS
+from evaluator.suites.staicc.diagnostics.registry import HEADLINES
+from evaluator.suites.staicc.family import INFERENCE_METHODS
+from tests.command_line import command
+
+FAKE = ("--model", "fake", "--engine", "fake")
+COLUMNS = ("--input-column", "title,body", "--gold-column", "stars", "--labels", "1=bad,4=great,5=great")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "reviews.csv"
+    columns = {"title": [f"Title {n % 7}" for n in range(80)], "body": [f"It is number {n}." for n in range(80)]}
+    pl.DataFrame(columns | {"stars": [(1, 5, 1, 4)[n % 4] for n in range(80)]}).write_csv(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(table, tmp_path_factory):
+    out = tmp_path_factory.mktemp("staicc") / "out"
+    words = ("--data", table, *COLUMNS, "--queries", 8, "--methods", "all", "--instruction", "Judge the review.")
+    command("run", "staicc", *words, "--out", out, *FAKE)
+    return out
+
+
+def test_a_table_gets_all_metrics_methods_and_diagnostics_of_the_benchmark(finished):
+    metrics = pl.read_parquet(finished / "tables" / "metrics.parquet").filter(dataset="reviews")
+    assert set(metrics["method"]) == set(INFERENCE_METHODS)
+    assert set(METHODS) >= set(INFERENCE_METHODS)
+    four = {"accuracy", "true_label_probability", "macro_f1", "expected_calibration_error"}
+    assert four | {*HEADLINES} <= {*metrics["metric"]}, set(metrics["metric"])
+
+
+def test_the_draw_and_its_sizes_are_recorded_and_on_the_page(finished):
+    notes = json.loads((finished / "run.json").read_text())["prompts"]["notes"]["reviews"]
+    # Of 40 rows a label 8 are set aside at least; half of these 16 calibrate.
+    assert notes == [
+        "no training rows: 16 of 80 rows, drawn by label with seed 42, are kept as demonstrations and are no queries",
+        "8 of 16 training rows, drawn by label with seed 42, calibrate methods and are no demonstrations: "
+        "8 demonstrations, 64 queries in all",
+    ]
+    assert all(note in (finished / "report.html").read_text() for note in notes)
+
+
+@pytest.mark.parametrize("suite", [("prompt-search", "--tries", 4), ("pvi", "--queries", 10), ("classify",)])
+def test_the_same_columns_labels_and_instruction_go_to_every_suite(table, tmp_path, suite):
+    command("run", *suite, "--data", table, *COLUMNS, "--instruction", "Judge.", "--out", tmp_path, *FAKE)
+    rows = pl.scan_ipc(tmp_path / "store" / "*" / "prompts-*.arrow").select("prompt", "continuations").collect()
+    assert rows["prompt"].str.starts_with("Judge.\n\ntitle: Title ").any()
+    labels = {label.strip() for label in rows["continuations"].list.explode().drop_nulls()}
+    assert labels == {"bad", "great"}

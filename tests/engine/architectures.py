@@ -1,0 +1,223 @@
+"""Tiny random models of many architectures, each through transformers and vLLM: do their scores agree?
+
+python -m tests.engine.architectures docs/models.md      # writes the table of what was measured
+"""
+
+import random
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evaluator.config import ModelConfig
+from evaluator.engine import find_source, load_engine
+from evaluator.engine.base import ContinuationRequest
+from evaluator.engine.device import device_kind
+from evaluator.engine.vllm_loading import vllm_version
+from evaluator.errors import EvaluatorError
+from evaluator.models.embedded.byte_level import byte_level_tokenizer
+from evaluator.models.embedded.model_folder import save_tokenizer
+
+ENGINES = ("transformers", "vllm")
+VOCAB_SIZE, WIDTH, N_HEADS, CONTEXT_LENGTH = 300, 128, 4, 512
+DECODER = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": N_HEADS,
+    "max_position_embeddings": CONTEXT_LENGTH,
+    "initializer_range": WIDTH**-0.5,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+}
+GATED = DECODER | {"intermediate_size": 256, "num_key_value_heads": 2}
+EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+HEAD = {"head_dim": WIDTH // N_HEADS}
+WINDOW = {"sliding_window": 32}
+VISION = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+class Architecture(NamedTuple):
+    """A tiny model: the name of its class and of its configuration's class in transformers, and what it is made of."""
+
+    model: str
+    config: str
+    options: dict[str, Any]
+    tolerance: float = 1e-5  # nats
+
+
+ARCHITECTURES = {
+    "GPT-2": Architecture("GPT2LMHeadModel", "GPT2Config", DECODER),
+    "OPT": Architecture("OPTForCausalLM", "OPTConfig", DECODER | {"ffn_dim": 256, "word_embed_proj_dim": WIDTH}),
+    "Llama": Architecture("LlamaForCausalLM", "LlamaConfig", GATED),
+    "Qwen2": Architecture("Qwen2ForCausalLM", "Qwen2Config", GATED),
+    "Qwen3": Architecture("Qwen3ForCausalLM", "Qwen3Config", GATED | HEAD),
+    "Qwen3-MoE": Architecture("Qwen3MoeForCausalLM", "Qwen3MoeConfig", GATED | HEAD | EXPERTS),
+    "Mistral": Architecture("MistralForCausalLM", "MistralConfig", GATED | HEAD | {"sliding_window": None}),
+    "Mistral, sliding window": Architecture("MistralForCausalLM", "MistralConfig", GATED | HEAD | WINDOW),
+    "Mixtral": Architecture("MixtralForCausalLM", "MixtralConfig", GATED | EXPERTS),
+    "Phi": Architecture("PhiForCausalLM", "PhiConfig", DECODER | {"intermediate_size": 256}),
+    "Phi-3": Architecture("Phi3ForCausalLM", "Phi3Config", GATED),
+    "GPT-NeoX": Architecture("GPTNeoXForCausalLM", "GPTNeoXConfig", DECODER | {"intermediate_size": 256}),
+    "Falcon": Architecture("FalconForCausalLM", "FalconConfig", DECODER),
+    "Falcon, ALiBi": Architecture(
+        "FalconForCausalLM", "FalconConfig", DECODER | {"alibi": True, "multi_query": False, "parallel_attn": False}
+    ),
+    "Gemma": Architecture("GemmaForCausalLM", "GemmaConfig", GATED | HEAD),
+    "Gemma 2": Architecture(
+        "Gemma2ForCausalLM",
+        "Gemma2Config",
+        GATED | HEAD | WINDOW | {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": WIDTH // N_HEADS},
+    ),
+    "Gemma 3, text": Architecture("Gemma3ForCausalLM", "Gemma3TextConfig", GATED | HEAD | WINDOW),
+    "Gemma 3": Architecture(
+        "Gemma3ForConditionalGeneration",
+        "Gemma3Config",
+        {"text_config": GATED | HEAD | WINDOW, "vision_config": VISION | {"image_size": 32, "patch_size": 8}},
+    ),
+    "OLMo 2": Architecture("Olmo2ForCausalLM", "Olmo2Config", GATED),
+    "gpt-oss": Architecture("GptOssForCausalLM", "GptOssConfig", GATED | HEAD | EXPERTS | WINDOW),
+    "StableLM": Architecture("StableLmForCausalLM", "StableLmConfig", GATED),
+    "StarCoder2": Architecture("Starcoder2ForCausalLM", "Starcoder2Config", GATED),
+    "Granite": Architecture("GraniteForCausalLM", "GraniteConfig", GATED),
+    "Cohere": Architecture("CohereForCausalLM", "CohereConfig", GATED),
+    "BLOOM": Architecture(
+        "BloomForCausalLM", "BloomConfig", {"vocab_size": VOCAB_SIZE, "hidden_size": WIDTH, "n_layer": 2, "n_head": 4}
+    ),
+    "Mamba": Architecture(
+        "MambaForCausalLM",
+        "MambaConfig",
+        {"vocab_size": VOCAB_SIZE, "hidden_size": WIDTH, "state_size": 16, "num_hidden_layers": 2},
+    ),
+    "Qwen3.5": Architecture(
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5Config",
+        {
+            "text_config": GATED
+            | HEAD
+            | {
+                "linear_num_key_heads": 2,
+                "linear_num_value_heads": 4,
+                "linear_key_head_dim": 32,
+                "linear_value_head_dim": 32,
+                "layer_types": ["linear_attention", "full_attention"],
+            },
+            "vision_config": {
+                "hidden_size": 32,
+                "intermediate_size": 32,
+                "depth": 1,
+                "num_heads": 2,
+                "out_hidden_size": WIDTH,
+            },
+        },
+    ),
+}
+
+
+class Outcome(NamedTuple):
+    """What became of a model: the largest difference of its scores in nats, or who refused it with which words."""
+
+    difference: float | None
+    refusals: dict[str, str]  # engine -> message
+
+
+def save_model(folder: Path, architecture: Architecture, seed: int = 0) -> Path:
+    """Write a random fp32 model of this architecture with a byte-level tokenizer."""
+    import torch
+    import transformers
+
+    config = getattr(transformers, architecture.config)(**architecture.options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = getattr(transformers, architecture.model)(config).float()
+    model.save_pretrained(folder)
+    save_tokenizer(folder, byte_level_tokenizer([], vocab_size=VOCAB_SIZE, adds_bos=True), CONTEXT_LENGTH)
+    return folder
+
+
+def requests() -> list[ContinuationRequest]:
+    """Prompts in prefix order, of up to a hundred tokens, with labels of one to six tokens."""
+    rng = random.Random(0)
+
+    def tokens(n: int) -> list[int]:
+        return rng.choices(range(2, 258), k=n)
+
+    shared = tokens(90)
+    labels = [[5], [6], *(tokens(n) for n in range(2, 7))]
+    contexts = sorted(shared[: rng.randrange(1, 90)] + tokens(rng.randrange(1, 12)) for _ in range(16))
+    return [ContinuationRequest(context, labels) for context in contexts]
+
+
+def scores(folder: Path, engine_name: str) -> list[float]:
+    """Log-probabilities of all label tokens, in order. Raises as the engine does."""
+    config = ModelConfig(model=str(folder), engine=engine_name, dtype="float32")
+    engine = load_engine(find_source(config), config)
+    try:
+        answers = sorted(engine.log_likelihoods(requests()), key=lambda answer: answer.index)
+    finally:
+        engine.close()
+    return [value for answer in answers for label in answer.token_log_probs for value in label]
+
+
+def measure(folder: Path) -> Outcome:
+    """Score the model in a folder with both engines."""
+    given: dict[str, list[float]] = {}
+    refusals: dict[str, str] = {}
+    for engine_name in ENGINES:
+        try:
+            given[engine_name] = scores(folder, engine_name)
+        except EvaluatorError as error:
+            refusals[engine_name] = str(error).replace(str(folder), "MODEL")
+    if refusals:
+        return Outcome(None, refusals)
+    pairs = zip(given["transformers"], given["vllm"], strict=True)
+    return Outcome(max(abs(one - other) for one, other in pairs), {})
+
+
+def table(outcomes: dict[str, Outcome]) -> str:
+    """Return the page with what became of each architecture."""
+    rows = []
+    for name, outcome in outcomes.items():
+        said = [outcome.refusals.get(engine, "yes") for engine in ENGINES]
+        difference = "" if outcome.difference is None else f"{outcome.difference:.0e}"
+        rows.append(f"| {name} | `{ARCHITECTURES[name].model}` | {' | '.join(said)} | {difference} |")
+    return PAGE.format(
+        vllm=vllm_version(),
+        transformers=version("transformers"),
+        torch=version("torch"),
+        device=device_kind(),
+        n_prompts=len(requests()),
+        rows="\n".join(rows),
+    )
+
+
+PAGE = """# Models
+
+What vLLM serves as text can be evaluated, and with `--engine transformers` what transformers loads as a causal language
+model, or as one that reads images and text. A name other than `...ForCausalLM` is looked up in the registry of the
+engine. Models with an encoder and a decoder are refused. A `config.json` that states no context length means no limit.
+
+Below, a tiny random model of each architecture scored {n_prompts} prompts with seven labels of one to six tokens each,
+in fp32, with vLLM {vllm}, transformers {transformers} and torch {torch} ({device}). The last column is the largest
+difference between the two engines of any token's log-probability, in nats. Where an engine refuses a model, the table
+has its words. `make models` writes this page again.
+
+| model | architecture | transformers | vLLM | largest difference |
+|---|---|---|---|---:|
+{rows}
+"""
+
+
+def main(page: Path) -> None:
+    outcomes = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, architecture) in enumerate(ARCHITECTURES.items()):
+            outcomes[name] = measure(save_model(Path(folder) / str(number), architecture))
+            print(name, outcomes[name], flush=True)
+    page.write_text(table(outcomes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

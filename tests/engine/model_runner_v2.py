@@ -1,0 +1,16 @@
+"""A pytest plugin: vLLM's model runner V2, the default on a GPU, on a machine without one.
+
+    python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm
+
+The kernels of V2 are written in Triton, which interprets them slowly with TRITON_INTERPRET=1. vLLM's CPU build uses
+Triton only if it has a backend named "cpu"; interpreted kernels never ask that backend for anything but its presence.
+"""
+
+import os
+from types import SimpleNamespace
+
+os.environ |= {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}  # read when triton and vllm are imported
+
+from triton.backends import backends
+
+backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True), compiler=None)

@@ -1,0 +1,42 @@
+"""One sentence of an error, whatever an engine raised."""
+
+import pydantic
+import pytest
+
+from evaluator.engine.refusals import first_sentence
+
+
+class Dtype(pydantic.BaseModel):
+    bits: int
+
+    @pydantic.field_validator("bits")
+    @classmethod
+    def is_even(cls, bits: int) -> int:
+        if bits % 2:
+            raise ValueError(f"{bits} bits are odd. Even ones are better.")
+        return bits
+
+
+def test_of_pydantics_several_lines_the_violation_is_kept():
+    with pytest.raises(pydantic.ValidationError) as raised:
+        Dtype(bits=3)
+    assert len(str(raised.value).splitlines()) > 2
+    assert first_sentence(raised.value) == "3 bits are odd"
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("No module named 'x.y'", "No module named 'x.y'"),
+        ("It failed.\n  Because of this.", "It failed"),
+        ("\n\nModel ['A'] is not supported for now. Supported are: B, C", "Model ['A'] is not supported for now"),
+        ("Error:\nTraceback (most recent call last):\n  File ...\nTypeError: no kernel", "TypeError: no kernel"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_of_other_messages_the_first_sentence_is_kept(message, sentence):
+    assert first_sentence(RuntimeError(message)) == sentence
+
+
+def test_a_sentence_has_an_end():
+    assert len(first_sentence(RuntimeError("word " * 1000))) < 301

@@ -1,0 +1,73 @@
+"""The server engine against a real vLLM server: the engine contract, and a whole run against the reference's."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import evaluator
+from evaluator.config import ModelConfig, ServerConfig
+from evaluator.engine import load_engine
+from evaluator.engine.base import Engine
+from evaluator.errors import ModelError
+from evaluator.models.fake_source import WordTokenizer
+from evaluator.models.source import ModelSource
+from tests.command_line import command
+from tests.engine.test_engine_contract import (  # noqa: F401  (collected here once more, with the engine below)
+    oracle,
+    test_a_context_of_one_token_is_enough,
+    test_a_label_that_begins_another_is_scored_by_itself_too,
+    test_labels_of_real_prompts_of_every_dataset_agree_with_log_softmax,
+    test_more_labels_than_fit_one_question_are_all_scored,
+    test_random_requests_of_all_lengths_agree_with_log_softmax,
+)
+from tests.engine.vllm_server import vllm_server
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with vllm_server(tiny_model, tmp_path_factory.mktemp("server") / "log") as url:
+        yield url
+
+
+def config(url: str, model: Path) -> ModelConfig:
+    return ModelConfig(model=str(model), engine="server", dtype="float32", server=ServerConfig(urls=(url,)))
+
+
+@pytest.fixture(scope="module")
+def model_engine(url: str, tiny_model: Path, tiny_source: ModelSource) -> Engine:
+    return load_engine(tiny_source, config(url, tiny_model))
+
+
+def test_facts_name_the_served_model_and_its_version_of_vllm(model_engine: Engine, url: str) -> None:
+    assert model_engine.facts.device == f"served at {url}"
+    assert model_engine.facts.versions["vllm"][0].isdigit()
+    assert not model_engine.facts.has_hidden_states
+
+
+def test_a_model_with_another_tokenizer_than_the_served_one_is_refused(
+    url: str, tiny_model: Path, tiny_source: ModelSource
+) -> None:
+    other = replace(tiny_source)
+    vars(other)["tokenizer"] = WordTokenizer()
+    with pytest.raises(ModelError, match="serves served with another tokenizer than that of"):
+        load_engine(other, config(url, tiny_model))
+
+
+def test_a_run_over_http_agrees_with_the_reference_engine(url: str, tiny_model: Path, tmp_path: Path) -> None:
+    words = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 8, "--model", tiny_model)
+    command(*words, "--dtype", "float32", "--engine", "server", "--server-url", url, "--out", tmp_path / "server")
+    command(*words, "--engine", "transformers", "--out", tmp_path / "transformers")
+    runs = [tmp_path / name for name in ("server", "transformers")]
+    key = ["prompt_id", "dataset", "position"]
+    scores = [evaluator.read_scores(run).collect().sort(key) for run in runs]
+    assert scores[0].select(key).equals(scores[1].select(key))
+    numbers = [np.array(table["label_log_likelihoods"].explode()) for table in scores]
+    np.testing.assert_allclose(*numbers, rtol=0, atol=1e-5)
+    predictions = [pl.read_parquet(run / "tables" / "predictions.parquet") for run in runs]
+    assert predictions[0]["pred"].equals(predictions[1]["pred"])

@@ -1,0 +1,280 @@
+"""The server engine against servers that fail: everything is answered once, or the run ends with one sentence."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+from evaluator.config import ModelConfig, ServerConfig
+from evaluator.engine import load_engine
+from evaluator.engine.base import ContinuationRequest, Engine
+from evaluator.errors import ConfigError, ModelError, PromptTooLongError
+from evaluator.models.fake_source import fake_model_source
+from tests.command_line import command
+from tests.engine.label_server import LabelServer, completion, log_prob, send
+
+Fault = Callable[[BaseHTTPRequestHandler, int], bool]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., LabelServer]]:
+    with ExitStack() as stack:
+
+        def serve(fault: Fault | None = None) -> LabelServer:
+            server = LabelServer(fault)
+            stack.callback(server.stop)
+            return server
+
+        yield serve
+
+
+def engine_of(*servers: LabelServer | str, concurrency: int = 2) -> Engine:
+    urls = tuple(server if isinstance(server, str) else server.url for server in servers)
+    config = ModelConfig(model="x", engine="server", server=ServerConfig(urls=urls, concurrency=concurrency))
+    return load_engine(fake_model_source(), config)
+
+
+def some_requests(n: int = 100) -> list[ContinuationRequest]:
+    """Labels of one token, of a few, and of so many that the whole prompt is sent."""
+    rng = random.Random(0)
+    labels = {1: [[5], [6]], 2: [[5, 6], [7]], 3: [rng.choices(range(100), k=20), [9, 10]]}
+    return [
+        ContinuationRequest(rng.choices(range(100), k=rng.randrange(1, 40)), labels[rng.randint(1, 3)])
+        for _ in range(n)
+    ]
+
+
+def assert_all_answered_once(engine: Engine) -> None:
+    requests = some_requests()
+    answers = list(engine.log_likelihoods(requests))
+    assert sorted(answer.index for answer in answers) == list(range(len(requests)))
+    for answer in answers:
+        context, continuations = requests[answer.index]
+        for label, got in zip(continuations, answer.token_log_probs, strict=True):
+            assert got == [log_prob([*context, *label[:n]], token) for n, token in enumerate(label)]
+
+
+def on_calls(numbers: set[int], then: Callable[[BaseHTTPRequestHandler], object]) -> Fault:
+    def fault(handler: BaseHTTPRequestHandler, number: int) -> bool:
+        if number in numbers:
+            then(handler)
+        return number in numbers
+
+    return fault
+
+
+def status(code: int) -> Callable[[BaseHTTPRequestHandler], object]:
+    return lambda handler: send(handler, {"error": "no"}, code)
+
+
+def drop(handler: BaseHTTPRequestHandler) -> None:
+    handler.close_connection = True
+
+
+def redirect(handler: BaseHTTPRequestHandler, to: str) -> None:
+    handler.send_response(307)
+    handler.send_header("Location", to)
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
+
+
+GOOD = {"model": "small", "choices": [{"index": 0, "logprobs": {"top_logprobs": [{}]}}]}
+FAULTS = {
+    "too many requests": status(429),
+    "an internal error": status(500),
+    "a bad gateway": status(502),
+    "no service": status(503),
+    "a closed connection": drop,
+    "a body that ends too early": lambda handler: send(handler, GOOD, keep=20),
+    "JSON that ends too early": lambda handler: send_bytes(handler, b'{"model": "small", "choi'),
+    "another form": lambda handler: send(handler, {"model": "small", "choices": "none"}),
+    "no choices": lambda handler: send(handler, {"model": "small", "choices": []}),
+    "too many choices": lambda handler: send(handler, {"model": "small", "choices": [{"index": n} for n in range(99)]}),
+    "no log-probabilities": lambda handler: send(handler, GOOD),
+}
+
+
+def send_bytes(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_requests_are_answered_once_although_some_answers_fail(serve, fault):
+    server = serve(on_calls({1, 4, 9}, fault))
+    engine = engine_of(server)
+    assert_all_answered_once(engine)
+    # What was tried again counts once: as many tokens as the prompts that were answered.
+    assert engine.counts.prompt_tokens == sum(map(len, server.answered))
+
+
+def test_a_label_without_its_number_is_sent_again(serve):
+    server = serve()
+
+    def without_one(body):
+        answer = completion(body)
+        if server.n_completions == 3 and "logprob_token_ids" in body:
+            answer["choices"][-1]["logprobs"]["top_logprobs"][0].popitem()
+        return answer
+
+    server.answer = without_one
+    assert_all_answered_once(engine_of(server, concurrency=1))
+    assert server.n_completions > len(server.answered) / 16
+
+
+def test_a_prompt_with_a_row_too_few_is_sent_again(serve):
+    server, cut = serve(), []
+
+    def cut_once(body):
+        answer = completion(body)
+        if "prompt_logprobs" in body and not cut:
+            cut.append(answer["choices"][0]["prompt_logprobs"].pop())
+        return answer
+
+    server.answer = cut_once
+    assert_all_answered_once(engine_of(server))
+    assert cut
+
+
+def test_a_prompt_with_minus_infinity_is_sent_again_and_never_a_score(serve):
+    server = serve(on_calls({2}, lambda handler: send(handler, {"model": "small", "choices": minus_infinity()})))
+    assert_all_answered_once(engine_of(server))
+
+
+def minus_infinity():
+    top = {f"token_id:{token}": -9999.0 for token in range(100)}
+    return [{"index": n, "logprobs": {"top_logprobs": [top]}} for n in range(16)]
+
+
+def test_a_server_that_is_slow_once_gets_the_request_again(serve, monkeypatch):
+    monkeypatch.setattr("evaluator.engine.server_client.READ_S", 0.5)
+    released = threading.Event()
+    try:
+        assert_all_answered_once(engine_of(serve(on_calls({3}, lambda _handler: released.wait()))))
+    finally:
+        released.set()
+
+
+def test_a_server_that_stops_and_starts_again_answers_the_rest(serve):
+    stopped = threading.Event()
+
+    def stop_at_the_fifth(handler: BaseHTTPRequestHandler, number: int) -> bool:
+        if number == 5:
+            drop(handler)
+            stopped.set()
+        return number == 5
+
+    server = serve(stop_at_the_fifth)
+
+    def restart() -> None:
+        stopped.wait()
+        server.stop()
+        time.sleep(0.5)
+        server.start_again()
+
+    restarting = threading.Thread(target=restart)
+    restarting.start()
+    assert_all_answered_once(engine_of(server))
+    restarting.join()
+
+
+def test_another_server_takes_over_from_one_that_is_gone(serve):
+    alive = serve()
+    gone = serve(lambda handler, number: number > 2 and not drop(handler))
+    assert_all_answered_once(engine_of(alive, gone))
+    assert len(alive.answered) > len(gone.answered) > 0
+
+
+def test_a_server_that_never_answers_again_ends_the_run_with_a_sentence(serve, monkeypatch):
+    monkeypatch.setattr("evaluator.engine.server_work.PATIENCE_S", 0.3)
+    server = serve(lambda handler, number: number > 3 and not drop(handler))
+    with pytest.raises(ModelError, match=r"127\.0\.0\.1.*for 0 s\. What was scored is kept"):
+        list(engine_of(server).log_likelihoods(some_requests()))
+
+
+def test_work_that_fails_every_time_ends_the_run_with_the_servers_words(serve):
+    server = serve(lambda handler, number: number > 3 and not send(handler, {"error": "out of memory"}, 500))
+    with pytest.raises(ModelError, match=r"500 .*out of memory.*5 times"):
+        list(engine_of(server).log_likelihoods(some_requests()))
+
+
+def test_a_request_that_the_server_refuses_is_not_tried_again(serve):
+    server = serve(lambda handler, _number: not send(handler, {"error": "prompt too long"}, 400))
+    with pytest.raises(ModelError, match=r"400: .*prompt too long"):
+        list(engine_of(server, concurrency=1).log_likelihoods(some_requests()))
+    assert server.n_completions == 1
+
+
+def test_no_redirect_is_followed(serve):
+    other = serve()
+    server = serve(lambda handler, _number: not redirect(handler, other.url + "/v1/completions"))
+    with pytest.raises(ModelError, match=r"redirects to 127\.0\.0\.1; no redirect is followed"):
+        list(engine_of(server).log_likelihoods(some_requests()))
+    assert other.n_completions == 0
+
+
+def test_an_answer_of_another_model_ends_the_run(serve):
+    server = serve()
+    server.answer = lambda body: completion(body) | {"model": "large"}
+    with pytest.raises(ModelError, match="answered for the model large, not for small"):
+        list(engine_of(server).log_likelihoods(some_requests()))
+
+
+def test_a_call_that_is_abandoned_leaves_the_engine_usable(serve):
+    engine = engine_of(serve())
+    running = engine.log_likelihoods(some_requests())
+    next(running)
+    running.close()
+    assert_all_answered_once(engine)
+
+
+def test_an_address_where_nothing_listens_is_refused_at_once(serve):
+    server = serve()
+    server.stop()
+    with pytest.raises(ModelError, match=r"127\.0\.0\.1:\d+ does not answer as a vLLM server does.*--server-url"):
+        engine_of(server)
+    server.start_again()
+
+
+def test_a_name_that_is_not_served_is_refused_with_those_that_are(serve):
+    server = ServerConfig(urls=(serve().url,), served_name="large")
+    with pytest.raises(ModelError, match="serves small, not large"):
+        load_engine(fake_model_source(), ModelConfig(model="x", engine="server", server=server))
+
+
+def test_a_prompt_longer_than_the_server_allows_is_refused(serve):
+    request = ContinuationRequest([1] * 4096, [[1]])
+    with pytest.raises(PromptTooLongError, match="4097 tokens is longer than the 4096"):
+        list(engine_of(serve()).log_likelihoods([request]))
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://me:secret@host", "http://host/?key=secret"])
+def test_an_address_that_is_none_or_holds_a_secret_is_refused_without_showing_it(url):
+    with pytest.raises(ConfigError, match="--server-url") as refusal:
+        ServerConfig(urls=(url,))
+    assert "secret" not in str(refusal.value)
+
+
+def test_the_key_reaches_the_server_and_no_file(serve, tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_API_KEY", "key-0123456789")
+    server = serve()
+    words = ("run", "staicc-normal", "--model", "embedded", "--datasets", "sst5", "--queries", 4, "--engine", "server")
+    shown = command(*words, "--server-url", server.url, "--out", tmp_path)
+    assert server.keys == {"Bearer key-0123456789"}
+    assert "key-0123456789" not in shown
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"key-0123456789" in path.read_bytes()]
+
+
+def test_two_servers_get_neighbouring_prompts(serve):
+    first, second = serve(), serve()
+    requests = [ContinuationRequest([n, n + 1], [[5]]) for n in range(320)]
+    list(engine_of(first, second, concurrency=1).log_likelihoods(requests))
+    assert sorted(first.answered + second.answered) == [request.context for request in requests]
+    # Each began with its half; which took more at the end depends on their speed.
+    assert (first.answered[0], second.answered[0]) == ([0, 1], [160, 161])

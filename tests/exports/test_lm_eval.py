@@ -1,0 +1,108 @@
+"""Results and samples of lm-evaluation-harness: its documented types, its hashes, and the run's numbers."""
+
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from evaluator.run.export import export
+from evaluator.schemas import MEAN_OVER_DATASETS
+
+SCHEMAS = Path(__file__).parent / "schemas"
+
+
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def written(measured_folder, tmp_path_factory):
+    return export(measured_folder, "lm-eval", tmp_path_factory.mktemp("lm-eval"))
+
+
+@pytest.fixture(scope="module")
+def results(written):
+    return json.loads(written[-1].read_text())
+
+
+@pytest.fixture(scope="module")
+def samples(written):
+    return {path.name: [json.loads(line) for line in path.read_text().split("\n")[:-1]] for path in written[:-1]}
+
+
+def test_results_have_the_documented_fields_and_types(results):
+    jsonschema.validate(results, json.loads((SCHEMAS / "lm_eval_results.schema.json").read_text()))
+
+
+def test_every_sample_has_the_documented_fields_and_types(samples):
+    schema = json.loads((SCHEMAS / "lm_eval_sample.schema.json").read_text())
+    validator = jsonschema.Draft7Validator(schema)
+    for sample in (sample for rows in samples.values() for sample in rows):
+        validator.validate(sample)
+        assert all(isinstance(sample[metric], float) for metric in sample["metrics"])
+
+
+def test_every_finite_metric_is_there_with_its_interval(run, results):
+    for row in run.metrics.iter_rows(named=True):
+        value, low, high = row["value"], row["ci_low"], row["ci_high"]
+        metric = "acc" if row["metric"] == "accuracy" else row["metric"]
+        filtered = f"{row['method']}-{row['definition']}"
+        group = f"{row['suite']}_{row['part']}"
+        is_mean = row["dataset"] == MEAN_OVER_DATASETS
+        task = results["groups"][group] if is_mean else results["results"][f"{group}_{row['dataset']}"]
+        if value is None or not math.isfinite(value):
+            assert f"{metric},{filtered}" not in task
+            continue
+        assert task[f"{metric},{filtered}"] == value
+        assert task[f"{metric}_stderr,{filtered}"] == "N/A"
+        has_ends = low is not None and math.isfinite(low) and math.isfinite(high)
+        assert task.get(f"{metric}_ci95,{filtered}") == ([low, high] if has_ends else None)
+
+
+def test_higher_is_better_but_for_errors(results):
+    directions = results["higher_is_better"]["staicc-bias_normal_sst5"]
+    assert directions["acc"]
+    assert not directions["expected_calibration_error"]
+
+
+def test_samples_average_to_the_accuracy_of_their_task(results, samples):
+    for task, metrics in results["results"].items():
+        rows = next((rows for name, rows in samples.items() if name.startswith(f"samples_{task}_")), [])
+        for filtered in {row["filter"] for row in rows}:
+            correct = [row["acc"] for row in rows if row["filter"] == filtered]
+            assert sum(correct) / len(correct) == pytest.approx(metrics[f"acc,{filtered}"], abs=1e-15)
+    assert len(samples) == 2  # the diagnostic has no accuracy
+
+
+def test_the_likeliest_response_is_right_where_the_sample_says_so(samples):
+    for row in (row for rows in samples.values() for row in rows):
+        log_probs = [float(log_prob) for log_prob, _ in row["filtered_resps"]]
+        best = row["doc"]["labels"][log_probs.index(max(log_probs))]
+        assert (best == row["target"]) == bool(row["acc"])
+        if row["filter"] == "vanilla-paper":
+            raw = [float(responses[0][0]) for responses in row["resps"]]
+            assert raw.index(max(raw)) == log_probs.index(max(log_probs))
+
+
+def test_a_method_that_scores_no_labels_has_no_raw_responses(samples):
+    rows = next(iter(samples.values()))
+    assert {row["filter"]: bool(row["resps"]) for row in rows} == {
+        "knn_centroid-paper": True,
+        "noisy_channel-paper": False,
+        "vanilla-paper": True,
+    }
+
+
+def test_hashes_are_those_of_the_harness(results, samples):
+    for name, rows in samples.items():
+        for row in rows:
+            assert row["doc_hash"] == sha256(json.dumps(row["doc"], indent=2, ensure_ascii=False))
+            assert row["prompt_hash"] == sha256(row["arguments"]["gen_args_0"]["arg_0"])
+            assert row["target_hash"] == sha256(row["target"])
+        # The task's name is what the harness reads out of a file's name.
+        task = name[name.find("_") + 1 : name.rfind("_")]
+        together = "".join(row["doc_hash"] + row["prompt_hash"] + row["target_hash"] for row in rows)
+        assert results["task_hashes"][task] == sha256(together)

@@ -1,0 +1,108 @@
+"""CSV, Markdown, LaTeX and model-index: each read by a reader of that format, and compared with the run's table."""
+
+import csv
+import re
+from itertools import pairwise
+
+import polars as pl
+from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
+
+from evaluator.exports import FORMATS
+from evaluator.exports.base import ExportedRun
+from tests.report.made_record import made_record
+
+HEADLINES = ("accuracy", "true_label_probability", "macro_f1", "expected_calibration_error")
+BASELINES = ("chance", "majority", "max_random")
+
+
+def text_of(name: str, exported: ExportedRun) -> str:
+    [file] = FORMATS[name].files(exported)
+    return file.content.decode()
+
+
+def expected_rows(exported: ExportedRun) -> list[list[str]]:
+    """Cells of every table, worked out from the metrics row by row: value [low, high], then baselines of accuracy."""
+    rows = []
+    for method in ("vanilla", "topk"):
+        for definition in ("paper", "released", "published"):
+            for dataset in [*exported.record.prompts.datasets, "mean"]:
+                about = exported.metrics.filter(method=method, definition=definition, dataset=dataset)
+                measured = [about.filter(metric=metric).row(0, named=True) for metric in HEADLINES]
+                cells = [f"{row['value']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" for row in measured]
+                name = "Mean over datasets" if dataset == "mean" else dataset
+                rows.append([name, *cells, *(f"{measured[0][column]:.3f}" for column in BASELINES)])
+    return rows
+
+
+def test_csv_holds_the_table_of_metrics(made):
+    text = text_of("csv", made)
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len(rows) == made.metrics.height
+    for row, measured in zip(rows, made.metrics.iter_rows(named=True), strict=True):
+        assert row["model"] == "acme/small_1"
+        for column, value in measured.items():
+            said = row[column]
+            if isinstance(value, float):
+                assert float(said) == value
+            else:
+                assert said.lower() == ("" if value is None else str(value).lower())
+
+
+def test_markdown_shows_every_table_as_it_is(made):
+    tokens = MarkdownIt("commonmark").enable("table").parse(text_of("markdown", made))
+    rows: list[list[str]] = []
+    for token, inline in pairwise(tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type in ("td_open", "th_open"):
+            rows[-1].append("".join(child.content for child in inline.children or ()))
+    titles, cells = rows[0], [row for row in rows if row[0] != "Dataset"]
+    assert titles[:2] == ["Dataset", "Accuracy ↑"]
+    assert titles[4:] == ["Calibration error ↓", "Chance", "Majority", "Max random"]
+    assert cells == expected_rows(made)
+
+
+def test_markdown_folds_all_definitions_but_the_first(made):
+    text = text_of("markdown", made)
+    assert re.findall(r"<summary>.*definition (\w+)</summary>", text) == ["released", "published"] * 2
+    assert text.count("<details>") == text.count("</details>") == 4
+
+
+def test_markdown_says_that_made_up_numbers_are_made_up_and_which_dataset_failed(run, made):
+    assert "a fake engine made these numbers up" in text_of("markdown", run)
+    left_out = made_record(prompts={"left_out": {"odd": "It has | no rows."}})
+    text = text_of("markdown", ExportedRun(**{**vars(made), "record": left_out}))
+    assert r"Left out of every number and mean: odd. It has \| no rows." in text
+
+
+def test_latex_has_a_cell_for_every_column_and_escapes_what_is_special(made):
+    text = text_of("latex", made)
+    read = [line for line in text.splitlines() if not line.startswith("%")]
+    rows = [line.strip().removesuffix(r" \\") for line in read if line.endswith(r"\\")]
+    cells = [[_plain(cell) for cell in re.split(r"(?<!\\)&", row)] for row in rows]
+    assert {len(row) for row in cells} == {8}
+    assert [row for row in cells if row[0] != "Dataset"] == expected_rows(made)
+    for rule in ("toprule", "bottomrule"):
+        assert text.count(f"\\{rule}") == 6
+    unescaped = re.sub(r"\\[\\{}]", "", "\n".join(read))
+    assert unescaped.count("{") == unescaped.count("}")
+    assert re.findall(r"(?<!\\)[%#_~^]", "\n".join(read)) == []
+
+
+def _plain(cell: str) -> str:
+    """What LaTeX would show of a cell."""
+    return re.sub(r"\\([&%$#_{}])", r"\1", re.sub(r"\{([\[\]])\}", r"\1", cell.strip()))
+
+
+def test_the_hub_s_reader_finds_every_headline_in_a_model_index(made):
+    card = ModelCard(f"---\n{text_of('model-index', made)}---\n")
+    assert card.data.model_name == "acme/small_1"
+    headlines = made.metrics.filter(pl.col("metric").is_in(HEADLINES))
+    results = {(one.dataset_name, one.metric_type, one.metric_config): one for one in card.data.eval_results}
+    assert len(results) == headlines.height
+    for row in headlines.iter_rows(named=True):
+        result = results[row["dataset"], row["metric"], f"{row['method']}/{row['definition']}"]
+        assert result.metric_value == row["value"]
+        assert result.metric_args == {name: row[name] for name in ("ci_low", "ci_high", "n_queries")}
+        assert result.dataset_config == "staicc-normal/normal"

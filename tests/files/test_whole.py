@@ -1,0 +1,70 @@
+import errno
+import os
+
+import pytest
+
+from evaluator.errors import WriteError
+from evaluator.files import json_files, whole
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail_midway():
+        with whole.replacing(path) as file:
+            file.write(b"half of the new one")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail_midway()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+    assert json_files.read_json(tmp_path / "manifest.json") is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_the_old_file(tmp_path, monkeypatch, number):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(_file: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(WriteError, match=rf"file cannot be written: {os.strerror(number)}"):
+        whole.write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_in_the_way_of_a_file_is_one_sentence_and_stays(tmp_path):
+    (tmp_path / "file" / "inner").mkdir(parents=True)
+    with pytest.raises(WriteError, match="file cannot be written: Is a directory"):
+        whole.write_bytes(tmp_path / "file", b"new")
+    with pytest.raises(WriteError, match=r"below cannot be written: File exists: .*plain"):
+        whole.write_bytes(tmp_path / "plain" / "below", whole.write_bytes(tmp_path / "plain", b"").encode())
+    assert sorted(os.listdir(tmp_path)) == ["file", "plain"]
+
+
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path):
+    path = tmp_path / "file"
+    with whole.replacing(path) as first, whole.replacing(path) as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert path.read_bytes() == b"first"  # whose writer ended last
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(tmp_path):
+    dead = tmp_path / "tables" / f".a.parquet.0123abcd{whole.PARTIAL}"
+    of_others = tmp_path / f".a{whole.PARTIAL}"
+    dead.parent.mkdir()
+    for path in (dead, of_others):
+        path.write_bytes(b"half")
+    with whole.replacing(tmp_path / "b") as file:
+        file.write(b"whole")
+        whole.remove_partial_files(tmp_path, "tables/")
+    assert not dead.exists()
+    assert of_others.exists()
+    assert (tmp_path / "b").read_bytes() == b"whole"

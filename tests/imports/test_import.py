@@ -1,0 +1,209 @@
+"""`evaluator import`: numbers of scikit-learn and SciPy for answers from elsewhere, and what is refused."""
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import log_softmax, softmax
+from sklearn.metrics import accuracy_score, f1_score, log_loss
+
+from evaluator.imports import read_files
+from evaluator.imports.base import ImportColumns
+from evaluator.run.export import export
+from tests.command_line import command
+
+LABELS = ["no", "yes", "maybe"]
+N = 30
+
+
+@pytest.fixture(scope="module")
+def scored() -> tuple[np.ndarray, np.ndarray]:
+    """Log-likelihoods [n, labels], below those of a distribution over the labels alone, and true labels."""
+    rng = np.random.default_rng(3)
+    gold = rng.integers(0, 3, N)
+    return log_softmax(rng.normal(size=(N, 3)) + 1.5 * np.eye(3)[gold], axis=1) - 0.7, gold
+
+
+def metrics(out, dataset: str) -> dict[str, float]:
+    rows = pl.read_parquet(out / "tables" / "metrics.parquet").filter(dataset=dataset)
+    assert set(rows["definition"]) == {"paper"}
+    return dict(rows.select("metric", "value").iter_rows())
+
+
+@pytest.fixture(scope="module")
+def imported(scored, tmp_path_factory):
+    """A run of log-likelihoods in Parquet, of two queries in three."""
+    numbers, gold = scored
+    folder = tmp_path_factory.mktemp("imported")
+    columns = {"gold": gold, "label_log_likelihoods": numbers.tolist(), "label_names": [LABELS] * N}
+    pl.DataFrame(columns | {"query_id": np.arange(N) // 2}).write_parquet(folder / "mine.parquet")
+    command("import", folder / "mine.parquet", "--out", folder / "run", "--model", "acme/other")
+    return folder / "run"
+
+
+def test_log_likelihoods_get_every_metric_as_scikit_learn_has_it(imported, scored):
+    numbers, gold = scored
+    probs, pred = softmax(numbers, axis=1), numbers.argmax(axis=1)
+    measured = metrics(imported, "mine")
+    assert measured["accuracy"] == pytest.approx(accuracy_score(gold, pred))
+    assert measured["macro_f1"] == pytest.approx(f1_score(gold, pred, average="macro"))
+    assert measured["log_loss"] == pytest.approx(log_loss(gold, probs))
+    assert measured["true_label_probability"] == pytest.approx(probs[np.arange(N), gold].mean())
+    assert measured["label_mass_median"] == pytest.approx(math.exp(-0.7))
+    row = pl.read_parquet(imported / "tables" / "metrics.parquet").filter(dataset="mine", metric="accuracy")
+    assert row["n_queries"].item() == N // 2
+    assert row["n_requests"].item() == N
+    assert row["chance"].item() == pytest.approx(1 / 3)
+    assert row.select("ci_low", "ci_high", "majority", "max_random").null_count().sum_horizontal().item() == 0
+
+
+def test_an_imported_run_is_a_run(imported, tmp_path):
+    assert "every file is as it was written" in command("verify", imported)
+    command("measure", imported)
+    page = (imported / "report.html").read_text()
+    assert "acme/other" in page
+    assert "imported from mine.parquet" in page
+    samples = [path for path in export(imported, "lm-eval", tmp_path) if path.suffix == ".jsonl"]
+    command("import", *samples, "--out", tmp_path / "again")
+    again = metrics(tmp_path / "again", "imported_imported_mine")  # in which every request is a query
+    for name in ("accuracy", "macro_f1", "brier_score", "log_loss", "label_mass_median"):
+        assert again[name] == pytest.approx(metrics(imported, "mine")[name], rel=1e-12)
+
+
+def test_two_models_on_the_same_rows_are_compared(imported, scored, tmp_path):
+    numbers, gold = scored
+    columns = {"gold": gold, "label_log_likelihoods": (numbers * 0.5).tolist(), "label_names": [LABELS] * N}
+    pl.DataFrame(columns | {"query_id": np.arange(N) // 2}).write_parquet(tmp_path / "mine.parquet")
+    command("import", tmp_path / "mine.parquet", "--out", tmp_path / "run", "--model", "acme/second")
+    command("compare", imported, tmp_path / "run", "--out", tmp_path / "both")
+    differences = pl.read_parquet(tmp_path / "both" / "tables" / "differences.parquet")
+    assert differences.filter(metric="accuracy")["difference"].to_list() == [0.0, 0.0]  # one dataset, and its mean
+
+
+def test_probabilities_in_columns_of_a_csv_have_no_label_mass(scored, tmp_path):
+    numbers, gold = scored
+    probs = softmax(numbers, axis=1).round(4)
+    table = pl.DataFrame(probs, schema=LABELS).with_columns(truth=pl.Series([LABELS[label] for label in gold]))
+    table.write_csv(tmp_path / "probs.csv")
+    words = ("--gold-column", "truth", "--score-column", ",".join(LABELS), "--numbers", "probabilities")
+    command("import", tmp_path / "probs.csv", *words, "--out", tmp_path / "run")
+    measured = metrics(tmp_path / "run", "probs")
+    assert measured["accuracy"] == pytest.approx(accuracy_score(gold, probs.argmax(axis=1)))
+    assert measured["log_loss"] == pytest.approx(log_loss(gold, probs / probs.sum(axis=1, keepdims=True)))
+    assert not [name for name in measured if name.startswith("label_mass")]
+
+
+def test_predicted_labels_have_accuracy_and_macro_f1_alone(scored, tmp_path):
+    numbers, gold = scored
+    pred = numbers.argmax(axis=1)
+    rows = [{"gold": int(g), "pred": LABELS[p], "dataset": "d"} for g, p in zip(gold, pred, strict=True)]
+    (tmp_path / "pred.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    command("import", tmp_path / "pred.jsonl", "--labels", ",".join(LABELS), "--out", tmp_path / "run")
+    measured = metrics(tmp_path / "run", "d")
+    assert set(measured) == {"accuracy", "macro_f1"}
+    assert measured["accuracy"] == pytest.approx(accuracy_score(gold, pred))
+    assert measured["macro_f1"] == pytest.approx(f1_score(gold, pred, average="macro"))
+    assert "every file is as it was written" in command("verify", tmp_path / "run")
+
+
+def sample(doc_id, target, numbers, *, choices=("1", "2"), flt="none", **more):
+    arguments = {f"gen_args_{n}": {"arg_0": f"Question {doc_id}:", "arg_1": f" {c}"} for n, c in enumerate(choices)}
+    return {
+        "doc_id": doc_id,
+        "target": target,
+        "arguments": arguments,
+        "resps": [[[str(number), "False"]] for number in numbers],
+        "filter": flt,
+    } | more
+
+
+def write_samples(path, rows):
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("targets", "golds"),
+    [(["0", "1", "1"], [0, 1, 1]), (["1", "2", "2"], [0, 1, 1]), (["1", "1", "1"], [1, 1, 1])],
+    ids=["numbers of choices", "texts of choices", "either, and the logged accuracy tells"],
+)
+def test_samples_of_the_harness_are_read(tmp_path, targets, golds):
+    numbers = [[-1.0, -2.0], [-3.0, -0.5], [-0.1, -4.0]]
+    rows = [
+        sample(n, target, lls, acc=float(np.argmax(lls) == gold), flt=flt)
+        for n, (target, lls, gold) in enumerate(zip(targets, numbers, golds, strict=True))
+        for flt in ("none", "other")
+    ]
+    path = write_samples(tmp_path / "samples_my_task_2026-01-02T03-04-05.jsonl", rows)
+    [dataset] = read_files([path], ImportColumns())
+    assert dataset.name == "my_task"
+    assert dataset.label_names == ("1", "2")
+    assert [row.gold for row in dataset.rows] == golds
+    assert [row.log_likelihoods for row in dataset.rows] == numbers
+    assert [row.prompt for row in dataset.rows] == ["Question 0:", "Question 1:", "Question 2:"]
+
+
+GOOD = {"gold": "no", "label_log_likelihoods": [-1.0, -2.0], "label_names": ["no", "yes"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "column", "found", "allowed"),
+    [
+        ({"gold": "perhaps"}, "gold", "'perhaps'", "one of no, yes, or a number from 0 to 1"),
+        ({"gold": 2}, "gold", "2", "one of no, yes"),
+        ({"label_log_likelihoods": [-1.0]}, "label_log_likelihoods", "[-1.0]", "2 numbers, one for each of no, yes"),
+        ({"label_log_likelihoods": [0.5, -1.0]}, "label_log_likelihoods", "[0.5, -1.0]", "finite numbers of at most 0"),
+        ({"label_log_likelihoods": ["x", -1.0]}, "label_log_likelihoods", "['x', -1.0]", "log-likelihoods in nats"),
+        ({"label_names": "no"}, "label_names", "'no'", "a list of texts"),
+        ({"label_names": ["yes", "no"]}, "label_names", "['yes', 'no']", "the labels of the dataset's first row"),
+    ],
+)
+def test_a_cell_that_does_not_fit_is_named_with_what_is_allowed(tmp_path, changed, column, found, allowed):
+    path = write_samples(tmp_path / "mine.jsonl", [GOOD, GOOD | changed])
+    said = command("import", path, "--out", tmp_path / "run", exits=2)
+    assert f"{path}, row 1 (from 0), column '{column}': found {found}; allowed is" in said
+    assert allowed in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "column", "allowed"),
+    [
+        ({"resps": [[["-1", "False"]]]}, "resps", "2 log-likelihoods, finite and at most 0"),
+        ({"arguments": {"gen_args_0": {"arg_0": "x", "arg_1": {}}}}, "arguments", "a multiple-choice task"),
+        ({"target": "c"}, "target", "one of 1, 2, or a number from 0 to 1"),
+    ],
+)
+def test_a_sample_that_is_no_classification_is_named(tmp_path, changed, column, allowed):
+    rows = [sample(0, "0", [-1.0, -2.0]), sample(1, "1", [-1.0, -2.0]) | changed]
+    path = write_samples(tmp_path / "samples_t_2026.jsonl", rows)
+    said = command("import", path, "--out", tmp_path / "run", exits=2)
+    assert f"{path}, row 1 (from 0), column '{column}': found" in said
+    assert allowed in said
+
+
+def test_choices_that_differ_from_row_to_row_are_no_labels(tmp_path):
+    rows = [sample(0, "0", [-1.0, -2.0]), sample(1, "0", [-1.0, -2.0], choices=("left", "right"))]
+    said = command("import", write_samples(tmp_path / "s_t_1.jsonl", rows), "--out", tmp_path / "run", exits=2)
+    assert "row 1 (from 0), column 'arguments': found ['left', 'right']; allowed is the choices of row 0" in said
+
+
+def test_a_table_whose_columns_are_not_clear_is_refused_with_the_options_that_say_it(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("gold,a,b\na,0.5,0.5\n")
+    said = command("import", path, "--out", tmp_path / "run", exits=2)
+    assert "has none of the columns label_log_likelihoods, label_probs, pred; it has gold, a, b" in said
+    assert "needs --numbers" in command("import", path, "--score-column", "a,b", "--out", tmp_path / "run", exits=2)
+    path.write_text('gold,label_probs\na,"[0.5, 0.6]"\n')
+    assert "name the labels with --labels" in command("import", path, "--out", tmp_path / "run", exits=2)
+    said = command("import", path, "--labels", "a,b", "--out", tmp_path / "run", exits=2)
+    assert "probabilities: 0 to 1, with a sum of 1 within 0.001" in said
+    said = command("import", path, path, "--labels", "a,b", "--out", tmp_path / "run", exits=2)
+    assert "row 0 (from 0)" in said
+
+
+def test_the_suite_of_imported_runs_builds_no_prompts(tmp_path):
+    said = command("build", "imported", "--datasets", "sst5", "--out", tmp_path / "run", exits=2)
+    assert "Make such a run with `evaluator import FILE --out DIR`" in said

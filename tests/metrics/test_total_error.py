@@ -1,0 +1,78 @@
+"""Tables of total error: cells of a crossed design, means over datasets, and the intervals side by side."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from evaluator.metrics.design_study import Design
+from evaluator.metrics.total_error import (
+    CrossedAnswers,
+    components_and_design,
+    crossed_cells,
+    crossed_headline,
+    total_error,
+)
+from evaluator.schemas import DESIGN_STUDY, TOTAL_ERROR, VARIANCE_COMPONENTS
+
+KEY = {"suite": "s", "part": "p", "method": "vanilla", "definition": "paper", "n_shots": 2, "metric": "accuracy"}
+NAMES = {"query": "query", "level": "set", "interaction": "query x set and residual"}
+CELLS = np.array([[0.0, 2.0], [2.0, 6.0], [4.0, 4.0]])[:, :, None]
+
+
+def case(dataset: str, cells: np.ndarray = CELLS) -> CrossedAnswers:
+    return CrossedAnswers({**KEY, "dataset": dataset}, cells, 1, NAMES, Design(len(cells), cells.shape[1], 1))
+
+
+def test_queries_without_a_value_somewhere_are_left_out_and_counted() -> None:
+    rows = pl.DataFrame(
+        {"query_id": [7, 7, 3, 3, 5, 5], "set": [1, 0, 0, 1, 0, 1], "value": [1.0, 2.0, 3.0, 4.0, 5.0, None]}
+    )
+    cells, n_left_out = crossed_cells(rows.sample(fraction=1, shuffle=True, seed=0), "value", "set", None)
+    assert cells[:, :, 0].tolist() == [[3.0, 4.0], [2.0, 1.0]]
+    assert n_left_out == 1
+    assert crossed_cells(rows.filter(query_id=5), "value", "set", None)[0].shape == (0, 2, 1)
+
+
+def test_components_of_a_mean_are_the_means_of_the_datasets() -> None:
+    # By hand in tests/statistics: 2, 4/3 and 2; twice the answers have four times the variance.
+    components, design = components_and_design([case("a"), case("b", 2 * CELLS)])
+    assert components.schema == VARIANCE_COMPONENTS
+    assert design.schema == DESIGN_STUDY
+    found = {(row["dataset"], row["component"]): row for row in components.to_dicts()}
+    assert found["a", "set"]["variance"] == pytest.approx(4 / 3)
+    assert found["mean", "query"]["variance"] == pytest.approx((2 + 8) / 2)
+    assert found["a", "query"]["share"] == pytest.approx(2 / (2 + 4 / 3 + 2))
+    assert (found["mean", "set"]["n_queries"], found["mean", "set"]["n_left_out"]) == (6, 2)
+    # Now: query 2 / 3 + set (4/3) / 2 + rest 2 / 6 = 5/3; of the mean of two, a quarter of (5/3 + 4 x 5/3).
+    now = design.filter(question="now")
+    errors = dict(now.select("dataset", "standard_error").iter_rows())
+    assert errors == pytest.approx({"a": np.sqrt(5 / 3), "b": np.sqrt(20 / 3), "mean": np.sqrt(25 / 12)})
+    assert dict(now.select("dataset", "n_prompts").iter_rows()) == {"a": 6, "b": 6, "mean": 12}
+
+
+def test_both_intervals_are_students_and_the_total_one_counts_levels() -> None:
+    unbounded = (-float("inf"), float("inf"))
+    table = total_error([crossed_headline(case("a"), unbounded, "queries and sets")])
+    assert table.schema == TOTAL_ERROR
+    row = table.filter(dataset="a").row(0, named=True)
+    # Means of queries 1, 4, 4: mean 3, standard error 1. Over both V = 5/3: 1 at two degrees of freedom, 2/3 at one.
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(stats.t.interval(0.95, 2, 3, 1))
+    of_queries, of_sets = stats.t.ppf(0.975, [2, 1]) ** 2
+    reach = np.sqrt(of_queries + 2 / 3 * of_sets)
+    assert (row["total_low"], row["total_high"]) == pytest.approx((3 - reach, 3 + reach))
+    assert (row["ci_over"], row["total_over"]) == ("queries", "queries and sets")
+    assert table.filter(dataset="mean").select("value", "total_low", "total_high").row(0) == pytest.approx(
+        (3.0, row["total_low"], row["total_high"])
+    )
+
+
+def test_one_set_has_no_total_interval_and_no_components() -> None:
+    alone = case("a", CELLS[:, :1])
+    components, design = components_and_design([alone])
+    assert components.is_empty()
+    assert design.is_empty()
+    row = total_error([crossed_headline(alone, (0.0, 9.0), "queries and sets")]).row(0, named=True)
+    assert (row["total_low"], row["total_high"], row["degrees_of_freedom"]) == (None, None, None)
+    assert row["ci_low"] is not None
+    assert total_error([]).is_empty()

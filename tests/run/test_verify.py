@@ -1,0 +1,234 @@
+"""A run whose files are damaged one at a time: what verify says, what it repairs, and what every reader refuses."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.config import ModelConfig, RunConfig
+from evaluator.errors import StoreError
+from evaluator.files.json_files import read_json, write_json
+from evaluator.progress import finish
+from evaluator.run import pipeline
+from evaluator.run.scored_run import complete_run
+from evaluator.run.verify import verify
+from evaluator.store.shards import write_shard
+from tests.command_line import command
+
+FAKE = ModelConfig(model="fake", engine="fake")
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "knn_centroid"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("verify") / "out"
+    finish(pipeline.run(CONFIG, FAKE, out))
+    return out
+
+
+@pytest.fixture
+def out(whole, tmp_path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "out"))
+
+
+def checked_files(out: Path) -> list[Path]:
+    """Every file of a run but its page, log and locks."""
+    return sorted(
+        path.relative_to(out)
+        for path in out.rglob("*")
+        if path.suffix in (".json", ".arrow", ".parquet") and path.is_file()
+    )
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at % len(content)] ^= 4
+    path.write_bytes(content)
+
+
+def tables(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (out / "tables").iterdir()}
+
+
+def test_an_undamaged_run_has_no_faults(whole):
+    assert finish(verify(whole)) == []
+    assert "every file is as it was written" in command("verify", whole)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "empty", "folder"])
+def test_every_damaged_file_is_named_with_a_command(whole, tmp_path, damage):
+    for number, name in enumerate(checked_files(whole)):
+        out = Path(shutil.copytree(whole, tmp_path / str(number)))
+        path = out / name
+        if damage == "flip":
+            flip(path, 1009 * (number + 1))
+        elif damage == "truncate":
+            path.write_bytes(path.read_bytes()[:-3])
+        elif damage == "empty":
+            path.write_bytes(b"")
+        else:
+            path.unlink()
+            if damage == "folder":
+                path.mkdir()
+        if name == Path("run.json") and damage == "remove":
+            with pytest.raises(StoreError, match="holds no run"):
+                finish(verify(out))
+            continue
+        faults = finish(verify(out))
+        assert path in {fault.path for fault in faults} or (path.parent.name == "tables" and faults), (name, faults)
+        assert all(fault.command for fault in faults)
+
+
+@pytest.mark.parametrize("name", ["store", "tables", "report.html"])
+def test_what_needs_no_model_is_repaired_to_the_same_bytes(out, whole, name):
+    for path in [out / name] if (out / name).is_file() else sorted((out / name).rglob("*.*")):
+        if path.is_file() and "tokens" not in path.parent.name:
+            path.write_bytes(b"")
+    (out / "report.html").unlink()
+    command("verify", out, exits=2)
+    assert "every file is as it was written" in command("verify", out, "--repair")
+    assert tables(out) == tables(whole)
+    assert (out / "report.html").is_file()
+
+
+def test_damaged_scores_are_left_to_the_command_that_scores(out, whole):
+    shard = next(path for path in sorted(out.glob("scores/*/*/scores-*.arrow")))
+    flip(shard, 100)
+    said = command("verify", out, "--repair", exits=2)
+    assert f"evaluator score {out} --model fake --engine fake" in said
+    with pytest.raises(StoreError, match=r"missing, damaged or made again since .*evaluator score"):
+        finish(pipeline.measure(out))
+    command("score", out, "--model", "fake", "--engine", "fake")
+    command("measure", out)
+    assert finish(verify(out)) == []
+    assert tables(out) == tables(whole)
+
+
+def test_a_table_of_another_run_is_refused_by_name_and_never_parsed(run_folders, tmp_path, monkeypatch):
+    first, second = (Path(shutil.copytree(run, tmp_path / run.name)) for run in run_folders[:2])
+    read = pl.read_parquet
+    for name in ("predictions", "metrics"):
+        path = first / "tables" / f"{name}.parquet"
+        own, foreign = path.read_bytes(), (second / "tables" / path.name).read_bytes()
+        path.write_bytes(foreign)
+
+        def read_own(content: bytes, foreign: bytes = foreign) -> pl.DataFrame:
+            assert content != foreign
+            return read(content)
+
+        monkeypatch.setattr(pl, "read_parquet", read_own)
+        said = command("compare", first, run_folders[2], "--out", tmp_path / "compared", exits=2)
+        assert f"{path} is damaged or of another run: its SHA-256 is not the one in {first / 'run.json'}" in said
+        assert f"`evaluator measure {first}`" in " ".join(said.split())
+        path.write_bytes(own)
+
+
+def test_a_damaged_manifest_of_prompts_is_built_again_with_a_notice(out, whole):
+    manifest = next(out.glob("store/*/manifest.json"))
+    flip(manifest, 300)
+    said = command("run", "staicc-normal", "--datasets", "sst5", "--queries", 4, "--methods", "vanilla,knn_centroid",
+                   "--model", "fake", "--engine", "fake", "--out", out)  # fmt: skip
+    assert f"Note: {manifest} is damaged" in said
+    assert tables(out) == tables(whole)
+
+
+def test_scores_made_again_by_another_run_are_not_measured_with_the_second_round_of_the_first(tmp_path):
+    """Other numbers for the same prompts, as after a damage repaired on another machine."""
+    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "sa_icl"))
+    finish(pipeline.run(config, FAKE, tmp_path))
+    manifest = next(path for path in sorted(tmp_path.glob("scores/*/*/manifest.json")))
+    name = sorted(json.loads(manifest.read_text())["shards"])[0]
+    rows = pl.read_ipc(manifest.parent / name)
+    lower = rows.with_columns(pl.col("log_likelihoods").list.eval(pl.element() - 1))
+    digest = write_shard(manifest.parent / name, lower)
+    content = read_json(manifest)
+    assert content is not None
+    content["shards"][name]["sha256"] = digest
+    write_json(manifest, content)
+    with pytest.raises(StoreError, match="made again since they were recorded"):
+        finish(pipeline.measure(tmp_path))
+
+
+def test_the_log_has_a_line_for_each_command_and_fault(out):
+    table = out / "tables" / "metrics.parquet"
+    table.write_bytes(b"")
+    command("report", out, exits=2)
+    lines = (out / "evaluator.log").read_text().splitlines()
+    assert [line.split(" ", 2)[1] for line in lines[-2:]] == ["INFO", "ERROR"]
+    assert lines[-2].endswith(f"started: evaluator report {out}")
+    assert f"{table} is damaged or of another run" in lines[-1]
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(out):
+    (out / "evaluator.log").unlink()
+    os.mkfifo(out / "evaluator.log")
+    command("report", out)
+
+
+SECRETS = {
+    "HF_TOKEN": "hf_AbCdEfGhIjKlMnOpQr",
+    "MADE_UP_API_KEY": "plain-looking-value-1",
+    "MY_PASSWORD": "correct horse",
+}
+
+
+def test_secrets_of_environment_addresses_and_headers_are_kept_nowhere(tmp_path, monkeypatch):
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    address = "https://alice:wonderland9@hub.example/m?access_token=queryvalue77&x=1"
+    header = "Authorization: Bearer headervalue88"
+    planted = [*SECRETS.values(), "wonderland9", "queryvalue77", "headervalue88"]
+    model = " ".join([address, header, *SECRETS.values()])
+    words = ("staicc-normal", "--datasets", "sst5", "--queries", 2, "--model", model, "--out", tmp_path / "out")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    said = command("run", *words, "--engine", "fake") + command("run", *words, "--engine", "transformers", exits=2)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"run.json", "report.html", "evaluator.log"} <= {path.name for path in files}
+    for secret in planted:
+        assert secret not in said
+        assert not [path for path in files if secret.encode() in path.read_bytes()]
+    assert "***" in (tmp_path / "out" / "run.json").read_text()
+
+
+SMALL = ("run", "staicc-normal", "--datasets", "sst5", "--queries", 2, "--model", "fake", "--engine", "fake", "--out")
+
+
+@pytest.mark.parametrize("name", ["run.json", "report.html", "tables/metrics.parquet", ".lock"])
+def test_a_folder_in_the_way_of_a_file_is_one_sentence_and_the_run_goes_on_without_it(tmp_path, name):
+    (tmp_path / name / "inner").mkdir(parents=True)
+    said = command(*SMALL, tmp_path, exits=2)
+    assert name in said
+    assert "cannot be written" in said
+    shutil.rmtree(tmp_path / name)
+    command(*SMALL, tmp_path)
+    assert finish(verify(tmp_path)) == []
+
+
+@pytest.mark.parametrize("name", ["tables", "store", "scores"])
+def test_a_file_in_the_way_of_a_folder_is_one_sentence(tmp_path, name):
+    (tmp_path / name).write_bytes(b"in the way")
+    said = command(*SMALL, tmp_path, exits=2)
+    assert f"{tmp_path / name}" in said
+    assert "cannot be written" in said
+    assert (tmp_path / name).read_bytes() == b"in the way"
+
+
+def test_a_folder_that_is_deleted_while_it_is_written_to_is_one_sentence_or_a_run(tmp_path, monkeypatch):
+    def measured_and_gone(*given: object) -> object:
+        shutil.rmtree(tmp_path / "out")
+        return complete_run(*given)
+
+    monkeypatch.setattr(pipeline, "complete_run", measured_and_gone)
+    said = command(*SMALL, tmp_path / "out", exits=2)
+    assert "Error: " in said
+    monkeypatch.undo()
+    command(*SMALL, tmp_path / "out")
+    assert finish(verify(tmp_path / "out")) == []
+
+
+def test_an_argument_that_is_no_utf_8_is_refused(tmp_path):
+    said = command(*SMALL, os.fsdecode(bytes(tmp_path) + b"/\xff"), exits=2)
+    assert "is not UTF-8" in said

@@ -1,0 +1,136 @@
+"""Paired tests against SciPy's exact tests, enumeration of all signs, and simulation at the margin."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evaluator.statistics.paired import (
+    adjusted_estimate,
+    detectable_difference,
+    detectable_in_advance,
+    equivalence_test,
+    mean_estimate,
+    paired_test,
+    plain_estimate,
+)
+
+
+def all_signs(differences: list[float]) -> float:
+    """The share of assignments of signs whose sum is as far from 0, one after another."""
+    total = abs(sum(differences)) - 1e-9
+    sums = [
+        sum(s * d for s, d in zip(signs, differences, strict=True))
+        for signs in product((-1, 1), repeat=len(differences))
+    ]
+    return sum(abs(value) >= total for value in sums) / len(sums)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "equal"), [(9, 1, 0), (30, 14, 468), (5, 5, 3), (0, 1, 0), (700, 800, 3000)]
+)
+def test_answers_that_are_right_or_wrong_have_mcnemars_exact_test(better: int, worse: int, equal: int) -> None:
+    found = paired_test(np.repeat([1.0, -1.0, 0.0], [better, worse, equal]))
+    assert found.test == "McNemar"
+    assert found.p_value == pytest.approx(stats.binomtest(better, better + worse).pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_means_over_requests_have_the_share_of_all_signs(seed: int) -> None:
+    differences = np.random.default_rng(seed).integers(-2, 3, 11) / 2 + (0.5 if seed % 2 else 0)
+    found = paired_test(differences)
+    assert found.test == "sign flips"
+    assert found.p_value == pytest.approx(all_signs(differences.tolist()))
+
+
+def test_few_differences_of_probabilities_have_the_share_of_all_signs() -> None:
+    differences = np.random.default_rng(1).normal(0.5, 1, 10)
+    found = paired_test(differences)
+    assert found.test == "sign flips"
+    assert found.p_value == pytest.approx(all_signs(differences.tolist()))
+
+
+def test_many_differences_of_probabilities_have_students_test() -> None:
+    differences = np.random.default_rng(2).normal(0.1, 1, 50)
+    found = paired_test(differences)
+    assert found.test == "t"
+    assert found.p_value == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+
+
+def test_no_difference_at_all_has_a_p_value_of_1() -> None:
+    assert paired_test(np.zeros(5)) == (1.0, "McNemar")
+    assert paired_test(np.array([0.25, -0.25])).p_value == 1
+
+
+def test_a_mean_of_estimates_has_the_root_of_summed_squares_and_satterthwaites_degrees_of_freedom() -> None:
+    samples = [np.random.default_rng(seed).normal(0, seed + 1, 20 + seed) for seed in range(2)]
+    found = mean_estimate([plain_estimate(sample) for sample in samples])
+    # Welch's test of a and -b compares their sum with 0.
+    welch = stats.ttest_ind(samples[0], -samples[1], equal_var=False)
+    assert found.degrees_of_freedom == pytest.approx(welch.df)
+    assert found.difference / found.standard_error == pytest.approx(welch.statistic)
+
+
+def test_the_adjusted_estimate_is_worked_by_hand() -> None:
+    # Bonett and Price: 3 better, 1 worse of 10 queries: (4 - 2) / 12, variance (6/12 - (2/12)^2) / 12 by population.
+    found = adjusted_estimate(np.repeat([1.0, -1.0, 0.0], [3, 1, 6]))
+    assert found.difference == pytest.approx(2 / 12)
+    assert found.standard_error == pytest.approx(math.sqrt((6 / 12 - (2 / 12) ** 2) / 11))
+
+
+def test_equivalence_is_two_one_sided_tests() -> None:
+    differences = np.random.default_rng(3).normal(0.01, 0.4, 60)
+    found = equivalence_test(plain_estimate(differences), 0.05, 60)
+    # Moving both limits by one of sixty pairs leaves SciPy's one-sample tests.
+    limit = 0.05 - 1 / 60
+    lower = stats.ttest_1samp(differences, -limit, alternative="greater").pvalue
+    upper = stats.ttest_1samp(differences, limit, alternative="less").pvalue
+    assert found.no_worse == pytest.approx(lower)
+    assert found.equivalent == pytest.approx(max(lower, upper))
+
+
+def test_pairs_that_all_agree_are_no_certainty_of_equivalence() -> None:
+    # The error is that of a share of .02 in 100: t = (.02 - .01) / .014 at 101 degrees of freedom.
+    found = equivalence_test(adjusted_estimate(np.zeros(100)), 0.02, 100)
+    assert found.equivalent == pytest.approx(stats.t.sf(0.01 / math.sqrt(0.02 * 0.98 / 100), 101), rel=0.05)
+    assert found.equivalent > 0.2
+
+
+@pytest.mark.parametrize(("n", "margin"), [(100, 0.1), (300, 0.05), (500, 0.02)])
+@pytest.mark.parametrize("differing", [1, 1.5, 5])
+def test_a_model_that_is_worse_by_the_margin_is_rarely_called_no_worse(n: int, margin: float, differing: float) -> None:
+    # Exactly, over all counts of better and worse answers; `differing` is the share that differs, in margins.
+    better, worse = (differing - 1) / 2 * margin, (differing + 1) / 2 * margin
+    rejected = 0.0
+    for n_worse in range(n + 1):
+        of_worse = stats.binom.pmf(n_worse, n, worse)
+        if of_worse < 1e-9:
+            continue
+        n_better = np.arange(n - n_worse + 1)
+        probabilities = of_worse * stats.binom.pmf(n_better, n - n_worse, better / (1 - worse))
+        for count, probability in zip(n_better, probabilities, strict=True):
+            if probability >= 1e-9:
+                differences = np.repeat([1.0, -1.0, 0.0], [count, n_worse, n - n_worse - count])
+                rejected += probability * (equivalence_test(adjusted_estimate(differences), margin, n).no_worse <= 0.05)
+    assert rejected <= 0.05
+
+
+def test_a_detectable_difference_is_detected_with_the_stated_power() -> None:
+    spread, n = 0.4, 200
+    sample = np.random.default_rng(4).normal(0, 1, n)
+    sample = (sample - sample.mean()) / sample.std(ddof=1) * spread
+    shift = detectable_difference(plain_estimate(sample), n_tests=10)
+    critical = stats.t.isf(0.0025, n - 1)
+    power = stats.nct.sf(critical, n - 1, shift / (spread / math.sqrt(n)))
+    assert power == pytest.approx(0.8, abs=0.005)
+
+
+@pytest.mark.parametrize(("n", "share", "n_tests"), [(512, 0.2, 1), (200, 0.4, 10), (5_000, 0.1, 110)])
+def test_in_advance_the_power_of_mcnemars_test_is_the_stated_one(n: int, share: float, n_tests: int) -> None:
+    difference = detectable_in_advance(n, share, n_tests)
+    # Connor's equation solved for n.
+    z_level, z_power = stats.norm.isf(0.025 / n_tests), stats.norm.isf(0.2)
+    needed = ((z_level * math.sqrt(share) + z_power * math.sqrt(share - difference**2)) / difference) ** 2
+    assert needed == pytest.approx(n)

@@ -1,0 +1,89 @@
+"""Any labelled dataset, completed with what StaICC's ten datasets have."""
+
+import polars as pl
+
+from evaluator.config import DataOptions
+from evaluator.datasets.sources import load_datasets
+from evaluator.datasets.staicc import load_staicc
+from evaluator.suites.staicc.completed import completed
+
+
+def loaded(folder, n_rows, **data):
+    """A table of `n_rows` reviews: first two thirds "bad", then one third "good"."""
+    labels = ["bad"] * (2 * n_rows // 3) + ["good"] * (n_rows - 2 * n_rows // 3)
+    pl.DataFrame({"text": [f"text {n}" for n in range(n_rows)], "label": labels}).write_csv(folder / "mine.csv")
+    (dataset,) = load_datasets((), DataOptions(paths=(folder / "mine.csv",), **data))
+    return dataset
+
+
+def rows_of(*splits):
+    return [row for split in splits for row in split["source_row"].to_list()]
+
+
+def test_splits_are_disjoint_have_every_row_and_their_sizes_are_stated(tmp_path):
+    dataset = completed(loaded(tmp_path, 300))
+    splits = (dataset.calibration, dataset.demonstration, dataset.test)
+    assert sorted(rows_of(*splits)) == list(range(300))
+    # A tenth of 200 and of 100 rows is set aside, half of these calibrate.
+    assert [split["gold"].value_counts(sort=True).rows() for split in splits] == [
+        [(0, 10), (1, 5)],
+        [(0, 10), (1, 5)],
+        [(0, 180), (1, 90)],
+    ]
+    assert dataset.notes[-1] == (
+        "15 of 30 training rows, drawn by label with seed 42, calibrate methods and are no demonstrations: "
+        "15 demonstrations, 270 queries in all"
+    )
+
+
+def test_every_beginning_of_the_queries_has_the_share_of_each_label(tmp_path):
+    gold = completed(loaded(tmp_path, 300)).test["gold"]
+    # 180 of 270 queries are label 0; the table itself begins with 200 of them.
+    for n in range(1, 271):
+        assert abs((gold.head(n) == 0).sum() - n * 2 / 3) <= 1
+
+
+def test_equal_tables_give_equal_splits_and_other_rows_other_ones(tmp_path):
+    first, again = (completed(loaded(tmp_path, 90)) for _ in range(2))
+    assert rows_of(first.calibration, first.test) == rows_of(again.calibration, again.test)
+    assert rows_of(first.calibration) != sorted(rows_of(first.demonstration))
+
+
+def test_a_stated_number_of_training_rows_is_drawn_in_proportion(tmp_path):
+    dataset = completed(loaded(tmp_path, 90, training_rows=30))
+    assert dataset.test["gold"].value_counts(sort=True).rows() == [(0, 40), (1, 20)]
+    assert dataset.demonstration.height == dataset.calibration.height == 15
+
+
+def test_training_rows_of_a_file_are_halved_and_all_queries_stay(tmp_path):
+    texts = {"text": [f"shown {n}" for n in range(10)], "label": ["bad", "good"] * 5}
+    pl.DataFrame(texts).write_csv(tmp_path / "other.csv")
+    dataset = completed(loaded(tmp_path, 30, training=tmp_path / "other.csv"))
+    assert (dataset.test.height, dataset.demonstration.height, dataset.calibration.height) == (30, 5, 5)
+    assert all(texts[0].startswith("shown") for texts in dataset.calibration["texts"])
+
+
+def test_nine_templates_differ_from_the_default_in_each_attribute(tmp_path):
+    dataset = completed(loaded(tmp_path, 60))
+    templates = dataset.alternative_templates
+    assert templates[0] == dataset.template
+    # L9(3^4): each of three levels of each attribute is in three templates.
+    for levels in (
+        ["", "Classify the following text. ", "Which label fits this text? "],
+        [("text: ",), ("input: ",), ("sentence: ",)],
+        ["label: ", "Label: ", "answer: "],
+        ["\n\n", " ", "\t"],
+    ):
+        attribute = next(
+            name
+            for name in ("instruction", "input_prefixes", "label_prefix", "label_affix")
+            if getattr(templates[0], name) == levels[0]
+        )
+        values = [getattr(template, attribute) for template in templates]
+        assert {value: values.count(value) for value in levels} == dict.fromkeys(levels, 3)
+    assert len(dataset.instructions) == 5
+
+
+def test_a_dataset_of_staicc_is_returned_unchanged():
+    dataset = load_staicc("sst5")
+    assert completed(dataset) is dataset

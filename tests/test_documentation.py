@@ -1,0 +1,58 @@
+"""The pages of the project name only commands, options, targets, modules and files that are there."""
+
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+from evaluator.cli.main import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+CODE = re.compile(r"```\w*\n(?P<block>.*?)```|`(?P<inline>[^`]+)`", re.DOTALL)
+NOTATION = re.compile(r"[\[\]]|\.\.\.|\|[\w-]+")  # of what may be left out, repeated, or chosen from
+MAKE_TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def commands(page: Path, program: str) -> list[list[str]]:
+    """Return the words after `program` of every command line on a page, in a block of the console or in a sentence."""
+    found = []
+    for code in CODE.finditer(page.read_text()):
+        prompts = re.findall(r"^\$ ((?:.*\\\n)*.*)", code["block"] or "", re.MULTILINE)
+        lines = prompts if code["block"] else [" ".join(code["inline"].split())]
+        typed = (line.removeprefix(".venv/bin/").replace("\\\n", " ") for line in lines)
+        words = [
+            shlex.split(NOTATION.sub(" ", line), comments=True) for line in typed if line.startswith(f"{program} ")
+        ]
+        found += [rest for _, *rest in words]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_has_a_name_and_options_that_it_takes(page: Path) -> None:
+    for name, *words in commands(page, "evaluator"):
+        command = cli.commands[name]
+        context = click.Context(command, info_name=name)
+        command.make_parser(context).parse_args([word for word in words if word != "--help"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_target_of_make_and_every_module_is_there(page: Path) -> None:
+    for target, *_ in commands(page, "make"):
+        assert target in MAKE_TARGETS
+    for words in commands(page, "python"):
+        assert words[0] != "-m" or find_spec(words[1])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    assert [link for link in links if ":" not in link and not (page.parent / link).exists()] == []
+
+
+def test_commands_are_found_in_blocks_and_sentences() -> None:
+    found = [name for page in PAGES for name, *_ in commands(page, "evaluator")]
+    assert {"run", "compare", "verify", "reproduce"} <= {*found}
