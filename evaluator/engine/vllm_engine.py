@@ -203,7 +203,7 @@ class VllmEngine:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Raise ModelError, in one sentence, for whatever vLLM raises inside: it has loaded the model and cannot run it."""
+        """Raise ModelError, in one sentence, for what vLLM raises inside: it cannot run the model it has loaded."""
         try:
             yield
         except Exception as error:  # of any kind: code of models, missing operators, no memory left
