@@ -22,7 +22,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report bench faults fuzz test test-runners test-gpu check models golden
+  staicc prompt-search pvi report bench faults fuzz test test-runners test-gpu check dist models golden
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -128,6 +128,9 @@ check: setup ## lint, format, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+
+dist: setup ## build the wheel and the source archive in dist/; the same commit gives the same bytes
+	$(BIN)/python make_dist.py $(ARGS)
 
 models: setup ## measure a tiny model of every architecture through both engines again: docs/models.md
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.engine.architectures docs/models.md
