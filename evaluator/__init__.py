@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evaluator.api.classifier import InContextClassifier
     from evaluator.api.runs import compare_runs, evaluate, open_run
     from evaluator.metrics import classification_metrics
     from evaluator.random_baselines import max_random_accuracy, max_random_tail
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "InContextClassifier",
     "__version__",
     "classification_metrics",
     "compare_runs",
@@ -23,6 +25,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "InContextClassifier": "evaluator.api.classifier",
     "compare_runs": "evaluator.api.runs",
     "evaluate": "evaluator.api.runs",
     "open_run": "evaluator.api.runs",

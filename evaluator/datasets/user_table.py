@@ -38,7 +38,7 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
     stated = read_table_text(data.template)
     names = data.labels or stated.labels or {name: name for name in _label_values(path, label)}
     distinct = list(dict.fromkeys(names.values()))
-    template = _template(stated, data.instruction, texts, label)
+    template = table_template(stated, data.instruction, texts, label)
     try:
         template.require_fields(texts)
     except TemplateError as error:
@@ -59,7 +59,8 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
     )
 
 
-def _template(stated: TableText, instruction: str | None, texts: tuple[str, ...], label: str) -> MetaTemplate:
+def table_template(stated: TableText, instruction: str | None, texts: tuple[str, ...], label: str) -> MetaTemplate:
+    """Return a template with what is stated; the rest is made from the names of the text and label columns."""
     label_affix = "\n\n" if stated.label_affix is None else stated.label_affix
     if instruction is not None:
         instruction += label_affix  # separated as demonstrations are

@@ -69,7 +69,7 @@ def run(config: RunConfig, model: ModelConfig, out: Path, *, data: Path | None =
     check_config(config)
     check_capabilities(config, model)
     with writing_to(out):
-        source = _find_model(model)  # first, so that a wrong name is reported at once
+        source = find_model(model)  # first, so that a wrong name is reported at once
         record, built = yield from _build(config, out, data or out)
         scored = yield from score_run(built, source, model, _boundary(config, model), data or out)
         return (yield from finished(with_scores(record, scored, _model_record(source, model), out), scored, out))
@@ -92,7 +92,7 @@ def run_models(config: RunConfig, models: Sequence[ModelConfig], out: Path, *, d
     for model in models:
         check_capabilities(config, model)
     with writing_to(out):
-        sources = [_find_model(model) for model in models]
+        sources = [find_model(model) for model in models]
         runs = [out / "models" / name for name in model_folders(sources)]
         _, built = yield from _build(config, out, data or out)
         for source, model, folder in zip(sources, models, runs, strict=True):
@@ -134,7 +134,7 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
     with writing_to(out):
         folder = open_built(out)
         check_capabilities(folder.built.config, model)
-        source, boundary = _find_model(model), _boundary(folder.built.config, model)
+        source, boundary = find_model(model), _boundary(folder.built.config, model)
         scored = yield from score_run(folder.built, source, model, boundary, folder.data)
         return scores_section(with_scores(folder.record, scored, _model_record(source, model), out), out)
 
@@ -178,7 +178,7 @@ def receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]
         assert record.model is not None, "the run was scored"
         assert record.engine is not None, "the run was scored"
         model = _model_again(record.model, record.engine, config)
-        source = _find_model(model)
+        source = find_model(model)
         if source.fingerprint != record.model.weights_fingerprint:
             raise ConfigError(
                 f"{source.name} has the weights {source.fingerprint}, and the run in {out} is of "
@@ -331,7 +331,8 @@ def _scores_record(scored: Scored) -> ScoresRecord:
     )
 
 
-def _find_model(model: ModelConfig) -> ModelSource:
+def find_model(model: ModelConfig) -> ModelSource:
+    """Find the model of a run, embedded ones by their names. Raises as engine.find_source does."""
     if ENGINES[engine_name(model)].runs_a_model and model.model in EMBEDDED_MODELS:
         model = replace(model, model=str(EMBEDDED_MODELS[model.model]()))
     return find_source(model)

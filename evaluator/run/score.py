@@ -66,7 +66,13 @@ def check_capabilities(config: RunConfig, model: ModelConfig) -> None:
 
 
 def score_run(
-    built: Built, source: ModelSource, model: ModelConfig, boundary: LabelBoundary, data: Path
+    built: Built,
+    source: ModelSource,
+    model: ModelConfig,
+    boundary: LabelBoundary,
+    data: Path,
+    *,
+    loader: EngineLoader | None = None,
 ) -> Stage[Scored]:
     """Score a store's prompts with a model, then the prompts of the second round.
 
@@ -81,12 +87,13 @@ def score_run(
         source, model: the model, and how to load it.
         boundary: where a label begins.
         data: folder of prompts and scores.
+        loader: of the model, to keep it loaded; without one it is loaded and released here.
     """
     methods = {name: methods_of(built.config.suites)[name] for name in built.config.methods}
     with_head = {name: method for name, method in methods.items() if method.distances}
     head = _load_head(source) if with_head else None  # fail before scoring if the model has no LM head
     folder = scores_folder(source, model, data)
-    loader = EngineLoader(source, model)
+    kept, loader = loader, loader or EngineLoader(source, model)
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
     tokenise_s = 0.0
@@ -119,7 +126,8 @@ def score_run(
             raise ScoreError(f"{error} The weights hold a NaN or an infinity: tensor {tensor}.") from error
         raise
     finally:
-        loader.close()
+        if kept is None or head is not None:  # the head needs the memory
+            loader.close()
     parts = [replace(part, store=part.store.without(left_out)) for part in parts]
     if head is not None:
         # Only now, because the engine left no memory for it on a GPU.

@@ -1,0 +1,268 @@
+"""A scikit-learn classifier: labelled examples become demonstrations, and a language model answers.
+
+It needs scikit-learn, which the extra `sklearn` brings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from evaluator.api.loaded_models import answers_folder, loaded_model
+from evaluator.cli.terminal import draw
+from evaluator.config import DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig
+from evaluator.datasets.base import EXAMPLES, ClassificationDataset
+from evaluator.datasets.lcg import Ints
+from evaluator.datasets.table_text import TableText
+from evaluator.datasets.user_table import table_template
+from evaluator.errors import ConfigError
+from evaluator.files.digests import fingerprint
+from evaluator.methods.predictions import predict
+from evaluator.progress import finish
+from evaluator.prompts.rows import PromptPlan, requests
+from evaluator.run.build import Built, check_config, request_rows
+from evaluator.run.score import check_capabilities, score_run
+from evaluator.run.scored_run import complete_run, scored_run
+from evaluator.store.prompt_store import open_store, with_prompt_ids, write_store
+from evaluator.suites import SUITE_GROUPS, SUITES, default_label_boundary, methods_of
+from evaluator.templates.template import MetaTemplate, Verbalizer
+
+(_SUITE,) = SUITE_GROUPS["classify"]
+_PART = next(iter(SUITES[_SUITE].parts))
+_IN_MEMORY = DataOptions(paths=(Path("X"),))  # the argument; no file is read
+
+Floats = npt.NDArray[np.float64]
+
+
+class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Classify texts by a language model that is shown some labelled ones in its prompt.
+
+    `fit` draws the demonstrations, the same for all queries: labels in turn, so that each is shown as often as others.
+    The probabilities of a query are those of the labels as continuations of its prompt, by one of StaICC's inference
+    methods under the paper's definition, as in `evaluator run classify`.
+
+    X is a list of texts, or several columns of texts or numbers: a frame, or an array of two dimensions. The model is
+    loaded when it is first asked and stays loaded for all estimators of the process that name it; what it has answered
+    is not asked again. A method that calibrates on all queries (batch_calibration) answers a query differently when it
+    stands among others; all others answer it in the same way.
+
+    Args:
+        model: a folder, a hub name, or "embedded".
+        shots: demonstrations in a prompt.
+        n_sets: demonstration sets; probabilities are averaged over them.
+        method: inference method; `evaluator methods` lists them. Half of the training rows are set aside for methods
+            that calibrate on labelled examples.
+        label_names: text of each class in the prompt; None: str(class).
+        template: text around inputs and labels; None: made of the names of the columns.
+        instruction: text before the demonstrations, for a template that is made.
+        engine: None: vllm where it is installed, else transformers.
+        dtype: of weights and computation: "auto", "float32", "bfloat16", "float16".
+        label_boundary: "separate" or "merged" (tokens/boundary.py); None: as in `evaluator run classify`.
+        random_state: seed of the demonstrations, as scikit-learn takes it.
+        progress: whether to show progress on standard error.
+
+    Attributes:
+        classes_: classes, [n_classes], sorted: the columns of predict_proba.
+        demonstrations_: what is shown: `set`, `texts` and `label`, in prompt order.
+        n_features_in_: number of columns of X; not there for a list of texts.
+
+    >>> classifier = InContextClassifier("org/name", shots=8).fit(texts, labels)  # doctest: +SKIP
+    >>> classifier.predict_proba(["A film to forget."])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: str = "embedded",
+        *,
+        shots: int = 4,
+        n_sets: int = 1,
+        method: str = "vanilla",
+        label_names: Mapping[Any, str] | None = None,
+        template: MetaTemplate | None = None,
+        instruction: str | None = None,
+        engine: str | None = None,
+        dtype: Dtype = "auto",
+        label_boundary: LabelBoundary | None = None,
+        random_state: Any = 0,
+        progress: bool = False,
+    ) -> None:
+        self.model = model
+        self.shots = shots
+        self.n_sets = n_sets
+        self.method = method
+        self.label_names = label_names
+        self.template = template
+        self.instruction = instruction
+        self.engine = engine
+        self.dtype = dtype
+        self.label_boundary = label_boundary
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any) -> "InContextClassifier":  # noqa: N803  # scikit-learn's name
+        """Draw the demonstrations from labelled examples; no model is loaded.
+
+        Args:
+            X: n texts, or n rows of columns.
+            y: classes, [n].
+
+        Raises:
+            ValueError: what scikit-learn refuses, blank texts, a single class, fewer rows than `shots`.
+            ConfigError, TemplateError: parameters that do not fit.
+        """
+        config = self._config()
+        is_text = _is_text(X)
+        rows, y = validate_data(self, X, y, dtype=None, ensure_2d=not is_text)
+        check_classification_targets(y)
+        self.classes_, gold = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class, {self.classes_.item()!r}; a classifier needs two or more.")
+        dataset = self._training_dataset(_examples(rows, gold), ("text",) if is_text else self._column_names())
+        if methods_of(config.suites)[self.method].labelled_examples(self.shots):
+            dataset = SUITES[_SUITE].take(dataset)
+        else:
+            dataset = replace(dataset, calibration=dataset.demonstration)  # none is needed, so all rows can be shown
+        self._dataset, self._demonstration_ids = dataset, self._draw(dataset.demonstration["gold"])
+        self.demonstrations_ = pl.DataFrame(
+            {
+                "set": np.repeat(np.arange(self.n_sets), self.shots),
+                "texts": dataset.demonstration["texts"].gather(self._demonstration_ids.ravel()),
+                "label": self.classes_[dataset.demonstration["gold"].to_numpy()[self._demonstration_ids.ravel()]],
+            }
+        )
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:  # noqa: N803
+        """Return the probability of each class, [n, n_classes], in the order of `classes_`.
+
+        Raises ValueError as `fit` does, and what a run raises: LabelError for labels that the model cannot tell apart,
+        PromptTooLongError for prompts over its context, ModelError for a model that cannot be loaded.
+        """
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, dtype=None, ensure_2d=not _is_text(X))
+        queries = _examples(rows, np.zeros(len(rows), dtype=np.int64))
+        dataset = replace(
+            self._dataset,
+            test=queries,
+            fingerprint=fingerprint(self._dataset.fingerprint, queries["texts"].to_list()),
+        )
+        demonstration_set, query_id = (index.ravel() for index in np.indices((self.n_sets, queries.height)))
+        plan = PromptPlan(
+            demonstration_set=demonstration_set,
+            query_id=query_id,
+            demonstration_ids=self._demonstration_ids[demonstration_set],
+        )
+        answers = self._answers(dataset, requests(dataset, plan).with_columns(part=pl.lit(_PART)))
+        probabilities = np.array(answers.sort("position")["label_probs"].to_list())
+        return np.asarray(probabilities.reshape(self.n_sets, queries.height, -1).mean(axis=0))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
+        """Return the likeliest class of each row, [n]. Raises as `predict_proba` does."""
+        probabilities = self.predict_proba(X)
+        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return what scikit-learn's checks may expect."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.classifier_tags.poor_score = True  # language models read columns of numbers badly
+        return tags
+
+    def _config(self) -> RunConfig:
+        """Return the configuration of a run. Raises ConfigError for parameters that do not fit."""
+        if self.n_sets < 1:
+            raise ConfigError(f"n_sets must be 1 or more, got {self.n_sets}.")
+        if self.template is not None and self.instruction is not None:
+            raise ConfigError("A template holds its instruction: leave out `template` or `instruction`.")
+        config = RunConfig(
+            suites=(_SUITE,), data=_IN_MEMORY, n_shots=self.shots, methods=(self.method,), definitions=("paper",)
+        )
+        check_config(config)
+        check_capabilities(config, self._model_config())
+        return config
+
+    def _model_config(self) -> ModelConfig:
+        return ModelConfig(
+            model=str(self.model), engine=self.engine, dtype=self.dtype, label_boundary=self.label_boundary
+        )
+
+    def _column_names(self) -> tuple[str, ...]:
+        numbered = [f"x{number}" for number in range(self.n_features_in_)]
+        return tuple(getattr(self, "feature_names_in_", numbered))
+
+    def _training_dataset(self, examples: pl.DataFrame, fields: tuple[str, ...]) -> ClassificationDataset:
+        """Return the examples as demonstrations. Raises ConfigError or TemplateError for names or fields that lack."""
+        classes = self.classes_.tolist()
+        names = {label: str(label) for label in classes} if self.label_names is None else self.label_names
+        unnamed = [label for label in classes if label not in names]
+        if unnamed:
+            raise ConfigError(f"label_names has no name for the class {unnamed[0]!r}. Name each class.")
+        verbalizer = Verbalizer(label_names=tuple(names[label] for label in classes))
+        template = self.template or table_template(TableText(), self.instruction, fields, "label")
+        template.require_fields(fields)
+        content = (examples["texts"].to_list(), examples["gold"].to_list(), repr(template), verbalizer.label_names)
+        return ClassificationDataset(
+            name="X",
+            calibration=examples.clear(),
+            demonstration=examples,
+            test=examples,
+            text_fields=fields,
+            template=template,
+            verbalizer=verbalizer,
+            fingerprint=fingerprint(*content),
+        )
+
+    def _draw(self, gold: pl.Series) -> Ints:
+        """Draw demonstration sets, labels in turn: rows of the demonstration split, [n_sets, shots]."""
+        if self.shots > len(gold):
+            raise ValueError(
+                f"{self.shots} shots were asked for, and n_samples={len(gold)} can be "
+                f"demonstrations. Choose shots from 0 to {len(gold)}."
+            )
+        random = check_random_state(self.random_state)
+        sets = []
+        for _ in range(self.n_sets):
+            rows = pl.DataFrame({"row": random.permutation(len(gold))}, schema={"row": pl.Int64})
+            turn = pl.int_range(pl.len()).over(gold.gather(rows["row"]).alias("label"))
+            sets.append(rows.sort(turn, maintain_order=True)["row"].to_numpy()[: self.shots])
+        return np.array(sets, dtype=np.int64).reshape(self.n_sets, self.shots)
+
+    def _answers(self, dataset: ClassificationDataset, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return schemas.PREDICTIONS of requests."""
+        config, model = self._config(), loaded_model(self._model_config())
+        data = answers_folder()
+        shown = self._demonstration_ids.tolist()
+        folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
+        frames = request_rows(_SUITE, dataset, rows, config)
+        every = with_prompt_ids(pl.concat([frame.select(sorted(frame.columns)) for frame in frames]))
+        built = Built(config, open_store(folder) or write_store(folder, every, {}), {dataset.name: dataset})
+        boundary = self.label_boundary or default_label_boundary(config.suites)
+        stage = score_run(built, model.source, model.config, boundary, data, loader=model.loader)
+        scored = draw(stage) if self.progress else finish(stage)
+        run = complete_run(scored_run(built, scored.parts), scored.parts)
+        return predict(run.scored, run.methods, config.definitions).collect()
+
+
+def _is_text(X: Any) -> bool:  # noqa: N803
+    """Return whether X is a list, series or array of texts, without columns."""
+    shape = getattr(X, "shape", None)
+    if shape is None:
+        return isinstance(X, list | tuple) and bool(X) and isinstance(X[0], str)
+    return len(shape) == 1 and shape[0] > 0 and isinstance(next(iter(X)), str)
+
+
+def _examples(rows: npt.NDArray[Any], gold: Ints) -> pl.DataFrame:
+    """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises ValueError for a blank text."""
+    texts = [[str(cell) for cell in np.atleast_1d(row)] for row in rows]
+    blank = next((number for number, row in enumerate(texts) if not all(map(str.strip, row))), None)
+    if blank is not None:
+        raise ValueError(f"X, row {blank} (from 0): a text is blank. Fill or remove it.")
+    return pl.DataFrame({"source_row": range(len(texts)), "texts": texts, "gold": gold}, schema=EXAMPLES)

@@ -1,0 +1,49 @@
+"""Keep a model loaded between calls, and its answers for as long as the process lives."""
+
+import atexit
+from functools import cache
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import NamedTuple
+
+from evaluator.config import ModelConfig
+from evaluator.engine.loader import EngineLoader
+from evaluator.models.source import ModelSource
+from evaluator.run.pipeline import find_model
+
+
+class LoadedModel(NamedTuple):
+    """A model that is loaded when it is first asked, and stays so until another one is."""
+
+    source: ModelSource
+    config: ModelConfig
+    loader: EngineLoader
+
+
+_loaded: dict[ModelConfig, LoadedModel] = {}
+
+
+def loaded_model(config: ModelConfig) -> LoadedModel:
+    """Return a model for this process. Releases another one's memory. Raises ModelError if it is not there."""
+    if config not in _loaded:
+        source = find_model(config)
+        unload_models()
+        _loaded[config] = LoadedModel(source, config, EngineLoader(source, config))
+    return _loaded[config]
+
+
+def unload_models() -> None:
+    """Release the memory of the loaded model; what it has answered is kept."""
+    while _loaded:
+        _, model = _loaded.popitem()
+        model.loader.close()
+
+
+@cache
+def answers_folder() -> Path:
+    """Return the folder of prompts and scores of this process, which is removed at its end."""
+    folder = Path(mkdtemp(prefix="evaluator-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    atexit.register(unload_models)
+    return folder

@@ -1,0 +1,118 @@
+"""The scikit-learn classifier: scikit-learn's own checks, and the same answers as a run gives."""
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import evaluator
+from evaluator.api.loaded_models import unload_models
+from evaluator.errors import ConfigError
+from evaluator.templates.template import MetaTemplate
+
+FAKE = {"model": "fake", "engine": "fake"}
+TEXTS = [f"text {number}" for number in range(40)]
+LABELS = ["bad", "good"] * 20
+
+
+def checks() -> Iterator[Any]:
+    """Yield scikit-learn's checks, without the two that need pandas or an array API, which are not installed."""
+    for classifier in (evaluator.InContextClassifier(**FAKE), evaluator.InContextClassifier(**FAKE, n_sets=2)):
+        for estimator, check in estimator_checks_generator(classifier):
+            if check.func.__name__ not in ("check_array_api_input", "check_classifier_data_not_an_array"):
+                yield pytest.param(estimator, check, id=f"{check.func.__name__}-{classifier.n_sets}")
+
+
+@pytest.mark.parametrize(("estimator", "check"), list(checks()))
+def test_scikit_learns_checks_pass(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "contextual_calibration", "hidden_calibration", "topk"])
+def test_every_kind_of_method_answers(method):
+    classifier = evaluator.InContextClassifier(**FAKE, method=method).fit(TEXTS, LABELS)
+    probabilities = classifier.predict_proba(["one", "two", "three"])
+    assert probabilities.shape == (3, 2)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+
+
+def test_demonstrations_show_labels_in_turn_and_are_the_same_for_all_queries():
+    classifier = evaluator.InContextClassifier(**FAKE, shots=4, n_sets=3).fit(TEXTS, ["a", *["b"] * 38, "a"])
+    shown = classifier.demonstrations_.group_by("set", maintain_order=True).agg("label")["label"].to_list()
+    assert [sorted(labels) for labels in shown] == [["a", "a", "b", "b"]] * 3
+    again = clone(classifier).fit(TEXTS, ["a", *["b"] * 38, "a"])
+    assert again.demonstrations_.equals(classifier.demonstrations_)
+
+
+def test_a_fitted_classifier_can_be_pickled_and_answers_the_same():
+    classifier = evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS)
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), classifier.predict_proba(TEXTS))
+
+
+def test_columns_of_a_frame_are_text_fields():
+    frame = pl.DataFrame({"premise": TEXTS, "hypothesis": TEXTS[::-1]})
+    classifier = evaluator.InContextClassifier(**FAKE).fit(frame, LABELS)
+    assert list(classifier.feature_names_in_) == ["premise", "hypothesis"]
+    assert classifier.predict(frame[:5]).shape == (5,)
+    template = MetaTemplate(input_prefixes=("",), input_affixes=("",), label_prefix="", label_affix="")
+    with pytest.raises(evaluator.errors.TemplateError, match="1 input prefixes"):
+        evaluator.InContextClassifier(**FAKE, template=template).fit(frame, LABELS)
+
+
+def test_what_does_not_fit_is_said_when_fitting():
+    def fit(**parameters):
+        evaluator.InContextClassifier(**{**FAKE, **parameters}).fit(TEXTS, LABELS)
+
+    with pytest.raises(ConfigError, match="no method 'none'"):
+        fit(method="none")
+    with pytest.raises(ConfigError, match="no name for the class 'good'"):
+        fit(label_names={"bad": "negative"})
+    with pytest.raises(ConfigError, match="n_sets must be 1 or more"):
+        fit(n_sets=0)
+    with pytest.raises(ValueError, match="Choose shots from 0 to 40"):
+        fit(shots=41)
+    with pytest.raises(ValueError, match=r"row 1 \(from 0\): a text is blank"):
+        evaluator.InContextClassifier(**FAKE).fit(["a", " "], [0, 1])
+
+
+def test_the_shipped_model_reads_its_demonstrations_in_a_cross_validation():
+    """Answers are those of a prompt written by hand, from transformers alone."""
+    texts = [f"a {word} film" for word in ("great", "bad", "fine", "poor") * 6]
+    labels = np.array(["good", "bad"] * 12)
+    classifier = evaluator.InContextClassifier("embedded", engine="transformers", dtype="float32", shots=2)
+    try:
+        assert len(cross_val_score(classifier, texts, labels, cv=2)) == 2
+        classifier.fit(texts, labels)
+        found = classifier.predict_proba(["a great film"])
+    finally:
+        unload_models()
+    np.testing.assert_allclose(found, by_hand(classifier.demonstrations_, "a great film", ["bad", "good"]), atol=1e-5)
+
+
+def by_hand(demonstrations: pl.DataFrame, query: str, labels: list[str]) -> np.ndarray:
+    """Return the probabilities of labels of one token or more after a prompt, [1, labels]."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from evaluator.models.embedded import EMBEDDED_MODELS
+
+    folder = str(EMBEDDED_MODELS["embedded"]())
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    shown = "".join(f"text: {texts[0]}\nlabel: {label}\n\n" for _, texts, label in demonstrations.iter_rows())
+    prompt = tokenizer(f"{shown}text: {query}\nlabel: ").input_ids
+    scores = []
+    for label in labels:
+        tokens = tokenizer(label, add_special_tokens=False).input_ids
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + tokens])).logits[0].log_softmax(-1)
+        scores.append(sum(float(logits[len(prompt) - 1 + place, token]) for place, token in enumerate(tokens)))
+    exponent = np.exp(np.array(scores) - max(scores))
+    return (exponent / exponent.sum())[None]
