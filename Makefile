@@ -22,7 +22,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report bench faults fuzz test test-runners test-gpu check dist models golden
+  staicc prompt-search pvi report bench faults fuzz test test-runners test-gpu check dist models golden docs
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -137,3 +137,6 @@ models: setup ## measure a tiny model of every architecture through both engines
 
 golden: setup ## make the golden files of tests/golden again; review the diff
 	$(BIN)/python tests/golden/remake.py
+
+docs: setup ## the documentation as a site: build/site/docs/index.html
+	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html --conf-dir docs . build/site

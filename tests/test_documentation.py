@@ -1,7 +1,10 @@
-"""The pages of the project name only commands, options, targets, modules and files that are there."""
+"""The pages of the project name only what is there, their examples give what they say, and they build a site."""
 
+import doctest
 import re
 import shlex
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,3 +59,20 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 def test_commands_are_found_in_blocks_and_sentences() -> None:
     found = [name for page in PAGES for name, *_ in commands(page, "evaluator")]
     assert {"run", "compare", "verify", "reproduce"} <= {*found}
+
+
+@pytest.mark.parametrize("name", ["metrics", "methods"])
+def test_worked_numbers_are_what_the_code_gives(name: str) -> None:
+    result = doctest.testfile(str(ROOT / "docs" / f"{name}.md"), module_relative=False)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_the_pages_build_a_site_without_a_warning(tmp_path: Path) -> None:
+    settings = re.search(r"sphinx-build (.*) --conf-dir docs . build/site", (ROOT / "Makefile").read_text())
+    assert settings
+    command = [sys.executable, "-m", "sphinx", *settings[1].split(), "--conf-dir", "docs", ".", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    site = tmp_path / "docs"
+    assert {page.stem for page in site.glob("*.html")} == {page.stem for page in (ROOT / "docs").glob("*.md")}
+    assert "InContextClassifier" in (site / "api.html").read_text("utf-8")
