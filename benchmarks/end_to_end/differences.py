@@ -205,7 +205,7 @@ difference matters or does not, not how much it would matter elsewhere.
 
 def main() -> None:
     if "--table" in sys.argv:
-        print(page(RESULTS / "differences.csv"))
+        print(page(RESULTS / "differences.csv"), end="")
         return
     n_queries = int(sys.argv[1]) if len(sys.argv) > 1 else N_QUERIES
     case = f"embedded, {' and '.join(DATASETS)}, {n_queries} queries"
@@ -214,7 +214,7 @@ def main() -> None:
         _append("package and released results", _baselines())
         _append(case, _pvi(Path(folder) / "pvi", n_queries))
         _append(case, _of_runs(Path(folder), n_queries))
-    print(page(RESULTS / "differences.csv"))
+    print(page(RESULTS / "differences.csv"), end="")
 
 
 def _append(case: str, moved: Iterator[Moved]) -> None:

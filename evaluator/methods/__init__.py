@@ -14,6 +14,7 @@ from evaluator.methods.sa_icl import SA_ICL
 from evaluator.methods.topk import TOPK
 from evaluator.methods.unconditional import UNCONDITIONAL
 from evaluator.methods.vanilla import VANILLA
+from evaluator.methods.vector_scaling import VECTOR_SCALING
 
 METHODS: dict[str, Method] = {
     "vanilla": VANILLA,
@@ -27,6 +28,7 @@ METHODS: dict[str, Method] = {
     "knn_centroid": KNN_CENTROID,
     "knn_neighbours": KNN_NEIGHBOURS,
     "hidden_calibration": HIDDEN_CALIBRATION,
+    "vector_scaling": VECTOR_SCALING,
     "per_token": PER_TOKEN,
     "per_byte": PER_BYTE,
     "unconditional": UNCONDITIONAL,

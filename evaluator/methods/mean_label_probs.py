@@ -13,7 +13,7 @@ def log_mean_label_probs(scored: pl.LazyFrame, by: Sequence[str], definition: De
 
     A mean that float64 would round to zero stays finite. The requests of a group share one label space.
     """
-    log_probs = _log_softmax(pl.col(LABEL_SCORE[definition]))
+    log_probs = log_softmax(pl.col(LABEL_SCORE[definition]))
     each_label = (
         scored.sort("position")
         .select(*by, log_prob=log_probs, label=pl.int_ranges(pl.col("label_names").list.len()))
@@ -27,7 +27,7 @@ def log_mean_label_probs(scored: pl.LazyFrame, by: Sequence[str], definition: De
     return of_label.sort(*by, "label").group_by(by, maintain_order=True).agg("log_mean")
 
 
-def _log_softmax(scores: pl.Expr) -> pl.Expr:
+def log_softmax(scores: pl.Expr) -> pl.Expr:
     """Normalise each list of log-likelihoods into log-probabilities, nats; shape is kept."""
     scaled = pl.element() - pl.element().max()
     return scores.list.eval(scaled - scaled.exp().sum().log())
