@@ -1,6 +1,7 @@
 """Damage the bytes of files: at random places, and for JSON within its structure."""
 
 import json
+import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -11,11 +12,15 @@ _ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 2**31, 2**63, 10**40, 1e308, float("nan"), float("inf"), "", "\ud800", "\u2028", "\0",
     "a" * 5000, "../../x", [], {}, [[]], {"": None}, ["a", 1], "</script><script>alert(1)</script>",
 )  # fmt: skip
-_TOKENS = (
-    b"[", b"{", b"]", b"}", b",", b'"', b"\\ud800", b"null", b"1e999", b"-0", b"\xff\xfe", b"\xef\xbb\xbf", b"\n",
-)  # fmt: skip
 DEPTH = 20_000
 """Of nested lists: deeper than any recursive parser goes."""
+
+_TOKENS = (
+    b"[", b"{", b"]", b"}", b",", b'"', b"\\ud800", b"null", b"1e999", b"-0", b"\xff\xfe", b"\xef\xbb\xbf", b"\n",
+    b"9" * 400, b"9" * 5000, b"[" * DEPTH, b'{"a":' * DEPTH, b"=", b"\0", b"NaN", b"true",
+)  # fmt: skip
+_NUMBERS = (b"0", b"-1", b"0.5", b"1e-400", b"1e999", b"9" * 20, b"9" * 40, b"9" * 400, b"9" * 5000)
+_SEARCHED = 2**16  # bytes at the beginning of a file that are searched for numbers
 
 
 def flip_bit(content: bytes, rng: Random) -> bytes:
@@ -62,8 +67,17 @@ def insert_token(content: bytes, rng: Random) -> bytes:
     return content[:place] + token + content[place + rng.choice((0, len(token))) :]
 
 
+def odd_number(content: bytes, rng: Random) -> bytes:
+    """Replace one run of digits by another number, which may be too large for any type."""
+    places = [match.span() for match in re.finditer(rb"[0-9]+", content[:_SEARCHED])]
+    if not places:
+        return insert_token(content, rng)
+    start, end = rng.choice(places)
+    return content[:start] + rng.choice(_NUMBERS) + content[end:]
+
+
 BYTES: tuple[Damage, ...] = (
-    flip_bit, truncate, empty, zero_sector, garble, append, repeat, swap_halves, insert_token,
+    flip_bit, truncate, empty, zero_sector, garble, append, repeat, swap_halves, insert_token, odd_number,
 )  # fmt: skip
 
 
@@ -92,7 +106,15 @@ def wrap(content: bytes, _rng: Random) -> bytes:
     return b"[" + content + b"]"
 
 
-JSON: tuple[Damage, ...] = (nest, nest_value, odd_value, without_key, wrap)
+def odd_line(content: bytes, rng: Random) -> bytes:
+    """Damage the JSON of one line."""
+    lines = content.split(b"\n")
+    number = rng.randrange(len(lines))
+    lines[number] = rng.choice((nest_value, odd_value, without_key))(lines[number], rng).replace(b"\n", b" ")
+    return b"\n".join(lines)
+
+
+JSON: tuple[Damage, ...] = (nest, nest_value, odd_value, without_key, wrap, odd_line)
 
 
 def _edited(content: bytes, rng: Random, replace: Callable[[Any], Any] | None) -> bytes:

@@ -11,22 +11,29 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
+import urllib3
 
 from benchmarks.faults.hostile import CHOICE_ROWS, MODEL, TASK
 from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
 from evaluator.datasets.plain_pickle import read_examples
 from evaluator.datasets.sources import load_datasets
+from evaluator.datasets.table_text import read_labels, read_table_text
+from evaluator.engine.server_client import Question, ServerClient, UnavailableError
 from evaluator.errors import EvaluatorError
-from evaluator.files.json_files import read_json, read_record, write_json, write_record
+from evaluator.files.json_files import DIGEST, read_json, read_record, write_json, write_record
+from evaluator.imports import read_files
+from evaluator.imports.base import ImportColumns
 from evaluator.models.source import find_model
 from evaluator.record import RunRecord, TokensRecord
 from evaluator.run.config_json import config_from_json, config_to_json
 from evaluator.run.record import read_run
 from evaluator.scores.table import PlanRecord, ScoreManifest, ShardRecord
 from evaluator.store.prompt_store import StoreManifest
+from evaluator.suites.in_context_pvi.agreement import read_annotations
 from evaluator.suites.prompt_search.candidates import read_candidates
 from evaluator.tokens.table import TokenManifest, TokenTotals
 
@@ -72,6 +79,51 @@ def _pickled(path: Path) -> object:
     return read_examples(path.read_bytes(), path, text_fields=("premise", "hypothesis"), n_labels=3)
 
 
+def _imported(path: Path) -> object:
+    return read_files([path], ImportColumns())
+
+
+QUESTIONS = ([Question([1, 2, 3], (5, 6)), Question([1, 2], (5, 6))], [Question([1, 2, 3], ()), Question([7, 8], ())])
+"""Log-probabilities of two labels after two prompts, and of the tokens of two prompts."""
+
+
+def _server_answer(path: Path) -> object:
+    """Ask a server that answers everything with the bytes of a file."""
+    client, answer = ServerClient("http://server"), path.read_bytes()
+
+    class Pool:
+        def request(self, *_asked: object, **_options: object) -> urllib3.HTTPResponse:
+            return urllib3.HTTPResponse(body=io.BytesIO(answer), status=200)
+
+    client._pool = Pool()  # type: ignore[assignment]
+    asked: tuple[Callable[[], object], ...] = (
+        *(partial(client.log_probs, "model", questions) for questions in QUESTIONS),
+        partial(client.served_model, None, "model"),
+        partial(client.tokens_of, "model", "a text"),
+    )
+    given = []
+    for ask in asked:
+        with suppress(UnavailableError, EvaluatorError):  # the first: asked again later
+            given.append(ask())
+    return given
+
+
+def _server_answers() -> tuple[bytes, ...]:
+    """Return what a server answers to QUESTIONS, and says of itself."""
+    top = [{"logprobs": {"top_logprobs": [{"token_id:5": -0.5, "token_id:6": -1.5}]}} for _ in range(2)]
+    prompts: list[list[object]] = [
+        [None, {"2": {"logprob": -0.5}}, {"3": {"logprob": -1}}],
+        [None, {"8": {"logprob": -2}}],
+    ]
+    choices = [
+        [{"index": n} | choice for n, choice in enumerate(top)],
+        [{"index": n, "prompt_logprobs": rows} for n, rows in enumerate(prompts)],
+    ]
+    completions = [{"model": "model", "choices": each} for each in choices]
+    models = {"data": [{"id": "model", "max_model_len": 64}], "version": "0.32.0", "tokens": [1, 2]}
+    return tuple(json.dumps(answer).encode() for answer in (*completions, models))
+
+
 def _config(path: Path) -> object:
     """Read the configuration of a model, whose other files are those of the embedded model."""
     for file in MODEL.iterdir():
@@ -97,10 +149,31 @@ def _rewritten(parse: Callable[[Path], object]) -> Callable[[Path], object]:
         with suppress(ValueError, RecursionError):
             content = json.loads(path.read_bytes())
             if isinstance(content, dict):
+                content.pop(DIGEST, None)
                 write_json(path, content)
         return parse(path)
 
     return parse_rewritten
+
+
+def _without_architectures(configuration: bytes) -> bytes:
+    """Return a model's configuration that names no architecture, for which transformers is asked."""
+    entries = json.loads(configuration)
+    return json.dumps({key: value for key, value in entries.items() if key != "architectures"}).encode()
+
+
+TEMPLATE = b"""instruction = "Classify."
+input_prefixes = ["text: "]
+input_affixes = ["\\n"]
+label_prefix = "label: "
+instructions = ["Which?", "What?"]
+
+[labels]
+a = "bad"
+
+[alternatives]
+instructions = ["One. ", "Two. "]
+"""
 
 
 def _written(record: object) -> bytes:
@@ -133,6 +206,7 @@ def parsers() -> dict[str, Parser]:
     labelled: list[Mapping[str, object]] = [{"text": f"text {n}", "label": "ab"[n % 2]} for n in range(24)]
     choices: list[Mapping[str, object]] = [dict(row) for row in CHOICE_ROWS]
     pairs = [([f"premise {n}", "hypothesis"], n % 3) for n in range(6)]
+    configuration = (MODEL / "config.json").read_bytes()
     digest = "0" * 64
     store = StoreManifest(
         n_requests=1, n_prompts=1, requests={"requests-00000.arrow": digest}, prompts={}, tables={"t": {"a": digest}}
@@ -155,6 +229,24 @@ def parsers() -> dict[str, Parser]:
     rewritten = {
         f"{name}, rewritten": replace(parser, parse=_rewritten(parser.parse)) for name, parser in records.items()
     }
+    answers = [
+        {"gold": "b", "label_probs": "[0.25, 0.75]", "label_names": '["a", "b"]', "query_id": n} for n in range(6)
+    ]
+    samples = [
+        {
+            "doc_id": n,
+            "target": str(n % 2),
+            "arguments": {f"gen_args_{k}": {"arg_0": "Is it?", "arg_1": f" {'ab'[k]}"} for k in range(2)},
+            "resps": [[[-1.5, False]], [[-0.5, True]]],
+            "filter": "none",
+            "acc": n % 2,
+        }
+        for n in range(6)
+    ]
+    annotations = [
+        {"premise": f"p{n}", "hypothesis": "h", "old_labels": ["a", "b", "a"], "label_count": [n, 2, 1]}
+        for n in range(6)
+    ]
     candidates = {"instructions": ["Choose."], "templates": [{"output_prefix": " ->", "choice_prefix": None}]}
     return {
         "pickle": Parser("data.pkl", _pickled, tuple(pickle.dumps(pairs, protocol) for protocol in range(6))),
@@ -165,10 +257,18 @@ def parsers() -> dict[str, Parser]:
         "choices json lines": Parser("table.jsonl", _choice_table, (_json_lines(choices),)),
         "choices parquet": Parser("table.parquet", _choice_table, (_parquet(choices),)),
         "task": Parser("task.json", _datasets, (json.dumps(TASK, indent=1).encode(),)),
+        "annotations": Parser("annotations.parquet", lambda path: read_annotations([path]), (_parquet(annotations),)),
+        "template": Parser("template.toml", read_table_text, (TEMPLATE,)),
+        "label names": Parser("labels.toml", lambda path: read_labels(str(path)), (b'1 = "bad"\n"2" = "good"\n',)),
+        "imported csv": Parser("table.csv", _imported, (_csv(answers),)),
+        "imported json lines": Parser("table.jsonl", _imported, (_json_lines(answers),)),
+        "imported parquet": Parser("table.parquet", _imported, (_parquet(answers),)),
+        "imported samples": Parser("samples_task_1.jsonl", _imported, (_json_lines(samples),)),
+        "server answer": Parser("answer.json", _server_answer, _server_answers()),
         "candidates": Parser("candidates.json", read_candidates, (json.dumps(candidates).encode(),)),
         **records,
         **rewritten,
-        "model configuration": Parser("config.json", _config, ((MODEL / "config.json").read_bytes(),)),
+        "model configuration": Parser("config.json", _config, (configuration, _without_architectures(configuration))),
         "safetensors": Parser("model.safetensors", _config, (_small_weights(),)),
     }
 

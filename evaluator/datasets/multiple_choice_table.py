@@ -76,7 +76,7 @@ def _correct(cell: Any, choices: Sequence[str | None], where: str) -> list[int]:
 def _place(value: Any, choices: Sequence[str | None], where: str) -> int:
     as_text = choices.index(value) if isinstance(value, str) and value in choices else None
     is_whole = isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value))
-    as_index = int(value) if is_whole and not isinstance(value, bool) else None
+    as_index = int(str(value).strip()) if is_whole and not isinstance(value, bool) else None
     if as_text is not None and as_index not in (None, as_text) and as_index in range(len(choices)):
         raise DatasetError(
             f"{where}: the correct choice {value!r} is both a choice's text and another one's number among {choices}. "

@@ -4,7 +4,7 @@ By pyarrow, which answers damaged bytes with an error; Polars ends the thread th
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -30,11 +30,30 @@ def read_columns(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     try:
         table = _open_arrow(path).read_all().select(columns) if _is_arrow(path) else _read_parquet(path, columns)
         table.validate(full=True)  # texts are UTF-8, and offsets lie within their buffers
-        frame = pl.from_arrow(table)
+        frame = pl.from_arrow(_without_metadata(table))
     except BaseException as error:
         raise _refused(path, error) from error
     assert isinstance(frame, pl.DataFrame), "a table has columns"
     return frame.select(columns)
+
+
+def _without_metadata(table: pa.Table) -> pa.Table:
+    """Return a table that Polars can take: it panics at names and metadata, of any depth, that are no UTF-8.
+
+    Metadata of columns goes, as other programs keep bytes in it. Raises UnicodeDecodeError for all else.
+    """
+    schema = pa.schema([field.remove_metadata() for field in table.schema])
+    _require_utf8(schema)
+    return table.cast(schema)
+
+
+def _require_utf8(fields: Iterable[pa.Field]) -> None:
+    """Raise UnicodeDecodeError for a name or metadata, of a field or of one within it, that is no UTF-8."""
+    for field in fields:
+        texts = [field.name.encode(), *(text for pair in (field.metadata or {}).items() for text in pair)]
+        for text in texts:
+            text.decode()
+        _require_utf8(field.type.field(number) for number in range(field.type.num_fields))
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> pa.Table:

@@ -75,7 +75,10 @@ def _require_utf8(content: bytes, path: Path) -> None:
         return
     except UnicodeDecodeError as error:
         byte = content[error.start]
-    names, *rows = csv.reader(StringIO(content.decode("latin-1"), newline=""))
+    try:
+        names, *rows = csv.reader(StringIO(content.decode("latin-1"), newline=""))
+    except csv.Error:  # a cell longer than its reader takes, for example
+        raise DatasetError(f"{path}: the byte 0x{byte:02x} is no UTF-8. Save the file as UTF-8.") from None
     cells = ((number, name, cell) for number, row in enumerate(rows) for name, cell in zip(names, row, strict=False))
     where = next((f"row {number} (from 0), column {name}" for number, name, cell in cells if _is_not_utf8(cell)), "")
     raise DatasetError(

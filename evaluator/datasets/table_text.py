@@ -76,6 +76,8 @@ def _toml(path: Path, error: type[ConfigError] | type[TemplateError]) -> dict[st
         raise error(f"{path} cannot be read: {reason(failure)}.") from failure
     except ValueError as failure:
         raise error(f"{path} is no TOML in UTF-8: {failure}.") from failure
+    except RecursionError as failure:
+        raise error(f"{path} is nested too deeply.") from failure
 
 
 def _require_keys(content: Mapping[str, Any], kind: type, path: Path) -> None:

@@ -17,6 +17,8 @@ CONNECT_S, READ_S, MAX_RETRY_AFTER_S = 10.0, 600.0, 60.0
 _UNAVAILABLE = (429, 502, 503, 504)
 # vLLM replaces minus infinity by this number, because JSON has no infinity.
 _MINUS_INFINITY = -9999.0
+# How far above 0 the rounding of half precision can leave a log-probability, in nats.
+_ROUNDED_UP = 0.01
 
 T = TypeVar("T")
 
@@ -167,6 +169,8 @@ class ServerClient:
             raise BadAnswerError(f"{self.url} left out log-probabilities ({type(error).__name__}: {error})") from error
         if any(value <= _MINUS_INFINITY for row in rows for value in row):
             raise BadAnswerError(f"{self.url} gave a log-probability of minus infinity")
+        if wrong := [value for row in rows for value in row if value > _ROUNDED_UP]:
+            raise BadAnswerError(f"{self.url} gave {wrong[0]:g} as a log-probability, which is more than 0")
         return rows
 
     def close(self) -> None:
@@ -197,7 +201,8 @@ class ServerClient:
             raise ModelError(f"{self.url}{path} answered {response.status}: {_shown(response.data)}")
         try:
             return msgspec.json.decode(response.data, type=kind)
-        except msgspec.DecodeError as error:  # of malformed JSON, and of JSON of another form
+        # Of malformed JSON and of JSON of another form, of texts that are no UTF-8, and of lists nested without end.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadAnswerError(f"{self.url} answered what is not {kind.__name__.strip('_')}: {error}") from error
 
 

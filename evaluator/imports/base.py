@@ -1,5 +1,6 @@
 """Define what is imported: answers to the queries of a dataset, and the columns of a table that hold them."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -48,6 +49,13 @@ class ImportColumns:
     dataset: str | None = None
     query: str | None = None
     prompt: str | None = None
+
+
+def label_number(cell: object, n_labels: int) -> int | None:
+    """Return a cell that is the number of a label, from 0, or None for any other cell."""
+    written = str(cell) if isinstance(cell, int | str) and not isinstance(cell, bool) else ""
+    number = int(written) if re.fullmatch("[0-9]{1,9}", written) else n_labels
+    return number if number < n_labels else None
 
 
 def cell_error(path: Path, row: int, column: str, value: object, allowed: str) -> DatasetError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from evaluator.datasets.table_files import column_names, read_rows
 from evaluator.errors import DatasetError
-from evaluator.imports.base import ImportedDataset, ImportedRow, cell_error
+from evaluator.imports.base import ImportedDataset, ImportedRow, cell_error, label_number
 
 COLUMNS = ("doc_id", "target", "arguments", "resps", "filter")
 
@@ -78,7 +78,7 @@ def _log_likelihoods(path: Path, number: int, responses: Any, n_labels: int) -> 
     """Return the log-likelihood of each choice from [[[log-likelihood, is_greedy]], ...]."""
     try:
         numbers = [float(repeats[0][0]) for repeats in responses]
-    except (TypeError, ValueError, IndexError, KeyError):
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
         numbers = []
     if len(numbers) != n_labels or not all(-math.inf < value <= 0 for value in numbers):
         raise cell_error(path, number, "resps", responses, f"{n_labels} log-likelihoods, finite and at most 0")
@@ -101,7 +101,7 @@ def _golds(
         if None not in golds and agrees:
             return [gold for gold in golds if gold is not None]
     for number, row in rows:
-        if str(row["target"]).strip() not in labels and not str(row["target"]).isdecimal():
+        if str(row["target"]).strip() not in labels and label_number(row["target"], len(labels)) is None:
             allowed = f"one of {', '.join(labels)}, or a number from 0 to {len(labels) - 1}"
             raise cell_error(path, number, "target", row["target"], allowed)
     raise DatasetError(
@@ -118,5 +118,4 @@ def _by_text(rows: Sequence[tuple[int, Mapping[str, Any]]], labels: Sequence[str
 
 def _by_number(rows: Sequence[tuple[int, Mapping[str, Any]]], labels: Sequence[str]) -> Iterator[int | None]:
     for _, row in rows:
-        target = str(row["target"])
-        yield int(target) if target.isdecimal() and int(target) < len(labels) else None
+        yield label_number(row["target"], len(labels))

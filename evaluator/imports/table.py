@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from evaluator.datasets.table_files import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.imports.base import ImportColumns, ImportedDataset, ImportedRow, Numbers, cell_error
+from evaluator.imports.base import ImportColumns, ImportedDataset, ImportedRow, Numbers, cell_error, label_number
 
 SCORES: Mapping[str, Numbers] = {
     "label_log_likelihoods": "log-likelihoods",
@@ -94,8 +94,8 @@ def _label(path: Path, number: int, column: str, cell: Any, labels: Sequence[str
     """Return the index of a label from its name, or from an index."""
     if str(cell) in labels:
         return labels.index(str(cell))
-    if isinstance(cell, int | str) and str(cell).isdecimal() and int(cell) < len(labels):
-        return int(cell)
+    if (index := label_number(cell, len(labels))) is not None:
+        return index
     allowed = f"one of {', '.join(labels)}, or a number from 0 to {len(labels) - 1}"
     raise cell_error(path, number, column, cell, allowed)
 
@@ -127,5 +127,5 @@ def _number(value: Any) -> float:
     """Return a cell as a number; NaN, which no column takes, for anything else."""
     try:
         return math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from evaluator.datasets.parquet_columns import scan_columns
+from evaluator.datasets.parquet_columns import read_columns, scan_columns
 from evaluator.errors import DatasetError
 
 
@@ -28,3 +30,9 @@ def test_a_file_that_is_no_parquet_is_refused(path: Path) -> None:
     path.write_text("a,b,c")
     with pytest.raises(DatasetError, match=r"rows.parquet cannot be read as Parquet"):
         scan_columns(path, ["a"])
+
+
+def test_bytes_that_other_programs_keep_with_a_column_change_nothing(tmp_path: Path) -> None:
+    field = pa.field("a", pa.int64(), metadata={b"origin\xff": b"\x00\xff"})
+    pq.write_table(pa.table([[1, 2]], schema=pa.schema([field])), tmp_path / "rows.parquet")
+    assert read_columns(tmp_path / "rows.parquet", ["a"])["a"].to_list() == [1, 2]

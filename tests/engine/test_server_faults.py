@@ -91,6 +91,8 @@ FAULTS = {
     "a closed connection": drop,
     "a body that ends too early": lambda handler: send(handler, GOOD, keep=20),
     "JSON that ends too early": lambda handler: send_bytes(handler, b'{"model": "small", "choi'),
+    "a text that is no UTF-8": lambda handler: send_bytes(handler, b'{"model": "sm\xedll", "choices": []}'),
+    "lists nested without end": lambda handler: send_bytes(handler, b'{"model": ' + b"[" * 20_000),
     "another form": lambda handler: send(handler, {"model": "small", "choices": "none"}),
     "no choices": lambda handler: send(handler, {"model": "small", "choices": []}),
     "too many choices": lambda handler: send(handler, {"model": "small", "choices": [{"index": n} for n in range(99)]}),
@@ -124,6 +126,21 @@ def test_a_label_without_its_number_is_sent_again(serve):
         return answer
 
     server.answer = without_one
+    assert_all_answered_once(engine_of(server, concurrency=1))
+    assert server.n_completions > len(server.answered) / 16
+
+
+def test_a_log_probability_above_0_is_asked_for_again(serve):
+    server = serve()
+
+    def too_likely(body):
+        answer = completion(body)
+        if server.n_completions == 3 and "logprob_token_ids" in body:
+            row = answer["choices"][-1]["logprobs"]["top_logprobs"][0]
+            row |= dict.fromkeys(row, 0.5)
+        return answer
+
+    server.answer = too_likely
     assert_all_answered_once(engine_of(server, concurrency=1))
     assert server.n_completions > len(server.answered) / 16
 
