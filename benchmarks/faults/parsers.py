@@ -229,10 +229,10 @@ def parsers() -> dict[str, Parser]:
     rewritten = {
         f"{name}, rewritten": replace(parser, parse=_rewritten(parser.parse)) for name, parser in records.items()
     }
-    answers = [
+    answers: list[Mapping[str, object]] = [
         {"gold": "b", "label_probs": "[0.25, 0.75]", "label_names": '["a", "b"]', "query_id": n} for n in range(6)
     ]
-    samples = [
+    samples: list[Mapping[str, object]] = [
         {
             "doc_id": n,
             "target": str(n % 2),
@@ -243,7 +243,7 @@ def parsers() -> dict[str, Parser]:
         }
         for n in range(6)
     ]
-    annotations = [
+    annotations: list[Mapping[str, object]] = [
         {"premise": f"p{n}", "hypothesis": "h", "old_labels": ["a", "b", "a"], "label_count": [n, 2, 1]}
         for n in range(6)
     ]
