@@ -45,6 +45,77 @@ class PromptsRecord:
     left_out: dict[str, str] = field(default_factory=dict)  # dataset of which no prompts could be made -> why
 
 
+FindingLevel = Literal["stop", "warning", "note"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingRecord:
+    """Something that a check before a run found."""
+
+    name: str  # as `--accept` takes it, one of preflight.findings.FINDINGS
+    level: FindingLevel  # "stop": `evaluator run` needs it named in --accept
+    dataset: str  # "" where it concerns all
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRecord:
+    """How a label is tokenised after a prompt."""
+
+    text: str  # as it is scored
+    tokens: list[int]
+    pieces: list[str]  # the tokens as the tokenizer writes them
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedDatasetRecord:
+    """What is known about a dataset's prompts before any is scored."""
+
+    labels: list[LabelRecord]  # of one label space; empty where every query has choices of its own
+    label_spaces: int  # different ones: texts or tokens
+    queries: int
+    class_queries: dict[str, int]  # label -> queries; empty where every query has choices of its own
+    demonstration_sets: int  # different ones
+    sets_without_a_class: int
+    detectable: dict[str, float | None]  # share of queries answered differently -> smallest difference of accuracies
+    longest_prompt_tokens: int  # with its longest label, among the prompts that were tokenised
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRecord:
+    """An estimate of what a run takes on a device, from its specifications."""
+
+    fits: bool  # weights and the cache of the longest prompt are at most 90% of its memory
+    elapsed_s: float
+    price_usd: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightRecord:
+    """What was checked before a run, without weights: evaluator/preflight."""
+
+    model: str
+    label_boundary: Literal["separate", "merged"]
+    tokens_in_front: int  # that the tokenizer puts before a prompt: BOS
+    has_chat_template: bool
+    context_tokens: int | None  # None: no limit
+    datasets: dict[str, CheckedDatasetRecord]
+    requests: int
+    prompts: int  # different ones
+    tokenised_prompts: int  # fewer than `prompts`: token counts are estimates
+    request_tokens: int
+    tokens: int
+    floor_tokens: int
+    block_floor_tokens: dict[str, int]
+    n_parameters: int | None
+    weight_bytes: int | None
+    cache_bytes_per_token: int
+    flop_per_token: int | None
+    devices: dict[str, DeviceRecord]
+    findings: list[FindingRecord]
+    accepted: list[str] = field(default_factory=list)  # findings of level "stop" that the command named
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokensRecord:
     """Token counts of a run's prompts, including those of a second round."""
@@ -167,6 +238,7 @@ class RunRecord:
     measures: MeasuresRecord | None = None
     receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # engine and dtype -> the last one
     receipt_table: str = ""  # SHA-256 of DIR/tables/receipt.parquet
+    preflight: PreflightRecord | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +257,7 @@ class MeasuredRecord:
     scores: ScoresRecord
     tables: dict[str, str]  # MeasuresRecord.tables
     receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # of these scores
+    preflight: PreflightRecord | None = None
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -212,4 +285,5 @@ def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
         scores=scores,
         tables=record.measures.tables,
         receipts={name: one for name, one in record.receipts.items() if one.scores == scores.fingerprint},
+        preflight=record.preflight,
     )

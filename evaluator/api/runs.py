@@ -17,7 +17,7 @@ import click
 import polars as pl
 
 from evaluator.cli.compare import compare as compare_command
-from evaluator.cli.run import configurations
+from evaluator.cli.run import accepted, configurations
 from evaluator.cli.run import run as run_command
 from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError, StoreError
@@ -148,7 +148,8 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
         config, models = configurations(given)
         if len(models) > 1:
             raise ConfigError("evaluate takes one model in one form. Call it for each, then compare_runs.")
-        page, measured = _finished(pipeline.run(config, models[0], folder, data=given["store"]), progress)
+        stages = pipeline.run(config, models[0], folder, data=given["store"], accept=accepted(given))
+        page, measured = _finished(stages, progress)
     return Run(measured, page, kept)
 
 

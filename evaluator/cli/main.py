@@ -17,6 +17,7 @@ from evaluator.cli.compare import compare
 from evaluator.cli.export import export
 from evaluator.cli.import_answers import import_answers
 from evaluator.cli.lists import datasets, engines, methods, suites
+from evaluator.cli.preflight import preflight
 from evaluator.cli.random_baseline import random_baseline
 from evaluator.cli.receipt import receipt
 from evaluator.cli.reproduce import reproduce
@@ -34,8 +35,8 @@ def cli() -> None:
 
 
 for command in (
-    run, build, score, measure, report, verify, receipt, compare, export, import_answers, random_baseline, reproduce,
-    suites, datasets, methods, engines,
+    run, preflight, build, score, measure, report, verify, receipt, compare, export, import_answers, random_baseline,
+    reproduce, suites, datasets, methods, engines,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -32,9 +32,11 @@ def options(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-run_options = options(
+out_option = click.option(
+    "--out", required=True, type=OUTPUT_FOLDER, help="Output folder; an interrupted run resumes in it."
+)
+prompt_options = options(
     click.argument("suites", nargs=-1, required=True, metavar="SUITE..."),
-    click.option("--out", required=True, type=OUTPUT_FOLDER, help="Output folder; an interrupted run resumes in it."),
     click.option(
         "--store",
         type=OUTPUT_FOLDER,
@@ -91,6 +93,12 @@ run_options = options(
         show_default=True,
         help="Whose formulas: the paper's, the released code's, or those behind the published tables.",
     ),
+)
+run_options = options(prompt_options, out_option)
+accept_option = click.option(
+    "--accept",
+    metavar="FINDING,...",
+    help="Findings of `evaluator preflight` that do not stop the run: prompts-over-context, ...",
 )
 MODEL_HELP = "A folder, a hub name, `embedded` (a small model that ships), or `random`."
 engine_options = options(

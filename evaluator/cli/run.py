@@ -4,7 +4,16 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import MODEL_HELP, SuiteCommand, engine_options, model_config, run_config, run_options
+from evaluator.cli.options import (
+    MODEL_HELP,
+    SuiteCommand,
+    accept_option,
+    engine_options,
+    model_config,
+    names,
+    run_config,
+    run_options,
+)
 from evaluator.config import ModelConfig, RunConfig
 
 
@@ -14,6 +23,7 @@ from evaluator.config import ModelConfig, RunConfig
     "--model", "models", required=True, multiple=True, help=f"{MODEL_HELP} Given several times, models are compared."
 )
 @engine_options
+@accept_option
 def run(**given: Any) -> None:
     """Build the prompts of SUITE..., score them, measure, and write a report."""
     from evaluator.cli.terminal import draw
@@ -21,11 +31,11 @@ def run(**given: Any) -> None:
     from evaluator.run.report import summary_lines
 
     config, models = configurations(given)
-    out, data = given["out"], given["store"]
+    out, data, accept = given["out"], given["store"], accepted(given)
     if len(models) > 1:
-        page = draw(pipeline.run_models(config, models, out, data=data))
+        page = draw(pipeline.run_models(config, models, out, data=data, accept=accept))
     else:
-        page, measured = draw(pipeline.run(config, models[0], out, data=data))
+        page, measured = draw(pipeline.run(config, models[0], out, data=data, accept=accept))
         for line in summary_lines(measured):
             click.echo(line)
     click.echo(f"Report: {page}")
@@ -34,3 +44,8 @@ def run(**given: Any) -> None:
 def configurations(given: dict[str, Any]) -> tuple[RunConfig, list[ModelConfig]]:
     """Return what to evaluate, and the models to evaluate. Raises ConfigError for options that do not fit."""
     return run_config(given), [model_config(given | {"model": model}) for model in given["models"]]
+
+
+def accepted(given: dict[str, Any]) -> tuple[str, ...]:
+    """Return the findings that do not stop a run."""
+    return names(given["accept"], ()) if given["accept"] else ()

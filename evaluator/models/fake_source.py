@@ -53,6 +53,9 @@ class WordTokenizer:
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:  # noqa: ARG002
         return [[zlib.crc32(piece.encode()) % VOCAB_SIZE for piece in _PIECES.findall(text)] for text in texts]
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [f"word {token}" for token in ids]  # a hash cannot be read back
+
 
 def fake_model_source() -> FakeModelSource:
     """Return the source of the fake model."""

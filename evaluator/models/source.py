@@ -104,19 +104,25 @@ def reads_images_as_well(architecture: str) -> bool:
     return architecture in with_images and architecture not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
 
 
-def find_model(config: ModelConfig, generates_text: Callable[[str], bool] = reads_images_as_well) -> ModelSource:
+def find_model(
+    config: ModelConfig,
+    generates_text: Callable[[str], bool] = reads_images_as_well,
+    *,
+    needs_weights: bool = True,
+) -> ModelSource:
     """Find the configured model in a local folder, the local hub cache or the hub, and check its kind.
 
     Args:
         config: names the model.
         generates_text: whether the engine takes an architecture that transformers does not list as a causal model.
+        needs_weights: False: configuration and tokenizer are enough, and no more is downloaded.
 
     Raises ModelError if it is not found, is not a causal language model or has no tokenizer.
     """
     if Path(config.model).expanduser().is_dir():
         folder, revision = Path(config.model).expanduser().resolve(), None
     else:
-        folder = _hub_folder(config)
+        folder = _hub_folder(config, needs_weights)
         revision = folder.name  # the hub's cache names a snapshot by its commit
     description = _read_config(config.model, folder)
     text_part = description.get("text_config") or description  # multimodal models describe their text part separately
@@ -125,7 +131,7 @@ def find_model(config: ModelConfig, generates_text: Callable[[str], bool] = read
     architecture = _text_architecture(config, description, generates_text)
     sizes = _Sizes(folder / "config.json", text_part)
     files = weight_files(folder)
-    if not files:
+    if needs_weights and not files:
         raise ModelError(f"{folder} has a config.json but no weights (*.safetensors or *.bin).")
     for file in files:
         if file.suffix == ".safetensors":
@@ -244,10 +250,11 @@ def _kv_values_per_token(sizes: _Sizes) -> int:
     return 2 * n_layers * (sizes.first("num_key_value_heads") or n_heads) * head_size
 
 
-def _hub_folder(config: ModelConfig) -> Path:
+def _hub_folder(config: ModelConfig, needs_weights: bool) -> Path:
     """Return the folder of a hub model's files, downloaded unless they are cached; *.bin only without safetensors."""
-    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.py"]
+    patterns = ["*.json", "*.jinja", "*.model", "*.txt", "*.py", *(["*.safetensors"] if needs_weights else [])]
     hint = f"There is no folder {config.model!r} either: give the path of a model folder, or a hub name."
     options: dict[str, Any] = {"revision": config.revision, "error": ModelError, "hint": hint}
     folder = hub_snapshot(config.model, "model", patterns, **options)
-    return folder if weight_files(folder) else hub_snapshot(config.model, "model", ["*.bin"], **options)
+    is_enough = not needs_weights or weight_files(folder)
+    return folder if is_enough else hub_snapshot(config.model, "model", ["*.bin"], **options)

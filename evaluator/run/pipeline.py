@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -19,8 +19,9 @@ from evaluator.engine.loader import EngineLoader
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_table
-from evaluator.models.embedded import EMBEDDED_MODELS
+from evaluator.models.embedded import EMBEDDED_MODELS, shipped_model
 from evaluator.models.source import ModelSource
+from evaluator.preflight.findings import check_accepted, require_accepted
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
     EngineRecord,
@@ -36,6 +37,7 @@ from evaluator.record import (
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.config_json import config_to_json
 from evaluator.run.folder import open_built, open_scored, read_table, scores_section
+from evaluator.run.preflight import check_built, with_accepted
 from evaluator.run.receipt import compare_verdicts, drifts, receipt_record, score_again
 from evaluator.run.record import new_record, require_run, with_stage, write_run
 from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
@@ -57,25 +59,38 @@ class Finished(NamedTuple):
     run: MeasuredFolder
 
 
-def run(config: RunConfig, model: ModelConfig, out: Path, *, data: Path | None = None) -> Stage[Finished]:
-    """Build, score, measure and report. Prompts and scores of earlier runs are used again.
+def run(
+    config: RunConfig, model: ModelConfig, out: Path, *, data: Path | None = None, accept: Collection[str] = ()
+) -> Stage[Finished]:
+    """Build, check, score, measure and report. Prompts and scores of earlier runs are used again.
 
     Args:
         config: what to evaluate.
         model: which model to evaluate.
         out: folder of the record, the tables and the page.
         data: folder of prompts and scores, which several runs may share; None for `out`.
+        accept: findings (preflight.findings.FINDINGS) that do not stop the run. Raises ConfigError for others that do.
     """
     check_config(config)
+    check_accepted(accept)
     check_capabilities(config, model)
     with writing_to(out):
         source = find_model(model)  # first, so that a wrong name is reported at once
+        boundary = _boundary(config, model)
         record, built = yield from _build(config, out, data or out)
-        scored = yield from score_run(built, source, model, _boundary(config, model), data or out)
+        record, tokenised_s = yield from _check(record, built, source, model, accept, out)
+        scored = yield from score_run(built, source, model, boundary, data or out, tokenised_s=tokenised_s)
         return (yield from finished(with_scores(record, scored, _model_record(source, model), out), scored, out))
 
 
-def run_models(config: RunConfig, models: Sequence[ModelConfig], out: Path, *, data: Path | None = None) -> Stage[Path]:
+def run_models(
+    config: RunConfig,
+    models: Sequence[ModelConfig],
+    out: Path,
+    *,
+    data: Path | None = None,
+    accept: Collection[str] = (),
+) -> Stage[Path]:
     """Evaluate several models on the same prompts, a run folder for each below `out`/models, and compare them.
 
     Returns the path of the page that compares them. Raises ConfigError, before anything is built, for suites that do
@@ -84,6 +99,7 @@ def run_models(config: RunConfig, models: Sequence[ModelConfig], out: Path, *, d
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
     check_config(config)
+    check_accepted(accept)
     if incomparable := [name for name in config.suites if not SUITES[name].is_comparable]:
         raise ConfigError(
             f"{', '.join(incomparable)} measures no metrics that models are compared by. Give --model once, and run "
@@ -95,9 +111,14 @@ def run_models(config: RunConfig, models: Sequence[ModelConfig], out: Path, *, d
         sources = [find_model(model) for model in models]
         runs = [out / "models" / name for name in model_folders(sources)]
         _, built = yield from _build(config, out, data or out)
-        for source, model, folder in zip(sources, models, runs, strict=True):
+        found = []  # of every model, before the first is loaded
+        for source, model in zip(sources, models, strict=True):
+            found.append((yield from check_built(built, source, model)))
+            require_accepted(found[-1].findings, accept)
+        for source, model, folder, check in zip(sources, models, runs, found, strict=True):
             with writing_to(folder):
                 record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
+                record = replace(record, preflight=with_accepted(check, accept))
                 scored = yield from score_run(built, source, model, _boundary(config, model), data or out)
                 record = with_scores(record, scored, _model_record(source, model), folder)
                 yield from finished(record, scored, folder)
@@ -242,6 +263,21 @@ def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, B
     return recorded_build(built, out, data, started=started, elapsed_s=_since(clock)), built
 
 
+def _check(
+    record: RunRecord, built: Built, source: ModelSource, model: ModelConfig, accept: Collection[str], out: Path
+) -> Stage[tuple[RunRecord, float]]:
+    """Record what is found before anything is scored; also return the seconds that tokenising took.
+
+    Raises ConfigError for a finding that would spoil results and is not accepted.
+    """
+    clock = time.monotonic()
+    found = yield from check_built(built, source, model)
+    record = replace(record, preflight=with_accepted(found, accept))
+    write_run(out, record)
+    require_accepted(found.findings, accept)
+    return record, _since(clock)
+
+
 def recorded_build(built: Built, out: Path, data: Path, *, started: str, elapsed_s: float) -> RunRecord:
     """Write and return the record of a run whose prompts are built."""
     config = built.config
@@ -333,9 +369,7 @@ def _scores_record(scored: Scored) -> ScoresRecord:
 
 def find_model(model: ModelConfig) -> ModelSource:
     """Find the model of a run, embedded ones by their names. Raises as engine.find_source does."""
-    if ENGINES[engine_name(model)].runs_a_model and model.model in EMBEDDED_MODELS:
-        model = replace(model, model=str(EMBEDDED_MODELS[model.model]()))
-    return find_source(model)
+    return find_source(shipped_model(model) if ENGINES[engine_name(model)].runs_a_model else model)
 
 
 def _model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:

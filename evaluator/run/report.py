@@ -11,6 +11,7 @@ from evaluator.report.label_mass import label_mass_warnings
 from evaluator.report.page import Header, write_page
 from evaluator.report.receipt import receipt_section
 from evaluator.report.section import MeasuredRun, Section, core_template
+from evaluator.report.sections.preflight import accepted_warnings
 from evaluator.report.sections.run_record import about_section, record_section, tokens_section
 from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table
@@ -59,6 +60,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     sections = [section for build in builders for section in build(run)]
     warning = facts.warning(record)
     warnings = [*([warning] if warning else []), *facts.left_out_warnings(record)]
+    warnings += accepted_warnings(record.preflight)
     warnings += label_mass_warnings(run.table("metrics"))
     header = Header(
         kicker="In-context classification",

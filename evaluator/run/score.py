@@ -73,6 +73,7 @@ def score_run(
     data: Path,
     *,
     loader: EngineLoader | None = None,
+    tokenised_s: float = 0.0,
 ) -> Stage[Scored]:
     """Score a store's prompts with a model, then the prompts of the second round.
 
@@ -88,6 +89,7 @@ def score_run(
         boundary: where a label begins.
         data: folder of prompts and scores.
         loader: of the model, to keep it loaded; without one it is loaded and released here.
+        tokenised_s: seconds that tokenising these prompts has taken already, for the record.
     """
     methods = {name: methods_of(built.config.suites)[name] for name in built.config.methods}
     with_head = {name: method for name, method in methods.items() if method.distances}
@@ -96,13 +98,15 @@ def score_run(
     kept, loader = loader, loader or EngineLoader(source, model)
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
-    tokenise_s = 0.0
+    tokenise_s = tokenised_s
     left_out: dict[str, str] = {}
     try:
         while store:  # that of the first round, then that of the second
             clock = time.monotonic()
-            tokens, refused = yield from _tokenise_what_fits(built, store, source, boundary, methods)
-            left_out |= refused
+            tokens, refused = yield from tokenise_what_fits(built, store, source, boundary, methods)
+            for dataset, reason in refused.items():
+                logger.warning("%s is left out of this run: %s", dataset, reason)
+            left_out |= {dataset: str(reason) for dataset, reason in refused.items()}
             store = store.without(refused)
             tokenise_s += time.monotonic() - clock
             counts = tokens.manifest.counts  # what scoring costs at least, before it begins
@@ -147,9 +151,9 @@ def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
     return data / "scores" / fingerprint(SCORES_FORMAT, source.fingerprint, identity, source_fingerprint("engine"))
 
 
-def _tokenise_what_fits(
+def tokenise_what_fits(
     built: Built, store: PromptStore, source: ModelSource, boundary: LabelBoundary, methods: Mapping[str, Method]
-) -> Stage[tuple[TokenTable, dict[str, str]]]:
+) -> Stage[tuple[TokenTable, dict[str, LabelError | PromptTooLongError]]]:
     """Tokenise the datasets of a store that can be scored; also return the others, each with the reason.
 
     Raises the first error where no dataset can be scored.
@@ -157,31 +161,34 @@ def _tokenise_what_fits(
     try:
         return (yield from _tokenise(built, store, source, boundary, methods)), {}
     except (LabelError, PromptTooLongError):
-        refused = _refused(built, store, source, boundary, methods)
-        if not refused:
+        refused = refusals(built, store, source, boundary, methods)
+        if refused.keys() >= built_datasets(store):
             raise
-        for dataset, reason in refused.items():
-            logger.warning("%s is left out of this run: %s", dataset, reason)
         table = yield from _tokenise(built, store.without(refused), source, boundary, methods)
         return table, refused
 
 
-def _refused(
+def refusals(
     built: Built, store: PromptStore, source: ModelSource, boundary: LabelBoundary, methods: Mapping[str, Method]
-) -> dict[str, str]:
-    """Return the datasets that cannot be scored, with the reason; none where that is all of them."""
-    datasets = store.requests().select("dataset").unique().sort("dataset").collect()["dataset"].to_list()
-    refused = {}
+) -> dict[str, LabelError | PromptTooLongError]:
+    """Return the datasets that cannot be scored, with the reason."""
+    datasets = sorted(built_datasets(store))
+    refused: dict[str, LabelError | PromptTooLongError] = {}
     for dataset in datasets:
         alone = store.without(other for other in datasets if other != dataset)
         try:
             tokens = tokenise(source.tokenizer, alone.prompts().collect(), boundary)
-            _check_tokens(built, alone, tokens, source, methods)
+            check_tokens(built, alone, tokens, source, methods)
         except LabelError as error:
-            refused[dataset] = str(_explained(error, built, alone))
+            refused[dataset] = _explained(error, built, alone)
         except PromptTooLongError as error:
-            refused[dataset] = str(error)
-    return refused if len(refused) < len(datasets) else {}
+            refused[dataset] = error
+    return refused
+
+
+def built_datasets(store: PromptStore) -> set[str]:
+    """Return the datasets that have requests."""
+    return {*store.requests().select("dataset").unique().collect()["dataset"]}
 
 
 def _tokenise(
@@ -198,7 +205,7 @@ def _tokenise(
             )
         except LabelError as error:
             raise _explained(error, built, store) from error
-    _check_tokens(built, store, table.tokens().collect(), source, methods)
+    check_tokens(built, store, table.tokens().collect(), source, methods)
     return table
 
 
@@ -206,9 +213,10 @@ def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelErro
     return SUITES[built.config.suites[0]].explain(error, store)
 
 
-def _check_tokens(
+def check_tokens(
     built: Built, store: PromptStore, tokens: pl.DataFrame, source: ModelSource, methods: Mapping[str, Method]
 ) -> None:
+    """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score."""
     check_prompt_lengths(tokens, store.prompts(), source.context_length)
     check_labels(methods, built.config.definitions, tokens, store.prompts())
 

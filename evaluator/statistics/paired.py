@@ -148,7 +148,8 @@ def detectable_in_advance(n_queries: int, share_that_differs: float, n_tests: in
 
     Args:
         n_queries: of one dataset.
-        share_that_differs: of queries, on which exactly one of both is right; no difference is larger.
+        share_that_differs: of queries, on which exactly one of both is right; no difference is larger, and where not
+            even this one is detectable it is returned.
         n_tests: differences that are corrected for.
 
     The difference d solves d sqrt(n) = z(1 - level/2) sqrt(s) + z(power) sqrt(s - d^2), with s the share.
@@ -160,7 +161,10 @@ def detectable_in_advance(n_queries: int, share_that_differs: float, n_tests: in
     share, n = share_that_differs, n_queries
     # Squaring gives (n + z_power^2) d^2 - 2 z_level sqrt(n s) d + (z_level^2 - z_power^2) s = 0: the larger root.
     a, b, c = n + z_power**2, -2 * z_level * math.sqrt(n * share), (z_level**2 - z_power**2) * share
-    return min((-b + math.sqrt(b * b - 4 * a * c)) / (2 * a), share)
+    discriminant = b * b - 4 * a * c
+    if discriminant < 0:  # so few queries that no difference solves it
+        return share
+    return min((-b + math.sqrt(discriminant)) / (2 * a), share)
 
 
 def _common_unit(absolute: FloatArray) -> int | None:

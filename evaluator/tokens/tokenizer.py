@@ -14,6 +14,10 @@ class TextTokenizer(Protocol):
         """Return the ids of each text; with special_tokens, including those that the tokenizer adds (BOS, EOS)."""
         ...
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return each token as the vocabulary writes it: `Ġgood` for " good" in a byte-level one."""
+        ...
+
 
 class FastTokenizer:
     """A tokenizer of the `tokenizers` library, which uses all cores; tokenises each different line once if possible."""
@@ -33,6 +37,9 @@ class FastTokenizer:
         ids = dict(zip(pieces, self._encoded(pieces, special_tokens=False), strict=True))
         before, after = self._added_ids if special_tokens else ([], [])
         return [[*before, *chain.from_iterable([ids[piece] for piece in row]), *after] for row in rows]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [str(self._backend.id_to_token(token)) for token in ids]
 
     def _encoded(self, texts: Sequence[str], special_tokens: bool) -> list[list[int]]:
         # The fast variant leaves out the character offsets, which are not needed here.
@@ -60,3 +67,6 @@ class SlowTokenizer:
         encoded = self._tokenizer(list(texts), add_special_tokens=special_tokens, padding=False, truncation=False)
         ids: list[list[int]] = encoded["input_ids"]
         return ids
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [str(piece) for piece in self._tokenizer.convert_ids_to_tokens(list(ids))]

@@ -67,7 +67,9 @@ def test_a_dataset_whose_labels_the_model_cannot_tell_apart_is_left_out_of_every
     # Under `released` the last token of a label is scored, and here it is the same.
     twins = csv(tmp_path, "twins", labels=("one end", "other end"))
     out = tmp_path / "out"
-    page, run = finish(pipeline.run(config(twins, methods=("vanilla", "topk")), MODEL, out))
+    page, run = finish(
+        pipeline.run(config(twins, methods=("vanilla", "topk")), MODEL, out, accept=["unscorable-labels"])
+    )
     assert_named(run, page, "twins", "'one end' and 'other end'")
     before = run.table("metrics")
     again = finish(pipeline.measure(out))
@@ -82,7 +84,7 @@ def test_a_dataset_too_long_for_the_model_is_left_out_for_this_model_alone(tmp_p
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
         patched.setattr(pipeline, "find_source", lambda _model: short)
-        page, run = finish(pipeline.run(config(long), MODEL, out))
+        page, run = finish(pipeline.run(config(long), MODEL, out, accept=["prompts-over-context"]))
     assert_named(run, page, "long", "of 5000 tokens")
     finish(pipeline.score(out, MODEL))  # a model of more context
     assert "long" in set(finish(pipeline.measure(out))["metrics"]["dataset"])

@@ -7,6 +7,7 @@ from evaluator.record import MeasuredRecord, ThroughputRecord
 from evaluator.report import facts
 from evaluator.report.figures import throughput_figure
 from evaluator.report.section import Section, core_template
+from evaluator.report.sections.preflight import preflight_section
 
 
 class AboutContext(NamedTuple):
@@ -36,6 +37,7 @@ def about_section(record: MeasuredRecord) -> Section:
         template=core_template("about.html"),
         context=AboutContext(facts.headline_facts(record)),
         notes=tuple(f"{dataset}: {'; '.join(notes)}." for dataset, notes in record.prompts.notes.items()),
+        sections=(preflight_section(record.preflight),) if record.preflight else (),
     )
 
 

@@ -1,0 +1,108 @@
+"""Estimate time, money and memory of a run on named devices, from their specifications."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from evaluator.errors import ConfigError
+from evaluator.files.whole import reason
+from evaluator.record import DeviceRecord
+
+UTILISATION = 0.4
+"""Share of a device's peak that a run is assumed to reach. vLLM scored a model of 28 million parameters at 0.6 of the
+matrix products of two cores in bf16 (docs/preflight.md)."""
+
+SECONDS_PER_REQUEST = 0.001
+"""The engine's own time for a request: what vLLM took on two cores with a model of 3.4 million parameters."""
+
+MEMORY_SHARE = 0.9  # of a device that a run may take: vLLM's own default
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """What an estimate needs to know about a device."""
+
+    flops_16_bit: float  # per second, dense
+    flops_32_bit: float
+    memory_gib: float
+    usd_per_hour: float
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            if getattr(self, entry.name) <= 0 and entry.name != "usd_per_hour":
+                raise ValueError(f"{entry.name} must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumptions:
+    """How much of a device a run uses, and which devices to estimate for."""
+
+    devices: tuple[str, ...] = ()  # names; empty: all
+    file: Path | None = None  # TOML of devices that add to or replace those of devices.toml
+    utilisation: float = UTILISATION
+
+    def __post_init__(self) -> None:
+        if not 0 < self.utilisation <= 1:
+            raise ConfigError(f"--utilisation must be above 0 and at most 1, got {self.utilisation}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a run computes and holds."""
+
+    computed_tokens: int
+    prompts: int
+    flop_per_token: int
+    number_bytes: int  # of the dtype
+    weight_bytes: int
+    cache_bytes: int  # of the longest prompt
+
+
+def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
+    """Return the devices to estimate for. Raises ConfigError for a name that is none, and for a file that has none."""
+    devices = _parsed(files(__package__).joinpath("devices.toml").read_text("utf-8"), "devices.toml")
+    if assumptions.file is not None:
+        try:
+            text = assumptions.file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            raise ConfigError(f"--devices {assumptions.file} cannot be read: {why}.") from error
+        devices |= _parsed(text, f"--devices {assumptions.file}")
+    for name in assumptions.devices:
+        if name not in devices:
+            raise ConfigError(
+                f"There is no device {name!r}. There are: {'; '.join(devices)}. --devices FILE adds others."
+            )
+    return {name: device for name, device in devices.items() if not assumptions.devices or name in assumptions.devices}
+
+
+def _parsed(text: str, where: str) -> dict[str, Device]:
+    try:
+        return msgspec.convert(tomllib.loads(text), dict[str, Device], strict=False)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        needed = ", ".join(entry.name for entry in fields(Device))
+        raise ConfigError(f"{where}: {error}. Each device is a table with {needed}.") from error
+
+
+def estimate(work: Work, devices: Mapping[str, Device], utilisation: float) -> dict[str, DeviceRecord]:
+    """Return the estimate for each device, by name.
+
+    Seconds are computed_tokens x flop_per_token / (peak x utilisation) + prompts x SECONDS_PER_REQUEST; loading the
+    model is not counted.
+    """
+    return {name: _of_device(work, device, utilisation) for name, device in devices.items()}
+
+
+def _of_device(work: Work, device: Device, utilisation: float) -> DeviceRecord:
+    peak = device.flops_32_bit if work.number_bytes == 4 else device.flops_16_bit
+    seconds = work.computed_tokens * work.flop_per_token / (peak * utilisation) + work.prompts * SECONDS_PER_REQUEST
+    held = work.weight_bytes + work.cache_bytes
+    return DeviceRecord(
+        fits=held <= MEMORY_SHARE * device.memory_gib * 2**30,
+        elapsed_s=round(seconds, 3),
+        price_usd=round(seconds / 3600 * device.usd_per_hour, 6),
+    )

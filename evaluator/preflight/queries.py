@@ -1,0 +1,129 @@
+"""Look at the queries and demonstrations of a run: classes, demonstration sets, and which differences they can tell."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.preflight.findings import MAJORITY_SHARE, finding
+from evaluator.record import FindingRecord
+
+SHARES = (0.1, 0.25, 0.5)
+"""Shares of queries that exactly one of two models answers correctly, for which detectable differences are stated."""
+
+
+class Classes(NamedTuple):
+    """The queries of a dataset."""
+
+    n_queries: int
+    by_label: dict[str, int]  # empty where queries have label spaces of their own
+
+
+class Sets(NamedTuple):
+    """The different demonstration sets of a dataset."""
+
+    n_sets: int
+    without_a_class: int
+    n_shots: int  # the most demonstrations in a set
+
+
+def classes(requests: pl.LazyFrame) -> dict[str, Classes]:
+    """Count the queries of each dataset by label; a query counts once, however often it is asked."""
+    rows = requests.filter(pl.col("query_id").is_not_null(), pl.col("gold").is_not_null(), pl.col("for_part").is_null())
+    queries = rows.select("dataset", "query_id", "gold", "label_names").unique(["dataset", "query_id"]).collect()
+    found = {}
+    for (dataset,), group in sorted(queries.partition_by("dataset", as_dict=True).items()):
+        counts = {}
+        if group["label_names"].n_unique() == 1:
+            golds = group["gold"].to_list()
+            counts = {name: golds.count(label) for label, name in enumerate(group["label_names"][0])}
+        found[str(dataset)] = Classes(group.height, counts)
+    return found
+
+
+def demonstration_sets(requests: pl.LazyFrame, taken: Mapping[str, ClassificationDataset]) -> dict[str, Sets]:
+    """Count the different demonstration sets of each dataset, and those that lack one of its labels.
+
+    Args:
+        requests: schemas.REQUESTS of one suite.
+        taken: datasets as the suite takes them.
+    """
+    sets = (
+        requests.filter(pl.col("for_part").is_null(), pl.col("demonstration_ids").list.len() > 0)
+        .select("dataset", "demonstration_ids")
+        .unique()
+        .collect()
+    )
+    found = {}
+    for name, dataset in taken.items():
+        ids = sets.filter(dataset=name).with_row_index("set").explode("demonstration_ids")
+        if ids.is_empty():
+            continue
+        golds = ids.with_columns(gold=dataset.demonstration["gold"].gather(ids["demonstration_ids"]))
+        shown = golds.group_by("set").agg(n=pl.col("gold").n_unique(), n_shots=pl.len())
+        lacking = int((shown["n"] < len(dataset.verbalizer.label_names)).sum())
+        found[name] = Sets(shown.height, lacking, int(shown["n_shots"].max()))  # type: ignore[arg-type]
+    return found
+
+
+def detectable(n_queries: int) -> dict[str, float | None]:
+    """Return the smallest difference of two accuracies that is detected with 80% power, for each of SHARES.
+
+    None where not even the largest difference that such a share allows is detected.
+    """
+    from evaluator.statistics.paired import detectable_in_advance  # here, because SciPy is slow to import
+
+    found = {share: detectable_in_advance(n_queries, share) for share in SHARES}
+    return {str(share): None if difference >= share else round(difference, 4) for share, difference in found.items()}
+
+
+def class_findings(dataset: str, counted: Classes, taken: ClassificationDataset | None) -> Iterator[FindingRecord]:
+    """Yield what is found in the classes of a dataset's queries.
+
+    Args:
+        dataset: its name.
+        counted: its queries.
+        taken: the dataset, if it has one label space.
+    """
+    in_split = {*taken.test["gold"]} if taken else set()
+    names = taken.verbalizer.label_names if taken else ()
+    absent = [name for label, name in enumerate(names) if label not in in_split]
+    if absent:
+        yield finding(
+            "class-without-queries",
+            f"No row of the test split has the label {_listed(absent)}, so recall and macro-F1 are undefined or 0 for "
+            "it.",
+            dataset,
+        )
+    undrawn = [name for name, n in counted.by_label.items() if not n and name not in absent]
+    if undrawn:
+        yield finding(
+            "class-not-drawn",
+            f"None of the {counted.n_queries:,} queries has the label {_listed(undrawn)}. Take more (--queries).",
+            dataset,
+        )
+    most = max(counted.by_label.items(), key=lambda item: item[1], default=("", 0))
+    if len(counted.by_label) > 1 and most[1] >= MAJORITY_SHARE * counted.n_queries:
+        yield finding(
+            "imbalanced-classes",
+            f"{most[1] / counted.n_queries:.0%} of the queries are {most[0]!r}: whoever always answers so has this "
+            "accuracy. Read macro-F1 next to it.",
+            dataset,
+        )
+
+
+def set_finding(dataset: str, sets: Sets, n_labels: int) -> Iterator[FindingRecord]:
+    """Yield a finding if some demonstration sets lack a class."""
+    if sets.without_a_class:
+        why = f": {sets.n_shots} demonstrations cannot show {n_labels} labels" if sets.n_shots < n_labels else ""
+        yield finding(
+            "demonstrations-lack-class",
+            f"{sets.without_a_class:,} of {sets.n_sets:,} demonstration sets lack a label{why}.",
+            dataset,
+        )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:5])
+    return f"{shown} and {len(names) - 5} others" if len(names) > 5 else shown

@@ -1,0 +1,364 @@
+"""`evaluator preflight`, and the same checks at the start of `evaluator run`."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import polars as pl
+
+from evaluator.config import LabelBoundary, ModelConfig, RunConfig
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.engine import ENGINES, engine_name
+from evaluator.errors import LabelError, PromptTooLongError
+from evaluator.methods.base import Method
+from evaluator.models.embedded import shipped_model
+from evaluator.models.sizes import model_size
+from evaluator.models.source import ModelSource, find_model, scoring_dtype
+from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
+from evaluator.preflight.findings import finding, in_order
+from evaluator.preflight.labels import LabelSpace, label_findings, label_records, label_spaces, space_findings
+from evaluator.preflight.queries import (
+    Classes,
+    Sets,
+    class_findings,
+    classes,
+    demonstration_sets,
+    detectable,
+    set_finding,
+)
+from evaluator.progress import Progress, Stage
+from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
+from evaluator.run.build import Built, build_prompts, check_config
+from evaluator.run.score import check_capabilities, check_tokens, refusals, tokenise_what_fits
+from evaluator.schemas import TOKENS
+from evaluator.store.prompt_store import PromptStore
+from evaluator.suites import SUITES, default_label_boundary, methods_of
+from evaluator.tokens.table import TokenTotals, count_tokens, tokenise
+
+MAX_TOKENISED = 16_384
+"""Prompts of which all are tokenised; of more, about SAMPLED."""
+
+SAMPLED = 8_192
+
+BLOCK = 256
+"""Neighbouring prompts that are sampled together, so that what they share is seen."""
+
+BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix cache on a GPU
+
+
+class Examined(NamedTuple):
+    """The tokens of all prompts, or of a sample."""
+
+    tokens: pl.DataFrame  # schemas.TOKENS
+    counts: TokenTotals  # of all prompts; estimates if it is a sample
+    refused: Mapping[str, LabelError | PromptTooLongError]  # dataset that cannot be scored -> why
+
+
+def preflight(
+    config: RunConfig, model: ModelConfig, assumptions: Assumptions, *, data: Path | None = None
+) -> Stage[PreflightRecord]:
+    """Build the prompts of a run and check them; nothing is scored and no weights are read.
+
+    Args:
+        config, model: as for a run.
+        assumptions: of the estimates of time and money.
+        data: folder that keeps the prompts for a run; None: a temporary one.
+
+    Raises ConfigError, DatasetError, TemplateError or ModelError where a run would before its first prompt.
+    """
+    check_config(config)
+    check_capabilities(config, model)
+    devices = chosen_devices(assumptions)
+    source = describe_model(model)
+    with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
+        built = yield from build_prompts(config, Path(folder))
+        boundary = model.label_boundary or default_label_boundary(config.suites)
+        yield Progress(stage="Checking", done=0, total=1, unit="models")
+        if built.store.manifest.n_prompts > MAX_TOKENISED:
+            examined = _sampled(built, source, boundary)
+        else:
+            examined = yield from examine(built, source, boundary)
+        record = checked(built, source, model, boundary, examined, devices, assumptions.utilisation)
+        yield Progress(stage="Checking", done=1, total=1, unit="models")
+    return record
+
+
+def describe_model(model: ModelConfig) -> ModelSource:
+    """Read a model's configuration and tokenizer, without its weights. Raises ModelError."""
+    kind = ENGINES[engine_name(model)]
+    return find_model(shipped_model(model), needs_weights=False) if kind.runs_a_model else kind.find(model)
+
+
+def examine(built: Built, source: ModelSource, boundary: LabelBoundary) -> Stage[Examined]:
+    """Tokenise all prompts; the tokens stay in the store, where scoring finds them."""
+    methods = _methods(built)
+    try:
+        table, refused = yield from tokenise_what_fits(built, built.store, source, boundary, methods)
+    except (LabelError, PromptTooLongError):
+        refused = refusals(built, built.store, source, boundary, methods)
+        if not refused:
+            raise
+        nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
+        return Examined(pl.DataFrame(schema=TOKENS), nothing, refused)
+    tokens = table.tokens().filter(pl.col("ask") != "last_tokens").collect()
+    return Examined(tokens, table.manifest.counts, refused)
+
+
+@dataclass(frozen=True)
+class _Sample(PromptStore):
+    """Some of the prompts of a store."""
+
+    chosen: pl.DataFrame = field(default_factory=pl.DataFrame)  # prompt_id
+
+    def requests(self) -> pl.LazyFrame:
+        return super().requests().join(self.chosen.lazy(), on="prompt_id", how="semi", maintain_order="left")
+
+    def prompts(self) -> pl.LazyFrame:
+        return super().prompts().join(self.chosen.lazy(), on="prompt_id", how="semi", maintain_order="left")
+
+
+def _sampled(built: Built, source: ModelSource, boundary: LabelBoundary) -> Examined:
+    """Tokenise a sample: blocks of neighbours, a prompt of every label space, and the longest prompts.
+
+    Counts are those of the blocks times the ratio of all bytes to their bytes.
+    """
+    store = built.store
+    prompts = store.prompts().with_columns(n_bytes=pl.col("prompt").str.len_bytes()).collect()
+    n_blocks = SAMPLED // BLOCK
+    # Blocks begin at equal distances in the order of texts, which is nearly that of the tokens.
+    starts = [number * (prompts.height - BLOCK) // max(n_blocks - 1, 1) for number in range(n_blocks)]
+    rows = sorted({row for start in starts for row in range(start, start + BLOCK)})
+    blocks = prompts[rows]
+    chosen = pl.concat([blocks, _of_each_label_space(store, prompts), _longest(prompts, source.context_length)])
+    sample = _Sample(store.folder, store.manifest, store.left_out, chosen.select("prompt_id").unique())
+    tokens, refused = _tokens_of_sample(built, sample, source, boundary)
+    in_blocks = tokens.join(blocks.select("prompt_id"), on="prompt_id", how="semi")
+    counted = count_tokens(_Sample(store.folder, store.manifest, (), blocks.select("prompt_id")).requests(), in_blocks)
+    n_bytes = blocks.join(in_blocks.select("prompt_id"), on="prompt_id", how="semi")["n_bytes"].sum()
+    kept = store.without(refused).prompts().select(pl.col("prompt").str.len_bytes().sum()).collect().item()
+    return Examined(tokens, _scaled(counted, kept / n_bytes if n_bytes else 0.0), refused)
+
+
+def _tokens_of_sample(
+    built: Built, sample: PromptStore, source: ModelSource, boundary: LabelBoundary
+) -> tuple[pl.DataFrame, Mapping[str, LabelError | PromptTooLongError]]:
+    """Return schemas.TOKENS of the datasets that can be scored, and the others with the reason."""
+    methods = _methods(built)
+    try:
+        tokens = tokenise(source.tokenizer, sample.prompts().collect(), boundary)
+        check_tokens(built, sample, tokens, source, methods)
+        return tokens, {}
+    except (LabelError, PromptTooLongError):
+        refused = refusals(built, sample, source, boundary, methods)
+        return tokenise(source.tokenizer, sample.without(refused).prompts().collect(), boundary), refused
+
+
+def _of_each_label_space(store: PromptStore, prompts: pl.DataFrame) -> pl.DataFrame:
+    datasets = store.requests().select("prompt_id", "dataset").unique("prompt_id").collect()
+    first = prompts.join(datasets, on="prompt_id").unique(["dataset", "continuations"], keep="first")
+    return first.sort("prompt_id").head(SAMPLED // 4).select(prompts.columns)
+
+
+def _longest(prompts: pl.DataFrame, context_length: int | None) -> pl.DataFrame:
+    """Return the prompts that can be too long: a token has a byte at least, so the others are not."""
+    labels = pl.col("continuations").list.eval(pl.element().str.len_bytes()).list.max().fill_null(0)
+    can_be = prompts.filter(pl.col("n_bytes") + labels + 8 > (context_length or 2**31))
+    return can_be.sort("n_bytes", "prompt_id", descending=[True, False]).head(SAMPLED // 4)
+
+
+def _scaled(counts: TokenTotals, factor: float) -> TokenTotals:
+    return TokenTotals(
+        request_tokens=round(counts.request_tokens * factor),
+        tokens=round(counts.tokens * factor),
+        floor_tokens=round(counts.floor_tokens * factor),
+        block_floor_tokens={size: round(floor * factor) for size, floor in counts.block_floor_tokens.items()},
+    )
+
+
+def checked(
+    built: Built,
+    source: ModelSource,
+    model: ModelConfig,
+    boundary: LabelBoundary,
+    examined: Examined,
+    devices: Mapping[str, Device],
+    utilisation: float,
+) -> PreflightRecord:
+    """Return everything that is known about a run before its prompts are scored."""
+    store, tokens = built.store, examined.tokens
+    spaces = label_spaces(store.requests(), store.prompts(), tokens)
+    counted = classes(store.requests())
+    taken = _taken(built)
+    sets = _demonstration_sets(store, taken)
+    lengths = _longest_tokens(store, tokens)
+    n_front = tokens_in_front(source)
+    runs_a_model = ENGINES[engine_name(model)].runs_a_model
+    has_template = runs_a_model and has_chat_template(source.folder)
+    findings = [
+        *_refusal_findings(examined.refused),
+        *chain.from_iterable(label_findings(name, of_dataset) for name, of_dataset in spaces.items()),
+        *space_findings(store.requests(), store.prompts(), boundary),
+        *chain.from_iterable(class_findings(name, each, _any_of(taken, name)) for name, each in counted.items()),
+        *chain.from_iterable(
+            set_finding(name, each, len(dataset.verbalizer.label_names))
+            for name, each in sets.items()
+            if (dataset := _any_of(taken, name))
+        ),
+        *_model_findings(has_template, tokens, n_front),
+    ]
+    size = model_size(source.folder) if runs_a_model else None
+    number_bytes = 4 if scoring_dtype(source, model) == "float32" else 2
+    n_parameters = (source.n_parameters or size.n_parameters) if size else None
+    weight_bytes = n_parameters * number_bytes if n_parameters and not source.quantization else source.weight_bytes
+    cache_bytes = source.kv_values_per_token * number_bytes
+    estimates = {}
+    if size and weight_bytes:
+        work = Work(
+            computed_tokens=examined.counts.block_floor_tokens[BLOCK_TOKENS],
+            prompts=store.manifest.n_prompts,
+            flop_per_token=size.flop_per_token,
+            number_bytes=number_bytes,
+            weight_bytes=weight_bytes,
+            cache_bytes=cache_bytes * max(lengths.values(), default=0),
+        )
+        estimates = estimate(work, devices, utilisation)
+    return PreflightRecord(
+        model=model.model if runs_a_model else source.name,
+        label_boundary=boundary,
+        tokens_in_front=n_front,
+        has_chat_template=has_template,
+        context_tokens=source.context_length,
+        datasets={name: _dataset_record(name, each, spaces, sets, lengths, source) for name, each in counted.items()},
+        requests=store.manifest.n_requests,
+        prompts=store.manifest.n_prompts,
+        tokenised_prompts=tokens["prompt_id"].n_unique(),
+        request_tokens=examined.counts.request_tokens,
+        tokens=examined.counts.tokens,
+        floor_tokens=examined.counts.floor_tokens,
+        block_floor_tokens=examined.counts.block_floor_tokens,
+        n_parameters=n_parameters,
+        weight_bytes=weight_bytes or None,
+        cache_bytes_per_token=cache_bytes,
+        flop_per_token=size.flop_per_token if size else None,
+        devices=estimates,
+        findings=in_order(findings),
+    )
+
+
+def _methods(built: Built) -> dict[str, Method]:
+    methods = methods_of(built.config.suites)
+    return {name: methods[name] for name in built.config.methods}
+
+
+def _taken(built: Built) -> dict[str, dict[str, ClassificationDataset]]:
+    """Return the datasets with one label space as each suite takes them: suite -> dataset."""
+    return {
+        suite: {
+            name: taken
+            for name, dataset in built.datasets.items()
+            if isinstance(taken := SUITES[suite].take(dataset), ClassificationDataset)
+        }
+        for suite in built.config.suites
+    }
+
+
+def _any_of(taken: Mapping[str, Mapping[str, ClassificationDataset]], name: str) -> ClassificationDataset | None:
+    return next((datasets[name] for datasets in taken.values() if name in datasets), None)
+
+
+def _demonstration_sets(
+    store: PromptStore, taken: Mapping[str, Mapping[str, ClassificationDataset]]
+) -> dict[str, Sets]:
+    """Return the demonstration sets of each dataset in the first suite that has any."""
+    found: dict[str, Sets] = {}
+    for suite, datasets in taken.items():
+        of_suite = demonstration_sets(store.requests().filter(suite=suite), datasets)
+        found = of_suite | found
+    return found
+
+
+def _longest_tokens(store: PromptStore, tokens: pl.DataFrame) -> dict[str, int]:
+    """Return the tokens of each dataset's longest prompt with its longest label."""
+    longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max().fill_null(0)
+    lengths = tokens.lazy().select("prompt_id", n=pl.col("context").list.len() + longest)
+    requests = store.requests().select("prompt_id", "dataset").unique()
+    rows = requests.join(lengths, on="prompt_id").group_by("dataset").agg(pl.col("n").max()).collect()
+    return dict(rows.iter_rows())
+
+
+def _dataset_record(
+    name: str,
+    counted: Classes,
+    spaces: Mapping[str, Sequence[LabelSpace]],
+    sets: Mapping[str, Sets],
+    lengths: Mapping[str, int],
+    source: ModelSource,
+) -> CheckedDatasetRecord:
+    of_dataset = spaces.get(name, [])
+    has_one = bool(counted.by_label) and bool(of_dataset)
+    return CheckedDatasetRecord(
+        labels=label_records(of_dataset[0], source.tokenizer) if has_one else [],
+        label_spaces=len(of_dataset),
+        queries=counted.n_queries,
+        class_queries=counted.by_label,
+        demonstration_sets=sets[name].n_sets if name in sets else 0,
+        sets_without_a_class=sets[name].without_a_class if name in sets else 0,
+        detectable=detectable(counted.n_queries),
+        longest_prompt_tokens=lengths.get(name, 0),
+    )
+
+
+def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) -> Iterator[FindingRecord]:
+    for dataset, error in refused.items():
+        name = "unscorable-labels" if isinstance(error, LabelError) else "prompts-over-context"
+        yield finding(name, str(error).split("\n")[0].removesuffix(" The longest:"), dataset)
+
+
+def tokens_in_front(source: ModelSource) -> int:
+    """Return how many tokens the tokenizer puts before a text, such as BOS."""
+    (bare,) = source.tokenizer.token_ids(["a"], special_tokens=False)
+    (whole,) = source.tokenizer.token_ids(["a"], special_tokens=True)
+    return next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Return whether the files of a tokenizer include a chat template."""
+    if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    path = folder / "tokenizer_config.json"
+    return path.is_file() and bool(json.loads(path.read_text("utf-8-sig")).get("chat_template"))
+
+
+def _model_findings(has_template: bool, tokens: pl.DataFrame, n_front: int) -> Iterator[FindingRecord]:
+    if has_template:
+        yield finding(
+            "chat-template-unused",
+            "The model's tokenizer has a chat template; prompts are sent as plain text, as the benchmark defines them.",
+        )
+    if n_front:
+        context = pl.col("context").list
+        repeats = tokens.filter(context.get(0, null_on_oob=True) == context.get(1, null_on_oob=True)).height
+        if repeats:
+            yield finding(
+                "repeated-bos",
+                f"{repeats:,} of {tokens.height:,} prompts begin with the same token twice: the text itself begins "
+                "with BOS, which the tokenizer adds.",
+            )
+
+
+def check_built(built: Built, source: ModelSource, model: ModelConfig) -> Stage[PreflightRecord]:
+    """Tokenise and check the prompts of a run that is about to score them."""
+    boundary = model.label_boundary or default_label_boundary(built.config.suites)
+    examined = yield from examine(built, source, boundary)
+    return checked(built, source, model, boundary, examined, chosen_devices(Assumptions()), UTILISATION)
+
+
+def with_accepted(record: PreflightRecord, accept: Collection[str]) -> PreflightRecord:
+    """Return the record with the names of those findings that would have stopped a run and were accepted."""
+    stopping = {one.name for one in record.findings if one.level == "stop"}
+    return replace(record, accepted=sorted(stopping & {*accept}))
