@@ -22,6 +22,9 @@ class MeasuredRun(Protocol):
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
         """Read a table that a suite wrote next to its prompts."""
 
+    def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
+        """Read prompt_id and prompt of those of these prompts that the run built."""
+
 
 class PackageFile(NamedTuple):
     """A template, script or style inside a package."""

@@ -41,6 +41,11 @@ class MeasuredFolder:
         """Return a table that a suite wrote with its prompts."""
         return self._store.table(name, schema).collect()
 
+    def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
+        """Return prompt_id and prompt of those of these prompts that the run built."""
+        wanted = pl.col("prompt_id").is_in(prompt_ids.implode())
+        return self._store.prompts().select("prompt_id", "prompt").filter(wanted).collect()
+
 
 def summary_lines(run: MeasuredRun) -> list[str]:
     """Return what a terminal shows at the end of a run: accuracies with verdicts, the lines of suites, and warnings."""

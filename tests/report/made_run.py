@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from evaluator.record import MeasuredRecord
+from evaluator.schemas import PREDICTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,13 +16,21 @@ class MadeRun:
     record: MeasuredRecord
     tables: Mapping[str, pl.DataFrame]
     side_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    prompt_texts: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(schema={"prompt_id": pl.String, "prompt": pl.String})
+    )
 
     def table(self, name: str) -> pl.DataFrame:
+        if name == "predictions":  # most pages are made of numbers alone
+            return self.tables.get(name, PREDICTIONS.to_frame())
         return self.tables[name]
 
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
         assert self.side_tables[name].schema == schema
         return self.side_tables[name]
+
+    def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
+        return self.prompt_texts.filter(pl.col("prompt_id").is_in(prompt_ids.implode()))
 
     def but(self, *, record: MeasuredRecord | None = None, **tables: pl.DataFrame) -> "MadeRun":
         """The same run with another record, or other tables."""

@@ -13,11 +13,12 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from evaluator.record import MeasuredRecord
+from evaluator.report.queries import MAX_CHARACTERS, script_json
 from evaluator.run.report import write_run_page
 from evaluator.schemas import LABEL_SPACES, METRICS
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.report.queries import MAX_CHARACTERS, query_data
+from evaluator.suites.in_context_pvi.report.queries import query_data
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_RUN, PVI_SUMMARY
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
@@ -343,9 +344,10 @@ def test_a_run_without_annotations_models_or_other_sets_says_so(browser: webdriv
 
 
 def test_the_data_of_the_table_are_json_that_cannot_end_its_element(report: MadeRun) -> None:
-    text = query_data(
+    data = query_data(
         report.tables["pvi"].filter(definition="paper"), report.side_tables["pvi_queries"], LABELS, ["small"]
     )
+    text = script_json(data)
     assert "<" not in text
     (small,) = json.loads(text)
     assert small["text"][0] == EVIL

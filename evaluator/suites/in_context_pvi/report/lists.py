@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
-from markupsafe import Markup
 
-from evaluator.report.section import MeasuredRun, PackageFile, Section
+from evaluator.report.queries import queries_section
+from evaluator.report.section import MeasuredRun, Section
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.report.queries import MAX_CHARACTERS, query_data
+from evaluator.suites.in_context_pvi.report.queries import COLUMNS, query_data
 from evaluator.suites.in_context_pvi.report.views import DRAWN, Tables, template
 
 N_LISTED = 5
@@ -34,14 +34,6 @@ class HardestContext(NamedTuple):
     views: Sequence[HardestView]
 
 
-class QueriesContext(NamedTuple):
-    """The table of all queries, drawn by assets/queries.js."""
-
-    drawn: str
-    max_characters: int
-    query_data: Markup
-
-
 def query_sections(
     run: MeasuredRun,
     drawn: Tables,
@@ -59,14 +51,11 @@ def query_sections(
         context=HardestContext(DRAWN, N_LISTED, suite_source, hardest),
     )
     queries = run.side_table("pvi_queries", PVI_QUERIES)
-    yield Section(
-        anchor="queries",
-        title="Query by query",
-        kind="query-table",
-        navigation="Query by query",
-        template=template("queries"),
-        context=QueriesContext(DRAWN, MAX_CHARACTERS, query_data(drawn["pvi"], queries, label_names, datasets)),
-        script=PackageFile("evaluator.suites.in_context_pvi", "assets/queries.js"),
+    yield queries_section(
+        query_data(drawn["pvi"], queries, label_names, datasets),
+        COLUMNS,
+        note=f"PVI under the definition {DRAWN}, in bits; rank 1 is the lowest of the run, equal PVIs share a rank.",
+        tables="tables/pvi.parquet",
     )
 
 

@@ -1,16 +1,14 @@
-"""Convert PVIs and texts of queries to the JSON from which the page draws its table of queries."""
+"""Arrange PVIs and texts of queries as the data of the page's table of queries."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from markupsafe import Markup
 
+from evaluator.report.queries import NumberColumn, cut_text
 from evaluator.suites.in_context_pvi.report.sources import BY_SOURCE, has_several, run_name
 
-MAX_CHARACTERS = 600
-"""Characters of a text that the page shows: a hundred passages of ten kilobytes would be most of the page."""
+COLUMNS = (NumberColumn("rank", "Rank", 0, 5), NumberColumn("bits", "Bits", 3, 6.5))
 
 _DECIMALS = 6
 _RUN = ["demonstrations", "n_shots", "demonstration_set"]
@@ -18,12 +16,10 @@ _RUN = ["demonstrations", "n_shots", "demonstration_set"]
 
 def query_data(
     pvi: pl.DataFrame, queries: pl.DataFrame, label_names: Mapping[str, Sequence[str]], datasets: Sequence[str]
-) -> Markup:
-    """Return a list of datasets as JSON that is safe within a script element.
+) -> list[dict[str, Any]]:
+    """Return the data of report.queries_section: a run for each demonstration set, with `bits` and `rank`.
 
-    Each dataset has `name`, `labels`, the columns `id`, `gold` and `text` of its queries, and `runs`. Each run has
-    `name` and the columns `bits`, `rank` (1 is the lowest PVI; equal ones share a rank) and `pred`, in the same order
-    of queries, null where missing.
+    Rank 1 is the lowest PVI; equal ones share a rank.
 
     Args:
         pvi: schema.PVI of one definition.
@@ -32,16 +28,7 @@ def query_data(
         datasets: in the order of the page.
     """
     several = has_several(pvi)
-    data = [_dataset(name, pvi.filter(dataset=name), queries, label_names[name], several=several) for name in datasets]
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # "</script>" in a text would end the element.
-    return Markup(text.replace("<", "\\u003c"))  # noqa: S704
-
-
-def cut_text(text: pl.Expr) -> pl.Expr:
-    """Cut a text to MAX_CHARACTERS."""
-    is_long = text.str.len_chars() > MAX_CHARACTERS
-    return pl.when(is_long).then(text.str.head(MAX_CHARACTERS) + " …").otherwise(text)
+    return [_dataset(name, pvi.filter(dataset=name), queries, label_names[name], several=several) for name in datasets]
 
 
 def _dataset(

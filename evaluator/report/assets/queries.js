@@ -1,5 +1,5 @@
 // The table of queries: only rows in view are in the page, so that sorting and scrolling are as fast for ten thousand
-// queries as for ten. This script runs after page.js, in the same scope.
+// queries as for ten. This script runs after page.js, in the same scope. report/queries.py describes the data.
 
 const queryData = JSON.parse(document.querySelector("#query-data").textContent);
 const search = document.querySelector(".query-search");
@@ -8,9 +8,10 @@ const queryRows = windowed.querySelector("tbody");
 const detail = document.querySelector(".detail");
 const ROW_HEIGHT = 48; // of .queries .row
 const EXTRA_ROWS = 8; // drawn above and below those in view
+const columns = all(".queries thead th").map((header) => header.dataset);
 
 let shown = []; // indices of the queries that pass the filters, in order
-let sorting = { column: "rank", descending: false };
+let sorting = { column: columns[0].column, descending: false };
 let chosen = -1; // index of the query in the detail
 
 const named = (name) => search.elements[name];
@@ -78,31 +79,41 @@ function spacer(rows) {
   const row = document.createElement("tr");
   row.className = "spacer";
   row.ariaHidden = "true";
-  row.insertCell().colSpan = 5;
+  row.insertCell().colSpan = columns.length;
   row.style.height = `${rows * ROW_HEIGHT}px`;
   return row;
 }
 
 const label = (value) => (value === null ? "–" : dataset().labels[value]);
+const decimals = (value, digits) => value?.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) ?? "–";
 
 function queryRow(query, index) {
   const row = document.createElement("tr");
-  const [rank, bits, gold, pred] = ["rank", "bits", "gold", "pred"].map((name) => columnOf(name)[query]);
+  const [gold, pred] = ["gold", "pred"].map((name) => columnOf(name)[query]);
   row.className = pred !== null && pred !== gold ? "row wrong" : "row";
   row.tabIndex = 0;
   row.dataset.query = query;
   row.ariaRowIndex = index + 2;
   row.ariaSelected = String(query === chosen);
-  for (const [value, type] of [[rank?.toLocaleString("en") ?? "–", "number"], [bits?.toFixed(3) ?? "–", "number"], [label(gold)], [label(pred)]]) {
+  for (const { column, digits } of columns.slice(0, -1)) {
     const cell = row.insertCell();
-    cell.textContent = value;
-    if (type) cell.className = type;
+    const value = columnOf(column)[query];
+    cell.textContent = digits === undefined ? label(value) : decimals(value, Number(digits));
+    cell.className = digits === undefined ? column : "number";
   }
   const text = document.createElement("div");
   text.className = "text";
   text.textContent = dataset().text[query];
   row.insertCell().append(text);
   return row;
+}
+
+// The probability of each label if the run has them, then the whole prompt, or what the page has of it.
+function whole(query) {
+  const { id, labels, text, prompts } = dataset();
+  const { probabilities, asked } = run();
+  const each = probabilities?.[query]?.map((value, index) => `${labels[index]} ${decimals(value, 3)}`).join(", ");
+  return [`Query ${id[query]}`, each, prompts?.[asked]?.[query] ?? text[query]].filter(Boolean).join("\n");
 }
 
 function read(event) {
@@ -112,7 +123,7 @@ function read(event) {
   event.preventDefault();
   chosen = Number(row.dataset.query);
   for (const other of queryRows.querySelectorAll(".row")) other.ariaSelected = String(other === row);
-  detail.textContent = `Query ${dataset().id[chosen]}\n${dataset().text[chosen]}`;
+  detail.textContent = whole(chosen);
 }
 
 function sortQueries(event) {
@@ -144,3 +155,4 @@ for (const element of [search, windowed, detail]) element.hidden = false;
 options(named("dataset"), queryData.map((each) => each.name));
 if (queryData.length) chooseDataset();
 addEventListener("resize", draw);
+windowed.closest("details")?.addEventListener("toggle", draw); // nothing is in view while it is closed
