@@ -19,8 +19,8 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ReceiptRecord, RunRecord
 from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
-from evaluator.scores.compute import engine_requests, score_frame
 from evaluator.scores.prompts import scores_by_prompt
+from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.suites import SUITES
 from evaluator.suites.base import ScoredRun
 

@@ -8,6 +8,7 @@ killed and restarted writes the same bytes.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,14 @@ from evaluator_kernels.shared_prefix import shared_prefix_lengths
 SHARD_CUT_WINDOW = 0.75  # a shard may close in the last quarter of its size, where the shared prefix is shortest
 
 
+class Shard(NamedTuple):
+    """Rows that are computed together."""
+
+    first: int
+    n_rows: int
+    computed_tokens: int  # those that no earlier request of the plan has computed
+
+
 @dataclass(frozen=True)
 class Plan:
     """The rows of one set that remain to be computed."""
@@ -35,8 +44,8 @@ class Plan:
     def kind(self) -> Kind:
         return "states" if self.key.startswith("states") else "scores"
 
-    def shards(self) -> dict[str, tuple[int, int]]:
-        """Return shard name -> (first row, number of rows)."""
+    def shards(self) -> dict[str, Shard]:
+        """Return the shards by name."""
         return shard_plan(
             self.rows, self.key, shard_tokens=self.record.shard_tokens, shares_prefixes=self.record.shares_prefixes
         )
@@ -94,8 +103,8 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
 
 def shard_plan(
     tokens: pl.DataFrame, name: str = "scores", *, shard_tokens: int, shares_prefixes: bool
-) -> dict[str, tuple[int, int]]:
-    """Cut rows into shards: name -> (first row, number of rows).
+) -> dict[str, Shard]:
+    """Cut rows into shards, by name.
 
     No request begins after the first `shard_tokens` computed tokens of its shard; with shared prefixes, tokens that a
     request shares with the previous one are not computed. A shard ends in its last quarter, at the request that shares
@@ -118,8 +127,12 @@ def shard_plan(
         # Of the requests in the last quarter of the shard, the one that shares least begins the next shard.
         candidates = slice(max(late, starts[-1] + 1), full + 1)
         starts.append(candidates.start + int(shared[candidates].argmin()))
+    sizes = np.add.reduceat(computed, starts).tolist()
     spans = pairwise([*starts_at[starts].tolist(), tokens.height])
-    return {f"{name}-{number:05d}.arrow": (start, end - start) for number, (start, end) in enumerate(spans)}
+    return {
+        f"{name}-{number:05d}.arrow": Shard(start, end - start, size)
+        for number, ((start, end), size) in enumerate(zip(spans, sizes, strict=True))
+    }
 
 
 def _fed_first() -> pl.Expr:

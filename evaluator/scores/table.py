@@ -34,6 +34,7 @@ class ShardRecord:
     cached_tokens: int
     elapsed_s: float
     finished_s: float = 0.0  # seconds since 1970; 0 if an earlier version wrote it
+    replica: int = 0  # of the model, that computed it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +95,10 @@ class ScoreTable:
         files = [self.folder / distances_file(method) for method in sorted(self.manifest.distances)]
         return pl.concat([pl.LazyFrame(schema=LABEL_DISTANCES), *(pl.scan_ipc(file) for file in files)])
 
-    def totals(self) -> dict[str, float]:
-        """Return prompts, tokens and seconds over all shards of this folder, whichever process wrote them."""
+    def totals(self) -> dict[str, int]:
+        """Return prompts and tokens over all shards of this folder, whichever process wrote them."""
         written = self.manifest.shards.values()
-        total: dict[str, float] = {
-            key: sum(getattr(shard, key) for shard in written) for key in ("prompts", *TOKEN_COUNTS, "elapsed_s")
-        }
+        total = {key: sum(getattr(shard, key) for shard in written) for key in ("prompts", *TOKEN_COUNTS)}
         total["reused_prompts"] = sum(plan.reused_prompts for plan in self.manifest.plans.values())
         return total
 

@@ -11,6 +11,12 @@ MAX_PERIODS = 60
 """Into how many equal periods the time is cut at most; fewer if there are fewer shards."""
 
 
+def scoring_seconds(shards: Sequence[ShardRecord]) -> float:
+    """Return the time in which any of these shards was computed; replicas compute several at once."""
+    undated = sum(shard.elapsed_s for shard in shards if not shard.finished_s)  # of earlier versions, one at a time
+    return round(undated + throughput(shards).elapsed_s, 3)
+
+
 def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
     """Return the rates at which shards were computed, whichever processes did it.
 
@@ -38,10 +44,14 @@ def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
     requests = np.array([shard.prompts for shard in shards])
     computed = np.array([shard.prompt_tokens - shard.cached_tokens for shard in shards])
     period_s = edges[1]
+    replicas = np.array([shard.replica for shard in shards])
+    spent = np.bincount(replicas, weights=elapsed)
+    replica_rates = np.bincount(replicas, weights=computed)[spent > 0] / spent[spent > 0]
     return ThroughputRecord(
         elapsed_s=round(float(edges[-1]), 3),
         requests_per_s=round(float(requests.sum() / edges[-1]), 3),
         computed_tokens_per_s=round(float(computed.sum() / edges[-1]), 3),
+        replica_computed_tokens_per_s=np.round(replica_rates, 3).tolist(),
         period_s=round(float(period_s), 3),
         period_requests_per_s=np.round(parts @ requests / period_s, 3).tolist(),
         period_computed_tokens_per_s=np.round(parts @ computed / period_s, 3).tolist(),

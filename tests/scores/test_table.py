@@ -9,6 +9,7 @@ import pytest
 
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.loader import EngineLoader
+from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ScoreError
 from evaluator.progress import finish
 from evaluator.schemas import TOKEN_STATES, TOKENS
@@ -75,7 +76,7 @@ class Loaded(EngineLoader):
     """A loader whose engine is there already."""
 
     def __init__(self, engine: CountingEngine) -> None:
-        self.engine, self.elapsed_s = engine, 0.0
+        self._replicas, self.elapsed_s = OneReplica(engine), 0.0
 
 
 def answer(tokens, engine, folder, kind="scores"):
@@ -179,7 +180,7 @@ def test_shards_close_at_the_token_budget_and_cover_every_row_once():
     tokens = token_rows(25)  # four tokens to feed a row: three of the context and the first of the second label
     # No two share a prefix, so a shard closes as soon as it may: of 32 tokens at 24, before the seventh row.
     plan = shard_plan(tokens, shard_tokens=32, shares_prefixes=False)
-    assert list(plan.values()) == [(0, 6), (6, 6), (12, 6), (18, 7)]
+    assert list(plan.values()) == [(0, 6, 24), (6, 6, 24), (12, 6, 24), (18, 7, 28)]
     assert shard_plan(tokens.clear(), shard_tokens=32, shares_prefixes=False) == {}
 
 
@@ -188,10 +189,10 @@ def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
     contexts = [[1, 1, i] for i in range(7)] + [[2, 2, i] for i in range(7, 14)]
     labels = pl.lit([[5], [6]], pl.List(pl.List(pl.Int32)))
     tokens = token_rows(14).with_columns(context=pl.Series(contexts, dtype=pl.List(pl.Int32)), continuations=labels)
-    assert list(shard_plan(tokens, shard_tokens=24, shares_prefixes=False).values()) == [(0, 7), (7, 7)]
+    assert list(shard_plan(tokens, shard_tokens=24, shares_prefixes=False).values()) == [(0, 7, 21), (7, 7, 21)]
     # Where prefixes are shared, 3 tokens of the first row and 1 of each other are computed, of the eighth 3 again: 18.
     shared = shard_plan(tokens, shard_tokens=9, shares_prefixes=True)
-    assert list(shared.values()) == [(0, 7), (7, 7)]
+    assert list(shared.values()) == [(0, 7, 9), (7, 7, 9)]
     assert len(shard_plan(tokens, shard_tokens=24, shares_prefixes=True)) == 1
 
 
@@ -202,11 +203,12 @@ def test_rows_that_share_all_their_tokens_count_one_each():
     # Of the first row 6 tokens are fed, of each other 1, so that rows begin at 0, 6, 7, ..., 14. A shard of 8 may close
     # from 6 on, and every row loses as much there: the first closes before row 1, which begins at 6; the second before
     # the row that begins at 6 + 6, row 7; the rest fits into the third.
-    assert list(shard_plan(tokens, shard_tokens=8, shares_prefixes=True).values()) == [(0, 1), (1, 6), (7, 3)]
+    assert list(shard_plan(tokens, shard_tokens=8, shares_prefixes=True).values()) == [(0, 1, 6), (1, 6, 6), (7, 3, 3)]
 
 
 def test_a_row_longer_than_a_shard_is_a_shard_by_itself():
-    assert list(shard_plan(token_rows(3), shard_tokens=2, shares_prefixes=False).values()) == [(0, 1), (1, 1), (2, 1)]
+    plan = shard_plan(token_rows(3), shard_tokens=2, shares_prefixes=False)
+    assert list(plan.values()) == [(0, 1, 4), (1, 1, 4), (2, 1, 4)]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -2,10 +2,10 @@
 
 from evaluator.record import ThroughputRecord
 from evaluator.scores.table import ShardRecord
-from evaluator.scores.throughput import throughput
+from evaluator.scores.throughput import scoring_seconds, throughput
 
 
-def shard(finished_s: float, elapsed_s: float, prompts: int) -> ShardRecord:
+def shard(finished_s: float, elapsed_s: float, prompts: int, replica: int = 0) -> ShardRecord:
     return ShardRecord(
         sha256="",
         prompts=prompts,
@@ -13,16 +13,20 @@ def shard(finished_s: float, elapsed_s: float, prompts: int) -> ShardRecord:
         cached_tokens=4 * prompts,
         elapsed_s=elapsed_s,
         finished_s=finished_s,
+        replica=replica,
     )
 
 
 def test_shards_that_are_computed_at_the_same_time_add_up():
     # One takes from 100 to 110 for 20 prompts, another from 100 to 104 for 8: 28 prompts in 10 s.
-    rates = throughput([shard(110, 10, 20), shard(104, 4, 8)])
+    shards = [shard(110, 10, 20), shard(104, 4, 8, replica=1)]
+    rates = throughput(shards)
+    assert scoring_seconds(shards) == 10
     assert rates == ThroughputRecord(
         elapsed_s=10,
         requests_per_s=2.8,
         computed_tokens_per_s=16.8,  # 6 of 10 tokens of each prompt
+        replica_computed_tokens_per_s=[12.0, 12.0],  # 120 tokens in 10 s, 48 in 4 s
         period_s=5,
         # In the first five seconds 2 a second of the first shard, and all 8 of the other.
         period_requests_per_s=[3.6, 2.0],
@@ -46,3 +50,4 @@ def test_a_short_shard_within_a_long_one_hides_no_pause():
 
 def test_shards_of_earlier_versions_have_no_rate():
     assert throughput([shard(0, 10, 10)]) == ThroughputRecord()
+    assert scoring_seconds([shard(0, 10, 10), shard(0, 5, 10)]) == 15

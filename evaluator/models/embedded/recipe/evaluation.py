@@ -21,7 +21,7 @@ from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
 from evaluator.prompts.rows import normal_requests
 from evaluator.random_baselines import max_random_accuracy, max_random_tail
-from evaluator.scores.compute import engine_requests, score_frame
+from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.store.prefix_order import prefix_order
 from evaluator.store.prompt_store import with_prompt_ids
 from evaluator.suites.staicc.diagnostics.label_noise import noise_slope
