@@ -15,18 +15,20 @@ def test_the_greedy_token_of_each_row_is_the_number_of_its_state() -> None:
     first, second = torch.randn(3, 4), torch.randn(2, 4)
     assert recorder(first).argmax(dim=-1).tolist() == [0, 1, 2]
     assert recorder(second).argmax(dim=-1).tolist() == [3, 4]
-    np.testing.assert_array_equal(recorder.take(4), second[1].numpy())
-    np.testing.assert_array_equal(recorder.take(0), first[0].numpy())
+    taken = recorder.take()
+    np.testing.assert_array_equal(taken[4], second[1].numpy())
+    np.testing.assert_array_equal(taken[0], first[0].numpy())
+    assert recorder.take() == {}
 
 
 def test_numbers_begin_again_where_the_vocabulary_ends() -> None:
     recorder = StateRecorder(vocab_size=8)
-    assert recorder.max_running == 2  # so that states in use keep their numbers
     for step in range(5):
         states = torch.full((2, 4), float(step))
         tokens = recorder(states).argmax(dim=-1).tolist()
         assert tokens == [2 * step % 8, (2 * step + 1) % 8]
-        assert all((recorder.take(token) == step).all() for token in tokens)
+        taken = recorder.take()
+        assert all((taken[token] == step).all() for token in tokens)
 
 
 def test_a_state_is_kept_although_its_memory_is_used_again() -> None:
@@ -34,12 +36,25 @@ def test_a_state_is_kept_although_its_memory_is_used_again() -> None:
     states = torch.ones(1, 4)
     recorder(states)
     states.zero_()
-    assert (recorder.take(0) == 1).all()
+    assert (recorder.take()[0] == 1).all()
 
 
 class Model(torch.nn.Module):
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states
+
+
+def test_states_are_taken_from_the_devices_that_have_them_before_numbers_begin_again() -> None:
+    models = [Model(), Model(), Model()]  # of earlier layers, and two that share the last
+    llm: Any = SimpleNamespace(
+        llm_engine=SimpleNamespace(model_config=SimpleNamespace(get_vocab_size=lambda: 8)),
+        apply_model=lambda change: [change(model) for model in models],
+    )
+    with recording_states(llm) as recording:
+        assert recording.max_texts == 2
+        for model in models[1:]:
+            model.compute_logits(torch.ones(2, 4))
+        assert recording.take().keys() == {0, 1}
 
 
 def test_the_model_computes_logits_again_however_recording_ends() -> None:
@@ -50,8 +65,8 @@ def test_the_model_computes_logits_again_however_recording_ends() -> None:
     )
 
     def interrupted() -> None:
-        with recording_states(llm) as recorder:
-            assert model.compute_logits is recorder
+        with recording_states(llm):
+            assert isinstance(model.compute_logits, StateRecorder)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
