@@ -132,6 +132,31 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DevicesConfig:
+    """On how many devices a model is loaded, and how often: replicas = devices / (tensor x pipeline parallel)."""
+
+    n: int | Literal["all"] | None = None  # None: as many as one replica needs, or with ray_address all
+    tensor_parallel: int | None = None  # devices that share each layer; None: the fewest that hold the model
+    pipeline_parallel: int = 1  # groups of devices that hold consecutive layers
+    ray_address: str | None = None  # of a Ray cluster; None: this machine
+
+    def __post_init__(self) -> None:
+        numbers = {
+            "--devices": None if self.n == "all" else self.n,
+            "--tensor-parallel": self.tensor_parallel,
+            "--pipeline-parallel": self.pipeline_parallel,
+        }
+        for option, number in numbers.items():
+            if number is not None and number < 1:
+                raise ConfigError(f"{option} must be 1 or more, got {number}.")
+
+    @property
+    def per_replica(self) -> int:
+        """Devices of one replica."""
+        return (self.tensor_parallel or 1) * self.pipeline_parallel
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """Which model scores the prompts, and how to load it."""
 
@@ -144,6 +169,7 @@ class ModelConfig:
     revision: str | None = None  # of a hub name
     trust_remote_code: bool = False
     server: ServerConfig = ServerConfig()
+    devices: DevicesConfig = DevicesConfig()
 
     def __post_init__(self) -> None:
         if self.kv_cache_gib is not None and self.kv_cache_gib <= 0:
@@ -152,6 +178,11 @@ class ModelConfig:
             raise ConfigError("--engine server needs the address of a vLLM server: --server-url http://HOST:PORT.")
         if self.engine != "server" and self.server != ServerConfig():
             raise ConfigError("--server-url, --served-name and --concurrency belong to --engine server.")
+        if self.engine == "server" and self.devices != DevicesConfig():
+            raise ConfigError(
+                "--devices, --tensor-parallel, --pipeline-parallel and --ray-address load a model here, and --engine "
+                "server asks one that is loaded elsewhere: drop them, or name several servers with --server-url."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

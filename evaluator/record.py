@@ -150,6 +150,8 @@ class EngineRecord:
     prefix_block_tokens: int | None
     has_hidden_states: bool
     tokens_per_step: int
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +161,7 @@ class ThroughputRecord:
     elapsed_s: float = 0.0
     requests_per_s: float = 0.0
     computed_tokens_per_s: float = 0.0  # without those that the prefix cache served
+    replica_computed_tokens_per_s: list[float] = field(default_factory=list)  # each while it computed
     period_s: float = 0.0  # length of the periods below, which follow one another
     period_requests_per_s: list[float] = field(default_factory=list)
     period_computed_tokens_per_s: list[float] = field(default_factory=list)

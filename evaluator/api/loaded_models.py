@@ -8,9 +8,11 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 from evaluator.config import ModelConfig
+from evaluator.engine import with_devices
 from evaluator.engine.loader import EngineLoader
 from evaluator.models.source import ModelSource
 from evaluator.run.pipeline import find_model
+from evaluator.run.score import LOGS
 
 
 class LoadedModel(NamedTuple):
@@ -28,8 +30,9 @@ def loaded_model(config: ModelConfig) -> LoadedModel:
     """Return a model for this process. Releases another one's memory. Raises ModelError if it is not there."""
     if config not in _loaded:
         source = find_model(config)
+        laid_out = with_devices(source, config)
         unload_models()
-        _loaded[config] = LoadedModel(source, config, EngineLoader(source, config))
+        _loaded[config] = LoadedModel(source, laid_out, EngineLoader(source, laid_out, answers_folder() / LOGS))
     return _loaded[config]
 
 

@@ -8,7 +8,16 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
-from evaluator.config import DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig, ServerConfig, TableColumns
+from evaluator.config import (
+    DataOptions,
+    DevicesConfig,
+    Dtype,
+    LabelBoundary,
+    ModelConfig,
+    RunConfig,
+    ServerConfig,
+    TableColumns,
+)
 from evaluator.errors import ConfigError
 from evaluator.schemas import DEFINITIONS
 
@@ -100,6 +109,17 @@ accept_option = click.option(
     metavar="FINDING,...",
     help="Findings of `evaluator preflight` that do not stop the run: prompts-over-context, ...",
 )
+
+
+class DeviceCount(click.ParamType[Any]):
+    """A number of devices, or the word `all`."""
+
+    name = "all|N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "all" else click.INT.convert(value, param, ctx)
+
+
 MODEL_HELP = "A folder, a hub name, `embedded` (a small model that ships), or `random`."
 engine_options = options(
     click.option("--engine", help="vllm, transformers, server or fake; vllm where it is installed."),
@@ -113,6 +133,30 @@ engine_options = options(
         help="Tokenise prompt and label apart, or merged as one string; the suite's own if left out.",
     ),
     click.option("--kv-cache-gib", type=float, help="Memory for the prefix cache; the engine's choice if left out."),
+    click.option(
+        "--devices",
+        type=DeviceCount(),
+        metavar="all|N",
+        help="GPUs to use; as many as one replica takes if left out. Replicas share the work; each takes as many as "
+        "--tensor-parallel times --pipeline-parallel. Without a GPU: into how many parts the cores are split.",
+    ),
+    click.option(
+        "--tensor-parallel",
+        type=int,
+        metavar="M",
+        help="Devices that share each layer of a replica; the fewest whose memory holds the model if left out.",
+    ),
+    click.option(
+        "--pipeline-parallel",
+        type=int,
+        metavar="P",
+        default=DevicesConfig.pipeline_parallel,
+        show_default=True,
+        help="Groups of such devices that hold consecutive layers of a replica.",
+    ),
+    click.option(
+        "--ray-address", help="A Ray cluster (HOST:PORT, or auto) whose devices to use; this machine's if left out."
+    ),
     click.option("--revision", help="Revision of a hub model."),
     click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model."),
     click.option(
@@ -269,7 +313,10 @@ def model_config(given: dict[str, Any]) -> ModelConfig:
     """Return which model to use, and how to load it."""
     keys = ("model", "engine", "dtype", "quantization", "label_boundary", "kv_cache_gib", "revision")
     server = ServerConfig(urls=given["server_url"], served_name=given["served_name"], concurrency=given["concurrency"])
-    return ModelConfig(**{key: given[key] for key in (*keys, "trust_remote_code")}, server=server)
+    devices = DevicesConfig(
+        n=given["devices"], **{key: given[key] for key in ("tensor_parallel", "pipeline_parallel", "ray_address")}
+    )
+    return ModelConfig(**{key: given[key] for key in (*keys, "trust_remote_code")}, server=server, devices=devices)
 
 
 def suite_names(given: Iterable[str]) -> tuple[str, ...]:

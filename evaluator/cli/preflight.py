@@ -17,7 +17,7 @@ from evaluator.cli.run import configurations
 @engine_options
 @click.option("--device", multiple=True, metavar="NAME", help="Estimate for this device; all of them if left out.")
 @click.option(
-    "--devices",
+    "--device-file",
     type=click.Path(path_type=Path),
     help="TOML file of devices: peak, memory and price of each (docs/preflight.md).",
 )
@@ -41,7 +41,7 @@ def preflight(as_json: bool, **given: Any) -> None:
     from evaluator.run.preflight import preflight as check
 
     config, models = configurations(given)
-    assumptions = Assumptions(devices=given["device"], file=given["devices"], utilisation=given["utilisation"])
+    assumptions = Assumptions(devices=given["device"], file=given["device_file"], utilisation=given["utilisation"])
     data = given["store"] or given["out"]
     records = [draw(check(config, model, assumptions, data=data)) for model in models]
     if as_json:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import Engine
+from evaluator.engine.devices import Machine, laid_out, this_machine, this_processor
 from evaluator.errors import ConfigError
 from evaluator.models.fake_source import fake_model_source
 from evaluator.models.source import ModelSource, find_model, scoring_dtype
@@ -27,6 +28,7 @@ class EngineKind:
 
     has_hidden_states: bool = True
     quantizes: bool = False  # whether it takes `--quantization`
+    splits_models: bool = False  # whether one replica can lie on several devices
     runs_a_model: bool = True  # False: no weights are read and `--model` is ignored
 
 
@@ -83,6 +85,7 @@ ENGINES: dict[str, EngineKind] = {
         load=_vllm,
         versions=_vllm_versions,
         quantizes=True,
+        splits_models=True,
     ),
     "transformers": EngineKind(
         summary="transformers, nothing cached; the plain reference.",
@@ -131,6 +134,26 @@ def find_source(config: ModelConfig) -> ModelSource:
     return kind.find(config)
 
 
+def find_machine(config: ModelConfig) -> Machine:
+    """Return the devices that replicas are loaded on. Raises ConfigError for a cluster that does not answer."""
+    if config.devices.ray_address:
+        from evaluator.engine.ray_cluster import cluster_machine
+
+        return cluster_machine(config.devices.ray_address)
+    return this_machine() if ENGINES[engine_name(config)].runs_a_model else this_processor()
+
+
+def with_devices(source: ModelSource, config: ModelConfig) -> ModelConfig:
+    """Return the configuration with the number of devices, and how many of them a replica takes.
+
+    Raises as devices.laid_out does.
+    """
+    if engine_name(config) == "server":
+        return config
+    splits_models = ENGINES[engine_name(config)].splits_models
+    return laid_out(source, config, find_machine(config), splits_models=splits_models)
+
+
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
     """Load the configured engine. Raises ConfigError for an unknown one, ModelError if the model does not fit."""
     return ENGINES[engine_name(config)].load(source, config)
@@ -147,12 +170,11 @@ def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, objec
         return {"name": name, "versions": kind.versions()}
     if kind.identity:
         return {"name": name} | kind.identity(source, config)
-    from evaluator.engine.device import device_name  # imported late, because torch is slow to import
-
     return {
         "name": name,
         "versions": kind.versions(),
-        "device": device_name(),
+        "device": find_machine(config).name,
         "dtype": scoring_dtype(source, config),
         "quantization": config.quantization,
+        "tensor_parallel": config.devices.tensor_parallel or 1,  # sums over devices round differently
     }

@@ -50,6 +50,8 @@ class EngineFacts:
     prefix_block_tokens: int | None  # size of a prefix-cache block; None without a prefix cache
     has_hidden_states: bool = True
     tokens_per_step: int  # capacity of one forward pass; a shard holds a multiple of it
+    tensor_parallel: int = 1  # devices that share each layer
+    pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers
 
 
 class Engine(Protocol):

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -21,11 +22,25 @@ def device_name() -> str:
         import torch
 
         return str(torch.cuda.get_device_name())
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{_processor_name()}, {n_cores} cores"
+    return processor_name()
 
 
-def _processor_name() -> str:
+def processor_name() -> str:
+    """Return the name of the processor with the number of cores available to this process."""
+    return f"{_model_name()}, {len(cores())} cores"
+
+
+def cores() -> list[int]:
+    """Return the numbers of the cores available to this process."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
+
+
+def split(cores: Sequence[int], n: int) -> list[Sequence[int]]:
+    """Return n groups of neighbouring cores, as equal as can be."""
+    return [cores[len(cores) * part // n : len(cores) * (part + 1) // n] for part in range(n)]
+
+
+def _model_name() -> str:
     cpu_info = Path("/proc/cpuinfo")
     if cpu_info.is_file():
         for line in cpu_info.read_text().splitlines():

@@ -59,6 +59,8 @@ class VllmEngine:
             dtype=scoring_dtype(source, config),
             prefix_block_tokens=loaded.cache_config.block_size,
             tokens_per_step=loaded.scheduler_config.max_num_batched_tokens,
+            tensor_parallel=loaded.parallel_config.tensor_parallel_size,
+            pipeline_parallel=loaded.parallel_config.pipeline_parallel_size,
         )
         self.counts = TokenCounts()
 
@@ -76,10 +78,13 @@ class VllmEngine:
         empty_cache(self._llm)
         params = state_params()
         states: dict[int, npt.NDArray[np.float32]] = {}
-        with recording_states(self._llm) as recorder:
-            prompts = ((index, list(text), params) for index, text in enumerate(texts))
-            for index, output in self._run(prompts, max_running=recorder.max_running):
-                states[index] = recorder.take(output.outputs[0].token_ids[0])
+        with recording_states(self._llm) as recording:
+            for first in range(0, len(texts), recording.max_texts):
+                some = range(first, min(first + recording.max_texts, len(texts)))
+                prompts = ((index, list(texts[index]), params) for index in some)
+                numbers = {index: output.outputs[0].token_ids[0] for index, output in self._run(prompts)}
+                taken = recording.take()
+                states |= {index: taken[number] for index, number in numbers.items()}
         if not states:
             return np.empty((0, self._llm.llm_engine.model_config.get_hidden_size()), np.float32)
         return np.stack([states[index] for index in range(len(texts))])
@@ -174,9 +179,7 @@ class VllmEngine:
         if group:
             yield group
 
-    def _run(
-        self, prompts: Iterable[tuple[_Key, list[int], Any]], *, max_running: int = _MAX_WAITING
-    ) -> Iterator[tuple[_Key, Any]]:
+    def _run(self, prompts: Iterable[tuple[_Key, list[int], Any]]) -> Iterator[tuple[_Key, Any]]:
         """Run (key, tokens, parameters) through vLLM, yield (key, output) as they finish, and count tokens.
 
         However this ends, no request stays in the engine.
@@ -186,7 +189,7 @@ class VllmEngine:
         running: dict[str, _Key] = {}
         try:
             while True:
-                for key, tokens, params in islice(waiting, max_running - len(running)):
+                for key, tokens, params in islice(waiting, _MAX_WAITING - len(running)):
                     request_id = next(self._request_ids)
                     running[request_id] = key
                     engine.add_request(request_id, {"type": "token", "prompt_token_ids": tokens}, params)

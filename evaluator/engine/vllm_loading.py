@@ -15,11 +15,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from evaluator.config import ModelConfig
-from evaluator.engine.device import device_kind
+from evaluator.engine.device import DeviceKind, cores, device_kind, split
 from evaluator.engine.refusals import first_sentence
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.errors import ModelError
-from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.models.source import ModelSource, dtype_bytes, loaded_bytes, scoring_dtype
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +128,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
                 max_num_batched_tokens=tokens_per_step(source, config),
                 max_logprobs=MAX_IDS,
                 enforce_eager=True,
+                **_parallel(config, device),
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
                 kv_transfer_config=_block_sharing() if device == "cpu" else None,  # never tried on a GPU
@@ -139,6 +140,21 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
             f"vLLM cannot load {source.folder}: {first_sentence(error)}{_NO_VISION if lacks_vision else ''}. "
             "Try --engine transformers."
         ) from error
+
+
+def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
+    """Return the options of vLLM for the devices of one replica. On a CPU these are equal parts of the cores."""
+    devices = config.devices
+    if devices.per_replica == 1:
+        return {}
+    if device == "cpu":
+        parts = split(cores(), devices.per_replica)
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(",".join(map(str, part)) for part in parts)
+    return {
+        "tensor_parallel_size": devices.tensor_parallel or 1,
+        "pipeline_parallel_size": devices.pipeline_parallel,
+        "distributed_executor_backend": "mp",  # in a Ray actor vLLM would ask Ray for processes
+    }
 
 
 def generates_text(architecture: str) -> bool:
@@ -260,20 +276,13 @@ def check_memory(source: ModelSource, config: ModelConfig) -> None:
     cache = kv_cache_bytes(source, config)
     if cache is None:
         return
-    weights = source.weight_bytes
-    if not source.quantization:
-        weights = weights * dtype_bytes(scoring_dtype(source, config)) // dtype_bytes(source.dtype)
+    weights = loaded_bytes(source, config)
     free = _free_bytes()
     if weights + cache > free:
         raise ModelError(
             f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only "
             f"{_gib(free)} are free. Choose a smaller cache (--kv-cache-gib), a smaller model, or --dtype bfloat16."
         )
-
-
-def dtype_bytes(dtype: str) -> int:
-    """Return the size of a number of this dtype in bytes."""
-    return 4 if dtype == "float32" else 2
 
 
 def _free_bytes() -> int:

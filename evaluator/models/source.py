@@ -43,6 +43,7 @@ class ModelSource:
     vocab_size: int
     kv_values_per_token: int  # numbers in the KV cache for one token, over all layers
     feed_forward_size: int  # width of a layer's feed-forward part
+    n_heads: int | None = None  # attention heads of a layer; None where the configuration does not say
     dtype: str  # of the saved weights
     quantization: dict[str, Any] | None = None  # "quantization_config" of config.json
     trust_remote_code: bool
@@ -148,6 +149,7 @@ def find_model(
         vocab_size=sizes.required("vocab_size"),
         kv_values_per_token=_kv_values_per_token(sizes),
         feed_forward_size=sizes.first("intermediate_size", "n_inner", "ffn_dim") or 4 * _hidden_size(sizes),
+        n_heads=sizes.first("num_attention_heads", "n_head") or None,
         dtype=dtype if dtype in _DTYPES else "float32",
         quantization=description.get("quantization_config") or text_part.get("quantization_config"),
         trust_remote_code=config.trust_remote_code,
@@ -157,6 +159,18 @@ def find_model(
 def scoring_dtype(source: ModelSource, config: ModelConfig) -> str:
     """Return the dtype that engines compute in: the configured one, or with "auto" that of the saved weights."""
     return source.dtype if config.dtype == "auto" else config.dtype
+
+
+def loaded_bytes(source: ModelSource, config: ModelConfig) -> int:
+    """Return the size of the weights in memory: that of their files, in the dtype that engines compute in."""
+    if source.quantization:
+        return source.weight_bytes
+    return source.weight_bytes * dtype_bytes(scoring_dtype(source, config)) // dtype_bytes(source.dtype)
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Return the size of a number of this dtype in bytes."""
+    return 4 if dtype == "float32" else 2
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -70,12 +70,12 @@ def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
             text = assumptions.file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
-            raise ConfigError(f"--devices {assumptions.file} cannot be read: {why}.") from error
-        devices |= _parsed(text, f"--devices {assumptions.file}")
+            raise ConfigError(f"--device-file {assumptions.file} cannot be read: {why}.") from error
+        devices |= _parsed(text, f"--device-file {assumptions.file}")
     for name in assumptions.devices:
         if name not in devices:
             raise ConfigError(
-                f"There is no device {name!r}. There are: {'; '.join(devices)}. --devices FILE adds others."
+                f"There is no device {name!r}. There are: {'; '.join(devices)}. --device-file FILE adds others."
             )
     return {name: device for name, device in devices.items() if not assumptions.devices or name in assumptions.devices}
 

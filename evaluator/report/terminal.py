@@ -30,9 +30,13 @@ def throughput_line(scores: ScoresRecord) -> str | None:
     rates = scores.throughput
     if not rates.elapsed_s or not scores.prompt_tokens:
         return None
+    replicas = rates.replica_computed_tokens_per_s
+    together = ""
+    if len(replicas) > 1:
+        together = f"; {len(replicas)} replicas, the slowest at {min(replicas):,.0f} tokens computed/s"
     return (
         f"Scored at {rates.requests_per_s:,.1f} prompts/s, {rates.computed_tokens_per_s:,.0f} tokens computed/s, "
-        f"{scores.cached_tokens / scores.prompt_tokens:.0%} of tokens cached"
+        f"{scores.cached_tokens / scores.prompt_tokens:.0%} of tokens cached{together}"
     )
 
 

@@ -14,8 +14,9 @@ import polars as pl
 
 from evaluator.config import Dtype, LabelBoundary, ModelConfig, ReceiptConfig, RunConfig
 from evaluator.datasets.multiple_choice import AnyDataset
-from evaluator.engine import ENGINES, engine_name, find_source
+from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.engine.loader import EngineLoader
+from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_table
@@ -41,11 +42,11 @@ from evaluator.run.preflight import check_built, with_accepted
 from evaluator.run.receipt import compare_verdicts, drifts, receipt_record, score_again
 from evaluator.run.record import new_record, require_run, with_stage, write_run
 from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
-from evaluator.run.score import Scored, check_capabilities, score_run
+from evaluator.run.score import LOGS, Scored, check_capabilities, score_run
 from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
 from evaluator.run_log import now
 from evaluator.schemas import RECEIPT_KEY
-from evaluator.scores.throughput import throughput
+from evaluator.scores.throughput import scoring_seconds, throughput
 from evaluator.suites import SUITES, default_label_boundary
 from evaluator_kernels import implementations
 
@@ -76,10 +77,13 @@ def run(
     check_capabilities(config, model)
     with writing_to(out):
         source = find_model(model)  # first, so that a wrong name is reported at once
+        model = with_devices(source, model)
         boundary = _boundary(config, model)
         record, built = yield from _build(config, out, data or out)
         record, tokenised_s = yield from _check(record, built, source, model, accept, out)
-        scored = yield from score_run(built, source, model, boundary, data or out, tokenised_s=tokenised_s)
+        scored = yield from score_run(
+            built, source, model, boundary, data or out, logs=out / LOGS, tokenised_s=tokenised_s
+        )
         return (yield from finished(with_scores(record, scored, _model_record(source, model), out), scored, out))
 
 
@@ -109,6 +113,7 @@ def run_models(
         check_capabilities(config, model)
     with writing_to(out):
         sources = [find_model(model) for model in models]
+        models = [with_devices(source, model) for source, model in zip(sources, models, strict=True)]
         runs = [out / "models" / name for name in model_folders(sources)]
         _, built = yield from _build(config, out, data or out)
         found = []  # of every model, before the first is loaded
@@ -119,7 +124,8 @@ def run_models(
             with writing_to(folder):
                 record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
                 record = replace(record, preflight=with_accepted(check, accept))
-                scored = yield from score_run(built, source, model, _boundary(config, model), data or out)
+                boundary = _boundary(config, model)
+                scored = yield from score_run(built, source, model, boundary, data or out, logs=folder / LOGS)
                 record = with_scores(record, scored, _model_record(source, model), folder)
                 yield from finished(record, scored, folder)
     return (yield from compare(runs, out)).page
@@ -156,7 +162,8 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
         folder = open_built(out)
         check_capabilities(folder.built.config, model)
         source, boundary = find_model(model), _boundary(folder.built.config, model)
-        scored = yield from score_run(folder.built, source, model, boundary, folder.data)
+        model = with_devices(source, model)
+        scored = yield from score_run(folder.built, source, model, boundary, folder.data, logs=out / LOGS)
         return scores_section(with_scores(folder.record, scored, _model_record(source, model), out), out)
 
 
@@ -205,9 +212,11 @@ def receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]
                 f"{source.name} has the weights {source.fingerprint}, and the run in {out} is of "
                 f"{record.model.weights_fingerprint}. Name the run's model with --model."
             )
-        loader = EngineLoader(source, model)
+        loader = EngineLoader(source, with_devices(source, model), out / LOGS)
         try:
-            engine = yield from loader.load()
+            replicas = yield from loader.replicas()
+            assert isinstance(replicas, OneReplica), "a receipt takes no option for more"
+            engine = replicas.engine
             again = yield from score_again(parts, engine, config.n_prompts, config.seed)
         finally:
             loader.close()
@@ -347,21 +356,22 @@ def _tokens_record(scored: Scored) -> TokensRecord:
 def _scores_record(scored: Scored) -> ScoresRecord:
     totals = [part.scores.totals() for part in scored.parts]
     sums = {name: sum(total[name] for total in totals) for name in totals[0]}
-    computed = sums["prompt_tokens"] - sums["cached_tokens"]
+    shards = [shard for part in scored.parts for shard in part.scores.manifest.shards.values()]
+    elapsed_s = scoring_seconds(shards)
     return ScoresRecord(
         stores=[part.store.fingerprint for part in scored.parts],
         tokens=[part.tokens.folder.name for part in scored.parts],
         tables=[part.scores.name for part in scored.parts],
         left_out=dict(scored.left_out),
         label_boundary=scored.parts[0].tokens.manifest.label_boundary,
-        prompts=int(sums["prompts"] + sums["reused_prompts"]),
-        reused_prompts=int(sums["reused_prompts"]),
-        prompt_tokens=int(sums["prompt_tokens"]),
-        cached_tokens=int(sums["cached_tokens"]),
-        computed_tokens=int(computed),
-        elapsed_s=sums["elapsed_s"],
-        tokens_per_s=sums["prompt_tokens"] / sums["elapsed_s"] if sums["elapsed_s"] else 0.0,
-        throughput=throughput([shard for part in scored.parts for shard in part.scores.manifest.shards.values()]),
+        prompts=sums["prompts"] + sums["reused_prompts"],
+        reused_prompts=sums["reused_prompts"],
+        prompt_tokens=sums["prompt_tokens"],
+        cached_tokens=sums["cached_tokens"],
+        computed_tokens=sums["prompt_tokens"] - sums["cached_tokens"],
+        elapsed_s=elapsed_s,
+        tokens_per_s=sums["prompt_tokens"] / elapsed_s if elapsed_s else 0.0,
+        throughput=throughput(shards),
         kernels=implementations(),
         files={name: sha256 for part in scored.parts for name, sha256 in part.scores.files().items()},
     )

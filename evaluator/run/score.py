@@ -29,6 +29,7 @@ from evaluator.run.second_round import build_second_round
 from evaluator.scores.checks import check_prompt_lengths
 from evaluator.scores.compute import score_rows
 from evaluator.scores.table import ScoreManifest, distances_file, open_scores
+from evaluator.scores.throughput import scoring_seconds
 from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, methods_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHARED_ONCE = "Tokens, shared prefixes once"
+LOGS = "logs"  # folder of a run with a log file of each replica that ran in another process
 SCORES_FORMAT = 1  # increased when the meaning of a row of scores changes
 
 
@@ -73,6 +75,7 @@ def score_run(
     data: Path,
     *,
     loader: EngineLoader | None = None,
+    logs: Path | None = None,
     tokenised_s: float = 0.0,
 ) -> Stage[Scored]:
     """Score a store's prompts with a model, then the prompts of the second round.
@@ -85,17 +88,18 @@ def score_run(
 
     Args:
         built: the run's configuration and prompts.
-        source, model: the model, and how to load it.
+        source, model: the model, and how to load it; devices are laid out.
         boundary: where a label begins.
         data: folder of prompts and scores.
         loader: of the model, to keep it loaded; without one it is loaded and released here.
+        logs: folder for the logs of replicas in other processes; below `data` if left out.
         tokenised_s: seconds that tokenising these prompts has taken already, for the record.
     """
     methods = {name: methods_of(built.config.suites)[name] for name in built.config.methods}
     with_head = {name: method for name, method in methods.items() if method.distances}
     head = _load_head(source) if with_head else None  # fail before scoring if the model has no LM head
     folder = scores_folder(source, model, data)
-    kept, loader = loader, loader or EngineLoader(source, model)
+    kept, loader = loader, loader or EngineLoader(source, model, logs or data / LOGS)
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
     tokenise_s = tokenised_s
@@ -140,7 +144,7 @@ def score_run(
             # Another run may have added to the same scores meanwhile.
             current = replace(parts[0], scores=open_scores(parts[0].scores.folder))
             parts[0] = _with_distances(built, current, with_head, head.to(device_kind()))
-    score_s = sum(part.scores.totals()["elapsed_s"] for part in parts)
+    score_s = scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()])
     elapsed_s = {"tokenise": round(tokenise_s, 3), "load": loader.elapsed_s, "score": score_s}
     return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
 

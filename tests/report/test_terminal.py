@@ -74,6 +74,8 @@ def test_the_speed_of_scoring_is_a_line() -> None:
     throughput = ThroughputRecord(elapsed_s=8, requests_per_s=30, computed_tokens_per_s=2500)
     scores = replace(made_record().scores, prompt_tokens=2000, cached_tokens=500, throughput=throughput)
     assert throughput_line(scores) == "Scored at 30.0 prompts/s, 2,500 tokens computed/s, 25% of tokens cached"
+    replicas = replace(scores, throughput=replace(throughput, replica_computed_tokens_per_s=[1300.0, 1250.0]))
+    assert throughput_line(replicas).endswith("cached; 2 replicas, the slowest at 1,250 tokens computed/s")
 
 
 def test_a_run_that_scored_nothing_itself_has_no_speed() -> None:

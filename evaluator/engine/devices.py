@@ -1,0 +1,103 @@
+"""Decide how a model is laid over devices: how many replicas of it there are, and how many devices each takes."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from evaluator.config import DevicesConfig, ModelConfig
+from evaluator.engine.device import DeviceKind, cores, device_kind, device_name, processor_name
+from evaluator.errors import ConfigError, ModelError
+from evaluator.models.source import ModelSource, loaded_bytes
+
+# Of a GPU's memory; the rest is for the prefix cache and for what a step computes.
+_SHARE_FOR_WEIGHTS = 0.8
+_GIB = 2**30
+
+
+class Machine(NamedTuple):
+    """The devices that replicas can be loaded on."""
+
+    kind: DeviceKind
+    name: str  # of a device
+    n_devices: int  # GPUs, or processors
+    max_devices: int  # a processor can be split into its cores
+    memory_bytes: int | None = None  # of one GPU
+
+
+def this_machine() -> Machine:
+    """Return the GPUs of this machine, or its processor."""
+    if device_kind() == "cpu":
+        return this_processor()
+    import torch
+
+    n_devices = torch.cuda.device_count()
+    memory = int(torch.cuda.get_device_properties(0).total_memory)
+    return Machine("cuda", device_name(), n_devices, n_devices, memory)
+
+
+def this_processor() -> Machine:
+    """Return the processor of this machine, whose cores can be split among replicas."""
+    return Machine("cpu", processor_name(), 1, len(cores()))
+
+
+def laid_out(source: ModelSource, config: ModelConfig, machine: Machine, *, splits_models: bool) -> ModelConfig:
+    """Return the configuration with numbers in place of `all` and of what was left out.
+
+    Args:
+        source, config: the model, and how to load it.
+        machine: what it is loaded on.
+        splits_models: whether the engine can lay one replica over several devices.
+
+    Raises:
+        ConfigError: more devices than there are, or a number that is no multiple of a replica's.
+        ModelError: no number of these devices holds the model.
+    """
+    wanted = config.devices
+    if wanted.per_replica > 1 and not splits_models:
+        raise ConfigError("--tensor-parallel and --pipeline-parallel need --engine vllm.")
+    asked = "all" if wanted.n is None and wanted.ray_address else wanted.n
+    n_devices = machine.n_devices if asked == "all" else asked or 0
+    if n_devices > machine.max_devices or wanted.per_replica > machine.max_devices:
+        parts = "devices" if machine.kind == "cuda" else "cores, each of which counts as a device,"
+        raise ConfigError(
+            f"{max(n_devices, wanted.per_replica)} devices are asked for, and there are {machine.max_devices} {parts} "
+            "here. Give fewer to --devices."
+        )
+    tensor = wanted.tensor_parallel or _fewest(source, config, machine, n_devices, splits_models=splits_models)
+    if source.n_heads and source.n_heads % tensor:
+        raise ConfigError(
+            f"--tensor-parallel {tensor} does not divide the {source.n_heads} attention heads of {source.name}."
+        )
+    wanted = replace(wanted, tensor_parallel=tensor)
+    wanted = replace(wanted, n=n_devices or wanted.per_replica)
+    if n_replicas(wanted) * wanted.per_replica != wanted.n:
+        raise ConfigError(
+            f"--devices {wanted.n} is no multiple of the {wanted.per_replica} devices of a replica (--tensor-parallel "
+            f"{tensor}, --pipeline-parallel {wanted.pipeline_parallel})."
+        )
+    return replace(config, devices=wanted)
+
+
+def n_replicas(devices: DevicesConfig) -> int:
+    """Return how many replicas there are, once devices are laid out."""
+    return devices.n // devices.per_replica if isinstance(devices.n, int) else 1
+
+
+def _fewest(source: ModelSource, config: ModelConfig, machine: Machine, n_devices: int, *, splits_models: bool) -> int:
+    """Return the smallest number of devices whose memory holds the model; 1 where the memory is not known.
+
+    It divides the devices asked for and the attention heads.
+    """
+    if machine.memory_bytes is None or not splits_models:
+        return 1
+    groups = config.devices.pipeline_parallel
+    weights, room = loaded_bytes(source, config), machine.memory_bytes * _SHARE_FOR_WEIGHTS
+    limit = n_devices or machine.n_devices
+    for n in range(1, limit // groups + 1):
+        divides = (source.n_heads or n) % n == 0 and (n_devices or n * groups) % (n * groups) == 0
+        if divides and weights <= room * n * groups:
+            return n
+    raise ModelError(
+        f"{source.name} has {weights / _GIB:.0f} GiB of weights, more than {limit} devices of "
+        f"{machine.memory_bytes / _GIB:.0f} GiB hold beside a cache. Use more devices, --dtype bfloat16 or "
+        "--quantization fp8, or give --tensor-parallel to try all the same."
+    )

@@ -1,0 +1,180 @@
+"""Replicas of a model as Ray actors, on this machine or on a cluster.
+
+Replicas load at the same time, each in a process of its own, and begin to work as soon as they are loaded. A job is
+sent to a replica that is free. When a process dies, its job goes to another replica and a new process takes its place.
+"""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evaluator.config import ModelConfig
+from evaluator.engine.base import EngineFacts
+from evaluator.engine.device import cores, split
+from evaluator.engine.devices import Machine, n_replicas
+from evaluator.engine.ray_actor import ReplicaActor, ReplicaSettings
+from evaluator.engine.ray_cluster import joined_cluster, local_cluster
+from evaluator.engine.replicas import Job
+from evaluator.errors import ModelError
+from evaluator.models.source import ModelSource
+
+_log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 3
+"""How often a job is begun, and how often a replica is loaded, before the run ends with an error."""
+
+_SECONDS_TO_WAIT = 1.0  # for any replica, before looking again
+
+
+class _Replica(NamedTuple):
+    number: int
+    actor: Any
+
+
+_Running = dict[Any, tuple[_Replica, Job]]  # by the stream of what a job yields
+
+
+class RayReplicas:
+    """Copies of one model in processes of their own."""
+
+    def __init__(self, source: ModelSource, config: ModelConfig, machine: Machine, logs: Path) -> None:
+        self._source, self._config, self._machine, self._logs = source, config, machine, logs
+        self._n = n_replicas(config.devices)
+        self._loading: dict[Any, _Replica] = {}  # by the reference to the facts of its engine
+        self._free: list[_Replica] = []
+        self._times_loaded: Counter[int] = Counter()
+        self._facts: EngineFacts | None = None
+        self._resources = ExitStack()
+        devices = config.devices
+        try:
+            self._ray = self._resources.enter_context(
+                joined_cluster(devices.ray_address)
+                if devices.ray_address
+                else local_cluster(self._n, self._n * devices.per_replica if machine.kind == "cuda" else 0)
+            )
+            for number in range(self._n):
+                self._load(number)
+            while self._facts is None:
+                self._wait({})
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def facts(self) -> EngineFacts:
+        assert self._facts is not None, "the first replica was awaited"
+        return self._facts
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Any]:
+        waiting = sorted(jobs, key=lambda job: job.size)  # the last is the largest
+        attempts: Counter[str] = Counter()
+        running: _Running = {}
+        for number in self._missing():  # an earlier call ended before its jobs
+            self._load(number)
+        try:
+            while waiting or running:
+                while waiting and self._free:
+                    replica, job = self._free.pop(0), waiting.pop()
+                    attempts[job.name] += 1
+                    stream = replica.actor.run.options(num_returns="streaming").remote(replica.number, job)
+                    running[stream] = replica, job
+                for stream in self._wait(running):
+                    replica, job = running[stream]
+                    try:
+                        yield self._ray.get(next(stream))
+                    except StopIteration:  # the job is done
+                        del running[stream]
+                        self._free.append(replica)
+                    except self._ray.exceptions.RayTaskError as error:
+                        raise error.cause from error
+                    except self._ray.exceptions.RayError as error:
+                        del running[stream]
+                        waiting.append(self._begun_again(replica, job, attempts[job.name], error))
+        finally:
+            for replica, _ in running.values():  # what they compute is not wanted any more
+                self._stop(replica)
+
+    def _begun_again(self, replica: _Replica, job: Job, attempts: int, error: Exception) -> Job:
+        """Start a replica in the place of a lost one, and return its job. Raises ModelError after some attempts."""
+        if attempts == MAX_ATTEMPTS:
+            raise self._lost(replica.number, f"computed {job.name}", error) from error
+        _log.warning("Replica %d was lost while it computed %s, which begins again.", replica.number, job.name)
+        self._load(replica.number)
+        return job
+
+    def _missing(self) -> set[int]:
+        return {*range(self._n)} - {replica.number for replica in (*self._free, *self._loading.values())}
+
+    def close(self) -> None:
+        for replica in [*self._free, *self._loading.values()]:
+            self._stop(replica)
+        self._resources.close()
+
+    def _load(self, number: int) -> None:
+        """Start a replica; it is free when it has loaded the model."""
+        self._times_loaded[number] += 1
+        devices = self._config.devices
+        on_gpus = self._machine.kind == "cuda"
+        cores_of = None if on_gpus or devices.ray_address else list(split(cores(), self._n)[number])
+        settings = ReplicaSettings(
+            number=number,
+            n_replicas=self._n,
+            cores=cores_of,
+            log=str(self._logs / f"replica-{number}.log"),
+            ports_of=os.getpid(),
+            on_other_hosts=devices.ray_address is not None,
+        )
+        options = {"num_gpus": devices.per_replica, "num_cpus": 0} if on_gpus else {"num_cpus": self._cpus()}
+        actor = self._ray.remote(**options)(ReplicaActor).remote(settings)
+        config = replace(self._config, devices=replace(devices, ray_address=None))
+        # Copied: the source may hold a tokenizer, which a replica does not need.
+        self._loading[actor.load.remote(replace(self._source), config)] = _Replica(number, actor)
+
+    def _cpus(self) -> int:
+        """Return the cores that Ray sets aside for a replica without GPUs."""
+        return max(1, self._machine.max_devices // self._n) if self._config.devices.ray_address else 1
+
+    def _wait(self, running: _Running) -> list[Any]:
+        """Wait a moment for replicas; note those that are loaded, and return the streams that have something."""
+        ready, _ = self._ray.wait(
+            [*running, *self._loading], num_returns=1, timeout=_SECONDS_TO_WAIT, fetch_local=False
+        )
+        for loaded in set(ready) & self._loading.keys():
+            replica = self._loading.pop(loaded)
+            try:
+                self._admit(replica, self._ray.get(loaded))
+            except self._ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+            except self._ray.exceptions.RayError as error:
+                if self._times_loaded[replica.number] >= MAX_ATTEMPTS:
+                    raise self._lost(replica.number, "loaded the model", error) from error
+                self._load(replica.number)
+        return [stream for stream in ready if stream in running]
+
+    def _admit(self, replica: _Replica, facts: EngineFacts) -> None:
+        """Let a loaded replica work. Raises ModelError if it would compute other numbers than the first."""
+        if self._machine.kind == "cpu" and not self._config.devices.ray_address:
+            facts = replace(facts, device=self._machine.name)  # a replica sees its own cores alone
+        self._facts = self._facts or facts
+        if facts != self._facts:
+            raise ModelError(
+                f"Replica {replica.number} is another engine than the first ({facts}, {self._facts}). Use hosts with "
+                "equal devices and packages."
+            )
+        self._times_loaded[replica.number] = 0
+        self._free.append(replica)
+
+    def _stop(self, replica: _Replica) -> None:
+        self._ray.kill(replica.actor)
+
+    def _lost(self, number: int, doing: str, error: Exception) -> ModelError:
+        reason = " ".join(str(error).split())[:300]
+        return ModelError(
+            f"A replica was lost {MAX_ATTEMPTS} times while it {doing}, the last time replica {number} ({reason}). "
+            f"{self._logs / f'replica-{number}.log'} has its last words. What was scored is kept."
+        )

@@ -1,0 +1,79 @@
+"""Runs on two replicas of a model: the same tables as one process's, whatever is killed on the way."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import evaluator
+from evaluator.config import DevicesConfig, ModelConfig, RunConfig
+from evaluator.engine.devices import this_processor
+from evaluator.progress import finish
+from evaluator.run import pipeline
+from tests.command_line import command
+from tests.end_to_end.processes import shards_done, start, table_bytes
+
+pytestmark = pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
+
+WORDS = ("run", "staicc-normal", "--datasets", "sst5,trec")
+FAKE = (*WORDS, "--queries", 128, "--model", "fake", "--engine", "fake", "--methods", "vanilla,hidden_calibration")
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("one") / "out"
+    command(*FAKE, "--out", out)
+    return out
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, tmp_path, caplog):
+    config = RunConfig(
+        suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=128, methods=("vanilla", "hidden_calibration")
+    )
+    model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
+    run = pipeline.run(config, model, tmp_path)
+    next(progress for progress in run if progress.stage == "Scoring")
+    log = (tmp_path / "logs" / "replica-0.log").read_text()
+    os.kill(int(re.search(r"process (\d+)", log)[1]), signal.SIGKILL)
+    finish(run)
+    assert table_bytes(tmp_path) == table_bytes(one_process)
+    assert "Replica 0 was lost while it computed scores-" in caplog.text
+
+
+def test_a_command_that_is_killed_leaves_no_process_and_goes_on_when_it_is_typed_again(one_process, tmp_path):
+    words = (*FAKE, "--devices", 2, "--out", tmp_path)
+    process = start(2, *words, program=(str(Path(__file__).with_name("killed_driver.py")),))
+    outputs = process.communicate()
+    assert process.returncode == -signal.SIGKILL, outputs
+    started = [int(pid) for pid in re.search(r"^processes (.*)$", outputs[0], re.MULTILINE)[1].split()]
+    assert len(started) > 2
+    while any(map(is_running, started)):
+        time.sleep(0.1)
+    assert shards_done(tmp_path)[0] == 2
+    assert not Path(re.search(r"^folder (.*)$", outputs[0], re.MULTILINE)[1]).exists()
+    command(*words)
+    assert table_bytes(tmp_path) == table_bytes(one_process)
+    assert not [child for child in psutil.Process().children(recursive=True) if is_running(child.pid)]
+
+
+@pytest.mark.slow
+def test_two_replicas_of_vllm_agree_with_one(tmp_path):
+    words = (*WORDS, "--queries", 16, "--model", "embedded", "--engine", "vllm")
+    command(*words, "--out", tmp_path / "one")
+    command(*words, "--devices", 2, "--out", tmp_path / "two")
+    one, two = (evaluator.read_scores(tmp_path / out).collect().sort("dataset", "position") for out in ("one", "two"))
+    assert one["prompt_id"].to_list() == two["prompt_id"].to_list()
+    log_probs = (scores["label_log_likelihoods"].explode().to_numpy() for scores in (one, two))
+    np.testing.assert_allclose(*log_probs, rtol=0, atol=1e-5)

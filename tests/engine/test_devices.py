@@ -1,0 +1,101 @@
+"""How many replicas there are, and how many devices each takes."""
+
+from dataclasses import replace
+
+import pytest
+
+from evaluator.config import DevicesConfig, ModelConfig, ServerConfig
+from evaluator.engine.device import split
+from evaluator.engine.devices import Machine, laid_out, n_replicas
+from evaluator.errors import ConfigError, ModelError
+from evaluator.models.fake_source import fake_model_source
+
+GIB = 2**30
+EIGHT_GPUS = Machine("cuda", "a GPU", 8, 8, 80 * GIB)
+PROCESSOR = Machine("cpu", "a processor", 1, 16)
+
+
+def source_of(gib: int, n_heads: int = 64):
+    source = replace(fake_model_source(), n_heads=n_heads)
+    source.__dict__["weight_bytes"] = gib * GIB  # cached
+    return source
+
+
+def layout(devices: DevicesConfig, machine: Machine = EIGHT_GPUS, gib: int = 1, **options):
+    """Replicas, and devices in a layer of each."""
+    config = ModelConfig(model="some", devices=devices)
+    laid = laid_out(source_of(gib, **options), config, machine, splits_models=True).devices
+    return n_replicas(laid), laid.tensor_parallel
+
+
+@pytest.mark.parametrize(
+    ("gib", "expected"),
+    [
+        (16, (8, 1)),
+        (64, (8, 1)),  # four fifths of a device
+        (65, (4, 2)),
+        (140, (2, 4)),  # three devices hold it, but do not divide 8
+        (500, (1, 8)),
+    ],
+)
+def test_a_replica_takes_the_fewest_devices_that_hold_the_model(gib, expected):
+    assert layout(DevicesConfig(n="all"), gib=gib) == expected
+
+
+def test_without_a_number_of_devices_there_is_one_replica():
+    assert layout(DevicesConfig()) == (1, 1)
+    assert layout(DevicesConfig(), gib=140, n_heads=48) == (1, 3)
+    assert layout(DevicesConfig(tensor_parallel=4)) == (1, 4)
+
+
+def test_groups_of_layers_count_too():
+    assert layout(DevicesConfig(n=8, tensor_parallel=2, pipeline_parallel=2)) == (2, 2)
+    assert layout(DevicesConfig(n=8, pipeline_parallel=2), gib=100) == (4, 1)
+
+
+def test_a_processor_is_one_device_that_can_be_split_into_its_cores():
+    assert layout(DevicesConfig(n="all"), PROCESSOR) == (1, 1)
+    assert layout(DevicesConfig(n=16), PROCESSOR, gib=1000) == (16, 1)
+    with pytest.raises(ConfigError, match="17 devices are asked for, and there are 16 cores"):
+        layout(DevicesConfig(n=17), PROCESSOR)
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (DevicesConfig(n=9), "9 devices are asked for, and there are 8 devices here"),
+        (DevicesConfig(tensor_parallel=16), "16 devices are asked for"),
+        (DevicesConfig(n=6, tensor_parallel=4), "--devices 6 is no multiple of the 4 devices of a replica"),
+        (DevicesConfig(n=6, tensor_parallel=3), "--tensor-parallel 3 does not divide the 64 attention heads"),
+    ],
+)
+def test_devices_that_do_not_fit_are_refused(devices, message):
+    with pytest.raises(ConfigError, match=message):
+        layout(devices)
+
+
+def test_a_model_that_no_number_of_devices_holds_is_refused_unless_the_number_is_given():
+    with pytest.raises(ModelError, match="600 GiB of weights, more than 8 devices of 80 GiB hold"):
+        layout(DevicesConfig(n="all"), gib=600)
+    assert layout(DevicesConfig(tensor_parallel=8), gib=600) == (1, 8)
+
+
+def test_engines_that_cannot_split_a_model_say_so():
+    config = ModelConfig(model="some", engine="transformers", devices=DevicesConfig(tensor_parallel=2))
+    with pytest.raises(ConfigError, match="need --engine vllm"):
+        laid_out(source_of(1), config, EIGHT_GPUS, splits_models=False)
+
+
+def test_a_served_model_has_no_devices_here():
+    server = ServerConfig(urls=("http://localhost:8000",))
+    with pytest.raises(ConfigError, match="loaded elsewhere"):
+        ModelConfig(model="some", engine="server", server=server, devices=DevicesConfig(n=2))
+
+
+def test_cores_are_split_into_neighbours():
+    assert split([0, 1, 2, 5, 6], 2) == [[0, 1], [2, 5, 6]]
+
+
+def test_fewer_than_one_device_is_refused():
+    with pytest.raises(ConfigError, match="--devices must be 1 or more, got 0"):
+        DevicesConfig(n=0)
