@@ -14,8 +14,8 @@ def determinism_trials(case: Undisturbed) -> Iterator[Trial]:
     """Yield a run with each setting that must change nothing."""
     settings: dict[str, Callable[[], None]] = {
         **{f"{n} threads": partial(_threads, n) for n in (1, 2, 3, 8)},
-        "small shards": _small_shards,
-        "smallest shards": partial(_small_shards, 1),
+        "small shards": small_shards,
+        "smallest shards": partial(small_shards, 1),
     }
     for name, setting in settings.items():
         yield Trial("threads and shard sizes", f"{case.case.name}, {name}", partial(_run_with, case, setting))
@@ -26,7 +26,7 @@ def _threads(n: int) -> None:
     os.environ["POLARS_MAX_THREADS"] = str(n)
 
 
-def _small_shards(rows: int = 7) -> None:
+def small_shards(rows: int = 7) -> None:
     from evaluator.scores import compute
     from evaluator.store import prompt_store
     from evaluator.tokens import table

@@ -23,6 +23,7 @@ from benchmarks.faults.forked import Child, run
 from benchmarks.faults.trials import Trial
 
 KILLS_IN_A_ROW = 4
+FIRST_LOCKED = 4  # the first change of files after that of the lock: a run that is stopped before it shuts nobody out
 LARGEST_FILE = 12_000  # bytes; some files of these runs are larger
 
 
@@ -94,7 +95,7 @@ def _interrupt(case: Undisturbed, which: str, out: Path, rng: Random) -> str | N
 
 def _stop_beside_another(case: Undisturbed, out: Path, rng: Random) -> str | None:
     """Stop a run before a random file event; another in its folder is refused, and then the first goes on."""
-    number = rng.randint(2, sum(case.n_events.values()) // 2)
+    number = rng.randint(FIRST_LOCKED, sum(case.n_events.values()) // 2)
     child = Child(case.case.run_words(out), lambda: watch(out, signal_at(number, signal.SIGSTOP)))
     if child.has_stopped():
         other = message_fault(run(case.case.run_words(out)))

@@ -14,6 +14,7 @@ import pytest
 import evaluator
 from evaluator.config import ModelConfig, ReceiptConfig, RunConfig
 from evaluator.engine import ENGINES, EngineKind
+from evaluator.engine.base import Engine
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
@@ -27,6 +28,8 @@ CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_queri
 FAKE = ModelConfig(model="fake", engine="fake")
 ALL = 10_000
 SHIFT = 0.25
+MAX_DRIFT_NATS = 1e-4
+"""Of fp32: a run that was once off by 6e-4 had computed something else."""
 
 
 class Recording(FakeEngine):
@@ -182,31 +185,37 @@ def test_a_folder_without_scores_says_what_to_run(tmp_path):
     assert "holds no run" in command("receipt", tmp_path, exits=2)
 
 
-def test_vllm_keeps_its_numbers_in_another_order_batch_size_and_cache_state(loaded_engine, tiny_model, tmp_path):
-    engine = loaded_engine("vllm")
+class Shared:
+    """An engine that all tests share, which nobody closes."""
 
-    class Shared:
-        """The engine that all tests share, which nobody closes."""
+    def __init__(self, engine: Engine):
+        self.facts, self.counts = engine.facts, engine.counts
+        self.log_likelihoods, self.hidden_states = engine.log_likelihoods, engine.hidden_states
 
-        def __init__(self):
-            self.facts, self.counts = engine.facts, engine.counts
-            self.log_likelihoods, self.hidden_states = engine.log_likelihoods, engine.hidden_states
+    def close(self):
+        pass
 
-        def close(self):
-            pass
 
-    vllm = replace(ENGINES["vllm"], load=lambda _source, _config: Shared())
+def test_vllm_in_fp32_keeps_its_numbers_within_a_ten_thousandth_and_they_are_those_of_transformers(
+    loaded_engine, tiny_model, tmp_path
+):
+    """In another order, batch size and cache state; and a text at a time, without cache or batches."""
+    shared = {name: Shared(loaded_engine(name)) for name in ("vllm", "transformers")}
+    engines = {name: replace(ENGINES[name], load=lambda _source, config: shared[config.engine]) for name in shared}
     model = ModelConfig(model=str(tiny_model), engine="vllm", dtype="float32")
     # Labels of several tokens, under two methods and both definitions: every way of asking.
     config = replace(CONFIG, datasets=("sst5",), methods=("vanilla", "noisy_channel"), n_queries=8)
-    with patch.dict(ENGINES, {"vllm": vllm}):
+    with patch.dict(ENGINES, engines):
         finish(pipeline.run(config, model, tmp_path))
-        _, made = finish(pipeline.receipt(tmp_path, ReceiptConfig(n_prompts=64)))
-    assert made.engine.dtype == "float32"
-    assert made.threads >= 1
-    assert made.max_drift_nats <= 1e-4
-    record = json.loads((tmp_path / "run.json").read_text())
-    assert record["receipts"]["vllm float32"]["max_drift_nats"] == made.max_drift_nats
+        for name in engines:
+            _, made = finish(pipeline.receipt(tmp_path, ReceiptConfig(n_prompts=64, engine=name)))
+            assert made.engine.name == name
+            assert made.engine.dtype == "float32"
+            assert made.threads >= 1
+            assert made.prompts == 64
+            assert made.max_drift_nats <= MAX_DRIFT_NATS
+            record = json.loads((tmp_path / "run.json").read_text())
+            assert record["receipts"][f"{name} float32"]["max_drift_nats"] == made.max_drift_nats
 
 
 def test_a_table_of_receipts_that_was_changed_is_named_by_verify_and_never_read_again(out):

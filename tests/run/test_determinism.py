@@ -1,0 +1,78 @@
+"""The same inputs give the same bytes: with any number of threads, any size of shards, and whatever order sets have."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.faults.cases import Case, difference, files_of, make_cases, table_difference
+from benchmarks.faults.determinism import small_shards
+from evaluator.scores import compute
+from evaluator.store import prompt_store
+from evaluator.tokens import table
+from tests.command_line import command
+
+NAMES = ("second round", "halving", "pvi")
+"""Runs whose later prompts follow from earlier scores, and one that draws samples."""
+
+PROGRAM = """
+import json, sys
+from evaluator.cli.main import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["evaluator", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+"""
+"""Several commands in a process of its own, because Polars and Numba start their threads once."""
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory) -> dict[str, Case]:
+    return {case.name: case for case in make_cases(tmp_path_factory.mktemp("cases") / "data") if case.name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def expected(cases, tmp_path_factory) -> dict[str, dict[str, str]]:
+    """The files of each case, as files_of returns them."""
+    out = tmp_path_factory.mktemp("expected")
+    for name, case in cases.items():
+        command(*case.run_words(out / name))
+    return {name: files_of(out / name) for name in cases}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_and_the_order_of_sets_change_no_byte(cases, expected, tmp_path, threads):
+    names = ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "PYTHONHASHSEED")
+    commands = json.dumps([case.run_words(tmp_path / name) for name, case in cases.items()])
+    environment = os.environ | dict.fromkeys(names, str(threads))
+    words = [sys.executable, "-c", PROGRAM, commands]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, files in expected.items():
+        assert difference(files, tmp_path / name) is None
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_of_shards_change_no_byte_of_a_table(cases, expected, tmp_path, monkeypatch, name, rows):
+    for module, constant in ((prompt_store, "ROWS_PER_SHARD"), (compute, "STEPS_PER_SHARD")):
+        monkeypatch.setattr(module, constant, getattr(module, constant))  # put back afterwards
+    for constant in ("ROWS_PER_SHARD", "PROMPTS_PER_BATCH"):
+        monkeypatch.setattr(table, constant, getattr(table, constant))
+    small_shards(rows)
+    command(*cases[name].run_words(tmp_path))
+    assert table_difference(expected[name], tmp_path) is None
+    assert len(list(tmp_path.glob("store/*/prompts-*.arrow"))) > 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stage_by_stage_is_the_whole_run(cases, expected, tmp_path, name):
+    for stage in ("build", "score", "measure"):
+        command(*cases[name].stage_words(stage, tmp_path))
+    assert difference(expected[name], tmp_path) is None
