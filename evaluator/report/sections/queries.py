@@ -12,11 +12,12 @@ from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.sections.methods import method_order
 from evaluator.report.tables import DEFINITIONS
 
-MAX_TEXT = 1_500_000
+MAX_TEXT = 1_000_000
+MAX_PROMPTS = 300_000
 """Characters of all texts of queries on a page, and of all whole prompts: with them all of StaICC is under 5 MB."""
 
-MAX_ANSWERS = 150_000
-"""Answers on a page; those of the first method are there in any case."""
+MAX_ANSWERS = 31_000
+"""Answers on a page: those of three methods on StaICC. Those of the first method are there in any case."""
 
 _START_CHARACTERS = 8
 
@@ -113,7 +114,7 @@ def _whole_prompts(asked: pl.DataFrame) -> pl.DataFrame:
     """Return `asked` with null in place of the prompts that do not fit on a page: those of later queries."""
     turn = pl.col("query_id").rank("dense").over("dataset")
     in_turn = asked.with_columns(turn=turn).sort("turn", maintain_order=True)
-    fits = pl.col("prompt").str.len_chars().cum_sum() <= MAX_TEXT
+    fits = pl.col("prompt").str.len_chars().cum_sum() <= MAX_PROMPTS
     return in_turn.with_columns(prompt=pl.when(fits).then("prompt")).drop("turn")
 
 
@@ -152,7 +153,7 @@ def _run(
     asked = prompts.get(tuple(variant))
     # Methods that write prompts of their own have none on the page.
     is_asked = asked is not None and asked["prompt_id"].equals(rows["prompt_id"])
-    true = pl.col("label_probs").list.get(pl.col("gold"), null_on_oob=True).round(4)
+    true = pl.col("label_probs").list.get(pl.col("gold"), null_on_oob=True).round(3)
     run = {
         "name": ", ".join(filter(None, names)),
         "asked": list(prompts).index(tuple(variant)) if is_asked else None,
