@@ -7,6 +7,7 @@ is left of the cluster, some of which would go on for a minute, and removes the 
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from evaluator.errors import ConfigError
 
 _PREFIX = "evaluator-ray-"
 _MAX_TEMPORARY_PATH = 40  # characters; a socket's whole path has at most 107, of which Ray takes up to 65
+_SECONDS_TO_ANSWER = 10
 _OBJECT_STORE_BYTES = 256 * 2**20  # jobs and results on their way; more of them go to disk
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -71,12 +73,28 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
 @contextmanager
 def joined_cluster(address: str) -> Iterator[Any]:
     """Connect to a running cluster, and return Ray. Raises ConfigError if it does not answer."""
+    _require_answer(address)
     ray = _import_ray()
     try:
         _connect(ray, address=address)
         yield ray
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Raise ConfigError unless something listens at HOST:PORT: Ray itself would wait for many minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdigit() or "/" in address:
+        raise ConfigError(f"--ray-address takes HOST:PORT of a cluster's head, or auto, got {address}.")
+    try:
+        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+    except OSError as error:
+        raise ConfigError(
+            f"No Ray cluster answers at {address} ({error}). Start one with `ray start --head`."
+        ) from error
 
 
 @cache

@@ -7,6 +7,7 @@ import pytest
 from evaluator.config import DevicesConfig, ModelConfig, ServerConfig
 from evaluator.engine.device import split
 from evaluator.engine.devices import Machine, laid_out, n_replicas
+from evaluator.engine.ray_cluster import cluster_machine
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.fake_source import fake_model_source
 
@@ -99,3 +100,12 @@ def test_cores_are_split_into_neighbours():
 def test_fewer_than_one_device_is_refused():
     with pytest.raises(ConfigError, match="--devices must be 1 or more, got 0"):
         DevicesConfig(n=0)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [("ray://host:1", "takes HOST:PORT"), ("host", "takes HOST:PORT"), ("127.0.0.1:1", "No Ray cluster answers at")],
+)
+def test_an_address_without_a_cluster_is_refused_at_once(address, message):
+    with pytest.raises(ConfigError, match=message):
+        cluster_machine(address)
