@@ -10,6 +10,7 @@ import pytest
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import StoreError
+from evaluator.exports import FORMATS
 from evaluator.files.json_files import read_json, write_json
 from evaluator.progress import finish
 from evaluator.run import pipeline
@@ -175,7 +176,7 @@ SECRETS = {
 }
 
 
-def test_secrets_of_environment_addresses_and_headers_are_kept_nowhere(tmp_path, monkeypatch):
+def test_secrets_of_environment_addresses_and_headers_are_in_no_file_page_export_log_or_message(tmp_path, monkeypatch):
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     address = "https://alice:wonderland9@hub.example/m?access_token=queryvalue77&x=1"
@@ -185,8 +186,12 @@ def test_secrets_of_environment_addresses_and_headers_are_kept_nowhere(tmp_path,
     words = ("staicc-normal", "--datasets", "sst5", "--queries", 2, "--model", model, "--out", tmp_path / "out")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     said = command("run", *words, "--engine", "fake") + command("run", *words, "--engine", "transformers", exits=2)
+    for name in FORMATS:
+        said += command("export", tmp_path / "out", "--format", name, "--out", tmp_path / "exports" / name)
+    said += command("receipt", tmp_path / "out", "--n", 2, "--model", address)
+    said += command("verify", tmp_path / "out")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"run.json", "report.html", "evaluator.log"} <= {path.name for path in files}
+    assert {"run.json", "report.html", "evaluator.log", "csv"} <= {path.name for path in files}
     for secret in planted:
         assert secret not in said
         assert not [path for path in files if secret.encode() in path.read_bytes()]
