@@ -1,6 +1,7 @@
 """The command line: the group of commands, error messages and exit codes.
 
-Exit codes: 0 for success, 2 for a mistake that the user can fix, 130 for Ctrl-C. Heavy imports are inside the commands,
+Exit codes: 0 for success, 2 for a mistake that the user can fix (3 in the command gate, whose outcomes are 0, 1 and 2),
+130 for Ctrl-C. Heavy imports are inside the commands,
 so that `--help` answers at once.
 """
 
@@ -15,6 +16,7 @@ from evaluator import __version__
 from evaluator.cli.build import build
 from evaluator.cli.compare import compare
 from evaluator.cli.export import export
+from evaluator.cli.gate import MISTAKE_IN_GATE, gate
 from evaluator.cli.import_answers import import_answers
 from evaluator.cli.lists import datasets, engines, methods, suites
 from evaluator.cli.preflight import preflight
@@ -35,8 +37,8 @@ def cli() -> None:
 
 
 for command in (
-    run, preflight, build, score, measure, report, verify, receipt, compare, export, import_answers, random_baseline,
-    reproduce, suites, datasets, methods, engines,
+    run, preflight, build, score, measure, report, verify, receipt, compare, gate, export, import_answers,
+    random_baseline, reproduce, suites, datasets, methods, engines,
 ):  # fmt: skip
     cli.add_command(command)
 
@@ -52,13 +54,13 @@ def main() -> None:
         status = _interrupted()
     except click.ClickException as error:
         error.show()
-        status = error.exit_code
+        status = _mistake()
     except BaseException as error:
         message = _message(error)
         if message is None:
             raise
         click.echo(f"Error: {without_secrets(message)}", err=True)
-        status = 2
+        status = _mistake()
     finally:
         logging.getLogger("evaluator").removeHandler(notes)
     sys.exit(status)
@@ -91,6 +93,11 @@ def _message(error: BaseException) -> str | None:
     if is_panic(error):  # on bytes that changed after they were verified
         return f"A file changed while it was read ({error}). Run `evaluator verify DIR`, which says which one it is."
     return None
+
+
+def _mistake() -> int:
+    """Return the exit code of a mistake, which gate does not use for an outcome."""
+    return MISTAKE_IN_GATE if sys.argv[1:2] == ["gate"] else 2
 
 
 def _interrupted() -> int:

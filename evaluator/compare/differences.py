@@ -59,7 +59,7 @@ def paired_differences(
     between methods are two families of tests, for each metric and definition; means over several datasets belong to
     them. A mean over one dataset is that dataset's test again.
     """
-    rows, means = _estimated(models, results, comparison, shared_sets)
+    rows, means = estimated_differences(models, results, comparison, shared_sets)
     family = ["metric", "definition", pl.col("model_a") == pl.col("model_b")]
     repeats = pl.col("n_datasets") == 1
     tested = pl.concat([rows, means.filter(~repeats)], how="diagonal").with_columns(
@@ -93,7 +93,7 @@ def equivalence_table(
 
     Returns schema.EQUIVALENCE, sorted by its key.
     """
-    rows, means = _estimated(models, results, comparison, shared_sets)
+    rows, means = estimated_differences(models, results, comparison, shared_sets)
     repeats = pl.col("n_datasets") == 1
     both = pl.concat([rows, means.filter(~repeats)], how="diagonal").filter(metric="accuracy")
     tests = [
@@ -128,11 +128,11 @@ _ADJUSTED = ["adjusted_difference", "adjusted_error", "adjusted_freedom"]
 """Columns of statistics.paired.Estimate, plain and adjusted."""
 
 
-def _estimated(
+def estimated_differences(
     models: Sequence[str],
     results: Sequence[pl.DataFrame],
     comparison: pl.DataFrame,
-    shared_sets: Collection[tuple[str, str]],
+    shared_sets: Collection[tuple[str, str]] = (),
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return query_differences of everything that is compared, and their means over datasets with `n_datasets`."""
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()

@@ -45,8 +45,14 @@ def compared_runs(
     folders: Sequence[Path],
     records: Sequence[MeasuredRecord],
     tables: Sequence[Callable[[str], pl.DataFrame]],
+    *,
+    of_one_model: bool = False,
 ) -> list[ComparedRun]:
     """Return the runs of a comparison, in the order of the folders.
+
+    Args:
+        folders, records, tables: of each run.
+        of_one_model: whether runs may be of the same model, as with another engine or version of it.
 
     Raises ConfigError for fewer than two runs, for the same model twice, and for runs of different settings, whose
     numbers differ for more reasons than the model; StoreError for a run without metrics.
@@ -70,7 +76,8 @@ def compared_runs(
             zip(folders, names, models, records, tables, strict=True), start=1
         )
     ]
-    _require_different_models(runs)
+    if not of_one_model:
+        _require_different_models(runs)
     _require_equal_settings(runs)
     return runs
 

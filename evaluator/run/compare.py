@@ -45,10 +45,10 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
     """
     runs = read_runs(folders)
     comparison = comparison_table(runs)
-    results = yield from _read_results(runs)
+    results = yield from read_results(runs)
     notes = comparison_notes(runs, comparison)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
-    models, shared = [run.model for run in runs], _shared_sets(runs)
+    models, shared = [run.model for run in runs], shared_sets_of(runs)
     differences = paired_differences(models, results, comparison, shared)
     margins = {} if margin is None else {"equivalence": equivalence_table(models, results, comparison, margin, shared)}
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
@@ -84,19 +84,19 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
     return Compared(page, notes, tables)
 
 
-def _shared_sets(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:
+def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:
     """Return suite and part of those whose queries all have the same demonstration sets."""
     suites = dict.fromkeys(name for run in runs for name in run.record.prompts.suites)
     return [(suite, name) for suite in suites for name, part in SUITES[suite].parts.items() if part.shared_sets]
 
 
-def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
+def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[ComparedRun]:
     """Read the measured runs in folders. Raises as compared_runs does, and StoreError for a folder without one."""
     records = [measured_record(read_run(folder), str(folder)) for folder in folders]
     tables = [
         partial(read_table, folder, digests=record.tables) for folder, record in zip(folders, records, strict=True)
     ]
-    return compared_runs(folders, records, tables)
+    return compared_runs(folders, records, tables, of_one_model=of_one_model)
 
 
 def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
@@ -106,7 +106,8 @@ def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
     return [added for build in builders if (added := build(runs)) is not None]
 
 
-def _read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:
+def read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:
+    """Read how each run answered each request. Raises ConfigError for runs with different prompts."""
     results = []
     for done, run in enumerate(runs):
         yield Progress(stage="Reading predictions", done=done, total=len(runs), unit="runs")

@@ -130,6 +130,21 @@ def equivalence_test(estimate: Estimate, margin: float, n_pairs: int) -> Equival
     return Equivalence(above, max(above, below))
 
 
+def worse_test(estimate: Estimate, margin: float, n_pairs: int) -> float:
+    """Return the one-sided p-value of the hypothesis that a is not worse than b by more than `margin`.
+
+    The test is that of equivalence_test on the other side of the same margin, with the same two corrections.
+
+    Args:
+        estimate: adjusted_estimate of a minus b.
+        margin: between 0 and 1.
+        n_pairs: that the estimate is from.
+    """
+    difference, error, freedom = estimate
+    error = max(error, math.sqrt(margin * (1 - margin) / n_pairs))
+    return float(stdtr(freedom, (margin + difference + 1 / n_pairs) / error))
+
+
 def detectable_difference(estimate: Estimate, n_tests: int = 1) -> float:
     """Return the smallest true difference that the t test detects with probability POWER; at most 1.
 

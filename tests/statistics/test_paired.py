@@ -1,6 +1,7 @@
 """Paired tests against SciPy's exact tests, enumeration of all signs, and simulation at the margin."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from scipy import stats
 
 from evaluator.statistics.paired import (
+    Estimate,
     adjusted_estimate,
     detectable_difference,
     detectable_in_advance,
@@ -15,6 +17,7 @@ from evaluator.statistics.paired import (
     mean_estimate,
     paired_test,
     plain_estimate,
+    worse_test,
 )
 
 
@@ -101,6 +104,11 @@ def test_pairs_that_all_agree_are_no_certainty_of_equivalence() -> None:
 @pytest.mark.parametrize(("n", "margin"), [(100, 0.1), (300, 0.05), (500, 0.02)])
 @pytest.mark.parametrize("differing", [1, 1.5, 5])
 def test_a_model_that_is_worse_by_the_margin_is_rarely_called_no_worse(n: int, margin: float, differing: float) -> None:
+    assert _share_rejected(n, margin, differing, lambda each: equivalence_test(each, margin, n).no_worse) <= 0.05
+
+
+def _share_rejected(n: int, margin: float, differing: float, p_value: Callable[[Estimate], float]) -> float:
+    """How often a p-value is 0.05 or less if the true difference is minus the margin."""
     # Exactly, over all counts of better and worse answers; `differing` is the share that differs, in margins.
     better, worse = (differing - 1) / 2 * margin, (differing + 1) / 2 * margin
     rejected = 0.0
@@ -113,8 +121,8 @@ def test_a_model_that_is_worse_by_the_margin_is_rarely_called_no_worse(n: int, m
         for count, probability in zip(n_better, probabilities, strict=True):
             if probability >= 1e-9:
                 differences = np.repeat([1.0, -1.0, 0.0], [count, n_worse, n - n_worse - count])
-                rejected += probability * (equivalence_test(adjusted_estimate(differences), margin, n).no_worse <= 0.05)
-    assert rejected <= 0.05
+                rejected += probability * (p_value(adjusted_estimate(differences)) <= 0.05)
+    return rejected
 
 
 def test_a_detectable_difference_is_detected_with_the_stated_power() -> None:
@@ -134,3 +142,17 @@ def test_in_advance_the_power_of_mcnemars_test_is_the_stated_one(n: int, share: 
     z_level, z_power = stats.norm.isf(0.025 / n_tests), stats.norm.isf(0.2)
     needed = ((z_level * math.sqrt(share) + z_power * math.sqrt(share - difference**2)) / difference) ** 2
     assert needed == pytest.approx(n)
+
+
+@pytest.mark.parametrize(("n", "margin"), [(100, 0.1), (300, 0.05), (500, 0.02)])
+@pytest.mark.parametrize("differing", [1, 1.5, 5])
+def test_a_model_that_is_worse_by_the_margin_is_rarely_called_worse_than_that(
+    n: int, margin: float, differing: float
+) -> None:
+    assert _share_rejected(n, margin, differing, lambda estimate: worse_test(estimate, margin, n)) <= 0.05
+
+
+def test_the_two_sides_of_a_margin_are_mirror_images() -> None:
+    found = worse_test(Estimate(-0.15, 0.02, 200), 0.1, 100)
+    # Mirrored at the margin, -0.15 is -0.05; both count by one pair less than they are.
+    assert found == pytest.approx(equivalence_test(Estimate(-0.05, 0.02, 200), 0.1, 100).no_worse)

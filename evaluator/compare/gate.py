@@ -1,0 +1,224 @@
+"""Decide whether a run is tolerably close to another one: GO, NO-GO or INCONCLUSIVE, by a policy."""
+
+import difflib
+import math
+import tomllib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import polars as pl
+from scipy.special import ndtri
+
+from evaluator.compare.differences import COLUMNS, estimated_differences
+from evaluator.compare.runs import ComparedRun
+from evaluator.errors import ConfigError
+from evaluator.files.whole import read_bytes, reason
+from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.statistics.multiple_tests import holm
+from evaluator.statistics.paired import POWER, Estimate, equivalence_test, worse_test
+
+Outcome = Literal["GO", "NO-GO", "INCONCLUSIVE"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What is tolerated: the keys of a policy file."""
+
+    metric: str = "accuracy"  # or true_label_probability
+    margin: float  # the largest loss that is tolerated, in the metric's unit
+    alpha: float = 0.05  # probability of a wrong GO, and of a wrong NO-GO
+    datasets: tuple[str, ...] = (MEAN_OVER_DATASETS,)  # names; "mean": the mean over all that both runs have
+    method: str = "vanilla"
+    definition: str = "paper"
+    part: str | None = None  # of a suite; None: all in which the metric was measured
+
+    def __post_init__(self) -> None:
+        if self.metric not in COLUMNS:
+            raise ValueError(f"metric must be {' or '.join(COLUMNS)}, got {self.metric!r}")
+        if not 0 < self.margin < 1:
+            raise ValueError(f"margin must be between 0 and 1, got {self.margin}")
+        if not 0 < self.alpha < 0.5:
+            raise ValueError(f"alpha must be between 0 and 0.5, got {self.alpha}")
+        if not self.datasets:
+            raise ValueError("datasets must name one or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One difference that a policy is about, run less base."""
+
+    suite: str
+    part: str
+    dataset: str
+    outcome: Outcome
+    reason: str
+    difference: float
+    ci_low: float | None  # 95% interval
+    ci_high: float | None
+    n_queries: int
+    p_difference: float  # two-sided, of no difference
+    p_tolerable: float  # one-sided, of the hypothesis that the run is worse by the margin or more
+    p_intolerable: float  # one-sided, of the hypothesis that it is not worse by the margin
+    p_intolerable_holm: float  # corrected for the number of checks
+    queries_needed: int | None  # to decide, if the true difference is the observed one; None: it is decided, or never
+
+    @property
+    def name(self) -> str:
+        """Return suite, part and dataset."""
+        return f"{self.suite} / {self.part}, {self.dataset}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """The decision about a run."""
+
+    outcome: Outcome
+    reason: str
+    run: str
+    base: str
+    policy: Policy
+    checks: tuple[Check, ...]
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy file, TOML with the fields of Policy. Raises ConfigError, naming file and key."""
+    try:
+        content = tomllib.loads(read_bytes(path).decode("utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"--policy {path} cannot be read: {reason(error)}.") from error
+    except ValueError as error:
+        raise ConfigError(f"--policy {path} is no TOML in UTF-8: {error}.") from error
+    allowed = [entry.name for entry in fields(Policy)]
+    for key in content:
+        if key not in allowed:
+            nearest = difflib.get_close_matches(key, allowed, n=1)
+            meant = f" Did you mean {nearest[0]!r}?" if nearest else ""
+            raise ConfigError(f"{path}: there is no key {key!r}.{meant} Keys are: {', '.join(allowed)}.")
+    try:
+        return msgspec.convert(content, Policy)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}. docs/gate.md has an example.") from error
+
+
+def decide(
+    policy: Policy,
+    runs: Sequence[ComparedRun],
+    results: Sequence[pl.DataFrame],
+    comparison: pl.DataFrame,
+    shared_sets: Collection[tuple[str, str]] = (),
+) -> Gate:
+    """Test every difference that the policy is about, and decide.
+
+    GO needs every check to show, at level alpha, that the run is not worse by the margin; as all are needed, no
+    correction is (an intersection-union test). NO-GO takes one check that shows at level alpha, after Holm's correction
+    over the checks, that it is worse by more than the margin.
+
+    Args:
+        policy: what is tolerated.
+        runs: the run and its base.
+        results: request_results of both.
+        comparison: compare.table.comparison_table of both.
+        shared_sets: as for compare.differences.paired_differences.
+
+    Raises ConfigError where the runs have nothing that the policy is about.
+
+    Source: Berger 1982, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, for
+    intersection-union tests; statistics.paired has those of the tests.
+    """
+    run, base = runs
+    rows = _differences(policy, runs, results, comparison, shared_sets)
+    tolerable = [equivalence_test(_estimate(row), policy.margin, row["n_queries"]).no_worse for row in rows.to_dicts()]
+    intolerable = [worse_test(_estimate(row), policy.margin, row["n_queries"]) for row in rows.to_dicts()]
+    tested = rows.with_columns(
+        p_tolerable=pl.Series(tolerable, dtype=pl.Float64), p_intolerable=pl.Series(intolerable, dtype=pl.Float64)
+    ).with_columns(p_intolerable_holm=holm(pl.col("p_intolerable")))
+    checks = tuple(_check(policy, row) for row in tested.to_dicts())
+    outcomes = [check.outcome for check in checks]
+    outcome: Outcome = "NO-GO" if "NO-GO" in outcomes else "INCONCLUSIVE" if "INCONCLUSIVE" in outcomes else "GO"
+    deciding = next(check for check in checks if check.outcome == outcome)
+    n = outcomes.count(outcome)
+    more = f" ({n} of {len(checks)} checks are {outcome})" if len(checks) > 1 else ""
+    why = f"{deciding.name}: {deciding.reason}{more}"
+    return Gate(outcome=outcome, reason=why, run=run.model, base=base.model, policy=policy, checks=checks)
+
+
+def _differences(
+    policy: Policy,
+    runs: Sequence[ComparedRun],
+    results: Sequence[pl.DataFrame],
+    comparison: pl.DataFrame,
+    shared_sets: Collection[tuple[str, str]],
+) -> pl.DataFrame:
+    """Return the rows of estimated_differences that the policy is about, run less base, sorted by suite and part."""
+    asked = pl.col("method").eq(policy.method) & pl.col("definition").eq(policy.definition)
+    if policy.part is not None:
+        asked &= pl.col("part") == policy.part
+    answers = [each.filter(asked) for each in results]
+    measured = comparison.filter(asked, metric="accuracy")
+    if measured.is_empty():
+        raise ConfigError(
+            f"{runs[0].folder} and {runs[1].folder} have no accuracy in common by the method {policy.method} under "
+            f"{policy.definition}{f' in the part {policy.part}' if policy.part else ''}. Name others in the policy."
+        )
+    each, means = estimated_differences([run.model for run in runs], answers, measured, shared_sets)
+    rows = pl.concat([each, means], how="diagonal").filter(pl.col("model_a") != pl.col("model_b"), metric=policy.metric)
+    for name in policy.datasets:
+        if name not in set(rows["dataset"]):
+            known = ", ".join(rows["dataset"].unique().sort())
+            raise ConfigError(f"The policy is about the dataset {name!r}, which the runs do not share: {known}.")
+    chosen = rows.filter(pl.col("dataset").is_in(policy.datasets)).select(
+        "suite", "part", "dataset", "difference", "ci_low", "ci_high", "n_queries", "p_value", *_ADJUSTED
+    )
+    return chosen.sort("suite", "part", "dataset")
+
+
+_ADJUSTED = ("adjusted_difference", "adjusted_error", "adjusted_freedom")
+
+
+def _estimate(row: dict[str, Any]) -> Estimate:
+    return Estimate(*(row[name] for name in _ADJUSTED))
+
+
+def _check(policy: Policy, row: dict[str, Any]) -> Check:
+    """Return the check of a row of tested differences."""
+    is_go, is_no_go = row["p_tolerable"] <= policy.alpha, row["p_intolerable_holm"] <= policy.alpha
+    outcome: Outcome = "GO" if is_go else "NO-GO" if is_no_go else "INCONCLUSIVE"
+    needed = queries_needed(policy, row) if outcome == "INCONCLUSIVE" else None
+    known = {entry.name: row[entry.name] for entry in fields(Check) if entry.name in row}
+    return Check(
+        outcome=outcome,
+        reason=_reason(outcome, policy, row, needed),
+        p_difference=row["p_value"],
+        queries_needed=needed,
+        **known,
+    )
+
+
+def queries_needed(policy: Policy, row: dict[str, Any]) -> int | None:
+    """Return how many queries decide with 80% power, if the true difference is the observed one; at least one more.
+
+    None where the observed difference is the margin itself, which no number decides. One-sided test of a mean:
+    n = ((z(1 - alpha) + z(power)) x deviation / distance to the margin)^2.
+    """
+    distance = abs(float(row["adjusted_difference"]) + policy.margin)
+    if distance < 1e-9:
+        return None
+    n, margin = int(row["n_queries"]), policy.margin
+    error = max(float(row["adjusted_error"]), math.sqrt(margin * (1 - margin) / n))
+    z = float(ndtri(1 - policy.alpha) + ndtri(POWER))
+    return max(math.ceil(n * (z * error / distance) ** 2), n + 1)
+
+
+def _reason(outcome: Outcome, policy: Policy, row: dict[str, Any], needed: int | None) -> str:
+    margin = f"{policy.margin:g}"
+    real = "real" if row["p_value"] <= policy.alpha else "not shown to be real"
+    shown = f"a difference of {row['difference']:+.4f}, {real} (p = {row['p_value']:.2g})"
+    if outcome == "GO":
+        return f"{shown}; a loss of {margin} or more is ruled out (p = {row['p_tolerable']:.2g})"
+    if outcome == "NO-GO":
+        return f"{shown}; the loss is more than {margin} (p = {row['p_intolerable_holm']:.2g}, corrected)"
+    enough = "no number of queries decides" if needed is None else f"about {needed:,} queries would decide"
+    return f"{shown}; {row['n_queries']:,} queries neither show nor rule out a loss of {margin}, {enough}"

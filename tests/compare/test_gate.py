@@ -1,0 +1,176 @@
+"""Decisions of `evaluator gate`, on hand-made runs and as a pipeline types it."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from evaluator.compare.gate import read_policy
+from evaluator.errors import ConfigError
+from evaluator.schemas import PREDICTIONS
+from tests.command_line import command, command_outputs
+from tests.compare.run_folders import predictions, write_run
+
+PAGE = Path(__file__).parents[2] / "docs" / "gate.md"
+N = 400
+
+
+def run(folder: Path, name: str, **n_wrong: int) -> Path:
+    """A run with that many wrong answers on each dataset, the first queries; the others are right."""
+    rows = []
+    for dataset, wrong in n_wrong.items():
+        for query in range(N):
+            gold, pred = query % 2, (query % 2) ^ (query < wrong)
+            rows += [
+                {"suite": "staicc-normal", "part": "normal", "dataset": dataset, "method": "vanilla"}
+                | {"definition": definition, "position": query, "query_id": query, "demonstration_set": 0, "n_shots": 2}
+                | {"template": 0, "noise_rate": 0.0, "n_wrong_labels": 0, "prompt_id": f"{dataset} {query}"}
+                | {"gold": gold, "pred": pred, "label_names": ["no", "yes"]}
+                | {"label_probs": [0.8, 0.2] if pred == 0 else [0.2, 0.8]}
+                for definition in ("paper", "released")
+            ]
+    return write_run(folder / name, f"acme/{name}", pl.DataFrame(rows, schema=PREDICTIONS))
+
+
+def policy(folder: Path, text: str = "margin = 0.05") -> Path:
+    path = folder / "policy.toml"
+    path.write_text(text)
+    return path
+
+
+def decided(folder: Path, base: Path, exits: int, text: str = "margin = 0.05", name: str = "new"):
+    words = ("gate", folder / name, "--against", base, "--policy", policy(folder, text), "--json")
+    return json.loads(command_outputs(*words, exits=exits).out)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return run(tmp_path, "base", mid=100, odd=100)
+
+
+def test_equal_answers_are_a_go_though_the_models_are_others(tmp_path, base):
+    run(tmp_path, "new", mid=100, odd=100)
+    found = decided(tmp_path, base, 0)
+    assert found["outcome"] == "GO"
+    assert "a loss of 0.05 or more is ruled out" in found["reason"]
+    (check,) = found["checks"]
+    assert (check["dataset"], check["difference"], check["n_queries"]) == ("mean", 0.0, 800)
+
+
+def test_a_loss_of_a_tenth_is_a_no_go_and_its_number_is_exact(tmp_path, base):
+    run(tmp_path, "new", mid=140, odd=140)
+    found = decided(tmp_path, base, 1)
+    assert found["outcome"] == "NO-GO"
+    assert found["checks"][0]["difference"] == pytest.approx(-0.1)  # 40 of 400 on both
+    assert "real" in found["reason"]
+
+
+def test_a_loss_at_the_margin_is_inconclusive_and_says_how_many_queries_would_decide(tmp_path, base):
+    run(tmp_path, "new", mid=116, odd=116)
+    found = decided(tmp_path, base, 2)
+    assert found["outcome"] == "INCONCLUSIVE"
+    assert found["checks"][0]["queries_needed"] > 800
+    assert f"about {found['checks'][0]['queries_needed']:,} queries would decide" in found["reason"]
+
+
+def test_as_many_queries_as_it_says_do_decide(tmp_path, base):
+    run(tmp_path, "new", mid=108, odd=108)
+    found = decided(tmp_path, base, 2, "margin = 0.03")
+    # (1.645 + 0.842)^2 x the variance of a query / distance^2: 800 queries have an error of 0.0059.
+    error = (0.03 * 0.97 / 800) ** 0.5  # not below that of a share of the margin
+    distance = 0.03 - 16 / 802 * 1  # over two more pairs in each dataset
+    expected = 800 * ((1.645 + 0.842) * error / distance) ** 2
+    assert found["checks"][0]["queries_needed"] == pytest.approx(expected, rel=0.1)
+
+
+def test_one_bad_dataset_is_a_no_go_and_is_named(tmp_path, base):
+    run(tmp_path, "new", mid=100, odd=160)
+    found = decided(tmp_path, base, 1, 'margin = 0.05\ndatasets = ["mid", "odd"]')
+    assert {check["dataset"]: check["outcome"] for check in found["checks"]} == {"mid": "GO", "odd": "NO-GO"}
+    assert "odd: a difference of -0.1500" in found["reason"]
+    assert "1 of 2 checks are NO-GO" in found["reason"]
+
+
+def test_a_real_loss_can_be_tolerable(tmp_path, base):
+    run(tmp_path, "new", mid=108, odd=108)
+    found = decided(tmp_path, base, 0, "margin = 0.1")
+    assert "-0.0200, real" in found["reason"]
+
+
+def test_true_label_probability_is_a_metric_of_a_policy(tmp_path, base):
+    run(tmp_path, "new", mid=100, odd=100)
+    found = decided(tmp_path, base, 0, 'metric = "true_label_probability"\nmargin = 0.05')
+    assert found["policy"]["metric"] == "true_label_probability"
+
+
+def test_junit_has_a_case_for_each_check(tmp_path, base):
+    run(tmp_path, "new", mid=100, odd=160)
+    words = ("--policy", policy(tmp_path, 'margin = 0.05\ndatasets = ["mid", "odd"]'), "--junit", tmp_path / "gate.xml")
+    said = command("gate", tmp_path / "new", "--against", base, *words, exits=1)
+    root = ElementTree.parse(tmp_path / "gate.xml").getroot()
+    assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {
+        "tests": "2",
+        "failures": "1",
+        "errors": "0",
+    }
+    failure = root.find("testsuite/testcase[@name='odd, accuracy']/failure")
+    assert failure.get("type") == "NO-GO"
+    assert failure.get("message") in said
+    assert root.find("testsuite/testcase[@name='mid, accuracy']/system-out") is not None
+
+
+def test_the_same_model_may_be_gated_against_itself_and_the_same_run_may_not(tmp_path, base):
+    other = run(tmp_path, "other", mid=100, odd=100)
+    (other / "run.json").write_text((base / "run.json").read_text())
+    words = ("--against", base, "--policy", policy(tmp_path))
+    assert "are the same run" in command("gate", base, *words, exits=3)
+    assert command("gate", other, *words).startswith(("GO", "Reading"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("alpha = 0.05", "missing required field `margin`"),
+        ("margin = 0.02\ndataset = ['mid']", "Did you mean 'datasets'"),
+        ("margin = 2", "margin must be between 0 and 1"),
+        ("margin = 0.02\nmetric = 'f1'", "metric must be accuracy or true_label_probability"),
+        ("margin = 0.02\nalpha = 0.7", "alpha must be between"),
+        ("margin = 0.02\ndatasets = []", "datasets must name one"),
+        ("margin =", "no TOML"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        read_policy(policy(tmp_path, text))
+
+
+def test_mistakes_have_an_exit_code_of_their_own(tmp_path, base):
+    new = run(tmp_path, "new", mid=100, odd=100)
+    words = ("--against", base, "--policy")
+    unshared = policy(tmp_path, "margin = 0.1\ndatasets = ['x']")
+    assert "which the runs do not share" in command("gate", new, *words, unshared, exits=3)
+    assert "cannot be read" in command("gate", new, *words, tmp_path / "none.toml", exits=3)
+    assert "holds no run" in command("gate", tmp_path, *words, policy(tmp_path), exits=3)
+    assert "No such option" in command("gate", new, *words, policy(tmp_path), "--marginn", "1", exits=3)
+
+
+def test_runs_of_other_prompts_are_refused(tmp_path):
+    for name in ("a", "b"):
+        write_run(tmp_path / name, f"acme/{name}", predictions(0.5, seed=1, datasets=["mid"], prompts=name))
+    words = ("--against", tmp_path / "b", "--policy", policy(tmp_path))
+    assert "different prompts" in command("gate", tmp_path / "a", *words, exits=3)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_pipeline_on_the_page_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy(tmp_path)
+    lines = re.findall(r"- run: evaluator (.*)", PAGE.read_text())
+    assert [line.split()[0] for line in lines] == ["run", "run", "gate"]
+    for line in lines:  # plain transformers: only the last command is tested here
+        command(*shlex.split(line), *(("--engine", "transformers") if line.startswith("run") else ()))
+    assert ElementTree.parse("gate.xml").getroot().get("failures") == "0"
