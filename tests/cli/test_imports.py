@@ -10,7 +10,10 @@ def python(script: str) -> str:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.parametrize("line", ["import evaluator", "import evaluator.cli.main", "import evaluator.engine"])
+LIGHT = ["import evaluator", "import evaluator.cli.main", "import evaluator.engine", "import evaluator.run.state"]
+
+
+@pytest.mark.parametrize("line", LIGHT)
 def test_nothing_heavy_is_imported_before_it_is_used(line):
     assert python(f"import sys; {line}; print(sorted({HEAVY} & set(sys.modules)))") == "[]"
 

@@ -1,0 +1,94 @@
+"""The commands about runs on disk: `list` and `show`."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from evaluator.run.state import RunState, Scoring
+
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command("list")
+@click.argument("folder", metavar="[DIR]", type=FOLDER, default=".")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def list_runs(folder: Path, as_json: bool) -> None:
+    """List the runs in DIR and below it; the current folder if left out."""
+    from evaluator.run.state import find_runs, run_state
+
+    states = [run_state(out) for out in find_runs(folder)]
+    if as_json:
+        click.echo(json.dumps({"runs": [asdict(state) for state in states]}, indent=2, ensure_ascii=False))
+        return
+    if not states:
+        click.echo(f"No runs in {folder}.")
+    width = max((len(state.folder) for state in states), default=0)
+    for state in states:
+        what = ", ".join(filter(None, (" ".join(state.suites), state.model)))
+        click.echo(f"{state.folder:{width}}  {_how_far(state):24}  {_size(state.run_bytes):>10}  {what}".rstrip())
+
+
+@click.command()
+@click.argument("out", metavar="DIR", type=FOLDER)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def show(out: Path, as_json: bool) -> None:
+    """Show what the run in DIR is and how far it is, also while another process works on it."""
+    from evaluator.run.state import run_state
+
+    state = run_state(out)
+    click.echo(json.dumps(asdict(state), indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(state)))
+
+
+def _lines(state: "RunState") -> Iterator[str]:
+    by = f" (process {state.process})" if state.process else ""
+    yield f"{state.folder}: {_how_far(state)}{by}"
+    facts = {
+        "damaged": state.problem,
+        "suites": ", ".join(state.suites),
+        "datasets": ", ".join(state.datasets),
+        "methods": ", ".join(state.methods),
+        "prompts": f"{state.prompts:,} different ones" if state.prompts else "",
+        "model": state.model,
+        "engine": state.engine,
+        "stages": ", ".join(state.stages),
+        "started": state.started,
+        "finished": state.finished,
+    }
+    facts |= {f"left out: {name}": why for name, why in state.left_out.items()}
+    facts["disk"] = _size(state.run_bytes) + (f", and {_size(state.data_bytes)} in {state.data}" if state.data else "")
+    facts["last logged"] = state.last_message
+    for name, value in facts.items():
+        if value:
+            yield f"  {name:12}  {value}"
+    yield from (f"  {'scoring':12}  {_scored(one)}" for one in state.scoring)
+    if state.state == "unfinished" and state.command:
+        yield f"  {'to go on':12}  {state.command}"
+
+
+def _how_far(state: "RunState") -> str:
+    parts: list[str] = [state.state]
+    current = max(state.scoring, key=lambda one: one.last_s, default=None)
+    if current and current.planned:
+        parts.append(f"{current.done / current.planned:.0%} scored")
+    elif state.state in ("running", "unfinished"):
+        parts.append(state.stages[-1] if state.stages else "building prompts")
+    return ", ".join(parts)
+
+
+def _scored(one: "Scoring") -> str:
+    speed = f", {one.done / one.elapsed_s:,.0f} prompts/s" if one.elapsed_s else ""
+    ago = f", the last {max(time.time() - one.last_s, 0):,.0f} s ago" if one.last_s else ""
+    return f"{one.done:,} of {one.planned:,} planned prompts{speed}{ago}{f' ({one.engine})' if one.engine else ''}"
+
+
+def _size(n_bytes: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.1f} {unit}"
+    return f"{n_bytes} bytes"

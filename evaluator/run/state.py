@@ -1,0 +1,206 @@
+"""Say what a run is and how far it is, from its files alone: quickly, also while another process works on it."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from evaluator.errors import StoreError
+from evaluator.files.digests import fingerprint
+from evaluator.files.json_files import MANIFEST, read_json
+from evaluator.record import RunRecord
+from evaluator.run.record import RUN_FILE, read_run
+from evaluator.run_log import LOG_FILE
+
+State = Literal["running", "finished", "unfinished", "damaged"]
+
+MAX_DEPTH = 5  # of folders that are searched for runs
+_NO_RUNS_INSIDE = {"store", "scores", "tables", "data"}  # of a run's folders
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How many prompts of a run have scores, in finished shards."""
+
+    engine: str  # "" if all scores are of earlier runs
+    done: int
+    planned: int
+    elapsed_s: float  # that the finished shards took
+    last_s: float  # when the last was finished, seconds since 1970; 0 if none was
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What is known about a run's folder."""
+
+    folder: str
+    state: State
+    process: int | None  # that writes to it; None: none, or one that cannot be seen from here
+    problem: str  # why the record cannot be read
+    suites: list[str]
+    datasets: list[str]
+    methods: list[str]
+    model: str
+    engine: str
+    started: str  # time in ISO 8601, UTC; "" before there is a record
+    finished: str
+    stages: list[str]  # that are done
+    prompts: int
+    scoring: list[Scoring]
+    left_out: dict[str, str]
+    command: str  # that was run last
+    last_message: str  # of the log
+    run_bytes: int  # of files in the folder
+    data_bytes: int  # of prompts and scores, if they are in another folder
+    data: str  # that folder; "" if they are in this one
+
+
+def find_runs(folder: Path) -> Iterator[Path]:
+    """Yield the folders of runs in a folder and below it, sorted; hidden folders and links are left out."""
+    for parent, folders, files in os.walk(folder):
+        path = Path(parent)
+        is_run = RUN_FILE in files or (LOG_FILE in files and ".lock" in files)
+        depth = len(path.relative_to(folder).parts)
+        skipped = _NO_RUNS_INSIDE if is_run else set()
+        folders[:] = sorted(name for name in folders if name[0] != "." and name not in skipped and depth < MAX_DEPTH)
+        if is_run:
+            yield path
+
+
+def run_state(out: Path) -> RunState:
+    """Return the state of a run. Raises StoreError if the folder holds none and no process has begun one."""
+    log = _log_lines(out / LOG_FILE)
+    process = lock_holder(out / ".lock")
+    record, problem = None, ""
+    if (out / RUN_FILE).is_file():
+        try:
+            record = read_run(out)
+        except StoreError as error:
+            problem = str(error)
+    elif not log:
+        raise StoreError(f"{out} holds no run. `evaluator list` finds those in a folder.")
+    data = out / record.data if record else out
+    is_apart = data.resolve() != out.resolve()
+    prompts, model, engine = (record.prompts, record.model, record.engine) if record else (None, None, None)
+    return RunState(
+        folder=str(out),
+        state=_state(record, process, problem),
+        process=process or None,
+        problem=problem,
+        suites=prompts.suites if prompts else [],
+        datasets=prompts.datasets if prompts else [],
+        methods=prompts.methods if prompts else [],
+        model=model.name if model else "",
+        engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
+        started=record.started if record else "",
+        finished=record.finished if record and _is_finished(record) else "",
+        stages=_stages(record),
+        prompts=prompts.distinct_prompts if prompts else 0,
+        scoring=[] if record is None or _is_finished(record) else list(scoring_of(record, data)),
+        left_out=_left_out(record),
+        command=next((line.partition("started: ")[2] for line in reversed(log) if " started: " in line), ""),
+        last_message=log[-1] if log else "",
+        run_bytes=folder_bytes(out),
+        data_bytes=folder_bytes(data) if is_apart else 0,
+        data=str(data) if is_apart else "",
+    )
+
+
+def _left_out(record: RunRecord | None) -> dict[str, str]:
+    sections = (record.prompts, record.scores) if record else ()
+    return {name: why for section in sections if section for name, why in section.left_out.items()}
+
+
+def _state(record: RunRecord | None, process: int | None, problem: str) -> State:
+    if process is not None:
+        return "running"
+    if problem:
+        return "damaged"
+    return "finished" if record and _is_finished(record) else "unfinished"
+
+
+def _is_finished(record: RunRecord) -> bool:
+    scores, measures = record.scores, record.measures
+    return scores is not None and measures is not None and measures.scores == scores.fingerprint
+
+
+def _stages(record: RunRecord | None) -> list[str]:
+    if record is None:
+        return []
+    done = {
+        "built": record.prompts is not None,
+        "checked": record.preflight is not None,
+        "scored": record.scores is not None,
+        "measured": _is_finished(record),
+    }
+    return [name for name, is_done in done.items() if is_done]
+
+
+def scoring_of(record: RunRecord, data: Path) -> Iterator[Scoring]:
+    """Yield how far the scores of a run's prompts are, by folder of scores; those of other models are among them."""
+    stores = {record.prompts.fingerprint} if record.prompts else set()
+    stores |= {*record.scores.stores} if record.scores else set()
+    rows = {
+        fingerprint([*manifest["shards"].values()])
+        for store in sorted(stores)
+        for path in sorted((data / "store" / store).glob(f"tokens-*/{MANIFEST}"))
+        if (manifest := _content(path))
+    }
+    for path in sorted((data / "scores").glob(f"*/*/{MANIFEST}")):
+        manifest = _content(path) if path.parent.name in rows else {}
+        if manifest:
+            shards, plans = manifest["shards"].values(), manifest["plans"].values()
+            reused = sum(plan["reused_prompts"] for plan in plans)
+            engine = manifest["engine"]
+            yield Scoring(
+                engine=f"{engine['name']}, {engine['dtype']}, {engine['device']}" if engine else "",
+                done=sum(shard["prompts"] for shard in shards) + reused,
+                planned=sum(plan["prompts"] for plan in plans) + reused,
+                elapsed_s=sum(shard["elapsed_s"] for shard in shards),
+                last_s=max((shard["finished_s"] for shard in shards), default=0.0),
+            )
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return a manifest, or nothing where it cannot be read: another process may be about to write it."""
+    try:
+        return read_json(path) or {}
+    except StoreError:
+        return {}
+
+
+def lock_holder(path: Path) -> int | None:
+    """Return the process that holds a lock file, 0 if it cannot be seen from here, or None if none holds it.
+
+    /proc/locks lists all locks by inode. Nothing is locked, so that no run that begins just now is disturbed.
+    """
+    try:
+        inode = path.stat().st_ino
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for line in locks:
+        words = line.split()
+        if "->" not in words and len(words) > 5 and words[1] == "FLOCK" and words[5].endswith(f":{inode}"):
+            return max(int(words[4]), 0)
+    return None
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of all files in a folder and below it; files that go meanwhile count nothing."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def _log_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
+    except OSError:
+        return []

@@ -1,0 +1,95 @@
+"""What `evaluator list` and `evaluator show` say of runs that are finished, stopped, at work and damaged."""
+
+import json
+import os
+
+import pytest
+
+from evaluator.config import ModelConfig, RunConfig
+from evaluator.files.locks import writing_to
+from evaluator.progress import finish
+from evaluator.run import pipeline
+from evaluator.run.state import find_runs, lock_holder, run_state
+from tests.command_line import command, command_outputs
+
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)
+FAKE = ModelConfig(model="fake", engine="fake")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with a finished run, one whose prompts are built, and one whose record is damaged."""
+    folder = tmp_path_factory.mktemp("runs")
+    finish(pipeline.run(CONFIG, FAKE, folder / "finished", data=folder / "shared"))
+    finish(pipeline.build(CONFIG, folder / "below" / "built"))
+    finish(pipeline.build(CONFIG, folder / "damaged"))
+    (folder / "damaged" / "run.json").write_text("{")
+    return folder
+
+
+def stopped_while_scoring(out):
+    """Stop a run after its first shard."""
+    stage = pipeline.run(CONFIG, FAKE, out)
+    for now in stage:
+        if now.stage == "Scoring" and now.done == now.total:
+            stage.close()
+            return
+
+
+def test_a_finished_run_says_what_it_is(runs):
+    state = run_state(runs / "finished")
+    assert (state.state, state.suites, state.datasets, state.model) == ("finished", ["staicc-normal"], ["sst5"], "fake")
+    assert state.stages == ["built", "checked", "scored", "measured"]
+    assert state.prompts == 6
+    assert state.data_bytes > 0
+    assert state.run_bytes == sum(p.stat().st_size for p in (runs / "finished").rglob("*") if p.is_file())
+
+
+def test_a_run_whose_prompts_are_built_is_unfinished_and_says_how_to_go_on(runs):
+    said = command_outputs("show", runs / "below" / "built").out
+    assert said.splitlines()[0].endswith("unfinished, built")
+    assert "to go on      evaluator " in said
+
+
+def test_a_run_that_was_stopped_says_how_much_is_scored(tmp_path):
+    stopped_while_scoring(tmp_path / "out")
+    state = run_state(tmp_path / "out")
+    assert state.state == "unfinished"
+    (scoring,) = state.scoring
+    assert (scoring.done, scoring.planned) == (6, 6)
+    assert "6 of 6 planned prompts" in command("show", tmp_path / "out")
+
+
+def test_a_run_at_work_is_seen_and_not_disturbed(runs):
+    out = runs / "below" / "built"
+    with writing_to(out):
+        assert lock_holder(out / ".lock") in (os.getpid(), 0)
+        assert run_state(out).state == "running"
+        assert "running" in command("show", out)
+    assert run_state(out).state == "unfinished"
+
+
+def test_a_run_that_has_not_built_its_prompts_yet_is_shown(tmp_path):
+    with writing_to(tmp_path / "out"):
+        assert "running, building prompts" in command("show", tmp_path / "out")
+
+
+def test_a_damaged_record_is_said(runs):
+    state = run_state(runs / "damaged")
+    assert state.state == "damaged"
+    assert "run.json" in state.problem
+
+
+def test_list_finds_the_runs_below_a_folder_and_no_stores(runs):
+    names = ["below/built", "damaged", "finished"]
+    assert [str(path.relative_to(runs)) for path in find_runs(runs)] == names
+    assert [line.split()[0] for line in command_outputs("list", runs).out.splitlines()] == [
+        str(runs / name) for name in names
+    ]
+    listed = json.loads(command_outputs("list", runs, "--json").out)["runs"]
+    assert [run["state"] for run in listed] == ["unfinished", "damaged", "finished"]
+
+
+def test_a_folder_without_a_run_is_said(tmp_path):
+    assert "holds no run" in command("show", tmp_path, exits=2)
+    assert command("list", tmp_path) == f"No runs in {tmp_path}.\n"
