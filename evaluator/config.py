@@ -15,6 +15,12 @@ OptionsT = TypeVar("OptionsT")
 LabelBoundary = Literal["separate", "merged"]
 """Where a label begins: prompt and label tokenised apart, or the whole string (tokens/boundary.py)."""
 
+ChatDemonstrations = Literal["turns", "message"]
+"""How a conversation shows demonstrations: each as a question and its answer, or all in the message of the query."""
+
+NO_TEMPLATE, OWN_TEMPLATE = "none", "auto"
+"""Values of ChatConfig.template that are no file."""
+
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -157,13 +163,33 @@ class DevicesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChatConfig:
+    """How prompts are put to a model as conversations (docs/chat-templates.md)."""
+
+    template: str = NO_TEMPLATE  # "none": plain prompts; "auto": the model's own; or a Jinja file
+    demonstrations: ChatDemonstrations = "turns"
+    system_instruction: str | None = None
+
+    def __post_init__(self) -> None:
+        is_plain = self.template == NO_TEMPLATE
+        if is_plain and (self.demonstrations != ChatConfig.demonstrations or self.system_instruction is not None):
+            raise ConfigError(
+                "--chat-demonstrations and --system-instruction are about conversations. Add --chat-template auto, or "
+                "leave them out."
+            )
+        if self.system_instruction is not None and not self.system_instruction.strip():
+            raise ConfigError("--system-instruction is empty. Leave it out.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """Which model scores the prompts, and how to load it."""
 
     model: str  # a folder, a hub name, or one of evaluator.models.embedded.EMBEDDED_MODELS
     engine: str | None = None  # None: vllm where it is installed, else transformers
     dtype: Dtype = "auto"
-    label_boundary: LabelBoundary | None = None  # None: the default of the suites
+    label_boundary: LabelBoundary | None = None  # None: the default of the suites, or of a chat template
+    chat: ChatConfig | None = None  # None: plain prompts, with a warning if the model has a chat template
     quantization: str | None = None  # of weights that were saved without: "fp8"; None: as they were saved
     kv_cache_gib: float | None = None  # None: the engine's own choice
     revision: str | None = None  # of a hub name

@@ -6,6 +6,7 @@ run/record.py reads and writes it; a missing field or one of the wrong type is a
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from evaluator.config import OWN_TEMPLATE, ChatDemonstrations
 from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint
 from evaluator.schemas import Definition, PartKind
@@ -91,6 +92,27 @@ class DeviceRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChatRecord:
+    """How prompts became conversations, and these text (tokens/chat.py)."""
+
+    template: str  # "auto": the model's own; or its file
+    sha256: str  # of the template
+    demonstrations: ChatDemonstrations
+    system_instruction: str | None
+    thinking: str  # "off", or that the template has no such setting
+    date: str  # given to templates that write one
+    example: str = ""  # a whole conversation up to the end of the label, as the model gets it
+
+    @property
+    def form(self) -> str:
+        """Return the form in words, without the template's text."""
+        own = "its chat template" if self.template == OWN_TEMPLATE else f"the chat template {self.template}"
+        shown = "turns" if self.demonstrations == "turns" else "one message"
+        system = "" if self.system_instruction is None else f", system instruction {self.system_instruction!r}"
+        return f"{own}, demonstrations as {shown}{system}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class PreflightRecord:
     """What was checked before a run, without weights: evaluator/preflight."""
 
@@ -113,6 +135,7 @@ class PreflightRecord:
     flop_per_token: int | None
     devices: dict[str, DeviceRecord]
     findings: list[FindingRecord]
+    chat: ChatRecord | None = None  # None: plain prompts
     accepted: list[str] = field(default_factory=list)  # findings of level "stop" that the command named
 
 
@@ -137,6 +160,7 @@ class ModelRecord:
     weights_fingerprint: str
     n_parameters: int | None
     context_tokens: int | None  # None: no limit
+    has_chat_template: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +200,7 @@ class ScoresRecord:
     tables: list[str]  # folder of each store's scores, below scores/
     left_out: dict[str, str] = field(default_factory=dict)  # dataset that this model cannot be asked about -> why
     label_boundary: Literal["separate", "merged"]
+    chat: ChatRecord | None = None  # None: plain prompts
     prompts: int  # scored by this run or an earlier one
     reused_prompts: int  # of these, those scored by an earlier run
     prompt_tokens: int

@@ -49,10 +49,23 @@ REQUESTS = pl.Schema(
 PROMPTS_KEY = ["prompt_id"]
 PROMPTS = pl.Schema(
     {
-        "prompt_id": pl.String(),  # digest of the other columns: equal prompts have equal ids in every store
+        # Digest of ask, prompt and continuations: equal prompts have equal ids in every store. (Where a store has the
+        # same text with different spans, of the spans as well, but for the first.)
+        "prompt_id": pl.String(),
         "ask": pl.String(),  # Ask
         "prompt": pl.String(),  # the complete text
         "continuations": pl.List(pl.String()),  # texts to score after the prompt if ask is "labels"; else empty
+        # Characters of the prompt that each demonstration and, last, the query covers; before the first is the
+        # instruction. Null where a text asks nothing, as one whose likelihood or hidden state is wanted.
+        "spans": pl.List(
+            pl.Struct(
+                {
+                    "start": pl.Int32(),
+                    "label": pl.Int32(),  # where the label begins; in a noisy channel, the text after the label
+                    "end": pl.Int32(),  # of a query without its label: where the label begins
+                }
+            )
+        ),
     }
 )
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evaluator.api.loaded_models import answers_folder, loaded_model
 from evaluator.cli.terminal import draw
-from evaluator.config import DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig
+from evaluator.config import ChatConfig, ChatDemonstrations, DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.lcg import Ints
 from evaluator.datasets.table_text import TableText
@@ -28,11 +28,12 @@ from evaluator.files.digests import fingerprint
 from evaluator.methods.predictions import predict
 from evaluator.progress import finish
 from evaluator.prompts.rows import PromptPlan, requests
+from evaluator.run.asked_models import prompt_form
 from evaluator.run.build import Built, check_config, request_rows
 from evaluator.run.score import check_capabilities, score_run
 from evaluator.run.scored_run import complete_run, scored_run
 from evaluator.store.prompt_store import open_store, with_prompt_ids, write_store
-from evaluator.suites import SUITE_GROUPS, SUITES, default_label_boundary, methods_of
+from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 (_SUITE,) = SUITE_GROUPS["classify"]
@@ -66,6 +67,10 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         engine: None: vllm where it is installed, else transformers.
         dtype: of weights and computation: "auto", "float32", "bfloat16", "float16".
         label_boundary: "separate" or "merged" (tokens/boundary.py); None: as in `evaluator run classify`.
+        chat_template: "auto" (the model's own), "none" or a Jinja file (docs/chat-templates.md); None: "none", with a
+            warning if the model has one.
+        chat_demonstrations: "turns" or "message".
+        system_instruction: text of the system message.
         random_state: seed of the demonstrations, as scikit-learn takes it.
         progress: whether to show progress on standard error.
 
@@ -91,6 +96,9 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         engine: str | None = None,
         dtype: Dtype = "auto",
         label_boundary: LabelBoundary | None = None,
+        chat_template: str | None = None,
+        chat_demonstrations: ChatDemonstrations = "turns",
+        system_instruction: str | None = None,
         random_state: Any = 0,
         progress: bool = False,
     ) -> None:
@@ -104,6 +112,9 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.engine = engine
         self.dtype = dtype
         self.label_boundary = label_boundary
+        self.chat_template = chat_template
+        self.chat_demonstrations = chat_demonstrations
+        self.system_instruction = system_instruction
         self.random_state = random_state
         self.progress = progress
 
@@ -190,8 +201,19 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return config
 
     def _model_config(self) -> ModelConfig:
+        settings: dict[str, Any] = {
+            "demonstrations": self.chat_demonstrations,
+            "system_instruction": self.system_instruction,
+        }
+        if self.chat_template is not None:
+            settings["template"] = self.chat_template
+        chat = ChatConfig(**settings)
         return ModelConfig(
-            model=str(self.model), engine=self.engine, dtype=self.dtype, label_boundary=self.label_boundary
+            model=str(self.model),
+            engine=self.engine,
+            dtype=self.dtype,
+            label_boundary=self.label_boundary,
+            chat=None if self.chat_template is None else chat,
         )
 
     def _column_names(self) -> tuple[str, ...]:
@@ -242,10 +264,10 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shown = self._demonstration_ids.tolist()
         folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
         frames = request_rows(_SUITE, dataset, rows, config)
-        every = with_prompt_ids(pl.concat([frame.select(sorted(frame.columns)) for frame in frames]))
+        every = with_prompt_ids(pl.concat(frames, how="diagonal"))
         built = Built(config, open_store(folder) or write_store(folder, every, {}), {dataset.name: dataset})
-        boundary = self.label_boundary or default_label_boundary(config.suites)
-        stage = score_run(built, model.source, model.config, boundary, data, loader=model.loader)
+        form = prompt_form(config, model.config, model.chat)
+        stage = score_run(built, model.source, model.config, form, data, loader=model.loader)
         scored = draw(stage) if self.progress else finish(stage)
         run = complete_run(scored_run(built, scored.parts), scored.parts)
         return predict(run.scored, run.methods, config.definitions).collect()

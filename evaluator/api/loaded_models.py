@@ -10,9 +10,11 @@ from typing import NamedTuple
 from evaluator.config import ModelConfig
 from evaluator.engine import with_devices
 from evaluator.engine.loader import EngineLoader
+from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource
-from evaluator.run.pipeline import find_model
+from evaluator.run.asked_models import find_model
 from evaluator.run.score import LOGS
+from evaluator.tokens.chat import ChatForm
 
 
 class LoadedModel(NamedTuple):
@@ -21,6 +23,7 @@ class LoadedModel(NamedTuple):
     source: ModelSource
     config: ModelConfig
     loader: EngineLoader
+    chat: ChatForm | None  # None: plain prompts
 
 
 _loaded: dict[ModelConfig, LoadedModel] = {}
@@ -30,9 +33,9 @@ def loaded_model(config: ModelConfig) -> LoadedModel:
     """Return a model for this process. Releases another one's memory. Raises ModelError if it is not there."""
     if config not in _loaded:
         source = find_model(config)
-        laid_out = with_devices(source, config)
+        laid_out, chat = with_devices(source, config), chat_form(source, config.chat)
         unload_models()
-        _loaded[config] = LoadedModel(source, laid_out, EngineLoader(source, laid_out, answers_folder() / LOGS))
+        _loaded[config] = LoadedModel(source, laid_out, EngineLoader(source, laid_out, answers_folder() / LOGS), chat)
     return _loaded[config]
 
 

@@ -9,6 +9,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 from evaluator.config import (
+    NO_TEMPLATE,
+    ChatConfig,
+    ChatDemonstrations,
     DataOptions,
     DevicesConfig,
     Dtype,
@@ -131,6 +134,21 @@ engine_options = options(
         "--label-boundary",
         type=click.Choice(get_args(LabelBoundary)),
         help="Tokenise prompt and label apart, or merged as one string; the suite's own if left out.",
+    ),
+    click.option(
+        "--chat-template",
+        metavar="auto|none|FILE",
+        help="Put prompts through a chat template: the model's own, none (if left out), or a Jinja file. Several, as "
+        "in none,auto, are compared.",
+    ),
+    click.option(
+        "--chat-demonstrations",
+        type=click.Choice(get_args(ChatDemonstrations)),
+        help="With --chat-template: demonstrations as turns, a question and its answer each (if left out), or as one "
+        "message.",
+    ),
+    click.option(
+        "--system-instruction", help="With --chat-template: the text of the system message; none if left out."
     ),
     click.option("--kv-cache-gib", type=float, help="Memory for the prefix cache; the engine's choice if left out."),
     click.option(
@@ -309,14 +327,38 @@ def data_options(given: dict[str, Any]) -> DataOptions:
     )
 
 
-def model_config(given: dict[str, Any]) -> ModelConfig:
-    """Return which model to use, and how to load it."""
+def model_config(given: dict[str, Any], chat: ChatConfig | None) -> ModelConfig:
+    """Return which model to use, how to load it, and the form in which prompts reach it."""
     keys = ("model", "engine", "dtype", "quantization", "label_boundary", "kv_cache_gib", "revision")
     server = ServerConfig(urls=given["server_url"], served_name=given["served_name"], concurrency=given["concurrency"])
     devices = DevicesConfig(
         n=given["devices"], **{key: given[key] for key in ("tensor_parallel", "pipeline_parallel", "ray_address")}
     )
-    return ModelConfig(**{key: given[key] for key in (*keys, "trust_remote_code")}, server=server, devices=devices)
+    return ModelConfig(
+        **{key: given[key] for key in (*keys, "trust_remote_code")}, server=server, devices=devices, chat=chat
+    )
+
+
+def chat_configs(given: dict[str, Any]) -> list[ChatConfig | None]:
+    """Return the forms in which prompts reach a model, in the order given; None if no option says anything.
+
+    Raises ConfigError for a form that is named twice, and for options of conversations without one.
+    """
+    template = given["chat_template"]
+    settings = {
+        "demonstrations": given["chat_demonstrations"],
+        "system_instruction": given["system_instruction"],
+    }
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if template is None:
+        return [ChatConfig(**settings)] if settings else [None]
+    forms = names(template, ())
+    if not forms or len(set(forms)) < len(forms):
+        raise ConfigError(f"--chat-template takes auto, none, a file, or different ones of these, got {template!r}.")
+    plain_alone = forms == (NO_TEMPLATE,)
+    return [
+        ChatConfig(template=form, **({} if form == NO_TEMPLATE and not plain_alone else settings)) for form in forms
+    ]
 
 
 def suite_names(given: Iterable[str]) -> tuple[str, ...]:

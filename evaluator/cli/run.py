@@ -8,6 +8,7 @@ from evaluator.cli.options import (
     MODEL_HELP,
     SuiteCommand,
     accept_option,
+    chat_configs,
     engine_options,
     model_config,
     names,
@@ -42,8 +43,13 @@ def run(**given: Any) -> None:
 
 
 def configurations(given: dict[str, Any]) -> tuple[RunConfig, list[ModelConfig]]:
-    """Return what to evaluate, and the models to evaluate. Raises ConfigError for options that do not fit."""
-    return run_config(given), [model_config(given | {"model": model}) for model in given["models"]]
+    """Return what to evaluate, and the models to evaluate, each in every form that --chat-template names.
+
+    Raises ConfigError for options that do not fit.
+    """
+    chats = chat_configs(given)
+    models = [model_config(given | {"model": name}, chat) for name in given["models"] for chat in chats]
+    return run_config(given), models
 
 
 def accepted(given: dict[str, Any]) -> tuple[str, ...]:

@@ -8,11 +8,13 @@ import click
 from evaluator.cli.options import (
     MODEL_HELP,
     MeasureCommand,
+    chat_configs,
     engine_options,
     existing_folder,
     model_config,
     suite_options,
 )
+from evaluator.errors import ConfigError
 
 
 @click.command()
@@ -24,7 +26,12 @@ def score(**given: Any) -> None:
     from evaluator.cli.terminal import draw
     from evaluator.run import pipeline
 
-    scores = draw(pipeline.score(given["out"], model_config(given)))
+    chat, *more = chat_configs(given)
+    if more:
+        raise ConfigError(
+            f"--chat-template takes one form here, got {given['chat_template']}. `evaluator run` compares several."
+        )
+    scores = draw(pipeline.score(given["out"], model_config(given, chat)))
     click.echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
 
 

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import polars as pl
 
-from evaluator.compare.runs import ComparedRun
+from evaluator.compare.runs import ComparedRun, prompt_form
 from evaluator.compare.table import DATASET, datasets_of
 
 PLACE = pl.format("{} / {}", "suite", "part")
@@ -20,6 +20,7 @@ def comparison_notes(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> l
     return [
         *_left_out(runs, comparison),
         *_not_measured(runs, comparison),
+        *_forms(runs),
         *_same_weights(runs),
         *_without_parameters(runs),
     ]
@@ -49,10 +50,18 @@ def _not_measured(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iter
 def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:
     for first, second in combinations(runs, 2):
         if first.record.model.weights_fingerprint == second.record.model.weights_fingerprint:
+            dtypes = [run.record.engine.dtype for run in (first, second)]
+            computed = f", computed in {dtypes[0]} and {dtypes[1]}" if dtypes[0] != dtypes[1] else ""
             yield (
-                f"{first.model} and {second.model} have the same weights, computed in {first.record.engine.dtype} "
-                f"and {second.record.engine.dtype}. They count as two models in every correlation and line fit."
+                f"{first.model} and {second.model} have the same weights{computed}. They count as two models in every "
+                "correlation and line fit."
             )
+
+
+def _forms(runs: Sequence[ComparedRun]) -> Iterator[str]:
+    if any(run.record.scores.chat for run in runs):
+        named = "; ".join(f"{run.record.model.name}: {prompt_form(run.record)}" for run in runs)
+        yield f"How prompts reach the models: {named}. What is asked is the same."
 
 
 def _without_parameters(runs: Sequence[ComparedRun]) -> Iterator[str]:

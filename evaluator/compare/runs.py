@@ -22,6 +22,11 @@ def settings(record: MeasuredRecord) -> Mapping[str, tuple[str, str]]:
     }
 
 
+def prompt_form(record: MeasuredRecord) -> str:
+    """Return in words how prompts reached the model."""
+    return record.scores.chat.form if record.scores.chat else "plain prompts"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
     """One of the runs that are compared."""
@@ -29,7 +34,7 @@ class ComparedRun:
     number: int  # place among them, from 1
     folder: Path  # for messages
     name: str  # the folder's name, or its path where two folders have the same name
-    model: str  # name of the model, followed by that of the run where two models have the same name
+    model: str  # name of the model; where two have the same name, followed by its form and then by the run's name
     record: MeasuredRecord
     metrics: pl.DataFrame  # schemas.METRICS
     table: Callable[[str], pl.DataFrame]
@@ -60,7 +65,7 @@ def compared_runs(
     if len(folders) < 2:
         raise ConfigError(f"A comparison takes two runs or more, got {len(folders)}. Name their output folders.")
     names = _distinct([folder.resolve().name for folder in folders], [str(folder) for folder in folders])
-    models = [record.model.name for record in records]
+    models = _distinct_forms(records)
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
     runs = [
         ComparedRun(
@@ -97,20 +102,38 @@ def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
     return [name if counts[name] == 1 else other for name, other in zip(names, longer, strict=True)]
 
 
+def _distinct_forms(records: Sequence[MeasuredRecord]) -> list[str]:
+    """Return the names of models, followed by how prompts reach them where two have the same name and another form."""
+    forms: dict[str, set[str]] = {}
+    for record in records:
+        forms.setdefault(record.model.name, set()).add(prompt_form(record))
+    return [
+        record.model.name if len(forms[record.model.name]) == 1 else f"{record.model.name}, {prompt_form(record)}"
+        for record in records
+    ]
+
+
 def _require_different_models(runs: Sequence[ComparedRun]) -> None:
     for first, second in combinations(runs, 2):
-        weights, dtype = first.record.model.weights_fingerprint, first.record.engine.dtype
-        if (weights, dtype) == (second.record.model.weights_fingerprint, second.record.engine.dtype):
+        if _identity(first.record) == _identity(second.record):
             raise ConfigError(
-                f"{first.folder} and {second.folder} are the same model: weights {weights}, {dtype}. Counted twice it "
-                "would bias every correlation and every line fit. Leave one of them out."
+                f"{first.folder} and {second.folder} are the same model: weights {', '.join(_identity(first.record))}. "
+                "Counted twice it would bias every correlation and every line fit. Leave one of them out."
             )
+
+
+def _identity(record: MeasuredRecord) -> tuple[str, str, str]:
+    return record.model.weights_fingerprint, record.engine.dtype, prompt_form(record)
 
 
 def _require_equal_settings(runs: Sequence[ComparedRun]) -> None:
     first = runs[0]
     for run in runs[1:]:
+        # A plain prompt and a conversation begin labels in different places.
+        same_kind = (run.record.scores.chat is None) == (first.record.scores.chat is None)
         for name, (value, option) in settings(run.record).items():
+            if name == "label boundary" and not same_kind:
+                continue
             _require_equal(name, option, (first, run), [settings(first.record)[name][0], value])
         values = [", ".join(compared.definitions) for compared in (first, run)]
         _require_equal("definitions", "--definition", (first, run), values)

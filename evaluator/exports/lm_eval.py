@@ -25,6 +25,7 @@ from evaluator.exports.base import (
     json_text,
     sha256,
 )
+from evaluator.record import ChatRecord
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 METRIC_NAMES = {"accuracy": "acc"}
@@ -115,11 +116,26 @@ def _results(run: ExportedRun) -> dict[str, Any]:
         },
         "date": run.finished.timestamp(),
         **({"transformers_version": version} if (version := record.engine.versions.get("transformers")) else {}),
+        **_chat(record.scores.chat),
         "max_length": record.model.context_tokens,
         "model_source": record.engine.name,
         "model_name": run.model,
         "model_name_sanitized": file_name(run.model),
         "total_evaluation_time_seconds": str(sum(record.elapsed_s.values())),
+    }
+
+
+def _chat(chat: ChatRecord | None) -> dict[str, Any]:
+    """Return how prompts reached the model. `arguments` of samples are the prompts before they go through a template."""
+    if chat is None:
+        return {}
+    system = chat.system_instruction
+    return {
+        "system_instruction": system,
+        "system_instruction_sha": None if system is None else sha256(system),
+        "fewshot_as_multiturn": chat.demonstrations == "turns",
+        "chat_template": chat.template,
+        "chat_template_sha": chat.sha256,
     }
 
 

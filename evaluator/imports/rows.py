@@ -7,6 +7,7 @@ from hashlib import blake2b
 import polars as pl
 
 from evaluator.imports.base import SUITE, ImportedDataset
+from evaluator.prompts.render import NO_SPANS
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.schemas import PROMPTS, REQUESTS
 
@@ -28,6 +29,7 @@ def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
         "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
         "ask": pl.lit("labels"),
         "continuations": pl.col("label_names"),
+        "spans": NO_SPANS,
     }
     frame = pl.DataFrame(rows, schema={name: schema[name] for name in rows[0]})
     return frame.with_columns(**constant).select(*schema)

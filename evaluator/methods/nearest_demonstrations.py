@@ -10,6 +10,7 @@ from evaluator.datasets.staicc import SIZES
 from evaluator.errors import TemplateError
 from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.methods.training_states import state_array
+from evaluator.prompts.render import NO_SPANS
 from evaluator.prompts.rows import ASKS_STATE, NOT_VARIED, PromptPlan, requests
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"
@@ -52,6 +53,7 @@ def text_requests(context: MethodContext) -> list[pl.DataFrame]:
     rows = pl.concat(parts, how="vertical_relaxed").with_columns(
         **{name: value for name, value in NOT_VARIED.items() if name != "training_row"},
         **ASKS_STATE,
+        spans=NO_SPANS,
         dataset=pl.lit(dataset.name),
         n_shots=pl.lit(0, pl.Int64),
         demonstration_ids=pl.lit([], pl.List(pl.Int64)),

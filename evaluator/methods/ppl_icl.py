@@ -6,6 +6,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
 from evaluator.methods.base import NO_QUERY, Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.render import NO_SPANS, shifted
 from evaluator.prompts.rows import ASKS_TEXT
 from evaluator.schemas import Definition
 
@@ -40,6 +41,7 @@ def requests(context: MethodContext) -> list[pl.DataFrame]:
         dataset=pl.lit(dataset.name),
         **NO_QUERY,
         label_names=pl.lit(context.rows["label_names"][0].to_list()),
+        spans=NO_SPANS,
         **ASKS_TEXT,
     )
     instruction = pl.int_range(pl.len())
@@ -51,7 +53,8 @@ def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
     dataset = context.classification
     original, chosen = dataset.template.instruction, chosen_instruction(dataset, scored)
     instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(original))
-    return context.rows.with_columns(part=pl.lit(PART), prompt=instructed)
+    spans = shifted(pl.col("spans"), len(chosen) - len(original))
+    return context.rows.with_columns(part=pl.lit(PART), prompt=instructed, spans=spans)
 
 
 def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -> str:

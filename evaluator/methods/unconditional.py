@@ -3,7 +3,8 @@
 import polars as pl
 
 from evaluator.methods.base import NO_QUERY, Method, MethodContext, ScoredRequests, softmax
-from evaluator.schemas import Definition
+from evaluator.prompts.render import with_query_span
+from evaluator.schemas import PROMPTS, Definition
 
 PART = "unconditional"
 CONTEXT = "Answer:"
@@ -29,11 +30,13 @@ def requests(context: MethodContext) -> list[pl.DataFrame]:
     """Return one request for each distinct label space; query_id and gold are null, because it has no query."""
     spaces = context.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True)
     spaced = pl.col("continuations").list.first().str.starts_with(" ")
+    prompt = pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} "))
     rows = spaces.with_columns(
         part=pl.lit(PART),
         position=pl.int_range(pl.len()),
         **NO_QUERY,
-        prompt=pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} ")),
+        prompt=prompt,
+        spans=with_query_span(pl.lit([], PROMPTS["spans"]), pl.lit(""), prompt, prompt),
         ask=pl.lit("labels"),
     )
     return [rows.select(context.rows.columns)]

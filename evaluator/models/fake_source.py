@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,18 @@ class FakeModelSource(ModelSource):
     @cached_property
     def tokenizer(self) -> TextTokenizer:
         return WordTokenizer()
+
+    @property
+    def has_chat_template(self) -> bool:
+        return False
+
+    @cached_property
+    def transformers_tokenizer(self) -> Any:
+        """A tokenizer without words, which applies the chat template of a file."""
+        from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({})))
 
     @cached_property
     def lm_head(self) -> npt.NDArray[np.float32]:

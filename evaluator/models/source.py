@@ -80,13 +80,30 @@ class ModelSource:
         files = [file for name in _TOKENIZER_FILES if (file := self.folder / name).is_file()]
         return combined_digest(file_digests(files) | {name: version(name) for name in ("tokenizers", "transformers")})
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model's files hold a chat template."""
+        if any((self.folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
+            return True
+        try:
+            settings = parse_json(read_bytes(self.folder / "tokenizer_config.json"))
+        except (OSError, ValueError):
+            return False  # where it matters, loading the tokenizer says what is wrong
+        return isinstance(settings, dict) and bool(settings.get("chat_template"))
+
     @cached_property
     def tokenizer(self) -> TextTokenizer:
         """The model's tokenizer. Raises ModelError if it cannot be loaded."""
+        tokenizer = self.transformers_tokenizer
+        return FastTokenizer(tokenizer.backend_tokenizer) if tokenizer.is_fast else SlowTokenizer(tokenizer)
+
+    @cached_property
+    def transformers_tokenizer(self) -> Any:
+        """The model's tokenizer as transformers loads it. Raises ModelError if it cannot be loaded."""
         from transformers import AutoTokenizer
 
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(self.folder), trust_remote_code=self.trust_remote_code)
+            return AutoTokenizer.from_pretrained(str(self.folder), trust_remote_code=self.trust_remote_code)
         except BaseException as error:  # damaged files can make the libraries raise anything
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
@@ -94,7 +111,6 @@ class ModelSource:
                 f"The tokenizer in {self.folder} cannot be loaded ({type(error).__name__}: {error}). Download or save "
                 "the model again."
             ) from error
-        return FastTokenizer(tokenizer.backend_tokenizer) if tokenizer.is_fast else SlowTokenizer(tokenizer)
 
 
 def reads_images_as_well(architecture: str) -> bool:

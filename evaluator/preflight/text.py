@@ -26,6 +26,8 @@ def _model(record: PreflightRecord) -> str:
     front = record.tokens_in_front
     added = f"{front} token{'s' * (front != 1)} (BOS)" if front else "no BOS"
     template = "chat template present, not used" if record.has_chat_template else "no chat template"
+    if record.chat:
+        template = f"prompts go through {record.chat.form}"
     return f"context {context}; {added} in front of a prompt; {template}; label boundary {record.label_boundary}"
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.prompts.render import render_prompts
+from evaluator.prompts.render import prompt_spans, render_prompts, with_query_span
 from evaluator.prompts.rows import ASKS_TEXT
 from evaluator.schemas import Definition
 
@@ -28,7 +28,7 @@ def noisy_channel_requests(
     with nothing between the parts. Under `released` the request is for the likelihood of the whole text, under `paper`
     for that of the query alone, from its first text to the "\n". So the end of a text is scored too, as it is with the
     end token in the code of Min et al. 2022, and even an empty text has a likelihood. The words between several fields
-    are scored as well; they are the same after every label.
+    are scored as well; they are the same after every label. In `spans`, the text stands in the place of the label.
 
     Args:
         rows: Normal requests with n_shots demonstrations, in the columns of Suite.requests.
@@ -49,23 +49,31 @@ def noisy_channel_requests(
         }
     else:
         columns = {"prompt": pl.concat_str(before, query), **ASKS_TEXT}
+    spans = with_query_span(pl.col("shown"), pl.col("before"), pl.concat_str(before, pl.lit(start)), columns["prompt"])
     labels = pl.lit(list(range(n_labels)), pl.List(pl.Int64))
     each_label = _with_texts(dataset, rows, n_shots).with_columns(label_tried=labels).explode("label_tried")
     position = pl.col("position") * n_labels + pl.col("label_tried")
-    return each_label.with_columns(part=pl.lit(part), position=position, **columns).select(rows.columns)
+    return each_label.with_columns(part=pl.lit(part), position=position, spans=spans, **columns).select(rows.columns)
 
 
 def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int) -> pl.DataFrame:
-    """Add `before`, the text in front of the query's label, and `query`, the text after it."""
+    """Add `before`, the text in front of the query's label, `shown`, the spans of its demonstrations, and `query`, the
+    text after the label.
+    """
     template = dataset.template
     template.require_fields(dataset.text_fields)
     label_first = dataclasses.replace(template, input_affixes=(*template.input_affixes[:-1], LAST_INPUT_AFFIX))
     inputs = label_first.inputs(pl.col("texts"))
-    shown = dataset.demonstration.select(text=pl.concat_str(_label(dataset, pl.col("gold")), inputs))["text"]
+    label = _label(dataset, pl.col("gold"))
+    shown = dataset.demonstration.select(
+        text=pl.concat_str(label, inputs),
+        label=pl.concat_str(label, pl.lit(template.input_prefixes[0])).str.len_chars(),
+    )
     queries = dataset.test.select(text=inputs)["text"]
     demonstration_ids = rows["demonstration_ids"].list.to_array(n_shots).to_numpy().reshape(rows.height, n_shots)
     return rows.with_columns(
-        before=render_prompts(template.instruction, shown, demonstration_ids),
+        before=render_prompts(template.instruction, shown["text"], demonstration_ids),
+        shown=prompt_spans(template.instruction, shown, demonstration_ids),
         query=queries.gather(rows["query_id"]),
     )
 

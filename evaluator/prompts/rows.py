@@ -118,7 +118,7 @@ def requests(
             "demonstration_set": demonstration_set,
             "demonstration_ids": pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
             "gold": dataset.test["gold"].gather(query_id),
-            "prompt": text,
+            **text.to_dict(),
         }
     ).with_columns(
         **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},

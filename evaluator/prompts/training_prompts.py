@@ -70,9 +70,7 @@ def training_requests(
         demonstrations=dataset.calibration,
         demonstration_ids=demonstration_ids,
     )
-    return pl.DataFrame(
-        {"prompt": text, "demonstration_ids": pl.Series(demonstration_ids).cast(pl.List(pl.Int64))}
-    ).select(
+    return text.with_columns(demonstration_ids=pl.Series(demonstration_ids).cast(pl.List(pl.Int64))).select(
         part=pl.lit(part),
         dataset=pl.lit(dataset.name),
         position=pl.int_range(pl.len()),
@@ -83,6 +81,7 @@ def training_requests(
         gold=pl.lit(None, pl.Int64),
         label_names=label_names,
         prompt="prompt",
+        spans="spans",
         ask=pl.lit("labels"),
         continuations=label_names,
     )

@@ -58,6 +58,7 @@ def headline_facts(run: MeasuredRecord) -> list[Fact]:
         Fact("Device", engine.device),
         Fact("dtype", engine.dtype),
         Fact("Shots", run.prompts.shots),
+        Fact("Prompts", _form(run)),
         Fact("Label boundary", run.scores.label_boundary),
         Fact("Seeds", _pairs(run.prompts.seeds)),
         Fact("Started", _time(run.started)),
@@ -132,6 +133,13 @@ def token_summary(run: MeasuredRecord) -> str:
     if run.scores.tokens_per_s:
         sentences.append(f"Scoring went through {run.scores.tokens_per_s:,.0f} tokens a second.")
     return " ".join(sentences)
+
+
+def _form(run: MeasuredRecord) -> str:
+    """Return in words how prompts reached the model."""
+    if run.scores.chat:
+        return f"through {run.scores.chat.form}, thinking {run.scores.chat.thinking}"
+    return "plain, though the model has a chat template" if run.model.has_chat_template else "plain"
 
 
 def _revision(model: ModelRecord) -> str | None:

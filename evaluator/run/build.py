@@ -178,7 +178,7 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
         for requests in requested.values():
             for table, rows in requests.tables.items():
                 tables[table].append(rows)
-    rows = with_prompt_ids(pl.concat([frame.select(sorted(frame.columns)) for frame in frames]))
+    rows = with_prompt_ids(pl.concat(frames, how="diagonal"))
     yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
     return write_store(folder, rows, {name: pl.concat(parts) for name, parts in tables.items()}, failures.reasons)
 
@@ -249,7 +249,7 @@ def without_repeats(added: list[pl.DataFrame], suite: str) -> list[pl.DataFrame]
     """Join the frames that methods add to a suite, dropping repeated requests; without frames, return none."""
     if not added:
         return []
-    rows = pl.concat([frame.select(sorted(frame.columns)) for frame in added])
+    rows = pl.concat(added, how="diagonal")
     distinct = rows.unique(["part", "for_part", "position", "prompt", "ask", "continuations"], maintain_order=True)
     return [distinct.with_columns(suite=pl.lit(suite))]
 

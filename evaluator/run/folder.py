@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import polars as pl
@@ -11,7 +12,7 @@ from evaluator.config import RunConfig
 from evaluator.errors import StoreError
 from evaluator.files.digests import bytes_digest
 from evaluator.files.whole import read_bytes, reason
-from evaluator.record import RunRecord, ScoresRecord
+from evaluator.record import ChatRecord, RunRecord, ScoresRecord
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_from_json
 from evaluator.run.record import RUN_FILE, read_run
@@ -93,7 +94,15 @@ def score_command(record: RunRecord, out: Path) -> str:
     if record.model.kind == "imported":
         return record.commands["score"]
     engine = f" --engine {record.engine.name}" if record.engine else ""
-    return f"evaluator score {out} --model {record.model.name}{engine}"
+    chat = record.scores.chat if record.scores else None
+    return f"evaluator score {out} --model {record.model.name}{engine}{_chat_options(chat) if chat else ''}"
+
+
+def _chat_options(chat: ChatRecord) -> str:
+    options = {"--chat-template": chat.template, "--chat-demonstrations": chat.demonstrations}
+    if chat.system_instruction is not None:
+        options["--system-instruction"] = chat.system_instruction
+    return "".join(f" {option} {quote(value)}" for option, value in options.items())
 
 
 def scores_section(record: RunRecord, out: Path) -> ScoresRecord:

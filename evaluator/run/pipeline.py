@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,22 +11,18 @@ from typing import NamedTuple, cast, get_args
 
 import polars as pl
 
-from evaluator.config import Dtype, LabelBoundary, ModelConfig, ReceiptConfig, RunConfig
+from evaluator.config import Dtype, ModelConfig, ReceiptConfig, RunConfig
 from evaluator.datasets.multiple_choice import AnyDataset
-from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_table
-from evaluator.models.embedded import EMBEDDED_MODELS, shipped_model
-from evaluator.models.source import ModelSource
 from evaluator.preflight.findings import check_accepted, require_accepted
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
     EngineRecord,
     MeasuresRecord,
-    ModelKind,
     ModelRecord,
     PromptsRecord,
     ReceiptRecord,
@@ -35,6 +30,7 @@ from evaluator.record import (
     ScoresRecord,
     TokensRecord,
 )
+from evaluator.run.asked_models import AskedModel, asked_model, asked_models, find_model, model_folders, model_record
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.config_json import config_to_json
 from evaluator.run.folder import open_built, open_scored, read_table, scores_section
@@ -47,7 +43,7 @@ from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
 from evaluator.run_log import now
 from evaluator.schemas import RECEIPT_KEY
 from evaluator.scores.throughput import scoring_seconds, throughput
-from evaluator.suites import SUITES, default_label_boundary
+from evaluator.suites import SUITES
 from evaluator_kernels import implementations
 
 logger = logging.getLogger(__name__)
@@ -76,15 +72,12 @@ def run(
     check_accepted(accept)
     check_capabilities(config, model)
     with writing_to(out):
-        source = find_model(model)  # first, so that a wrong name is reported at once
-        model = with_devices(source, model)
-        boundary = _boundary(config, model)
+        asked = asked_model(config, model)  # first, so that a wrong name is reported at once
+        source, model, form = asked
         record, built = yield from _build(config, out, data or out)
-        record, tokenised_s = yield from _check(record, built, source, model, accept, out)
-        scored = yield from score_run(
-            built, source, model, boundary, data or out, logs=out / LOGS, tokenised_s=tokenised_s
-        )
-        return (yield from finished(with_scores(record, scored, _model_record(source, model), out), scored, out))
+        record, tokenised_s = yield from _check(record, built, asked, accept, out)
+        scored = yield from score_run(built, source, model, form, data or out, logs=out / LOGS, tokenised_s=tokenised_s)
+        return (yield from finished(with_scores(record, scored, model_record(source, model), out), scored, out))
 
 
 def run_models(
@@ -112,32 +105,21 @@ def run_models(
     for model in models:
         check_capabilities(config, model)
     with writing_to(out):
-        sources = [find_model(model) for model in models]
-        models = [with_devices(source, model) for source, model in zip(sources, models, strict=True)]
-        runs = [out / "models" / name for name in model_folders(sources)]
+        asked = asked_models(config, models)
+        runs = [out / "models" / name for name in model_folders(asked)]
         _, built = yield from _build(config, out, data or out)
         found = []  # of every model, before the first is loaded
-        for source, model in zip(sources, models, strict=True):
-            found.append((yield from check_built(built, source, model)))
+        for source, model, form in asked:
+            found.append((yield from check_built(built, source, model, form)))
             require_accepted(found[-1].findings, accept)
-        for source, model, folder, check in zip(sources, models, runs, found, strict=True):
+        for (source, model, form), folder, check in zip(asked, runs, found, strict=True):
             with writing_to(folder):
                 record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
                 record = replace(record, preflight=with_accepted(check, accept))
-                boundary = _boundary(config, model)
-                scored = yield from score_run(built, source, model, boundary, data or out, logs=folder / LOGS)
-                record = with_scores(record, scored, _model_record(source, model), folder)
+                scored = yield from score_run(built, source, model, form, data or out, logs=folder / LOGS)
+                record = with_scores(record, scored, model_record(source, model), folder)
                 yield from finished(record, scored, folder)
     return (yield from compare(runs, out)).page
-
-
-def model_folders(sources: Sequence[ModelSource]) -> list[str]:
-    """Return a folder name for each model: the end of its name, and part of its fingerprint if two names are equal."""
-    names = [re.sub(r"[^\w.-]+", "--", source.name.rstrip("/").rsplit("/", 2)[-1]) for source in sources]
-    return [
-        name if names.count(name) == 1 else f"{name}-{source.fingerprint[:8]}"
-        for name, source in zip(names, sources, strict=True)
-    ]
 
 
 def finished(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:
@@ -161,10 +143,9 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
     with writing_to(out):
         folder = open_built(out)
         check_capabilities(folder.built.config, model)
-        source, boundary = find_model(model), _boundary(folder.built.config, model)
-        model = with_devices(source, model)
-        scored = yield from score_run(folder.built, source, model, boundary, folder.data, logs=out / LOGS)
-        return scores_section(with_scores(folder.record, scored, _model_record(source, model), out), out)
+        source, model, form = asked_model(folder.built.config, model)
+        scored = yield from score_run(folder.built, source, model, form, folder.data, logs=out / LOGS)
+        return scores_section(with_scores(folder.record, scored, model_record(source, model), out), out)
 
 
 MeasureOptions = Callable[[Sequence[str]], Mapping[str, object]]
@@ -273,14 +254,14 @@ def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, B
 
 
 def _check(
-    record: RunRecord, built: Built, source: ModelSource, model: ModelConfig, accept: Collection[str], out: Path
+    record: RunRecord, built: Built, asked: AskedModel, accept: Collection[str], out: Path
 ) -> Stage[tuple[RunRecord, float]]:
     """Record what is found before anything is scored; also return the seconds that tokenising took.
 
     Raises ConfigError for a finding that would spoil results and is not accepted.
     """
     clock = time.monotonic()
-    found = yield from check_built(built, source, model)
+    found = yield from check_built(built, asked.source, asked.config, asked.form)
     record = replace(record, preflight=with_accepted(found, accept))
     write_run(out, record)
     require_accepted(found.findings, accept)
@@ -319,10 +300,6 @@ def recorded_build(built: Built, out: Path, data: Path, *, started: str, elapsed
 def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
     """Return the decisions about a dataset's data, with those that suites add when they take it."""
     return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset).notes))
-
-
-def _boundary(config: RunConfig, model: ModelConfig) -> LabelBoundary:
-    return model.label_boundary or default_label_boundary(config.suites)
 
 
 def with_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:
@@ -364,6 +341,7 @@ def _scores_record(scored: Scored) -> ScoresRecord:
         tables=[part.scores.name for part in scored.parts],
         left_out=dict(scored.left_out),
         label_boundary=scored.parts[0].tokens.manifest.label_boundary,
+        chat=scored.parts[0].tokens.manifest.chat,
         prompts=sums["prompts"] + sums["reused_prompts"],
         reused_prompts=sums["reused_prompts"],
         prompt_tokens=sums["prompt_tokens"],
@@ -374,28 +352,6 @@ def _scores_record(scored: Scored) -> ScoresRecord:
         throughput=throughput(shards),
         kernels=implementations(),
         files={name: sha256 for part in scored.parts for name, sha256 in part.scores.files().items()},
-    )
-
-
-def find_model(model: ModelConfig) -> ModelSource:
-    """Find the model of a run, embedded ones by their names. Raises as engine.find_source does."""
-    return find_source(shipped_model(model) if ENGINES[engine_name(model)].runs_a_model else model)
-
-
-def _model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
-    """Return the record of a model. Its `kind` tells a reader whether the scores can mean anything."""
-    kind: ModelKind = "hub" if source.revision else "folder"
-    if not ENGINES[engine_name(model)].runs_a_model:
-        kind = "fake"
-    elif model.model in ("embedded", "random"):
-        kind = cast(ModelKind, model.model)
-    return ModelRecord(
-        name=model.model if kind in EMBEDDED_MODELS else source.name,
-        kind=kind,
-        revision=source.revision,
-        weights_fingerprint=source.fingerprint,
-        n_parameters=source.n_parameters,
-        context_tokens=source.context_length,
     )
 
 

@@ -1,6 +1,5 @@
 """`evaluator preflight`, and the same checks at the start of `evaluator run`."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,11 +10,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.config import LabelBoundary, ModelConfig, RunConfig
+from evaluator.config import ChatConfig, ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name
 from evaluator.errors import LabelError, PromptTooLongError
 from evaluator.methods.base import Method
+from evaluator.models.chat import chat_form
 from evaluator.models.embedded import shipped_model
 from evaluator.models.sizes import model_size
 from evaluator.models.source import ModelSource, find_model, scoring_dtype
@@ -33,11 +33,12 @@ from evaluator.preflight.queries import (
 )
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
+from evaluator.run.asked_models import PromptForm, prompt_form
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.score import check_capabilities, check_tokens, refusals, tokenise_what_fits
 from evaluator.schemas import TOKENS
 from evaluator.store.prompt_store import PromptStore
-from evaluator.suites import SUITES, default_label_boundary, methods_of
+from evaluator.suites import SUITES, methods_of
 from evaluator.tokens.table import TokenTotals, count_tokens, tokenise
 
 MAX_TOKENISED = 16_384
@@ -75,15 +76,16 @@ def preflight(
     check_capabilities(config, model)
     devices = chosen_devices(assumptions)
     source = describe_model(model)
+    # A finding says that a chat template is not applied, so that no warning needs to.
+    form = prompt_form(config, model, chat_form(source, model.chat or ChatConfig()))
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))
-        boundary = model.label_boundary or default_label_boundary(config.suites)
         yield Progress(stage="Checking", done=0, total=1, unit="models")
         if built.store.manifest.n_prompts > MAX_TOKENISED:
-            examined = _sampled(built, source, boundary)
+            examined = _sampled(built, source, form)
         else:
-            examined = yield from examine(built, source, boundary)
-        record = checked(built, source, model, boundary, examined, devices, assumptions.utilisation)
+            examined = yield from examine(built, source, form)
+        record = checked(built, source, model, form, examined, devices, assumptions.utilisation)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record
 
@@ -94,13 +96,13 @@ def describe_model(model: ModelConfig) -> ModelSource:
     return find_model(shipped_model(model), needs_weights=False) if kind.runs_a_model else kind.find(model)
 
 
-def examine(built: Built, source: ModelSource, boundary: LabelBoundary) -> Stage[Examined]:
+def examine(built: Built, source: ModelSource, form: PromptForm) -> Stage[Examined]:
     """Tokenise all prompts; the tokens stay in the store, where scoring finds them."""
     methods = _methods(built)
     try:
-        table, refused = yield from tokenise_what_fits(built, built.store, source, boundary, methods)
+        table, refused = yield from tokenise_what_fits(built, built.store, source, form, methods)
     except (LabelError, PromptTooLongError):
-        refused = refusals(built, built.store, source, boundary, methods)
+        refused = refusals(built, built.store, source, form, methods)
         if not refused:
             raise
         nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
@@ -122,7 +124,7 @@ class _Sample(PromptStore):
         return super().prompts().join(self.chosen.lazy(), on="prompt_id", how="semi", maintain_order="left")
 
 
-def _sampled(built: Built, source: ModelSource, boundary: LabelBoundary) -> Examined:
+def _sampled(built: Built, source: ModelSource, form: PromptForm) -> Examined:
     """Tokenise a sample: blocks of neighbours, a prompt of every label space, and the longest prompts.
 
     Counts are those of the blocks times the ratio of all bytes to their bytes.
@@ -136,7 +138,7 @@ def _sampled(built: Built, source: ModelSource, boundary: LabelBoundary) -> Exam
     blocks = prompts[rows]
     chosen = pl.concat([blocks, _of_each_label_space(store, prompts), _longest(prompts, source.context_length)])
     sample = _Sample(store.folder, store.manifest, store.left_out, chosen.select("prompt_id").unique())
-    tokens, refused = _tokens_of_sample(built, sample, source, boundary)
+    tokens, refused = _tokens_of_sample(built, sample, source, form)
     in_blocks = tokens.join(blocks.select("prompt_id"), on="prompt_id", how="semi")
     counted = count_tokens(_Sample(store.folder, store.manifest, (), blocks.select("prompt_id")).requests(), in_blocks)
     n_bytes = blocks.join(in_blocks.select("prompt_id"), on="prompt_id", how="semi")["n_bytes"].sum()
@@ -145,17 +147,19 @@ def _sampled(built: Built, source: ModelSource, boundary: LabelBoundary) -> Exam
 
 
 def _tokens_of_sample(
-    built: Built, sample: PromptStore, source: ModelSource, boundary: LabelBoundary
+    built: Built, sample: PromptStore, source: ModelSource, form: PromptForm
 ) -> tuple[pl.DataFrame, Mapping[str, LabelError | PromptTooLongError]]:
     """Return schemas.TOKENS of the datasets that can be scored, and the others with the reason."""
     methods = _methods(built)
     try:
-        tokens = tokenise(source.tokenizer, sample.prompts().collect(), boundary)
+        tokens = tokenise(source.tokenizer, sample.prompts().collect(), form.boundary, form.chat)
         check_tokens(built, sample, tokens, source, methods)
         return tokens, {}
     except (LabelError, PromptTooLongError):
-        refused = refusals(built, sample, source, boundary, methods)
-        return tokenise(source.tokenizer, sample.without(refused).prompts().collect(), boundary), refused
+        refused = refusals(built, sample, source, form, methods)
+        return tokenise(
+            source.tokenizer, sample.without(refused).prompts().collect(), form.boundary, form.chat
+        ), refused
 
 
 def _of_each_label_space(store: PromptStore, prompts: pl.DataFrame) -> pl.DataFrame:
@@ -184,7 +188,7 @@ def checked(
     built: Built,
     source: ModelSource,
     model: ModelConfig,
-    boundary: LabelBoundary,
+    form: PromptForm,
     examined: Examined,
     devices: Mapping[str, Device],
     utilisation: float,
@@ -198,18 +202,17 @@ def checked(
     lengths = _longest_tokens(store, tokens)
     n_front = tokens_in_front(source)
     runs_a_model = ENGINES[engine_name(model)].runs_a_model
-    has_template = runs_a_model and has_chat_template(source.folder)
     findings = [
         *_refusal_findings(examined.refused),
         *chain.from_iterable(label_findings(name, of_dataset) for name, of_dataset in spaces.items()),
-        *space_findings(store.requests(), store.prompts(), boundary),
+        *space_findings(store.requests(), store.prompts(), "merged" if form.chat else form.boundary),
         *chain.from_iterable(class_findings(name, each, _any_of(taken, name)) for name, each in counted.items()),
         *chain.from_iterable(
             set_finding(name, each, len(dataset.verbalizer.label_names))
             for name, each in sets.items()
             if (dataset := _any_of(taken, name))
         ),
-        *_model_findings(has_template, tokens, n_front),
+        *_model_findings(source.has_chat_template and not form.chat, tokens, n_front),
     ]
     size = model_size(source.folder) if runs_a_model else None
     number_bytes = 4 if scoring_dtype(source, model) == "float32" else 2
@@ -229,9 +232,10 @@ def checked(
         estimates = estimate(work, devices, utilisation)
     return PreflightRecord(
         model=model.model if runs_a_model else source.name,
-        label_boundary=boundary,
+        label_boundary=form.boundary,
         tokens_in_front=n_front,
-        has_chat_template=has_template,
+        has_chat_template=source.has_chat_template,
+        chat=form.chat.record if form.chat else None,
         context_tokens=source.context_length,
         datasets={name: _dataset_record(name, each, spaces, sets, lengths, source) for name, each in counted.items()},
         requests=store.manifest.n_requests,
@@ -326,19 +330,12 @@ def tokens_in_front(source: ModelSource) -> int:
     return next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
 
 
-def has_chat_template(folder: Path) -> bool:
-    """Return whether the files of a tokenizer include a chat template."""
-    if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
-        return True
-    path = folder / "tokenizer_config.json"
-    return path.is_file() and bool(json.loads(path.read_text("utf-8-sig")).get("chat_template"))
-
-
-def _model_findings(has_template: bool, tokens: pl.DataFrame, n_front: int) -> Iterator[FindingRecord]:
-    if has_template:
+def _model_findings(template_unused: bool, tokens: pl.DataFrame, n_front: int) -> Iterator[FindingRecord]:
+    if template_unused:
         yield finding(
             "chat-template-unused",
-            "The model's tokenizer has a chat template; prompts are sent as plain text, as the benchmark defines them.",
+            "The model's tokenizer has a chat template; prompts are sent as plain text, as the benchmark defines them. "
+            "--chat-template auto applies it.",
         )
     if n_front:
         context = pl.col("context").list
@@ -351,11 +348,10 @@ def _model_findings(has_template: bool, tokens: pl.DataFrame, n_front: int) -> I
             )
 
 
-def check_built(built: Built, source: ModelSource, model: ModelConfig) -> Stage[PreflightRecord]:
+def check_built(built: Built, source: ModelSource, model: ModelConfig, form: PromptForm) -> Stage[PreflightRecord]:
     """Tokenise and check the prompts of a run that is about to score them."""
-    boundary = model.label_boundary or default_label_boundary(built.config.suites)
-    examined = yield from examine(built, source, boundary)
-    return checked(built, source, model, boundary, examined, chosen_devices(Assumptions()), UTILISATION)
+    examined = yield from examine(built, source, form)
+    return checked(built, source, model, form, examined, chosen_devices(Assumptions()), UTILISATION)
 
 
 def with_accepted(record: PreflightRecord, accept: Collection[str]) -> PreflightRecord:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from evaluator.config import LabelBoundary, ModelConfig, RunConfig
+from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_identity, engine_name
 from evaluator.engine.base import EngineFacts
 from evaluator.engine.device import device_kind
@@ -22,6 +22,7 @@ from evaluator.methods.base import Method
 from evaluator.methods.predictions import check_labels
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
+from evaluator.run.asked_models import PromptForm
 from evaluator.run.build import Built
 from evaluator.run.locks import held
 from evaluator.run.scored_run import ScoredStore, scored_run
@@ -71,7 +72,7 @@ def score_run(
     built: Built,
     source: ModelSource,
     model: ModelConfig,
-    boundary: LabelBoundary,
+    form: PromptForm,
     data: Path,
     *,
     loader: EngineLoader | None = None,
@@ -89,7 +90,7 @@ def score_run(
     Args:
         built: the run's configuration and prompts.
         source, model: the model, and how to load it; devices are laid out.
-        boundary: where a label begins.
+        form: how prompts become tokens.
         data: folder of prompts and scores.
         loader: of the model, to keep it loaded; without one it is loaded and released here.
         logs: folder for the logs of replicas in other processes; below `data` if left out.
@@ -107,7 +108,7 @@ def score_run(
     try:
         while store:  # that of the first round, then that of the second
             clock = time.monotonic()
-            tokens, refused = yield from tokenise_what_fits(built, store, source, boundary, methods)
+            tokens, refused = yield from tokenise_what_fits(built, store, source, form, methods)
             for dataset, reason in refused.items():
                 logger.warning("%s is left out of this run: %s", dataset, reason)
             left_out |= {dataset: str(reason) for dataset, reason in refused.items()}
@@ -156,24 +157,38 @@ def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
 
 
 def tokenise_what_fits(
-    built: Built, store: PromptStore, source: ModelSource, boundary: LabelBoundary, methods: Mapping[str, Method]
+    built: Built, store: PromptStore, source: ModelSource, form: PromptForm, methods: Mapping[str, Method]
 ) -> Stage[tuple[TokenTable, dict[str, LabelError | PromptTooLongError]]]:
     """Tokenise the datasets of a store that can be scored; also return the others, each with the reason.
 
     Raises the first error where no dataset can be scored.
     """
+    _check_turns(store, form)
     try:
-        return (yield from _tokenise(built, store, source, boundary, methods)), {}
+        return (yield from _tokenise(built, store, source, form, methods)), {}
     except (LabelError, PromptTooLongError):
-        refused = refusals(built, store, source, boundary, methods)
+        refused = refusals(built, store, source, form, methods)
         if refused.keys() >= built_datasets(store):
             raise
-        table = yield from _tokenise(built, store.without(refused), source, boundary, methods)
+        table = yield from _tokenise(built, store.without(refused), source, form, methods)
         return table, refused
 
 
+def _check_turns(store: PromptStore, form: PromptForm) -> None:
+    """Raise ConfigError for demonstrations that are to be turns and whose places in the prompt are not known."""
+    if form.chat is None or form.chat.demonstrations != "turns":
+        return
+    shown = store.requests_with_prompts().filter(pl.col("n_shots") > pl.col("spans").list.len().cast(pl.Int64) - 1)
+    first = shown.select("dataset").head(1).collect()
+    if not first.is_empty():
+        raise ConfigError(
+            f"The demonstrations of {first.item()} are a published text that does not say where each begins, so they "
+            "cannot be turns. Choose --chat-demonstrations message."
+        )
+
+
 def refusals(
-    built: Built, store: PromptStore, source: ModelSource, boundary: LabelBoundary, methods: Mapping[str, Method]
+    built: Built, store: PromptStore, source: ModelSource, form: PromptForm, methods: Mapping[str, Method]
 ) -> dict[str, LabelError | PromptTooLongError]:
     """Return the datasets that cannot be scored, with the reason."""
     datasets = sorted(built_datasets(store))
@@ -181,7 +196,7 @@ def refusals(
     for dataset in datasets:
         alone = store.without(other for other in datasets if other != dataset)
         try:
-            tokens = tokenise(source.tokenizer, alone.prompts().collect(), boundary)
+            tokens = tokenise(source.tokenizer, alone.prompts().collect(), form.boundary, form.chat)
             check_tokens(built, alone, tokens, source, methods)
         except LabelError as error:
             refused[dataset] = _explained(error, built, alone)
@@ -196,7 +211,7 @@ def built_datasets(store: PromptStore) -> set[str]:
 
 
 def _tokenise(
-    built: Built, store: PromptStore, source: ModelSource, boundary: LabelBoundary, methods: Mapping[str, Method]
+    built: Built, store: PromptStore, source: ModelSource, form: PromptForm, methods: Mapping[str, Method]
 ) -> Stage[TokenTable]:
     """Tokenise a store, and check that no prompt is too long for the model and that labels can be distinguished."""
     parts = [part for parts in built.parts.values() for part in parts.values()]
@@ -205,7 +220,7 @@ def _tokenise(
     with lock:
         try:
             table = yield from tokenise_store(
-                store, source.tokenizer, source.tokenizer_fingerprint, boundary, definitions
+                store, source.tokenizer, source.tokenizer_fingerprint, form.boundary, definitions, form.chat
             )
         except LabelError as error:
             raise _explained(error, built, store) from error

@@ -63,7 +63,7 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
             rows = requests.filter(dataset=name, suite=suite).drop("suite", "prompt_id", "for_part").collect()
             frames += without_repeats(list(_requests(suite, dataset, rows, scored_dataset, built)), suite)
     yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
-    rows = with_prompt_ids(pl.concat(frame.select(sorted(frame.columns)) for frame in frames))
+    rows = with_prompt_ids(pl.concat(frames, how="diagonal"))
     return write_store(folder, rows, {})
 
 

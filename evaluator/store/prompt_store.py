@@ -75,15 +75,29 @@ class PromptStore:
 
 
 def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `prompt_id`, a digest of the prompt and its continuations: rows that request the same have the same id."""
-    distinct = rows.select("prompt", "ask", "continuations").unique()
+    """Add `prompt_id`, a digest of the prompt and its continuations: rows that request the same have the same id.
+
+    Rows without `spans` are texts that ask nothing.
+    """
+    if "spans" not in rows.columns:
+        rows = rows.with_columns(spans=pl.lit(None, PROMPTS["spans"]))
+    asked = ["prompt", "ask", "continuations"]
+    distinct = rows.select(*asked, "spans").unique()
+    # One text can be read as two prompts, if a text field looks like a demonstration: all but the first also hash the
+    # spans.
+    distinct = distinct.sort("spans").with_columns(reading=pl.int_range(pl.len()).over(asked))
     # Polars' hash is too short for ids on disk, and differs between versions.
+    read_again = pl.when(pl.col("reading") > 0).then("spans")
     ids = [
-        hashlib.blake2b("\0".join([prompt, *_hashed(ask, continuations)]).encode(), digest_size=16).hexdigest()
-        for prompt, ask, continuations in distinct.iter_rows()
+        _digest(prompt, *_hashed(ask, continuations), *([] if spans is None else [repr(spans)]))
+        for prompt, ask, continuations, spans in distinct.select(*asked, read_again).iter_rows()
     ]
-    identified = distinct.with_columns(prompt_id=pl.Series(ids, dtype=pl.String))
-    return rows.join(identified, on=["prompt", "ask", "continuations"])
+    identified = distinct.drop("reading").with_columns(prompt_id=pl.Series(ids, dtype=pl.String))
+    return rows.join(identified, on=[*asked, "spans"], nulls_equal=True)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
 def _hashed(ask: str, continuations: list[str]) -> list[str]:

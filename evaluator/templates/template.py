@@ -67,10 +67,14 @@ class MetaTemplate:
             part for field, (prefix, affix) in fields for part in (pl.lit(prefix), texts.list.get(field), pl.lit(affix))
         )
 
+    def before_label(self, texts: pl.Expr) -> pl.Expr:
+        """Render each example up to its label."""
+        return pl.concat_str(self.inputs(texts), pl.lit(self.label_prefix))
+
     def demonstration(self, texts: pl.Expr, label_text: pl.Expr) -> pl.Expr:
         """Render each example as a demonstration, with its label."""
-        return pl.concat_str(self.inputs(texts), pl.lit(self.label_prefix), label_text, pl.lit(self.label_affix))
+        return pl.concat_str(self.before_label(texts), label_text, pl.lit(self.label_affix))
 
     def query(self, texts: pl.Expr) -> pl.Expr:
         """Render each example as a query, which ends in front of its label."""
-        return pl.concat_str(pl.lit(self.query_prefix), self.inputs(texts), pl.lit(self.label_prefix))
+        return pl.concat_str(pl.lit(self.query_prefix), self.before_label(texts))

@@ -6,6 +6,7 @@ tokenises the whole string, as a model sees it in running text: the space become
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ def tokenize_prompts(
     asks: Sequence[Ask],
     continuations: Sequence[Sequence[str]],
     boundary: LabelBoundary,
+    *,
+    special_tokens: bool = True,
 ) -> PromptTokens:
     """Tokenise each prompt with the continuations to score after it.
 
@@ -49,12 +52,14 @@ def tokenize_prompts(
         tokenizer: of the model.
         prompts, asks, continuations: one entry per prompt.
         boundary: where a label begins.
+        special_tokens: whether the tokenizer adds those that it puts in front of a text (BOS); not where a chat
+            template has written them.
 
     Raises:
         LabelError: a continuation without tokens, two continuations of a prompt with equal tokens, an empty context.
     """
     tokenize = _tokenize_separately if boundary == "separate" else _tokenize_merged
-    as_text = _without_appended_tokens(tokenizer)
+    as_text = _without_appended_tokens(tokenizer) if special_tokens else partial(_bare_tokens, tokenizer)
     starts = range(0, len(prompts), _PROMPTS_PER_BATCH)
     slices = [slice(start, start + _PROMPTS_PER_BATCH) for start in starts]
     batches = []
@@ -90,6 +95,10 @@ def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
         return [row[:-n_after] for row in rows] if n_after else rows
 
     return tokenize
+
+
+def _bare_tokens(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
+    return tokenizer.token_ids(texts, special_tokens=False)
 
 
 def _tokenize_separately(

@@ -1,7 +1,7 @@
 """Token tables: a store's prompts as token ids, written once per tokenizer, in prefix order, with token counts."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,11 +14,13 @@ from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.progress import Progress, Stage
+from evaluator.record import ChatRecord
 from evaluator.schemas import TOKENS, Definition
 from evaluator.store import shards
 from evaluator.store.prefix_order import block_floor, prefix_order, token_floor
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
 from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.tokens.chat import ChatForm, chat_texts
 from evaluator.tokens.tokenizer import TextTokenizer
 
 PROMPTS_PER_BATCH = 2_048
@@ -44,6 +46,7 @@ class TokenManifest:
     label_boundary: LabelBoundary
     shards: dict[str, str]  # file -> SHA-256
     counts: TokenTotals
+    chat: ChatRecord | None = None  # None: plain prompts
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ def tokenise_store(
     tokenizer_fingerprint: str,
     boundary: LabelBoundary,
     definitions: Collection[Definition],
+    chat: ChatForm | None = None,
 ) -> Stage[TokenTable]:
     """Tokenise a store and write the token table, or open the table if it exists already.
 
@@ -78,17 +82,20 @@ def tokenise_store(
         tokenizer_fingerprint: digest of the tokenizer's files.
         boundary: where a label begins.
         definitions: under which the scores are measured; `released` also needs the last token of labels of several.
+        chat: the chat template that prompts go through; None for plain prompts.
     """
     last_tokens = "released" in definitions
     code = source_fingerprint("tokens", "store/prefix_order.py")
-    folder = store.folder / f"tokens-{fingerprint(tokenizer_fingerprint, boundary, last_tokens, code, *store.left_out)}"
+    form = [] if chat is None else [{"chat": chat.fingerprint}]
+    name = fingerprint(tokenizer_fingerprint, boundary, last_tokens, code, *store.left_out, *form)
+    folder = store.folder / f"tokens-{name}"
     if (existing := open_tokens(folder)) is not None:
         return existing
     prompts = store.prompts().collect()
     batches = []
     for start in range(0, prompts.height, PROMPTS_PER_BATCH):
         yield Progress(stage="Tokenising", done=start, total=prompts.height, unit="prompts")
-        batches.append(tokenise(tokenizer, prompts.slice(start, PROMPTS_PER_BATCH), boundary))
+        batches.append(tokenise(tokenizer, prompts.slice(start, PROMPTS_PER_BATCH), boundary, chat))
     yield Progress(stage="Tokenising", done=prompts.height, total=prompts.height, unit="prompts")
     tokens = pl.concat(batches, rechunk=True)
     if last_tokens:
@@ -100,6 +107,7 @@ def tokenise_store(
         label_boundary=boundary,
         shards=shards.write_shards(folder, "tokens", tokens, rows=ROWS_PER_SHARD),
         counts=counts,
+        chat=None if chat is None else replace(chat.record, example=chat_example(chat, prompts)),
     )
     write_record(folder / MANIFEST, manifest)
     return TokenTable(folder, manifest)
@@ -145,11 +153,49 @@ def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64
     return column.values.to_numpy(), column.offsets.to_numpy()
 
 
-def tokenise(tokenizer: TextTokenizer, prompts: pl.DataFrame, boundary: LabelBoundary) -> pl.DataFrame:
-    """Tokenise rows of schemas.PROMPTS; return schemas.TOKENS in the same order."""
-    rows = tokenize_prompts(
-        tokenizer, prompts["prompt"].to_list(), prompts["ask"].to_list(), prompts["continuations"].to_list(), boundary
-    )
+def tokenise(
+    tokenizer: TextTokenizer, prompts: pl.DataFrame, boundary: LabelBoundary, chat: ChatForm | None = None
+) -> pl.DataFrame:
+    """Tokenise rows of schemas.PROMPTS; return schemas.TOKENS in the same order.
+
+    With a chat template, prompts that ask something become conversations; other texts stay plain.
+    """
+    if chat is None:
+        texts, continuations = prompts["prompt"].to_list(), prompts["continuations"].to_list()
+        return _tokenised(tokenizer, prompts, texts, continuations, boundary, special_tokens=True)
+    numbered = prompts.with_row_index("row")
+    asking = pl.col("spans").is_not_null()
+    conversations, plain = numbered.filter(asking), numbered.filter(~asking)
+    rows = chat_texts(chat, conversations)
+    # The template has written the special tokens.
+    tables = [
+        _tokenised(tokenizer, conversations, *rows, boundary, special_tokens=False),
+        tokenise(tokenizer, plain, boundary),
+    ]
+    order = pl.concat([conversations["row"], plain["row"]]).arg_sort()
+    return pl.concat(tables)[order]
+
+
+def chat_example(chat: ChatForm, prompts: pl.DataFrame) -> str:
+    """Return a conversation up to the end of a label: of those with the most demonstrations, one of middling length."""
+    n_examples = pl.col("spans").list.len()
+    longest = prompts.filter(n_examples == n_examples.max(), ask="labels").sort(pl.col("prompt").str.len_chars())
+    rows = chat_texts(chat, longest.slice(longest.height // 2, 1))
+    return "".join(text + labels[0] for text, labels in zip(*rows, strict=True))
+
+
+def _tokenised(
+    tokenizer: TextTokenizer,
+    prompts: pl.DataFrame,
+    texts: Sequence[str],
+    continuations: Sequence[Sequence[str]],
+    boundary: LabelBoundary,
+    *,
+    special_tokens: bool,
+) -> pl.DataFrame:
+    """Tokenise texts, which stand for the prompts of some rows."""
+    asks = prompts["ask"].to_list()
+    rows = tokenize_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=special_tokens)
     columns = {"prompt_id": prompts["prompt_id"], "ask": prompts["ask"], "context": pl.from_arrow(rows.contexts)}
     return with_token_ids(pl.DataFrame(columns | {"continuations": pl.from_arrow(rows.continuations)}))
 

@@ -19,7 +19,8 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
 from evaluator.datasets.parquet_columns import read_columns
 from evaluator.errors import ConfigError, DatasetError, TemplateError
-from evaluator.prompts.render import render_prompts
+from evaluator.prompts.render import prompt_spans, render_prompts
+from evaluator.schemas import PROMPTS
 from evaluator.suites.in_context_pvi.options import PviOptions
 
 MIN_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
@@ -38,6 +39,10 @@ class DemonstrationSet(NamedTuple):
     rows: list[int]  # of the demonstration split, in prompt order; empty for published texts, whose rows are unknown
     text: str
     null_text: str  # the same with every input removed
+    spans: (
+        pl.Series
+    )  # of the demonstrations in the text: `spans` of schemas.PROMPTS, one row; empty for published texts
+    null_spans: pl.Series  # the same in the null text
 
 
 def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
@@ -106,7 +111,8 @@ def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
                 f"Choose fewer --sets, or --shots among {', '.join(map(str, published))}."
             )
         for number, (text, null_text) in enumerate(pairs.select("g_prime", "g").head(pvi.sets).rows()):
-            yield DemonstrationSet(n_shots, number, [], text, null_text)
+            unknown = pl.Series([[]], dtype=PROMPTS["spans"])
+            yield DemonstrationSet(n_shots, number, [], text, null_text, unknown, unknown)
 
 
 def resolved_options(config: RunConfig) -> PviOptions:
@@ -153,12 +159,17 @@ def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Rand
 def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
     """Return the set of these rows of the demonstration split, rendered in this order."""
     template, label_text = dataset.template, dataset.verbalizer.text(pl.col("gold"))
-    texts = dataset.demonstration[rows].select(
+    label_prefix = pl.lit(template.label_prefix)
+    shown = dataset.demonstration[rows].select(
         text=template.demonstration(pl.col("texts"), label_text),
-        null_text=pl.concat_str(pl.lit(template.label_prefix), label_text, pl.lit(template.label_affix)),
+        label=template.before_label(pl.col("texts")).str.len_chars(),
+    )
+    without_inputs = dataset.demonstration[rows].select(
+        text=pl.concat_str(label_prefix, label_text, pl.lit(template.label_affix)),
+        label=label_prefix.str.len_chars(),
     )
     in_order = np.arange(len(rows))[None, :]
-    text, null_text = (
-        render_prompts(template.instruction, texts[name], in_order).item() for name in ("text", "null_text")
-    )
-    return DemonstrationSet(len(rows), number, rows, text, null_text)
+    both = (shown, without_inputs)
+    text, null_text = (render_prompts(template.instruction, each["text"], in_order).item() for each in both)
+    spans, null_spans = (prompt_spans(template.instruction, each, in_order) for each in both)
+    return DemonstrationSet(len(rows), number, rows, text, null_text, spans, null_spans)

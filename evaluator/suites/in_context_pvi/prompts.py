@@ -11,6 +11,7 @@ import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.prompts.render import with_query_span
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.suites.in_context_pvi.demonstration_sets import DemonstrationSet, demonstration_sets
 from evaluator.suites.in_context_pvi.options import PviOptions
@@ -27,6 +28,7 @@ _SETS = {
     "text": pl.String(),
     "null_text": pl.String(),
 }
+"""Columns of a table of demonstration sets: the first fields of DemonstrationSet."""
 
 
 def pvi_requests(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> pl.DataFrame:
@@ -61,9 +63,12 @@ def queries_after(
         queries: rows of as_queries.
         n_rows: number of rows of their split; `position` is (index of the set) * n_rows + (row of the query).
     """
-    prefixes = pl.DataFrame(sets, schema=_SETS, orient="row").with_row_index("place")
+    prefixes = _table(sets).with_row_index("place")
+    prompt = pl.concat_str("text", "query")
     rows = prefixes.join(queries, how="cross", maintain_order="left_right").with_columns(
-        position=pl.col("place").cast(pl.Int64) * n_rows + pl.col("query_id"), prompt=pl.concat_str("text", "query")
+        position=pl.col("place").cast(pl.Int64) * n_rows + pl.col("query_id"),
+        prompt=prompt,
+        spans=with_query_span(pl.col("spans"), pl.col("text"), prompt, prompt),
     )
     return _as_requests(dataset, rows, part)
 
@@ -71,19 +76,28 @@ def queries_after(
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:
     """Build the prompt without any input of each set, with the columns of pvi_requests; `position` numbers the sets."""
     label_prefix = dataset.template.label_prefix.removesuffix(LABEL_SPACE)
-    rows = pl.DataFrame(sets, schema=_SETS, orient="row").with_columns(
+    prompt = pl.concat_str("null_text", pl.lit(dataset.template.query_prefix + label_prefix))
+    rows = _table(sets).with_columns(
         position=pl.int_range(pl.len()),
         query_id=pl.lit(None, pl.Int64),
         gold=pl.lit(None, pl.Int64),
-        prompt=pl.concat_str("null_text", pl.lit(dataset.template.query_prefix + label_prefix)),
+        prompt=prompt,
+        spans=with_query_span(pl.col("null_spans"), pl.col("null_text"), prompt, prompt),
     )
     return _as_requests(dataset, rows, part)
+
+
+def _table(sets: Sequence[DemonstrationSet]) -> pl.DataFrame:
+    table = pl.DataFrame([one[: len(_SETS)] for one in sets], schema=_SETS, orient="row")
+    return table.with_columns(
+        spans=pl.concat([one.spans for one in sets]), null_spans=pl.concat([one.null_spans for one in sets])
+    )
 
 
 def _as_requests(dataset: ClassificationDataset, rows: pl.DataFrame, part: str) -> pl.DataFrame:
     label_names = pl.lit(list(dataset.verbalizer.label_names))
     return rows.select(
-        *("position", "query_id", "demonstration_ids", "gold", "prompt"),
+        *("position", "query_id", "demonstration_ids", "gold", "prompt", "spans"),
         **NOT_VARIED | {"demonstration_set": pl.col("demonstration_set")},
         n_shots="n_shots",
         part=pl.lit(part),

@@ -15,7 +15,7 @@ from evaluator.datasets.lcg import Ints
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.demonstration_sequences import demonstration_sequences
-from evaluator.prompts.render import render_prompts
+from evaluator.prompts.render import prompt_spans, render_prompts
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.suites.prompt_search.candidates import read_candidates
 from evaluator.suites.prompt_search.options import SearchOptions, SearchPart
@@ -143,7 +143,9 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
         gold=pl.col("correct").list.first(),
     )
     rows = texts.select(pl.all().gather(place))
-    prompts = render_prompts(*_demonstrations(dataset, tries, number), rows["inputs"])
+    opening, shown, shown_rows = _demonstrations(dataset, tries, number)
+    prompts = render_prompts(opening, shown["text"], shown_rows, rows["inputs"])
+    spans = prompt_spans(opening, shown, shown_rows, rows["inputs"])
     return rows.select(
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
@@ -156,20 +158,22 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
         gold="gold",
         label_names="label_names",
         prompt=pl.lit(prompts),
+        spans=pl.lit(spans),
         ask=pl.lit("labels"),
         continuations="continuations",
     )
 
 
-def _demonstrations(dataset: MultipleChoiceDataset, tries: Tries, number: Ints) -> tuple[str, pl.Series, Ints]:
-    """Return the first arguments of render_prompts: opening, demonstration texts, and their rows for sets `number`."""
+def _demonstrations(dataset: MultipleChoiceDataset, tries: Tries, number: Ints) -> tuple[str, pl.DataFrame, Ints]:
+    """Return the first arguments of prompt_spans: opening, demonstrations, and their rows for sets `number`."""
     first_correct = pl.col("choices").list.get(pl.col("correct").list.first())
     # A demonstration is rendered again for every set that contains it, because few are in more than one.
     rendered = dataset.shown[tries.demonstrations.ravel()].select(
-        text=tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct)
+        text=tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct),
+        label=tries.template.inputs(pl.col("input"), pl.col("shown_choices")).str.len_chars(),
     )
     rows = np.arange(tries.demonstrations.size).reshape(tries.demonstrations.shape)
-    return tries.template.opening, rendered["text"], rows[number]
+    return tries.template.opening, rendered, rows[number]
 
 
 def _tried_prompts(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
@@ -178,6 +182,7 @@ def _tried_prompts(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame
     query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).to_series()
     queries = query.new_from_index(0, n_tries)
     rows = tries.demonstrations
+    opening, shown, shown_rows = _demonstrations(dataset, tries, np.arange(n_tries))
     ids = dataset.shown["example_id"].gather(rows.ravel()).to_numpy().reshape(rows.shape)
     return pl.DataFrame(
         {
@@ -185,6 +190,6 @@ def _tried_prompts(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame
             "n_shots": tries.n_shots,
             "prompt_number": np.arange(n_tries) + tries.template_number,
             "demonstrations": pl.Series(ids.tolist(), dtype=pl.List(pl.String)),
-            "text": render_prompts(*_demonstrations(dataset, tries, np.arange(n_tries)), queries),
+            "text": render_prompts(opening, shown["text"], shown_rows, queries),
         }
     )

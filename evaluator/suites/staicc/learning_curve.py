@@ -52,7 +52,7 @@ def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -
         )
         parts[PART].append(
             whole.with_columns(
-                prompt=prompts,
+                **prompts.to_dict(),
                 position=pl.col("position") + n_before * n_prompts,
                 query_id=pl.lit(None, pl.Int64),
                 n_shots=pl.lit(n_before, pl.Int64),

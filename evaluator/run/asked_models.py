@@ -1,0 +1,106 @@
+"""The models that a run asks: what their files say, and the form in which prompts reach them."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from evaluator.config import OWN_TEMPLATE, LabelBoundary, ModelConfig, RunConfig
+from evaluator.engine import ENGINES, engine_name, find_source, with_devices
+from evaluator.errors import ConfigError
+from evaluator.models.chat import chat_form
+from evaluator.models.embedded import EMBEDDED_MODELS, shipped_model
+from evaluator.models.source import ModelSource
+from evaluator.record import ModelKind, ModelRecord
+from evaluator.suites import default_label_boundary
+from evaluator.tokens.chat import ChatForm
+
+
+class PromptForm(NamedTuple):
+    """How prompts become tokens."""
+
+    boundary: LabelBoundary
+    chat: ChatForm | None = None  # None: plain prompts
+
+
+class AskedModel(NamedTuple):
+    """A model, how to load it, and the form in which prompts reach it."""
+
+    source: ModelSource
+    config: ModelConfig
+    form: PromptForm
+
+    @property
+    def has_no_template(self) -> bool:
+        """Whether the model's own template was asked for and there is none."""
+        chat = self.config.chat
+        return chat is not None and chat.template == OWN_TEMPLATE and self.form.chat is None
+
+
+def asked_model(config: RunConfig, model: ModelConfig) -> AskedModel:
+    """Find a model and its devices and, if prompts go through one, its chat template. Raises ModelError or ConfigError."""
+    source = find_model(model)
+    return AskedModel(source, with_devices(source, model), prompt_form(config, model, chat_form(source, model.chat)))
+
+
+def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) -> PromptForm:
+    """Return how prompts become tokens. In a conversation, a label's tokens are by default those it has in place."""
+    in_place: LabelBoundary | None = "merged" if chat else None
+    return PromptForm(model.label_boundary or in_place or default_label_boundary(config.suites), chat)
+
+
+def find_model(model: ModelConfig) -> ModelSource:
+    """Return the facts of a model, which is made on the spot if it is one that ships. Raises as find_source does."""
+    return find_source(shipped_model(model) if ENGINES[engine_name(model)].runs_a_model else model)
+
+
+def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[AskedModel]:
+    """Find several models. A model without a chat template that is asked with plain prompts already is left out.
+
+    Raises ConfigError if one is left, and as asked_model does.
+    """
+    asked = [asked_model(config, model) for model in models]
+    plain = {(one.source.name, one.config.dtype) for one in asked if not one.form.chat and not one.has_no_template}
+    kept = [one for one in asked if not (one.has_no_template and (one.source.name, one.config.dtype) in plain)]
+    if len(kept) < 2:
+        raise ConfigError(
+            f"{kept[0].source.name} has no chat template, so that plain prompts are its only form. Leave "
+            "--chat-template out, or name a file."
+        )
+    return kept
+
+
+def model_folders(asked: Sequence[AskedModel]) -> list[str]:
+    """Return a folder name for each model: the end of its name, with "-chat" after it if prompts go through a chat
+    template, and part of its fingerprint if two names are equal.
+    """
+    names = [_folder_name(one) for one in asked]
+    return [
+        name if names.count(name) == 1 else f"{name}-{one.source.fingerprint[:8]}"
+        for name, one in zip(names, asked, strict=True)
+    ]
+
+
+def _folder_name(one: AskedModel) -> str:
+    name, chat = one.source.name.rstrip("/").rsplit("/", 2)[-1], one.form.chat
+    if chat is not None:
+        name += "-chat" if chat.source == OWN_TEMPLATE else f"-chat-{Path(chat.source).stem}"
+    return re.sub(r"[^\w.-]+", "--", name)
+
+
+def model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
+    """Return the record of a model. Its `kind` tells a reader whether the scores can mean anything."""
+    kind: ModelKind = "hub" if source.revision else "folder"
+    if not ENGINES[engine_name(model)].runs_a_model:
+        kind = "fake"
+    elif model.model in ("embedded", "random"):
+        kind = cast(ModelKind, model.model)
+    return ModelRecord(
+        name=model.model if kind in EMBEDDED_MODELS else source.name,
+        kind=kind,
+        revision=source.revision,
+        weights_fingerprint=source.fingerprint,
+        n_parameters=source.n_parameters,
+        context_tokens=source.context_length,
+        has_chat_template=source.has_chat_template,
+    )
