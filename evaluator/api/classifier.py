@@ -18,7 +18,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evaluator.api.loaded_models import answers_folder, loaded_model
 from evaluator.cli.terminal import draw
-from evaluator.config import ChatConfig, ChatDemonstrations, DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig
+from evaluator.config import (
+    NO_TEMPLATE,
+    ChatConfig,
+    ChatDemonstrations,
+    DataOptions,
+    Dtype,
+    LabelBoundary,
+    ModelConfig,
+    RunConfig,
+)
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.lcg import Ints
 from evaluator.datasets.table_text import TableText
@@ -201,13 +210,11 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return config
 
     def _model_config(self) -> ModelConfig:
-        settings: dict[str, Any] = {
-            "demonstrations": self.chat_demonstrations,
-            "system_instruction": self.system_instruction,
-        }
-        if self.chat_template is not None:
-            settings["template"] = self.chat_template
-        chat = ChatConfig(**settings)
+        chat = ChatConfig(
+            template=self.chat_template or NO_TEMPLATE,
+            demonstrations=self.chat_demonstrations,
+            system_instruction=self.system_instruction,
+        )
         return ModelConfig(
             model=str(self.model),
             engine=self.engine,

@@ -126,7 +126,7 @@ def _results(run: ExportedRun) -> dict[str, Any]:
 
 
 def _chat(chat: ChatRecord | None) -> dict[str, Any]:
-    """Return how prompts reached the model. `arguments` of samples are the prompts before they go through a template."""
+    """Return how prompts reached the model. In `arguments` of samples they have not gone through a template."""
     if chat is None:
         return {}
     system = chat.system_instruction

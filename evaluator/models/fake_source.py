@@ -26,6 +26,10 @@ class FakeModelSource(ModelSource):
     def weight_bytes(self) -> int:
         return 0
 
+    @cached_property
+    def n_parameters(self) -> int | None:
+        return None
+
     def not_finite(self) -> str | None:
         return None
 

@@ -85,14 +85,17 @@ class ChatForm:
             asked_from = span["end"]
         return [*system, *turns, _message("user", prompt[asked_from : spans[-1]["label"]])]
 
-    def text(self, messages: Sequence[Message]) -> str:
-        """Return the text of a conversation up to the end of its last message. Raises ModelError if it is refused."""
+    def text(self, messages: Sequence[Message], *, closed: bool = True) -> str:
+        """Return the text of a conversation, or if it is not closed, up to the end of its last message.
+
+        Raises ModelError if the template refuses it.
+        """
         try:
             text: str = self.tokenizer.apply_chat_template(
                 list(messages),
                 chat_template=self.template,
                 tokenize=False,
-                continue_final_message=True,
+                continue_final_message=not closed,
                 date_string=DATE.strftime("%d %b %Y"),
                 strftime_now=DATE.strftime,
                 **_NO_THINKING,
@@ -104,7 +107,7 @@ class ChatForm:
 
     def before_answer(self, messages: Sequence[Message]) -> str:
         """Return the text of a conversation up to the answer to its last message."""
-        text = self.text([*messages, _message("assistant", _ANSWER)])
+        text = self.text([*messages, _message("assistant", _ANSWER)], closed=False)
         if not text.endswith(_ANSWER):
             raise ModelError(
                 f"The chat template of {self.model} does not write an answer as it is given, so that no label can be "
@@ -130,7 +133,7 @@ class ChatForm:
         question = [_message("user", "question")]
         before = self.before_answer(question) if new else ""
         for label in new:
-            if self.text([*question, _message("assistant", label)]).rstrip() != (before + label).rstrip():
+            if not self.text([*question, _message("assistant", label)]).startswith(before + label.rstrip()):
                 raise LabelError(
                     f"The chat template of {self.model} changes the answer {label!r}, so that it cannot be scored. "
                     "Choose other label names, or another --chat-template.",

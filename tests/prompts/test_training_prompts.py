@@ -61,7 +61,7 @@ def test_labelled_samples_are_those_of_the_toolkit_byte_for_byte(name: str, n_sh
         demonstration_ids=sample.demonstration_ids,
     )
     assert len(asked) == 128
-    assert ours.to_list() == asked
+    assert ours["prompt"].to_list() == asked
     if not trained.failed:  # the place of each sample among those of its label tells which label it was given
         golds = dataset.calibration["gold"].to_numpy()[sample.query_ids]
         means = [(np.flatnonzero(golds == label) + 1).mean() for label in range(len(dataset.verbalizer.label_names))]

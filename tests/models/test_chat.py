@@ -1,0 +1,92 @@
+"""Which chat template a run applies: the model's own, that of a file, or none."""
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluator.config import ChatConfig
+from evaluator.errors import ConfigError, ModelError
+from evaluator.models.chat import chat_form
+from evaluator.models.source import ModelSource
+from tests.chat_models import ANY_ROLE, NO_SYSTEM, chat_tokenizer
+
+AUTO = ChatConfig(template="auto")
+
+
+@pytest.fixture
+def source(tiny_source: ModelSource, tmp_path: Path) -> ModelSource:
+    """A model with a chat template; its weights are never read."""
+    chat_tokenizer(ANY_ROLE).save_pretrained(tmp_path / "chat")
+    return replace(tiny_source, name="org/chat", folder=tmp_path / "chat")
+
+
+def test_the_models_own_template_is_found_in_a_file_of_its_own_and_among_the_tokenizers_settings(source):
+    assert source.has_chat_template
+    form = chat_form(source, AUTO)
+    assert form is not None
+    assert (form.template, form.source, form.demonstrations) == (ANY_ROLE, "auto", "turns")
+    # The older place of a template:
+    (source.folder / "chat_template.jinja").unlink()
+    settings = json.loads((source.folder / "tokenizer_config.json").read_text())
+    (source.folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": NO_SYSTEM}))
+    older = replace(source)
+    assert older.has_chat_template
+    found = chat_form(older, AUTO)
+    assert found is not None
+    assert found.template == NO_SYSTEM
+
+
+def test_a_template_that_is_not_applied_is_one_warning_unless_that_was_asked_for(source, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert chat_form(source, ChatConfig(template="none")) is None
+        assert not caplog.messages
+        assert chat_form(source, None) is None
+    (message,) = caplog.messages
+    assert message == (
+        "org/chat has a chat template, and its prompts are plain, as those of published numbers are. Apply it with "
+        "--chat-template auto, or compare both with --chat-template none,auto."
+    )
+
+
+def test_a_model_without_a_template_gets_plain_prompts_and_says_so(tiny_source, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert chat_form(tiny_source, None) is None
+        assert not caplog.messages
+        assert chat_form(tiny_source, AUTO) is None
+    (message,) = caplog.messages
+    assert message.endswith("has no chat template, so that its prompts are plain.")
+
+
+def test_a_file_is_taken_in_place_of_the_models_own(source, tmp_path):
+    file = tmp_path / "mine.jinja"
+    file.write_text(NO_SYSTEM)
+    form = chat_form(source, ChatConfig(template=str(file), demonstrations="message"))
+    assert form is not None
+    assert (form.template, form.source) == (NO_SYSTEM, str(file))
+    with pytest.raises(ModelError, match="System role not supported"):
+        chat_form(source, ChatConfig(template=str(file), system_instruction="Be brief."))
+
+
+def test_a_file_that_is_not_there_or_no_text_is_one_sentence(source, tmp_path):
+    with pytest.raises(ConfigError, match=r"--chat-template no.jinja: the file cannot be read .* Give auto, none"):
+        chat_form(source, ChatConfig(template="no.jinja"))
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not a text in UTF-8"):
+        chat_form(source, ChatConfig(template=str(tmp_path / "bytes")))
+
+
+def test_several_named_templates_without_a_default_are_refused(source):
+    source.transformers_tokenizer.chat_template = {"tool_use": ANY_ROLE, "rag": ANY_ROLE}
+    with pytest.raises(ModelError, match=r"org/chat has several chat templates and none is its default\. Save"):
+        chat_form(source, AUTO)
+
+
+@pytest.mark.parametrize("settings", [{"demonstrations": "message"}, {"system_instruction": "Be brief."}])
+def test_what_is_about_conversations_needs_a_template(settings):
+    with pytest.raises(ConfigError, match="Add --chat-template auto, or leave them out"):
+        ChatConfig(**settings)
+    with pytest.raises(ConfigError, match="--system-instruction is empty"):
+        ChatConfig(template="auto", system_instruction=" ")
