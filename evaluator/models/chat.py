@@ -50,8 +50,8 @@ def _own_template(source: ModelSource) -> str:
         template: str = source.transformers_tokenizer.get_chat_template()
     except ValueError as error:
         raise ModelError(
-            f"{source.name} has several chat templates and none is its default. Save the right one to a file, and name "
-            "it with --chat-template."
+            f"{source.name} has chat templates, and transformers finds no default among them. Save the right one to a "
+            "file, and name it with --chat-template."
         ) from error
     return template
 

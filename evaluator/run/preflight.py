@@ -157,9 +157,8 @@ def _tokens_of_sample(
         return tokens, {}
     except (LabelError, PromptTooLongError):
         refused = refusals(built, sample, source, form, methods)
-        return tokenise(
-            source.tokenizer, sample.without(refused).prompts().collect(), form.boundary, form.chat
-        ), refused
+        kept = sample.without(refused).prompts().collect()
+        return tokenise(source.tokenizer, kept, form.boundary, form.chat), refused
 
 
 def _of_each_label_space(store: PromptStore, prompts: pl.DataFrame) -> pl.DataFrame:

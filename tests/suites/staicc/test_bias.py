@@ -38,7 +38,7 @@ def test_pseudo_queries_take_the_place_of_queries_and_nothing_else_changes(n_sho
     normal = rows.filter(part="normal")
     for part in ("contextual", "domain"):
         replaced = rows.filter(part=part)
-        assert_frame_equal(replaced.drop("prompt", "part"), normal.drop("prompt", "part"))
+        assert_frame_equal(replaced.drop("prompt", "spans", "part"), normal.drop("prompt", "spans", "part"))
         shown = replaced["prompt"].str.split("\n").list.head(n_shots)
         assert shown.to_list() == normal["prompt"].str.split("\n").list.head(n_shots).to_list()
     assert set(texts_between(rows.filter(part="contextual")["prompt"], dataset)) == {""}
