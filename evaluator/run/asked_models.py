@@ -38,9 +38,10 @@ class AskedModel(NamedTuple):
 
 
 def asked_model(config: RunConfig, model: ModelConfig) -> AskedModel:
-    """Find a model and its devices and, if prompts go through one, its chat template. Raises ModelError or ConfigError."""
+    """Find a model, its devices and its chat template, if prompts go through one. Raises ModelError or ConfigError."""
     source = find_model(model)
-    return AskedModel(source, with_devices(source, model), prompt_form(config, model, chat_form(source, model.chat)))
+    form = prompt_form(config, model, chat_form(source, model.chat))
+    return AskedModel(source, with_devices(source, model), form)
 
 
 def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) -> PromptForm:

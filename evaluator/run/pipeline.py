@@ -13,6 +13,7 @@ import polars as pl
 
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig, RunConfig
 from evaluator.datasets.multiple_choice import AnyDataset
+from evaluator.engine import with_devices
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ConfigError, StoreError

@@ -27,6 +27,7 @@ class ThroughputContext(NamedTuple):
 class RecordContext(NamedTuple):
     command: str | None
     groups: Sequence[tuple[str, Sequence[facts.Fact]]]
+    conversation: str | None = None  # an example, if prompts go through a chat template
 
 
 def about_section(record: MeasuredRecord) -> Section:
@@ -74,11 +75,12 @@ def _throughput_sections(throughput: ThroughputRecord) -> tuple[Section, ...]:
 
 def record_section(record: MeasuredRecord) -> Section:
     """Build the section of the command and all other facts of the record."""
+    chat = record.scores.chat
     return Section(
         anchor="record",
         title="The record in full",
         kind="record",
         navigation="Record",
         template=core_template("record.html"),
-        context=RecordContext(record.command, facts.record_facts(record)),
+        context=RecordContext(record.command, facts.record_facts(record), chat.example if chat else None),
     )
