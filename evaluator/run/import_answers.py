@@ -19,9 +19,10 @@ from evaluator.imports.rows import answer_rows
 from evaluator.progress import Progress, Stage
 from evaluator.record import ModelRecord
 from evaluator.run.build import Built
-from evaluator.run.pipeline import Finished, finished, recorded_build, with_scores
+from evaluator.run.pipeline import Finished, finished
 from evaluator.run.score import Scored
 from evaluator.run.scored_run import ScoredStore
+from evaluator.run.stage_records import recorded_build, with_scores
 from evaluator.run_log import now
 from evaluator.schemas import TOKEN_SCORES, TOKENS
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord

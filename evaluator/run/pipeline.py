@@ -1,10 +1,9 @@
 """The stages of a run: build, score, measure, report. Each stage has a function, and `run` calls all of them."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
@@ -12,7 +11,6 @@ from typing import NamedTuple, cast, get_args
 import polars as pl
 
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig, RunConfig
-from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.engine import with_devices
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica
@@ -25,27 +23,23 @@ from evaluator.record import (
     EngineRecord,
     MeasuresRecord,
     ModelRecord,
-    PromptsRecord,
     ReceiptRecord,
     RunRecord,
     ScoresRecord,
-    TokensRecord,
 )
 from evaluator.run.asked_models import AskedModel, asked_model, asked_models, find_model, model_folders, model_record
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.config_json import config_to_json
 from evaluator.run.folder import open_built, open_scored, read_table, scores_section
 from evaluator.run.preflight import check_built, with_accepted
 from evaluator.run.receipt import compare_verdicts, drifts, receipt_record, score_again
-from evaluator.run.record import new_record, require_run, with_stage, write_run
+from evaluator.run.record import require_run, with_stage, write_run
 from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
 from evaluator.run.score import LOGS, Scored, check_capabilities, score_run
 from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
+from evaluator.run.stage_records import recorded_build, with_scores
 from evaluator.run_log import now
 from evaluator.schemas import RECEIPT_KEY
-from evaluator.scores.throughput import scoring_seconds, throughput
 from evaluator.suites import SUITES
-from evaluator_kernels import implementations
 
 logger = logging.getLogger(__name__)
 
@@ -267,93 +261,6 @@ def _check(
     write_run(out, record)
     require_accepted(found.findings, accept)
     return record, _since(clock)
-
-
-def recorded_build(built: Built, out: Path, data: Path, *, started: str, elapsed_s: float) -> RunRecord:
-    """Write and return the record of a run whose prompts are built."""
-    config = built.config
-    descriptions = [SUITES[name].describe(config) for name in config.suites]
-    prompts = PromptsRecord(
-        fingerprint=built.store.fingerprint,
-        config=config_to_json(config),
-        suites=list(config.suites),
-        datasets=list(built.datasets),
-        methods=list(config.methods),
-        definitions=list(config.definitions),
-        prompt_definition=config.prompt_definition,
-        parts=built.parts,
-        shots=descriptions[0].shots,
-        n_shots=descriptions[0].n_shots,
-        n_queries=config.n_queries,
-        queries=descriptions[0].queries,
-        notes={name: notes for name, dataset in built.datasets.items() if (notes := _notes(dataset, config))},
-        left_out=dict(built.left_out),
-        seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
-        requests=built.store.manifest.n_requests,
-        distinct_prompts=built.store.manifest.n_prompts,
-    )
-    record = new_record(os.path.relpath(data, out), started)
-    record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
-    write_run(out, record)
-    return record
-
-
-def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
-    """Return the decisions about a dataset's data, with those that suites add when they take it."""
-    return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset).notes))
-
-
-def with_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:
-    """Write and return the record of a run whose prompts are scored."""
-    record = with_stage(
-        record,
-        "score",
-        elapsed_s=dict(scored.elapsed_s),
-        tokens=_tokens_record(scored),
-        model=model,
-        engine=EngineRecord(**asdict(scored.engine)),
-        scores=_scores_record(scored),
-    )
-    write_run(out, record)
-    return record
-
-
-def _tokens_record(scored: Scored) -> TokensRecord:
-    block = scored.engine.prefix_block_tokens
-    tables = [part.tokens.manifest.counts for part in scored.parts]
-    floors = [table.block_floor_tokens.get(str(block)) for table in tables]
-    return TokensRecord(
-        request_tokens=sum(table.request_tokens for table in tables),
-        tokens=sum(table.tokens for table in tables),
-        floor_tokens=sum(table.floor_tokens for table in tables),
-        block_tokens=block,
-        block_floor_tokens=None if None in floors else sum(floor for floor in floors if floor is not None),
-    )
-
-
-def _scores_record(scored: Scored) -> ScoresRecord:
-    totals = [part.scores.totals() for part in scored.parts]
-    sums = {name: sum(total[name] for total in totals) for name in totals[0]}
-    shards = [shard for part in scored.parts for shard in part.scores.manifest.shards.values()]
-    elapsed_s = scoring_seconds(shards)
-    return ScoresRecord(
-        stores=[part.store.fingerprint for part in scored.parts],
-        tokens=[part.tokens.folder.name for part in scored.parts],
-        tables=[part.scores.name for part in scored.parts],
-        left_out=dict(scored.left_out),
-        label_boundary=scored.parts[0].tokens.manifest.label_boundary,
-        chat=scored.parts[0].tokens.manifest.chat,
-        prompts=sums["prompts"] + sums["reused_prompts"],
-        reused_prompts=sums["reused_prompts"],
-        prompt_tokens=sums["prompt_tokens"],
-        cached_tokens=sums["cached_tokens"],
-        computed_tokens=sums["prompt_tokens"] - sums["cached_tokens"],
-        elapsed_s=elapsed_s,
-        tokens_per_s=sums["prompt_tokens"] / elapsed_s if elapsed_s else 0.0,
-        throughput=throughput(shards),
-        kernels=implementations(),
-        files={name: sha256 for part in scored.parts for name, sha256 in part.scores.files().items()},
-    )
 
 
 def _measure(
