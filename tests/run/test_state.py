@@ -10,6 +10,7 @@ from evaluator.files.locks import writing_to
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.state import find_runs, lock_holder, run_state
+from evaluator.run_log import started_as
 from tests.command_line import command, command_outputs
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)
@@ -21,7 +22,8 @@ def runs(tmp_path_factory):
     """A folder with a finished run, one whose prompts are built, and one whose record is damaged."""
     folder = tmp_path_factory.mktemp("runs")
     finish(pipeline.run(CONFIG, FAKE, folder / "finished", data=folder / "shared"))
-    finish(pipeline.build(CONFIG, folder / "below" / "built"))
+    with started_as(["build", "staicc-normal", "--datasets", "sst5"]):
+        finish(pipeline.build(CONFIG, folder / "below" / "built"))
     finish(pipeline.build(CONFIG, folder / "damaged"))
     (folder / "damaged" / "run.json").write_text("{")
     return folder
@@ -48,7 +50,7 @@ def test_a_finished_run_says_what_it_is(runs):
 def test_a_run_whose_prompts_are_built_is_unfinished_and_says_how_to_go_on(runs):
     said = command_outputs("show", runs / "below" / "built").out
     assert said.splitlines()[0].endswith("unfinished, built")
-    assert "to go on      evaluator " in said
+    assert "to go on      evaluator build staicc-normal --datasets sst5" in said
 
 
 def test_a_run_that_was_stopped_says_how_much_is_scored(tmp_path):
