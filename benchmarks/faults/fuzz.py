@@ -23,15 +23,13 @@ from typing import Any
 
 import psutil
 
-import evaluator
 from benchmarks.faults import damage
 from benchmarks.faults.campaign import RAM_DISK
-from benchmarks.faults.parsers import Parser, fault_of, parsers
+from benchmarks.faults.parsers import PACKAGE, Parser, fault_of, parsers
 from benchmarks.harness import append_rows
 
 MAX_CPU_S, MAX_BYTES = 2.0, 2**30
 MAX_DAMAGES = 3  # to one input
-PACKAGE = str(Path(evaluator.__file__).parent)
 
 Line = tuple[CodeType, int]
 

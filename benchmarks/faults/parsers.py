@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import pickle
 import shutil
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import polars as pl
 import urllib3
 
+import evaluator
 from benchmarks.faults.hostile import CHOICE_ROWS, MODEL, TASK
 from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
 from evaluator.datasets.plain_pickle import read_examples
@@ -36,6 +38,8 @@ from evaluator.store.prompt_store import StoreManifest
 from evaluator.suites.in_context_pvi.agreement import read_annotations
 from evaluator.suites.prompt_search.candidates import read_candidates
 from evaluator.tokens.table import TokenManifest, TokenTotals
+
+PACKAGE = str(Path(evaluator.__file__).parent) + os.sep
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ def fault_of(parser: Parser, content: bytes) -> str | None:
         if isinstance(error, KeyboardInterrupt):
             raise
     except BaseException as error:  # Polars' PanicException is no Exception
-        ours = [frame for frame in traceback.extract_tb(sys.exc_info()[2]) if "/evaluator/" in frame.filename]
+        ours = [frame for frame in traceback.extract_tb(sys.exc_info()[2]) if frame.filename.startswith(PACKAGE)]
         where = f"{Path(ours[-1].filename).name}:{ours[-1].name}" if ours else "?"
         return f"{type(error).__name__} in {where}"
     finally:
