@@ -13,7 +13,7 @@ _ODD_VALUES: tuple[Any, ...] = (
     "a" * 5000, "../../x", [], {}, [[]], {"": None}, ["a", 1], "</script><script>alert(1)</script>",
 )  # fmt: skip
 DEPTH = 20_000
-"""Of nested lists: deeper than any recursive parser goes."""
+"""Number of nested lists: more than any recursive parser takes."""
 
 _TOKENS = (
     b"[", b"{", b"]", b"}", b",", b'"', b"\\ud800", b"null", b"1e999", b"-0", b"\xff\xfe", b"\xef\xbb\xbf", b"\n",

@@ -128,7 +128,7 @@ def _joint_degrees(by_query: float, degrees: float, by_template: float, by_value
 
 
 class AttributeVariances(NamedTuple):
-    """Of each attribute, the variance of a mean over its values, and its degrees of freedom."""
+    """Hold the variance of a mean over the values of each attribute, and its degrees of freedom."""
 
     variances: Floats
     degrees: npt.NDArray[np.int64]
