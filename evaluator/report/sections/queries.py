@@ -71,7 +71,11 @@ def _queries(asked: pl.DataFrame) -> pl.DataFrame:
     by_query = asked.group_by(_QUERY, maintain_order=True).agg("prompt", pl.col("gold").first())
     ends = [_common_end(prompts) for prompts in by_query["prompt"].to_list()]
     queries = by_query.drop("prompt").with_columns(text=pl.Series(ends, dtype=pl.String))
-    starts = {name: _start(rows["text"].to_list()) for (name,), rows in queries.group_by("dataset")}
+    openings = {
+        name: os.path.commonprefix(rows["prompt"].to_list())  # noqa: RUF071  (texts, not paths)
+        for (name,), rows in asked.group_by("dataset")
+    }
+    starts = {name: _start(openings[name], rows["text"].to_list()) for (name,), rows in queries.group_by("dataset")}
     texts = [_from(starts[name], text) for name, text in queries.select("dataset", "text").iter_rows()]
     queries = queries.with_columns(text=pl.Series(texts, dtype=pl.String)).with_columns(cut_text(pl.col("text")))
     # The first queries of every dataset, not all of the first dataset.
@@ -87,8 +91,10 @@ def _common_end(prompts: Sequence[str]) -> str:
     return os.path.commonprefix([prompt[::-1] for prompt in prompts])[::-1].strip()  # noqa: RUF071  (texts, not paths)
 
 
-def _start(texts: Sequence[str]) -> str:
-    """Return how most of these texts start: by the template's words before a query."""
+def _start(opening: str, texts: Sequence[str]) -> str:
+    """Return how queries start: as all prompts open, with a demonstration; after an instruction, as most texts do."""
+    if opening and all(opening in text for text in texts):
+        return opening
     (start, _), *_ = Counter(text[:_START_CHARACTERS] for text in texts).most_common(1)
     return start
 

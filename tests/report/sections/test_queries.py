@@ -52,6 +52,15 @@ def test_prompts_are_those_of_the_store_and_queries_their_ends(run):
         assert expected[query].strip().endswith(text)
 
 
+def test_queries_start_as_demonstrations_do_although_all_labels_end_alike():
+    """negative and positive: what prompts have in common begins in the label before the query."""
+    options: dict[str, Any] = {"model": "fake", "engine": "fake", "progress": False, "datasets": ["glue_sst2"]}
+    run = evaluator.evaluate("staicc-normal", queries=20, **options)
+    (section,) = classification_queries(run._measured, ["glue_sst2"])
+    (shown,) = json.loads(section.context.query_data)
+    assert all(text.startswith("sentence: ") for text in shown["text"])
+
+
 def test_a_method_with_prompts_of_its_own_shows_none_of_another(run, monkeypatch):
     predictions = run.predictions.with_columns(
         prompt_id=pl.when(method="batch_calibration").then(pl.lit("another")).otherwise("prompt_id")
