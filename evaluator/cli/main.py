@@ -24,7 +24,7 @@ from evaluator.cli.random_baseline import random_baseline
 from evaluator.cli.receipt import receipt
 from evaluator.cli.reproduce import reproduce
 from evaluator.cli.run import run
-from evaluator.cli.runs import list_runs, show
+from evaluator.cli.runs import clean, list_runs, show
 from evaluator.cli.stages import measure, report, score
 from evaluator.cli.verify import verify
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
@@ -38,7 +38,7 @@ def cli() -> None:
 
 
 for command in (
-    run, list_runs, show, preflight, build, score, measure, report, verify, receipt, compare, gate, export,
+    run, list_runs, show, clean, preflight, build, score, measure, report, verify, receipt, compare, gate, export,
     import_answers, random_baseline, reproduce, suites, datasets, methods, engines,
 ):  # fmt: skip
     cli.add_command(command)

@@ -1,4 +1,4 @@
-"""The commands about runs on disk: `list` and `show`."""
+"""The commands about runs on disk: `list`, `show` and `clean`."""
 
 import json
 import time
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from evaluator.run.clean import Cleaning
     from evaluator.run.state import RunState, Scoring
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -43,6 +44,45 @@ def show(out: Path, as_json: bool) -> None:
 
     state = run_state(out)
     click.echo(json.dumps(asdict(state), indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(state)))
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", type=FOLDER, default=".")
+@click.option("--yes", is_flag=True, help="Remove it; without this option, it is only said.")
+@click.option("--cache", is_flag=True, help="Also the cache of converted datasets, which are converted again.")
+@click.option("--json", "as_json", is_flag=True, help="Print every file and folder as JSON.")
+def clean(folder: Path, yes: bool, cache: bool, as_json: bool) -> None:
+    """Say what can go in DIR and below it and how much that frees; with --yes, remove it.
+
+    Prompts, tokens and scores that no run refers to, tables of earlier configurations, logs of replicas, and what
+    killed processes left half written. No run loses anything that it needs.
+    """
+    from evaluator.run.clean import clean as remove
+    from evaluator.run.clean import removable
+
+    found = remove(folder, cache=cache) if yes else removable(folder, cache=cache)
+    if as_json:
+        rows = [{"kind": one.kind, "path": str(one.path), "bytes": one.n_bytes} for one in found.removable]
+        content = {"removed": yes, "bytes": found.n_bytes, "removable": rows, "kept": found.kept}
+        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        return
+    for line in _cleaning_lines(found):
+        click.echo(line)
+    if not found.removable:
+        click.echo(f"Nothing in {folder} can go.")
+    elif yes:
+        click.echo(f"Freed {_size(found.n_bytes)}.")
+    else:
+        click.echo(f"This would free {_size(found.n_bytes)}. The same command with --yes removes it.")
+
+
+def _cleaning_lines(found: "Cleaning") -> Iterator[str]:
+    from evaluator.run.clean import by_kind
+
+    for (kind, parent), group in by_kind(found.removable).items():
+        where = group[0].path if len(group) == 1 else parent
+        yield f"{kind:9} {len(group):>6,}  {_size(sum(one.n_bytes for one in group)):>10}  {where}"
+    yield from (f"{'kept':9} {'':6}  {'':10}  {folder}: {why}" for folder, why in found.kept.items())
 
 
 def _lines(state: "RunState") -> Iterator[str]:

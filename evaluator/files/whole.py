@@ -74,6 +74,14 @@ def remove_partial_files(folder: Path, *patterns: str) -> None:
             path.unlink()
 
 
+def dead_partial_files(folder: Path) -> Iterator[Path]:
+    """Yield what writers that were killed left in a folder and below it, sorted; files in writing are left out."""
+    for path in sorted(folder.rglob(f".*.{'[0-9a-f]' * 8}{PARTIAL}")):
+        with suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+
+
 def reason(error: OSError) -> str:
     """Return what the system says of a failure, without the path: "No space left on device"."""
     return error.strerror or str(error) or type(error).__name__

@@ -21,11 +21,9 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import measured_record
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.record import read_run
+from evaluator.run.record import COMPARISON_PAGE, read_run
 from evaluator.suites import SUITES, metric_texts
 from evaluator.suites.base import Comparison
-
-PAGE = "compare.html"
 
 
 class Compared(NamedTuple):
@@ -79,7 +77,7 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
         )
         sections = [*(section for added in suite_comparisons for section in added.sections), *comparison_sections(data)]
         title = f"{len(runs)} models compared: in-context classification"
-        page = write_page(out / PAGE, title, comparison_header(data, notes), sections)
+        page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, notes), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     return Compared(page, notes, tables)
 

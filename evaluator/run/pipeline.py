@@ -29,6 +29,7 @@ from evaluator.record import (
 )
 from evaluator.run.asked_models import AskedModel, asked_model, asked_models, find_model, model_folders, model_record
 from evaluator.run.build import Built, build_prompts, check_config
+from evaluator.run.data_users import mark_user
 from evaluator.run.folder import open_built, open_scored, read_table, scores_section
 from evaluator.run.preflight import check_built, with_accepted
 from evaluator.run.receipt import compare_verdicts, drifts, receipt_record, score_again
@@ -109,6 +110,7 @@ def run_models(
             require_accepted(found[-1].findings, accept)
         for (source, model, form), folder, check in zip(asked, runs, found, strict=True):
             with writing_to(folder):
+                mark_user(folder, data or out)
                 record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
                 record = replace(record, preflight=with_accepted(check, accept))
                 scored = yield from score_run(built, source, model, form, data or out, logs=folder / LOGS)
@@ -244,6 +246,7 @@ def _with_receipt(record: RunRecord, name: str, made: ReceiptRecord, table: pl.D
 
 def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, Built]]:
     started, clock = now(), time.monotonic()
+    mark_user(out, data)  # before the first prompt, so that nobody removes what this run is about to use
     built = yield from build_prompts(config, data)
     return recorded_build(built, out, data, started=started, elapsed_s=_since(clock)), built
 

@@ -11,6 +11,7 @@ from evaluator.record import RunRecord
 from evaluator.run_log import LOG_FILE, command_line, now
 
 RUN_FILE = "run.json"
+COMPARISON_PAGE = "compare.html"
 
 
 def read_run(out: Path) -> RunRecord:

@@ -16,7 +16,7 @@ from evaluator.run_log import LOG_FILE
 State = Literal["running", "finished", "unfinished", "damaged"]
 
 MAX_DEPTH = 5  # of folders that are searched for runs
-_NO_RUNS_INSIDE = {"store", "scores", "tables", "data"}  # of a run's folders
+_NO_RUNS_INSIDE = {"store", "scores", "tables", "users", "data"}  # of a run's folders
 
 
 @dataclass(frozen=True, kw_only=True)

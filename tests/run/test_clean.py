@@ -1,0 +1,191 @@
+"""What `evaluator clean` removes: nothing that a run needs, whichever runs there are and wherever it is killed."""
+
+import json
+import shutil
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evaluator.config import ModelConfig, RunConfig
+from evaluator.files.locks import writing_to
+from evaluator.progress import finish
+from evaluator.run import clean as cleaning
+from evaluator.run import pipeline
+from evaluator.run.clean import clean, removable
+from evaluator.run.verify import verify
+from tests.command_line import command, command_outputs
+
+FAKE = ModelConfig(model="fake", engine="fake")
+
+
+def config(n_queries: int, *methods: str) -> RunConfig:
+    return RunConfig(
+        suites=("staicc-normal",), datasets=("sst5",), n_queries=n_queries, methods=methods or ("vanilla",)
+    )
+
+
+RUNS = {
+    "alone": (config(3), None),
+    "first": (config(3), "shared"),
+    "larger": (config(4), "shared"),  # takes scores from the folder of `first`
+    "states": (config(3, "vanilla", "knn_centroid"), "shared"),
+    "guest": (config(2), "alone"),  # keeps its prompts in another run's folder
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("clean")
+    for name, (what, data) in RUNS.items():
+        finish(pipeline.run(what, FAKE, folder / name, data=folder / data if data else None))
+    finish(pipeline.build(config(1), folder / "built", data=folder / "shared"))
+    return folder
+
+
+@pytest.fixture
+def runs(made, tmp_path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "runs"))
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """A run's record, tables and page."""
+    return {
+        str(path): path.read_bytes() for path in [out / "run.json", out / "report.html", *(out / "tables").iterdir()]
+    }
+
+
+def kinds(folder: Path, **options: bool) -> set[str]:
+    return {one.kind for one in removable(folder, **options).removable}
+
+
+def test_nothing_can_go_where_runs_need_everything(runs):
+    assert removable(runs).removable == []
+    assert "Nothing in" in command("clean", runs, "--yes")
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(st.sampled_from([*RUNS, "built"]), min_size=1), st.data())
+def test_the_runs_that_are_left_verify_and_report_the_same_bytes(made, tmp_path_factory, removed, data):
+    runs = Path(shutil.copytree(made, tmp_path_factory.mktemp("some") / "runs"))
+    for name in removed - {"alone"}:
+        shutil.rmtree(runs / name)
+    if "alone" in removed:  # its folder holds the prompts of another
+        (runs / "alone" / "run.json").unlink()
+    left = [name for name in RUNS if name not in removed]
+    before = {name: contents(runs / name) for name in left}
+    killed_at = data.draw(st.integers(0, 6), label="files removed before it is killed")
+    steps = count()
+
+    def unlink(path, *, missing_ok=False, real=Path.unlink):
+        if next(steps) == killed_at:
+            raise KeyboardInterrupt
+        real(path, missing_ok=missing_ok)
+
+    with patch.object(Path, "unlink", unlink), suppress(KeyboardInterrupt):
+        clean(runs)
+    clean(runs)
+    assert removable(runs).removable == []
+    for name in left:
+        assert finish(verify(runs / name)) == []
+        assert contents(runs / name) == before[name]
+        if name != "guest" or "alone" not in removed:
+            what, folder = RUNS[name]
+            stages = [
+                now.stage for now in pipeline.run(what, FAKE, runs / name, data=runs / folder if folder else None)
+            ]
+            assert "Loading the model" not in stages
+
+
+def test_prompts_and_scores_of_a_run_that_is_gone_can_go_and_those_of_others_stay(runs):
+    shutil.rmtree(runs / "states")
+    assert kinds(runs) == {"prompts", "scores", "marks"}
+    said = command("clean", runs)
+    assert "would free" in said
+    assert removable(runs).removable
+    assert "Freed" in command("clean", runs, "--yes")
+    assert removable(runs).removable == []
+    for name in ("alone", "first", "larger", "guest"):
+        assert finish(verify(runs / name)) == []
+
+
+def test_scores_that_another_run_took_stay_when_the_run_that_made_them_is_gone(runs):
+    shutil.rmtree(runs / "first")
+    clean(runs)
+    assert finish(verify(runs / "larger")) == []
+
+
+def test_runs_outside_the_folder_that_use_its_prompts_are_known(runs, tmp_path):
+    shutil.move(runs / "shared", tmp_path / "apart")
+    shutil.move(runs, tmp_path / "moved")
+    for path in [*(tmp_path / "moved").iterdir()]:
+        shutil.rmtree(path)
+    outside = tmp_path / "outside"
+    finish(pipeline.run(config(3), FAKE, outside, data=tmp_path / "apart"))
+    clean(tmp_path / "apart")
+    assert finish(verify(outside)) == []
+    shutil.rmtree(outside)
+    clean(tmp_path / "apart")
+    assert not [*(tmp_path / "apart").rglob("*.arrow")]
+
+
+def test_a_run_at_work_is_not_touched_and_neither_are_prompts_and_scores(runs):
+    shutil.rmtree(runs / "states")
+    with writing_to(runs / "larger"):
+        found = clean(runs)
+        assert found.removable == []
+        assert "a process is at work" in found.kept[str(runs / "larger")]
+        assert str(runs / "larger") in found.kept[str(runs / "shared")]
+        assert "kept" in command("clean", runs)
+    assert clean(runs).removable
+
+
+def test_a_damaged_record_keeps_everything_that_it_may_need(runs):
+    shutil.rmtree(runs / "states")
+    (runs / "larger" / "run.json").write_text("{")
+    assert clean(runs).removable == []
+
+
+def test_prompts_that_another_process_writes_just_now_stay(runs):
+    shutil.rmtree(runs / "states")
+    first = removable(runs).removable[1]
+    with cleaning.acquire_lock(first.path.with_name(f".{first.path.name}.lock")):
+        assert first.path not in [one.path for one in clean(runs).removable]
+    assert first.path.exists()
+
+
+def test_old_tables_logs_and_what_killed_processes_left_can_go(runs):
+    out = runs / "alone"
+    (out / "logs").mkdir(exist_ok=True)
+    left = [out / "tables" / "of_before.parquet", out / "logs" / "replica-0.log", out / ".page.00000000.partial"]
+    for path in left:
+        path.write_bytes(b"12345")
+    listed = json.loads(command_outputs("clean", runs, "--json").out)
+    assert {row["path"] for row in listed["removable"]} == {str(path) for path in left}
+    assert (listed["bytes"], listed["removed"]) == (15, False)
+    clean(runs)
+    assert not any(path.exists() for path in left)
+    assert finish(verify(out)) == []
+
+
+def test_prompts_of_which_it_is_not_known_who_uses_them_stay(runs):
+    shutil.rmtree(runs / "shared" / "users")
+    for name in ("first", "larger", "states", "built"):
+        shutil.rmtree(runs / name)
+    assert clean(runs).removable == []
+    assert "by hand" in clean(runs).kept[str(runs / "shared")]
+
+
+def test_the_cache_goes_only_when_it_is_named(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+    converted = tmp_path / "cache" / "datasets" / "sst5.0.arrow"
+    converted.parent.mkdir(parents=True)
+    converted.write_bytes(b"1")
+    assert kinds(runs) == set()
+    assert kinds(runs, cache=True) == {"datasets"}
+    command("clean", runs, "--cache", "--yes")
+    assert not converted.exists()
