@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from evaluator.report.charts import BLUE, GREY, GRID, INK, VERMILION, Room, chart_svg
+from evaluator.report.charts import BLUE, GREY, GRID, INK, VERMILION, Drawing, Room, chart_svg, stacked
 
 WIDTH, HEIGHT, ROOM = 200, 140, Room(left=50, right=18, top=12, bottom=38)
 LARGE_WIDTH, LARGE_HEIGHT = 320, 200
@@ -24,7 +24,7 @@ def scaling_figure(
     reference: float | None = None,
     limits: tuple[float, float] | None = None,
     is_large: bool = False,
-) -> str:
+) -> Drawing:
     """Draw values of models against their numbers of parameters, which are on a logarithmic axis.
 
     Args:
@@ -48,7 +48,7 @@ def scaling_figure(
         alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, aria=False).encode(x=x, y=y),
         *_model_layers(alt.Chart(shifted).encode(x=x), y),
     ]
-    return chart_svg(alt.layer(*layers).properties(width=width, height=height), ROOM)
+    return chart_svg(alt.layer(*layers).properties(width=width, height=height), ROOM, stacked(models=points, line=line))
 
 
 def _model_layers(base: alt.Chart, y: alt.Y) -> list[alt.Chart]:

@@ -2,7 +2,8 @@
 
 Such a figure needs neither scripts nor a network, and looks the same in print. Vega's scripts would add 0.9 MB to the
 page and draw a hundred views whenever it is opened. Transparent marks over a figure hold the numbers in their
-aria-label: the page shows it as a tooltip, and a screen reader reads it.
+aria-label: the page shows it as a tooltip, and a screen reader reads it. assets/page.css gives the colours of figures
+their dark counterparts, so a figure uses the colours that are named here.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import altair as alt
 import polars as pl
 import vl_convert
+from markupsafe import Markup, escape
 
 BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 """Blue and vermilion of Okabe and Ito's palette, distinguishable with any colour vision; shapes differ as well."""
@@ -18,7 +20,7 @@ BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 GREEN, PURPLE = "#009e73", "#cc79a7"
 """Further colours of the same palette."""
 
-GRID = "#eef0f3"
+GRID, AXIS = "#eef0f3", "#c3c9d0"
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
@@ -29,6 +31,21 @@ Channel = TypeVar("Channel", alt.X, alt.Y)
 
 VegaSpec = Mapping[str, Any]
 """A compiled chart: what vl_convert.vegalite_to_vega returns."""
+
+
+class Drawing(str):
+    """An SVG element with the data that it shows. A template puts both on the page, which offers them as files."""
+
+    csv: str
+
+    def __new__(cls, svg: str, csv: str) -> "Drawing":
+        drawing = super().__new__(cls, svg)
+        drawing.csv = csv
+        return drawing
+
+    def __html__(self) -> str:
+        data = escape(self.csv)
+        return Markup('<div class="drawn" data-csv="{}">{}</div>').format(data, Markup(str(self)))  # noqa: S704
 
 
 class Room(NamedTuple):
@@ -47,7 +64,7 @@ def styled(chart: alt.LayerChart, room: Room) -> alt.LayerChart:
         chart.configure(font="sans-serif", background="transparent", autosize="none", padding=room._asdict())
         .configure_view(stroke=None)
         .configure_axis(
-            domainColor="#c3c9d0",
+            domainColor=AXIS,
             ticks=False,
             labelPadding=5,
             labelColor=INK,
@@ -77,20 +94,34 @@ def compiled(chart: alt.LayerChart | alt.HConcatChart) -> VegaSpec:
     return spec
 
 
-def draw_svg(spec: VegaSpec, **tables: pl.DataFrame) -> str:
+def draw_svg(spec: VegaSpec, *, data: pl.DataFrame | None = None, **tables: pl.DataFrame) -> Drawing:
     """Draw a compiled chart as one SVG element; texts in it are escaped.
 
     Args:
+        data: what a reader gets as the figure's CSV, at full precision; `tables`, one below the other, if left out.
         tables: name of the chart's data -> rows; a null or NaN is not drawn.
     """
     rows = {name: table.fill_nan(None).to_dicts() for name, table in tables.items()}
     missing = rows.keys() - {data["name"] for data in spec["data"]}
     assert not missing, f"the chart has no data named {missing}"
-    data = [entry | {"values": rows[entry["name"]]} if entry["name"] in rows else entry for entry in spec["data"]]
-    svg: str = vl_convert.vega_to_svg({**spec, "data": data})
-    return svg
+    filled = [entry | {"values": rows[entry["name"]]} if entry["name"] in rows else entry for entry in spec["data"]]
+    svg: str = vl_convert.vega_to_svg({**spec, "data": filled})
+    return Drawing(svg, figure_csv(stacked(**tables) if data is None else data))
 
 
-def chart_svg(chart: alt.LayerChart, room: Room) -> str:
-    """Style, compile and draw a chart whose compiled form is not reused."""
-    return draw_svg(compiled(styled(chart, room)))
+def chart_svg(chart: alt.LayerChart, room: Room, data: pl.DataFrame) -> Drawing:
+    """Style, compile and draw a chart whose compiled form is not reused; `data` is what it shows."""
+    return draw_svg(compiled(styled(chart, room)), data=data)
+
+
+def figure_csv(data: pl.DataFrame) -> str:
+    """Return the data of a figure as CSV, without the column `description`, which says the same in words."""
+    return data.drop("description", strict=False).write_csv()
+
+
+def stacked(**tables: pl.DataFrame) -> pl.DataFrame:
+    """Return the tables of a figure as one; the column `drawn_as` tells several apart."""
+    if len(tables) < 2:
+        return next(iter(tables.values()), pl.DataFrame())
+    named = [table.select(pl.lit(name).alias("drawn_as"), pl.all()) for name, table in tables.items()]
+    return pl.concat(named, how="diagonal_relaxed")

@@ -11,6 +11,7 @@ from evaluator.report.charts import (
     GREY,
     GRID,
     VERMILION,
+    Drawing,
     Room,
     VegaSpec,
     compiled,
@@ -28,7 +29,7 @@ CHANCE_LINE = {"noise_rate": pl.Float64(), "accuracy": pl.Float64()}
 Names = tuple[str, ...]
 
 
-def interval_figure(rows: pl.DataFrame) -> str:
+def interval_figure(rows: pl.DataFrame) -> Drawing:
     """Draw values with their intervals, one row a dataset, on a scale from 0 to 1.
 
     Args:
@@ -38,7 +39,7 @@ def interval_figure(rows: pl.DataFrame) -> str:
     return draw_svg(_interval_chart(tuple(rows["dataset"])), rows=rows)
 
 
-def strip_figure(rows: pl.DataFrame, dots: pl.DataFrame) -> str:
+def strip_figure(rows: pl.DataFrame, dots: pl.DataFrame) -> Drawing:
     """Draw several values a dataset as dots, and their mean with its interval, on a scale from 0 to 1.
 
     Args:
@@ -48,7 +49,7 @@ def strip_figure(rows: pl.DataFrame, dots: pl.DataFrame) -> str:
     return draw_svg(_strip_chart(tuple(rows["dataset"])), rows=rows, dots=dots)
 
 
-def reliability_figure(bins: pl.DataFrame) -> str:
+def reliability_figure(bins: pl.DataFrame) -> Drawing:
     """Draw accuracy against mean confidence, one point a bin, its area the share of predictions in the bin.
 
     Args:
@@ -64,10 +65,10 @@ def reliability_figure(bins: pl.DataFrame) -> str:
         share=pl.col("n_requests") / pl.col("n_requests").sum(),
         description=pl.Series(descriptions, dtype=pl.String),
     )
-    return draw_svg(_reliability_chart(), bins=filled)
+    return draw_svg(_reliability_chart(), data=bins, bins=filled)
 
 
-def noise_figure(points: pl.DataFrame, chance: float | None) -> str:
+def noise_figure(points: pl.DataFrame, chance: float | None) -> Drawing:
     """Draw accuracy over the noise rate, one point a rate; chance, if not None, is a dashed line.
 
     Args:
@@ -77,10 +78,10 @@ def noise_figure(points: pl.DataFrame, chance: float | None) -> str:
     rate, reach = pl.col("noise_rate"), 0.5 / max(points.height - 1, 1)
     banded = points.with_columns(low=(rate - reach).clip(0, 1), high=(rate + reach).clip(0, 1))
     guess = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [chance, chance]}, schema_overrides=CHANCE_LINE)
-    return draw_svg(_noise_chart(), points=banded, guess=guess)
+    return draw_svg(_noise_chart(), data=points.with_columns(chance=pl.lit(chance)), points=banded, guess=guess)
 
 
-def learning_curve_figure(points: pl.DataFrame) -> str:
+def learning_curve_figure(points: pl.DataFrame) -> Drawing:
     """Accuracy with its interval over the number of preceding demonstrations, chance as a dashed line.
 
     Args:
@@ -88,10 +89,10 @@ def learning_curve_figure(points: pl.DataFrame) -> str:
     """
     reach = 0.5
     banded = points.with_columns(low=pl.col("n_shots") - reach, high=pl.col("n_shots") + reach)
-    return draw_svg(_learning_curve_chart(max(points["n_shots"].to_list())), points=banded)
+    return draw_svg(_learning_curve_chart(max(points["n_shots"].to_list())), data=points, points=banded)
 
 
-def throughput_figure(rates: Sequence[float], period_s: float, title: str) -> str:
+def throughput_figure(rates: Sequence[float], period_s: float, title: str) -> Drawing:
     """Draw a rate over time as steps, one a period.
 
     Args:

@@ -11,6 +11,7 @@ from evaluator.report.html import asset, render
 from evaluator.report.section import PackageFile, Section, core_template
 
 STYLE = PackageFile("evaluator.report", "assets/page.css")
+THEME = PackageFile("evaluator.report", "assets/theme.js")
 SCRIPT = PackageFile("evaluator.report", "assets/page.js")
 
 
@@ -42,6 +43,7 @@ def write_page(path: Path, title: str, header: Header, sections: Sequence[Sectio
             "definitions": {name: meaning for section in all_sections for name, meaning in section.definitions.items()},
             "datasets": list(dict.fromkeys(name for section in all_sections for name in section.datasets)),
             "body": [_html(section) for section in sections],
+            "theme": asset(THEME),
             "script": script,
             "style": style,
         },

@@ -189,7 +189,7 @@ def test_names_from_data_and_models_are_text_and_never_markup(opened: Opened, re
     assert browser.execute_script("return window.broken") is None
     assert browser.get_log("browser") == []
     assert browser.find_elements(By.TAG_NAME, "img") == []
-    assert len(browser.find_elements(By.TAG_NAME, "script")) == 1
+    assert len(browser.find_elements(By.TAG_NAME, "script")) == 2
     for place in (
         "h1",
         "pre",

@@ -163,7 +163,7 @@ def test_the_findings_of_a_run_are_at_the_head_of_its_page(tmp_path):
     out = tmp_path / "out"
     command("run", "classify", "--data", table(tmp_path), *FAKE, "--out", out)
     page = (out / "report.html").read_text()
-    assert page.index("Checked before the run") < page.index('<nav class="contents"')
+    assert page.index("Checked before the run") < page.index('class="controls"')
     assert "prompts end in a space" in page
 
 

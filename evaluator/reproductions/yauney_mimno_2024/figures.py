@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from evaluator.report.charts import BLUE, GREEN, GREY, GRID, VERMILION, Room, chart_svg, unit_channel
+from evaluator.report.charts import BLUE, GREEN, GREY, GRID, VERMILION, Drawing, Room, chart_svg, stacked, unit_channel
 from evaluator.statistics.ranking import ranking_curves
 
 WIDTH, HEIGHT, ROOM = 205, 130, Room(left=40, right=8, top=6, bottom=36)
@@ -24,7 +24,7 @@ CURVE_POINTS = 300
 """Largest number of points of a curve; it may have thousands, which would not be visible."""
 
 
-def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str) -> str:
+def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str) -> Drawing:
     """Draw expected maximum accuracy by number of prompts, with both baselines: a panel of figures 3, 4 and 9 to 11.
 
     Args:
@@ -52,10 +52,10 @@ def search_panel(curves: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
     limits = [max(0.0, float(values.min()) - margin), min(1.0, float(values.max()) + margin)]
     axis = alt.Axis(format=".2f", gridColor=GRID, tickCount=4)
     y = alt.Y("value:Q", title=None, axis=axis).scale(domain=limits, zero=False, nice=False)
-    return _lines_figure(lines, y, HEIGHT)
+    return _lines_figure(lines, y, HEIGHT, stacked(prompts=curves, guessing=baselines))
 
 
-def tail_panel(curves: pl.DataFrame, column: str, base_model: str) -> str:
+def tail_panel(curves: pl.DataFrame, column: str, base_model: str) -> Drawing:
     """Draw the probability that guessing reaches the expected maximum: a lower panel of figures 3 and 4.
 
     Args:
@@ -64,7 +64,7 @@ def tail_panel(curves: pl.DataFrame, column: str, base_model: str) -> str:
     """
     axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID)
     y = alt.Y("value:Q", title=None, axis=axis).scale(domain=[0, 1])
-    return _lines_figure(_model_lines(curves, column, base_model), y, TAIL_HEIGHT)
+    return _lines_figure(_model_lines(curves, column, base_model), y, TAIL_HEIGHT, curves)
 
 
 def _model_lines(curves: pl.DataFrame, column: str, base_model: str) -> pl.DataFrame:
@@ -80,11 +80,12 @@ def _model_lines(curves: pl.DataFrame, column: str, base_model: str) -> pl.DataF
     )
 
 
-def _lines_figure(lines: pl.DataFrame, y: alt.Y, height: int) -> str:
+def _lines_figure(lines: pl.DataFrame, y: alt.Y, height: int, data: pl.DataFrame) -> Drawing:
     """Draw one line for each description, all of them as one mark, because ten layers would take ten times as long.
 
     Args:
         lines: tries, value, colour, dash, description.
+        data: what they show.
     """
     # On a linear axis the first tries, which gain most, would be one pixel wide.
     axis = alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200], gridColor=GRID, format="~s")
@@ -93,10 +94,10 @@ def _lines_figure(lines: pl.DataFrame, y: alt.Y, height: int) -> str:
     colour = alt.Color("colour:N", scale=None)
     drawn = alt.Chart(lines).mark_line(strokeWidth=1.6)
     drawn = drawn.encode(x=x, y=y, color=colour, strokeDash=dash, detail="description:N", description="description:N")
-    return chart_svg(alt.layer(drawn).properties(width=WIDTH, height=height), ROOM)
+    return chart_svg(alt.layer(drawn).properties(width=WIDTH, height=height), ROOM, data)
 
 
-def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: float) -> str:
+def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: float) -> Drawing:
     """Draw one of the three distributions of figure 1, with a line at its best or expected accuracy.
 
     Args:
@@ -119,10 +120,12 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
         .encode(x=x, x2="high:Q", y=y, y2=alt.datum(0)),
         alt.Chart(pl.DataFrame({"low": [mark_at]})).mark_rule(color=colour, strokeWidth=2, aria=False).encode(x=x),
     ]
-    return chart_svg(alt.layer(*layers).properties(width=BAR_WIDTH, height=BAR_HEIGHT), ROOM)
+    return chart_svg(
+        alt.layer(*layers).properties(width=BAR_WIDTH, height=BAR_HEIGHT), ROOM, histogram.select("accuracy", column)
+    )
 
 
-def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
+def ranking_panel(trials: pl.DataFrame, kind: Kind) -> Drawing:
     """Draw ROC or precision-recall curves of the three predictors: a panel of figures 5 and 8.
 
     Args:
@@ -132,12 +135,13 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
     """
     outcome = trials["above_standard_on_test"].to_numpy()
     predictors = (
-        (-trials["log10_max_tail"].to_numpy(), GREY),
-        (trials["above_standard_on_train"].to_numpy().astype(np.float64), BLUE),
-        (trials["above_max_on_train"].to_numpy().astype(np.float64), VERMILION),
+        ("max tail", -trials["log10_max_tail"].to_numpy(), GREY),
+        ("standard", trials["above_standard_on_train"].to_numpy().astype(np.float64), BLUE),
+        ("max", trials["above_max_on_train"].to_numpy().astype(np.float64), VERMILION),
     )
     curves = pl.concat(
-        [_curve(score, outcome, kind).with_columns(colour=pl.lit(colour)) for score, colour in predictors]
+        _curve(score, outcome, kind).with_columns(predictor=pl.lit(name), colour=pl.lit(colour))
+        for name, score, colour in predictors
     )
     is_roc = kind == "ROC"
     x = unit_channel(alt.X, "x", "false positive rate" if is_roc else "recall")
@@ -148,7 +152,7 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> str:
     if is_roc:
         chance = alt.Chart(pl.DataFrame({"x": [0.0, 1.0], "y": [0.0, 1.0]}))
         lines.insert(0, chance.mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(x=x, y=y))
-    return chart_svg(alt.layer(*lines).properties(width=SQUARE, height=SQUARE), SQUARE_ROOM)
+    return chart_svg(alt.layer(*lines).properties(width=SQUARE, height=SQUARE), SQUARE_ROOM, curves.drop("colour"))
 
 
 def _curve(score: npt.NDArray[np.float64], outcome: npt.NDArray[np.bool_], kind: Kind) -> pl.DataFrame:

@@ -3,14 +3,14 @@
 import altair as alt
 import polars as pl
 
-from evaluator.report.charts import BLUE, GREY, GRID, VERMILION, Room, chart_svg
+from evaluator.report.charts import BLUE, GREY, GRID, VERMILION, Drawing, Room, chart_svg
 
 WIDTH, HEIGHT, ROOM = 260, 180, Room(left=54, right=54, top=12, bottom=38)
 DASHES = ([1, 0], [5, 3], [2, 2], [8, 3, 2, 3])
 """Dashes of lines, one pattern for each number of shots, because all these lines are blue."""
 
 
-def curve_figure(curves: pl.DataFrame) -> str:
+def curve_figure(curves: pl.DataFrame) -> Drawing:
     """Draw the expected maximum accuracy by tries, a blue line for each number of shots, and both random baselines.
 
     Args:
@@ -48,7 +48,7 @@ def curve_figure(curves: pl.DataFrame) -> str:
     names = alt.Chart(_line_names(curves, min_distance=0.07 * (limits[1] - limits[0])))
     names = names.mark_text(align="left", dx=5, fontSize=11, color=BLUE, aria=False)
     layers.append(names.encode(x=x, y=y("expected_maximum"), text="name:N"))
-    return chart_svg(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT), ROOM)
+    return chart_svg(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT), ROOM, curves)
 
 
 def _line_names(curves: pl.DataFrame, min_distance: float) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from evaluator.report.charts import (
     INK,
     PURPLE,
     VERMILION,
+    Drawing,
     Room,
     VegaSpec,
     compiled,
@@ -31,7 +32,7 @@ SOURCE_COLOURS = {"hardest": VERMILION, "easiest": GREEN, "middle": PURPLE}
 """Colours of the lines of demonstrations chosen by PVI, as in assets/pvi.css; other lines are blue."""
 
 
-def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) -> str:
+def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) -> Drawing:
     """Draw histograms of the PVIs of right (blue) and wrong (vermilion) predictions and the threshold; figure 4.
 
     Args:
@@ -51,6 +52,7 @@ def density_figure(densities: pl.DataFrame, threshold: float | None, unit: str) 
     at = [threshold] if threshold is not None and low < threshold < high else []
     return draw_svg(
         _density_chart(low, high, unit),
+        data=densities.with_columns(threshold=pl.lit(threshold, pl.Float64)),
         bars=drawn,
         threshold=pl.DataFrame({"low": at}, schema={"low": pl.Float64}),
         whole=pl.DataFrame({"description": [density_description(densities, threshold, unit)]}),
@@ -97,7 +99,7 @@ def threshold_text(threshold: float | None, unit: str) -> str:
     return f"at least half are right from {threshold:.3f} {unit} up"
 
 
-def decile_figure(deciles: pl.DataFrame, *, several: bool) -> str:
+def decile_figure(deciles: pl.DataFrame, *, several: bool) -> Drawing:
     """Draw accuracy by PVI decile, one line a run; dashes by number of shots, colours by source of demonstrations.
 
     Args:
@@ -123,7 +125,7 @@ def decile_figure(deciles: pl.DataFrame, *, several: bool) -> str:
         )
         for (source, n_shots, number), run in runs.items()
     )
-    return draw_svg(_decile_chart(tuple(shots)), lines=lines)
+    return draw_svg(_decile_chart(tuple(shots)), data=deciles, lines=lines)
 
 
 @cache
