@@ -22,7 +22,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report bench faults fuzz test test-runners test-gpu check dist models golden docs
+  staicc prompt-search pvi report bench bench-throughput faults fuzz test test-runners test-gpu check dist models golden docs
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -104,6 +104,10 @@ report:
 bench: ## every benchmark under benchmarks/, against the tools it is compared with (BENCHMARKS=path for one)
 	@$(PYTHON) setup_venv.py bench
 	@set -e; for file in $(BENCHMARKS); do (set -x; $(BIN)/python -m $$(echo $${file%.py} | tr / .) $(ARGS)); done
+
+bench-throughput: ## race other tools over whole workloads (ARGS='--workload PVI --shape 124M --runs 1' for some)
+	@$(PYTHON) setup_venv.py bench
+	$(BIN)/python -m benchmarks.throughput.race $(ARGS)
 
 faults: setup ## kill, damage and starve runs of every suite, and count what survives (docs/faults.md)
 	$(BIN)/python -m benchmarks.faults.campaign $(ARGS)

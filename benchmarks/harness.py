@@ -128,7 +128,7 @@ def _warm_up(
     outputs: list[Any] = []
     for name, run in contestants.items():
         gc.collect()
-        with _peak_memory() as memory[name]:
+        with peak_memory() as memory[name]:
             output = run()
         try:
             same(outputs[0] if outputs else output, output)
@@ -163,7 +163,7 @@ def _timing(name: str, seconds: list[float], memory: SimpleNamespace, baseline_s
 
 
 @contextmanager
-def _peak_memory(every_s: float = 0.005) -> Iterator[SimpleNamespace]:
+def peak_memory(every_s: float = 0.005) -> Iterator[SimpleNamespace]:
     """Measure start_mib and, after the block, peak_mib; sampled, so a peak shorter than the interval may be missed."""
     seen = SimpleNamespace(start_mib=_resident_mib())
     seen.peak_mib = seen.start_mib

@@ -1,17 +1,27 @@
-"""Print the latest row of every benchmark as Markdown tables, one for each machine: README's section "How fast".
+"""Write the tables of measurements: README's section "How fast", and docs/benchmarks.md.
 
-    python -m benchmarks.readme_table
+    python -m benchmarks.readme_table [--write]
 
-Nothing is chosen: every case of every file in results/ has its latest rows, also those in which another tool is faster,
-and each line names the commit that was measured (a + after it: with changes that were not committed).
+README has the throughput of every workload and tool at one commit, the latest that results/throughput.csv has.
+docs/benchmarks.md has the latest rows of every case of every benchmark, also those in which another tool is faster;
+each line names the commit that was measured (a + after it: with changes that were not committed).
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from benchmarks.harness import RESULTS
+from benchmarks.harness import RESULTS, ROOT
+
+THROUGHPUT = RESULTS / "throughput.csv"
+BEGIN, END = "<!-- begin: python -m benchmarks.readme_table --write -->", "<!-- end -->"
+"""Lines around what this module writes."""
+
+REPLACED = ("scoring", "prompt_search", "pvi", "staicc")
+"""Files of benchmarks that benchmarks.throughput took the place of: their rows are history."""
 
 OURS = (
     "evaluator",
@@ -30,13 +40,79 @@ OURS = (
 RACE = ["benchmark", "device", "case"]
 """Key of a race; the latest one of each counts."""
 
-SCORES_ALONE = "log-likelihoods alone"  # of staicc.csv: compared with that part of our time
-
 TIMES = {"contestant": pl.String(), "seconds": pl.Float64(), "items": pl.Int64(), "unit": pl.String()}
 
 
 def main() -> None:
-    print(markdown(sorted(RESULTS.glob("*.csv"))))
+    short, full = throughput_table(THROUGHPUT), all_tables(RESULTS)
+    if "--write" in sys.argv:
+        for page, text in ((ROOT / "README.md", short), (ROOT / "docs" / "benchmarks.md", full)):
+            page.write_text(with_block(page.read_text(), text))
+    else:
+        print(short, full, sep="\n")
+
+
+def with_block(page: str, text: str) -> str:
+    """Return a page with another text between its marks."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}{END}{rest.split(END, maxsplit=1)[1]}"
+
+
+def all_tables(results: Path) -> str:
+    """Return docs/benchmarks.md's tables."""
+    files = [path for path in sorted(results.glob("*.csv")) if path.stem not in (*REPLACED, "throughput")]
+    return f"## Throughput\n\n{throughput_lines(results / 'throughput.csv')}\n## Everything else\n\n{markdown(files)}"
+
+
+def throughput_table(path: Path) -> str:
+    """Return one row for each workload at the latest commit, with the prompts per second of every tool."""
+    rows = _latest_throughput(path)
+    if rows is None:
+        return "No throughput was measured yet.\n"
+    tools = rows["contestant"].unique(maintain_order=True).to_list()
+    lines = [f"| prompts/s | {' | '.join(tools)} | whole command |", "|---" * (len(tools) + 2) + "|"]
+    for (case,), of_case in rows.partition_by("case", as_dict=True, maintain_order=True).items():
+        rates = dict(of_case.select("contestant", "prompts_per_s").iter_rows())
+        whole = dict(of_case.select("contestant", "whole_s").iter_rows())
+        cells = [_short(rates[tool]) if tool in rates else "" for tool in tools]
+        lines.append(f"| {case} | {' | '.join(cells)} | {_short(whole['evaluator'])} s |")
+    return "\n".join([*lines, "", f"Commit {rows['commit'][-1]}; {rows['device'][-1]}.", ""])
+
+
+def throughput_lines(path: Path) -> str:
+    """Return one row for each workload and tool at the latest commit, with the spread of its times."""
+    rows = _latest_throughput(path)
+    if rows is None:
+        return "No throughput was measured yet.\n"
+    heads = ["workload", "tool", "prompts/s", "scoring: median s (quartiles), prompts", "whole: median s (quartiles)"]
+    heads += ["MiB", "evaluator is"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [f"| {' | '.join(_throughput_cells(row))} |" for row in rows.to_dicts()]
+    return "\n".join([*lines, "", f"Commit {rows['commit'][-1]}; {rows['device'][-1]}.", ""])
+
+
+def _throughput_cells(row: dict[str, Any]) -> list[str]:
+    def spread(prefix: str, median: str) -> str:
+        return f"{_short(row[median])} ({_short(row[f'{prefix}q1_s'])}-{_short(row[f'{prefix}q3_s'])})"
+
+    return [
+        row["case"],
+        row["contestant"],
+        _short(row["prompts_per_s"]),
+        f"{spread('', 'median_s')}, {row['items']:,} of {row['all_prompts']:,}",
+        spread("whole_", "whole_s"),
+        f"{row['peak_mib']:,}",
+        f"{_short(row['evaluator_times'])} times as fast",
+    ]
+
+
+def _latest_throughput(path: Path) -> pl.DataFrame | None:
+    """Return the rows of the latest commit, of each case those of its latest race; None if nothing was measured."""
+    if not path.is_file():
+        return None
+    rows = pl.read_csv(path, infer_schema_length=None)
+    rows = rows.filter(pl.col("commit") == pl.col("commit").last(), pl.col("device") == pl.col("device").last())
+    return rows.filter(pl.col("date") == pl.col("date").max().over("case"))
 
 
 def markdown(files: Sequence[Path]) -> str:
@@ -55,17 +131,15 @@ def markdown(files: Sequence[Path]) -> str:
 
 
 def _times(path: Path) -> pl.DataFrame | None:
-    """Return RACE, date, commit and TIMES of a file; `part_s` is the time of what lm-evaluation-harness can do."""
+    """Return RACE, date, commit and TIMES of a file."""
     rows = pl.read_csv(path, infer_schema_length=None)
     if "contestant" not in rows.columns or not {"median_s", "seconds"} & {*rows.columns}:
         return None
-    part_s = pl.col("log_likelihoods_s") if "log_likelihoods_s" in rows.columns else pl.lit(None)
     count = {name: pl.col(name) if name in rows.columns else pl.lit(None) for name in ("items", "unit")}
     return rows.select(
         *(pl.col(name).cast(pl.String) for name in ("date", "commit", "device", "case", "contestant")),
         benchmark=pl.lit(path.stem),
         seconds=pl.col("median_s" if "median_s" in rows.columns else "seconds").cast(pl.Float64),
-        part_s=part_s.cast(pl.Float64),
         items=count["items"].cast(pl.Int64),
         unit=count["unit"].cast(pl.String),
     )
@@ -88,16 +162,11 @@ def _compared(ours: dict[str, object], other: dict[str, object]) -> str:
     name, seconds = str(other["contestant"]), float(str(other["seconds"]))
     if {_dtype(name), _dtype(str(ours["contestant"]))} == {"float32", "bfloat16"}:
         return ""
-    own_s, what = float(str(ours["seconds"])), ""
-    if SCORES_ALONE in name:
-        if ours["part_s"] is None:
-            return ""
-        own_s = float(str(ours["part_s"]))
-        what = f" for our {_short(own_s)} s"
+    own_s = float(str(ours["seconds"]))
     ratio = (
         f"{_short(seconds / own_s)} times as fast" if seconds >= own_s else f"{_short(own_s / seconds)} times slower"
     )
-    return f"{name}: {_short(seconds)} s{what} ({ratio})"
+    return f"{name}: {_short(seconds)} s ({ratio})"
 
 
 def _dtype(contestant: str) -> str | None:

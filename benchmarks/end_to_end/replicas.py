@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.end_to_end.contestants import LLAMA_28M
 from benchmarks.harness import Target, Work, print_targets, race
+from benchmarks.throughput.workloads import SHAPES
 from evaluator.datasets.staicc import load_staicc
 from evaluator.engine.device import cores
 from evaluator.models.embedded.random_llama import make_random_llama
@@ -33,7 +33,7 @@ TOLERANCE_NATS = 1e-5
 def main(queries: int = 512, runs: int = 3) -> None:
     with tempfile.TemporaryDirectory() as name:
         model = Path(name) / "llama-28m"
-        make_random_llama(model, texts=tokenizer_texts([load_staicc(one) for one in DATASETS]), size=LLAMA_28M)
+        make_random_llama(model, texts=tokenizer_texts([load_staicc(one) for one in DATASETS]), size=SHAPES["28M"])
         folders = (Path(name) / str(number) for number in count())
 
         def command(words: Sequence[str], n_cores: int) -> pl.DataFrame:

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
-from benchmarks.readme_table import markdown
+from benchmarks.harness import ROOT
+from benchmarks.readme_table import THROUGHPUT, markdown, throughput_lines, throughput_table, with_block
 
 HEAD = "date,commit,device,versions,case,items,unit,contestant,runs,median_s"
 
@@ -46,33 +45,47 @@ def test_the_latest_race_of_a_case_and_machine_counts(tmp_path: Path) -> None:
     assert "On GPU:" in table
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "shown"),
-    [
-        (
-            "evaluator, fp32,20,8",
-            "lm-eval, float32, log-likelihoods alone, scaled",
-            "80 s for our 8 s (10 times as fast)",
-        ),
-        ("evaluator, bf16,20,8", "lm-eval, float32, log-likelihoods alone, scaled", None),
-        ("evaluator, fp32,20,8", "toolkit, fp32, scaled", "80 s (4 times as fast)"),
-    ],
-)
-def test_a_tool_that_does_a_part_of_the_work_is_compared_with_that_part(
-    tmp_path: Path, ours: str, theirs: str, shown: str | None
-) -> None:
-    name, seconds, part = ours.rsplit(",", 2)
-    path = tmp_path / "staicc.csv"
-    path.write_text(
-        "date,commit,device,versions,case,contestant,seconds,log_likelihoods_s\n"
-        f'2026-01-01,abc1234,CPU,v,whole,"{name}",{seconds},{part}\n'
-        f'2026-01-01,abc1234,CPU,v,whole,"{theirs}",80,\n'
+def test_other_data_types_are_not_compared(tmp_path: Path) -> None:
+    path = races(
+        tmp_path,
+        '2026-01-01,abc1234,CPU,v,a,1,x,"peer, float32",3,9.0',
+        '2026-01-01,abc1234,CPU,v,a,1,x,"evaluator, bf16",3,1.0',
+        '2026-01-01,abc1234,CPU,v,a,1,x,"evaluator, fp32",3,3.0',
     )
-    table = markdown([path])
-    assert (shown in table) if shown else (theirs not in table)
+    assert markdown([path]).count("peer") == 1
+    assert "peer, float32: 9 s (3 times as fast)" in markdown([path])
 
 
 def test_files_without_times_are_left_out(tmp_path: Path) -> None:
     path = races(tmp_path, "2026-01-01,abc1234,CPU,v,a,1,x,evaluator,3,1.0")
     (tmp_path / "coverage.csv").write_text("case,coverage\na,0.95\n")
     assert markdown([tmp_path / "coverage.csv", path]) == markdown([path])
+
+
+THROUGHPUT_HEAD = (
+    "date,commit,device,versions,case,contestant,requests,all_prompts,items,unit,runs,median_s,q1_s,q3_s,min_s,max_s,"
+    "prompts_per_s,whole_s,whole_q1_s,whole_q3_s,peak_mib,evaluator_times"
+)
+
+
+def test_the_throughput_of_the_latest_commit_is_shown_whole(tmp_path: Path) -> None:
+    rows = [
+        "2026-01-01,old0000,CPU,v,PVI,evaluator,9,8,8,prompts,3,1,1,1,1,1,77,9,9,9,100,1",
+        "2026-01-02,new0000,CPU,v,PVI,evaluator,9,8,8,prompts,3,4,3,5,3,5,2,9,8,10,100,1",
+        "2026-01-02,new0000,CPU,v,PVI,plain vLLM,9,8,8,prompts,3,2,2,2,2,2,4,5,5,5,90,0.5",
+        "2026-01-03,new0000,CPU,v,one dataset,evaluator,9,8,8,prompts,3,4,3,5,3,5,2.5,7,7,7,100,1",
+    ]
+    path = tmp_path / "throughput.csv"
+    path.write_text("\n".join([THROUGHPUT_HEAD, *rows]) + "\n")
+    table = throughput_table(path)
+    assert "| prompts/s | evaluator | plain vLLM | whole command |" in table
+    assert "| PVI | 2 | 4 | 9 s |" in table  # a race that was lost
+    assert "| one dataset | 2.5 |  | 7 s |" in table
+    assert "77" not in table
+    lines = throughput_lines(path)
+    assert "| PVI | evaluator | 2 | 4 (3-5), 8 of 8 | 9 (8-10) | 100 | 1 times as fast |" in lines
+
+
+def test_readme_shows_the_throughput_that_was_measured_last() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert with_block(page, throughput_table(THROUGHPUT)) == page

@@ -1,0 +1,101 @@
+"""transformers in batches, with the keys and values of shared demonstrations computed once: a careful script."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.throughput.workloads import Job, Score, Scores, requests
+from evaluator.engine.device import device_kind
+
+_BATCH = 32  # texts that share a prefix
+_MIN_SHARED = 32  # tokens: shorter prefixes are not worth a forward pass of their own
+
+
+class _Text(NamedTuple):
+    """A text to feed, and the tokens whose log-probabilities are wanted at its last positions."""
+
+    tokens: list[int]
+    choices: list[tuple[int, list[int]]]  # place in the output, and tokens: all but the last are the end of the text
+
+
+def transformers_cached(job: Job) -> Score:
+    """Score with transformers: neighbours that share a prefix are one batch after one pass over that prefix."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(str(job.model), dtype=getattr(torch, job.dtype))
+    model.eval().to(device_kind())
+    rows = requests(job)
+    texts = list(_texts(rows["context"].to_list(), rows["continuations"].to_list()))
+    n_scores = sum(len(text.choices) for text in texts)
+
+    def score() -> Scores:
+        scores = np.empty(n_scores)
+        with torch.inference_mode():
+            for n_shared, batch in _batches(texts):
+                for place, log_likelihood in _score_batch(model, n_shared, batch):
+                    scores[place] = log_likelihood
+        return scores
+
+    return score
+
+
+def _texts(contexts: Sequence[list[int]], continuations: Sequence[list[list[int]]]) -> Iterator[_Text]:
+    """Yield one text for all choices of one token, else one for each choice."""
+    place = 0
+    for context, choices in zip(contexts, continuations, strict=True):
+        numbered = list(enumerate(choices, place))
+        place += len(choices)
+        if choices and max(map(len, choices)) == 1:
+            yield _Text(context, numbered)
+        else:
+            for number, choice in numbered:
+                yield _Text([*context, *choice[:-1]], [(number, choice)])
+
+
+def _batches(texts: Sequence[_Text]) -> Iterator[tuple[int, list[_Text]]]:
+    """Yield neighbours with the length of the prefix that all of them share; a batch of many shares most of it."""
+    start = 0
+    while start < len(texts):
+        first, end = texts[start].tokens, start + 1
+        shared = len(first) - 1  # the last token is computed with each text
+        while end < len(texts) and end - start < _BATCH:
+            common = min(shared, _common(first, texts[end].tokens), len(texts[end].tokens) - 1)
+            if common < max(_MIN_SHARED, shared // 2) and shared >= _MIN_SHARED and end - start > 1:
+                break
+            shared, end = common, end + 1
+        yield (shared if shared >= _MIN_SHARED and end - start > 1 else 0), list(texts[start:end])
+        start = end
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(map(len, (first, second)))
+    )
+
+
+def _score_batch(model: Any, n_shared: int, batch: Sequence[_Text]) -> Iterator[tuple[int, float]]:
+    """Yield the place and log-likelihood of every choice of a batch whose texts begin with the same tokens."""
+    import torch
+
+    cache = None
+    if n_shared:
+        prefix = torch.tensor([batch[0].tokens[:n_shared]], device=model.device)
+        cache = model(prefix, use_cache=True, logits_to_keep=1).past_key_values
+        cache.batch_repeat_interleave(len(batch))
+    rests = [text.tokens[n_shared:] for text in batch]
+    longest = max(map(len, rests))
+    ids = torch.zeros((len(batch), longest), dtype=torch.long)
+    mask = torch.zeros((len(batch), n_shared + longest), dtype=torch.long)
+    for row, rest in enumerate(rests):  # padded on the right, so positions need no care
+        ids[row, : len(rest)] = torch.tensor(rest)
+        mask[row, : n_shared + len(rest)] = 1
+    arguments = {"attention_mask": mask.to(model.device), "past_key_values": cache, "use_cache": cache is not None}
+    states = model.base_model(ids.to(model.device), **arguments).last_hidden_state
+    for row, (text, rest) in enumerate(zip(batch, rests, strict=True)):
+        n_rows = len(text.choices[0][1])  # one choice of several tokens, or several of one
+        logits = model.lm_head(states[row, len(rest) - n_rows : len(rest)])
+        log_probs = logits.float().log_softmax(-1)
+        for place, choice in text.choices:
+            yield place, float(log_probs[torch.arange(n_rows), torch.tensor(choice)].sum())

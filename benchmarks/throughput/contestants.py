@@ -1,0 +1,221 @@
+"""What races: each loads a model once, and then returns the log-likelihood of every continuation of its requests.
+
+All get the same distinct prompts in prefix order, in the form that they take: tokens, or text. All vLLMs run in their
+own process, with the same step size, cache and block size and both cores.
+"""
+
+import importlib.metadata
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from benchmarks.throughput.cached_prefixes import transformers_cached
+from benchmarks.throughput.workloads import Job, Score, Scores, requests
+from evaluator.config import DevicesConfig, Dtype, ModelConfig
+from evaluator.engine.device import device_kind
+from evaluator.engine.loader import EngineLoader
+from evaluator.models.source import find_model
+from evaluator.progress import finish
+from evaluator.schemas import TOKENS
+from evaluator.scores.compute import score_rows
+from evaluator.scores.table import open_scores
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A tool, and what it can do."""
+
+    load: Callable[[Job], Score]
+    has_states: bool = False
+    max_rows: int | None = None  # of slow tools: rows in blocks of neighbours, evenly from the whole workload
+    last_token_only: bool = False  # of labels: such a tool is compared where labels have one token each
+
+
+def evaluator(job: Job) -> Score:
+    """Score as a run does: planned, in shards that are checked and written."""
+    config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype), devices=DevicesConfig(n=1))
+    folder = Path(tempfile.mkdtemp(prefix="evaluator-"))
+    loader = EngineLoader(find_model(config), config, folder / "logs")
+    finish(loader.replicas())
+    rows = requests(job).select(TOKENS.names())
+    calls = map(str, count())
+
+    def score() -> Scores:
+        table = open_scores(folder / next(calls) / "rows")  # nothing that an earlier call scored
+        states = pl.col("ask") == "state"
+        table = finish(score_rows(rows.filter(~states), table, loader, "scores"))
+        table = finish(score_rows(rows.filter(states), table, loader, "states"))
+        scores = rows.lazy().join(table.read("scores"), on="token_id", how="inner", maintain_order="left")
+        return scores.select("log_likelihoods").collect().to_series().explode().to_numpy()
+
+    return score
+
+
+def plain_vllm(job: Job) -> Score:
+    """Score with `LLM.generate`: `logprob_token_ids` for labels of one token, else `prompt_logprobs` of each choice."""
+    llm = start_vllm(job)
+    from vllm import SamplingParams
+
+    rows = requests(job)
+    pairs = list(zip(rows["context"].to_list(), rows["continuations"].to_list(), strict=True))
+    common = {"max_tokens": 1, "temperature": 0, "detokenize": False}
+
+    def generate(prompts: Sequence[list[int]], params: list[Any]) -> list[Any]:
+        inputs = [{"prompt_token_ids": tokens} for tokens in prompts]
+        return list(llm.generate(inputs, params, use_tqdm=False)) if inputs else []
+
+    def score() -> Scores:
+        one = [(row, context, [token for (token,) in choices]) for row, (context, choices) in enumerate(pairs)
+               if max(map(len, choices)) == 1]  # fmt: skip
+        more = [(row, context, choice) for row, (context, choices) in enumerate(pairs) for choice in choices
+                if max(map(len, choices)) > 1]  # fmt: skip
+        scores: dict[int, list[float]] = {row: [] for row in range(len(pairs))}
+        params = [SamplingParams(logprob_token_ids=ids, flat_logprobs=True, **common) for _, _, ids in one]
+        for (row, _, ids), output in zip(one, generate([c for _, c, _ in one], params), strict=True):
+            scores[row] = output.outputs[0].logprobs.logprobs[1 : 1 + len(ids)]
+        params = [SamplingParams(prompt_logprobs=0, **common)] * len(more)
+        for (row, _, choice), output in zip(more, generate([c + t for _, c, t in more], params), strict=True):
+            tokens = zip(output.prompt_logprobs[-len(choice) :], choice, strict=True)
+            scores[row].append(sum(at[token].logprob for at, token in tokens))
+        return np.concatenate([scores[row] for row in range(len(pairs))])
+
+    return score
+
+
+def start_vllm(job: Job) -> Any:
+    """Return a `vllm.LLM` as a script would start it."""
+    prepare_vllm()
+    from vllm import LLM
+
+    return LLM(model=str(job.model), dtype=job.dtype, skip_tokenizer_init=True, **vllm_settings(job))
+
+
+def vllm_settings(job: Job) -> dict[str, Any]:
+    """Return the settings of every vLLM but ours: the step size, block size and cache that ours has."""
+    from evaluator.engine import vllm_loading
+
+    config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype))
+    source = find_model(config)
+    cache_bytes = vllm_loading.kv_cache_bytes(source, config)
+    on_cpu = device_kind() == "cpu"
+    settings = {
+        "enable_prefix_caching": True,
+        "max_num_batched_tokens": vllm_loading.tokens_per_step(source, config),
+        "max_num_seqs": 256,
+        "block_size": 32 if on_cpu else 16,
+        "enforce_eager": on_cpu,
+        "max_model_len": 4096,
+        "disable_log_stats": True,
+    }
+    return settings | ({"kv_cache_memory_bytes": cache_bytes} if cache_bytes else {})
+
+
+def prepare_vllm() -> None:
+    """Set what makes vLLM fast here: no process of its own, both cores."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"
+    os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+    import torch
+
+    if device_kind() == "cpu":
+        torch.compiler.set_stance("force_eager")  # as ours: the compiled helper of the sampler gains nothing
+
+
+def lm_eval_vllm(job: Job) -> Score:
+    """Score with lm-evaluation-harness on vLLM, one request a continuation."""
+    prepare_vllm()
+    _report_vllm_version()
+    from lm_eval.models.vllm_causallms import VLLM
+
+    settings = vllm_settings(job)
+    harness = VLLM(pretrained=str(job.model), dtype=cast(Any, job.dtype), batch_size="auto", **settings)
+    return lambda: _lm_eval_scores(harness, job)
+
+
+def lm_eval_transformers(job: Job) -> Score:
+    """Score with lm-evaluation-harness on transformers, `batch_size="auto"`; the size is sought while it loads."""
+    from lm_eval.models.huggingface import HFLM
+
+    harness = HFLM(pretrained=str(job.model), device=device_kind(), dtype=job.dtype, batch_size="auto")
+    longest = sorted(lm_eval_requests(job), key=lambda request: -len(request[1] + request[2]))
+    size = harness._detect_batch_size(longest)
+    return lambda: _lm_eval_scores(harness, job, override_bs=size)
+
+
+def lm_eval_requests(job: Job) -> list[tuple[tuple[str, str], list[int], list[int]]]:
+    """Return a request for each continuation, with names that stand for the texts."""
+    rows = requests(job)
+    return [
+        ((f"context {row}", f"choice {number}"), context, tokens)
+        for row, (context, choices) in enumerate(zip(rows["context"], rows["continuations"].to_list(), strict=True))
+        for context in [context.to_list()]
+        for number, tokens in enumerate(choices)
+    ]
+
+
+def _lm_eval_scores(harness: Any, job: Job, **options: Any) -> Scores:
+    answers = harness._loglikelihood_tokens(lm_eval_requests(job), disable_tqdm=True, **options)
+    return np.array([log_likelihood for log_likelihood, _ in answers])
+
+
+def staicc_toolkit(job: Job) -> Score:
+    """Score with the StaICC toolkit's functions, one prompt at a time, as its benchmark does."""
+    import torch
+    from StaICC.prefabricate_inference import model_kernel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(job.model))
+    model = AutoModelForCausalLM.from_pretrained(str(job.model), dtype=getattr(torch, job.dtype))
+    model.eval().to(device_kind())
+    shared = {"model": model, "tokenizer": tokenizer, "cache_empty": None}
+    rows = requests(job)
+    triples = list(zip(rows["prompt"].to_list(), rows["ask"].to_list(), rows["labels"].to_list(), strict=True))
+
+    def score() -> Scores:
+        scores: list[float] = []
+        for text, ask, labels in triples:
+            if ask == "text":
+                model_kernel.noisy_channel_ICL_inference_with_torch_Causal_LM([text], label_space=[text], **shared)
+                scores.append(np.nan)  # a number relative to the other labels' texts
+            elif ask == "state":
+                model_kernel.standard_ICL_inference_with_torch_Causal_LM(
+                    text, label_space=["a"], return_hidden_state=True, **shared
+                )
+            else:
+                scores += model_kernel.standard_ICL_inference_with_torch_Causal_LM(text, label_space=labels, **shared)
+        return np.array(scores)
+
+    return score
+
+
+def _report_vllm_version() -> None:
+    """Make importlib.metadata return the version of the CPU build, `vllm-cpu`, as that of `vllm`."""
+    installed = importlib.metadata.version
+
+    def version(distribution_name: str) -> str:
+        try:
+            return installed(distribution_name)
+        except importlib.metadata.PackageNotFoundError:
+            if distribution_name != "vllm":
+                raise
+            return f"{installed('vllm-cpu')}+cpu"  # the suffix by which vLLM itself knows where it runs
+
+    importlib.metadata.version = version
+
+
+CONTESTANTS: dict[str, Contestant] = {
+    "evaluator": Contestant(evaluator, has_states=True),
+    "plain vLLM": Contestant(plain_vllm),
+    "transformers, cached prefixes": Contestant(transformers_cached, max_rows=512),
+    "lm-eval, vLLM": Contestant(lm_eval_vllm, max_rows=96),
+    "lm-eval, transformers": Contestant(lm_eval_transformers, max_rows=96),
+    "StaICC toolkit": Contestant(staicc_toolkit, has_states=True, max_rows=96, last_token_only=True),
+}
+"""By name. EuroEval is none of them: its 16.11 needs scikit-learn 1.6.1 exactly, and cannot be installed beside 1.9."""

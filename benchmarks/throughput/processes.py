@@ -1,0 +1,56 @@
+"""Run a contestant in a process of its own: load, score once, end."""
+
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from benchmarks.harness import peak_memory
+from benchmarks.throughput.contestants import CONTESTANTS
+from benchmarks.throughput.workloads import Job, Scores
+
+
+class Turn(NamedTuple):
+    """One turn of a contestant."""
+
+    scores: Scores
+    score_s: float  # of scoring, with the model loaded and requests at hand
+    whole_s: float  # from the start of the process to the scores
+    peak_mib: float  # resident, of the process and its children
+
+
+def turn(name: str, job: Job) -> Turn:
+    """Let a contestant load, and score its requests once. Raises SystemExit if it dies."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    start = time.perf_counter()
+    process = context.Process(target=_serve, args=(name, job, there))
+    with peak_memory() as memory:
+        process.start()
+        there.close()
+        try:
+            score_s, scores = _answer(here, name)
+            whole_s = time.perf_counter() - start
+        finally:
+            # Kill, because processes that some contestants start would survive a normal exit.
+            for running in (*psutil.Process(process.pid).children(recursive=True), process):
+                running.kill()
+            process.join()
+    return Turn(scores, score_s, whole_s, memory.peak_mib - memory.start_mib)
+
+
+def _answer(connection: Connection, name: str) -> Any:
+    try:
+        return connection.recv()
+    except EOFError:
+        raise SystemExit(f"{name} died; its error message is above.") from None
+
+
+def _serve(name: str, job: Job, connection: Connection) -> None:
+    score = CONTESTANTS[name].load(job)
+    start = time.perf_counter()
+    scores = np.asarray(score(), np.float64)
+    connection.send((time.perf_counter() - start, scores))

@@ -1,0 +1,137 @@
+"""The work that contestants race over: the distinct prompts of a run, as text and as tokens, in prefix order.
+
+Prompts are built by the command whose time is measured, so that what is raced is what a user runs.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from benchmarks.harness import ROOT, SHARED_DATA
+from evaluator.config import ModelConfig
+from evaluator.models.embedded.llama import LlamaSize
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.source import find_model
+from evaluator.progress import finish
+from evaluator.run.folder import open_built
+from evaluator.suites import default_label_boundary
+from evaluator.tokens.table import TokenTable, tokenise_store
+
+SHAPES = {
+    "28M": LlamaSize(hidden_size=512, n_layers=8, n_heads=8, intermediate_size=1408),
+    "124M": LlamaSize(hidden_size=768, n_layers=12, n_heads=12, intermediate_size=2048, vocab_size=50_304),
+    "1B": LlamaSize(hidden_size=2048, n_layers=16, n_heads=32, intermediate_size=8192, vocab_size=128_256),
+    "8B": LlamaSize(hidden_size=4096, n_layers=32, n_heads=32, intermediate_size=14_336, vocab_size=128_256),
+}
+"""Random Llamas by their number of parameters: weights do not change how long a forward pass takes."""
+
+REPEATED_LABELS = 1000  # how often labels occur among the tokenizer's training texts: enough to become one token
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A run to race over."""
+
+    words: Sequence[str]  # of `evaluator run`, without model and folder
+    queries: int  # of each dataset, if nothing else is asked for
+    label_repeats: int = REPEATED_LABELS  # 1: labels are learned like any text, so most have several tokens
+    states: bool = False  # whether some prompts want hidden states, which only some tools have
+    data: str | None = None  # file or folder below SHARED_DATA that the run reads
+
+
+WORKLOADS: dict[str, Workload] = {
+    "one dataset": Workload(words=["staicc-normal", "--datasets", "sst5"], queries=256),
+    "all StaICC parts": Workload(words=["staicc", "--datasets", "sst5,trec"], queries=24),
+    "all StaICC parts and methods": Workload(
+        words=["staicc", "--datasets", "sst5,trec", "--methods", "all"], queries=16, states=True
+    ),
+    "PVI": Workload(words=["pvi", "--datasets", "snli", "--shots", "6", "--sets", "1"], queries=500, data="pvi"),
+    "prompt search": Workload(
+        words=["prompt-search", "--shots", "4", "--tries", "10", "--methods", "per_token"],
+        queries=50,
+        label_repeats=1,
+        data="bigbench_lite/hindu_knowledge.parquet",
+    ),
+}
+"""By name. Prompt search has four to six choices of any length to each query."""
+
+
+class Job(NamedTuple):
+    """What a contestant needs; everything but names and numbers is in files, which its process reads."""
+
+    model: Path
+    dtype: str
+    tokens: Path  # folder of the token table
+    requests: Path  # file of the same rows, as request_rows returns them
+    rows: list[int]  # that the contestant scores
+
+
+Scores = npt.NDArray[np.float64]
+"""Log-likelihoods in nats, one per continuation, in the order of rows; rows that want a hidden state have none."""
+Score = Callable[[], Scores]
+
+
+class Prepared(NamedTuple):
+    """A workload on disk."""
+
+    name: str
+    words: list[str]  # of the whole command, without --out and --dtype
+    job: Job  # of all rows
+    n_requests: int  # several can ask the same prompt
+    block_floor_tokens: Mapping[str, int]  # block size -> tokens to compute if whole blocks are shared
+
+
+def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) -> Prepared:
+    """Build a workload's prompts below a folder, a random model for them, and their tokens.
+
+    Raises SystemExit if data that is not part of the repository is absent.
+    """
+    workload = WORKLOADS[name]
+    words = [*workload.words, "--queries", str(queries or workload.queries), "--definition", "paper"]
+    if workload.data is not None:
+        path = SHARED_DATA / workload.data
+        if not path.exists():
+            raise SystemExit(f"{name}: {path} is absent; EVALUATOR_SHARED_DATA names the folder that holds it.")
+        words += ["--data", str(path)]
+    evaluator("build", *words, "--out", str(folder / "built"))
+    built = open_built(folder / "built").built
+    prompts = built.store.prompts().collect()
+    labels = prompts["continuations"].explode().drop_nulls().unique(maintain_order=True).to_list()
+    texts = [*prompts["prompt"].unique(maintain_order=True), *labels * workload.label_repeats]
+    model = make_random_llama(folder / "model", texts=texts, size=SHAPES[shape])
+    source = find_model(ModelConfig(model=str(model)))
+    boundary = default_label_boundary(built.config.suites)
+    table = finish(
+        tokenise_store(built.store, source.tokenizer, source.tokenizer_fingerprint, boundary, built.config.definitions)
+    )
+    rows = request_rows(table, prompts)
+    rows.write_parquet(folder / "requests.parquet")
+    job = Job(model, "float32", table.folder, folder / "requests.parquet", list(range(rows.height)))
+    command = [*words, "--model", str(model), "--engine", "vllm"]
+    floor = table.manifest.counts.block_floor_tokens
+    return Prepared(name, command, job, built.store.manifest.n_requests, floor)
+
+
+def request_rows(table: TokenTable, prompts: pl.DataFrame) -> pl.DataFrame:
+    """Return schemas.TOKENS with each prompt's text and the texts of its continuations; equal tokens once."""
+    texts = prompts.select("prompt_id", "prompt", labels="continuations")
+    rows = table.tokens().collect().unique("token_id", keep="first", maintain_order=True)
+    return rows.join(texts, on="prompt_id", how="left", maintain_order="left")
+
+
+def requests(job: Job) -> pl.DataFrame:
+    """Return the rows that a contestant scores, in prefix order."""
+    return pl.read_parquet(job.requests)[job.rows]
+
+
+def evaluator(*words: str, quiet: bool = True) -> None:
+    """Run a command of this project in a process of its own. Raises CalledProcessError."""
+    out = subprocess.DEVNULL if quiet else None
+    subprocess.run([sys.executable, "-m", "evaluator", *words], cwd=ROOT, check=True, stdout=out, stderr=out)
