@@ -19,6 +19,7 @@ class Progress:
     computed_tokens_per_s: float | None = None  # in this process, without tokens from the prefix cache
     cached_share: float | None = None  # share of tokens taken from the prefix cache
     seconds_left: float | None = None
+    line: str = ""  # a sentence to show once as it is, in place of the numbers
 
 
 Stage = Generator[Progress, None, T]

@@ -39,6 +39,9 @@ def _draw_bars(stage: Stage[T], console: Console) -> T:
     with Bars(*columns, console=console) as bars:
 
         def show(now: Progress) -> None:
+            if now.line:
+                lines.show(now)
+                return
             if now.stage not in tasks:
                 tasks[now.stage] = bars.add_task(now.stage, total=now.total, note="", completed=now.done)
             bars.update(tasks[now.stage], completed=now.done, total=now.total, note=_note(now))
@@ -55,6 +58,9 @@ class _Lines:
         self._stage, self._time = "", time.monotonic()
 
     def show(self, now: Progress) -> None:
+        if now.line:
+            self._console.print(now.line, highlight=False, soft_wrap=True, markup=False)
+            return
         is_end = now.stage != self._stage or now.done == now.total
         is_due = time.monotonic() - self._time > SECONDS_BETWEEN_LINES
         if (is_end and self._ends_are_shown) or is_due:

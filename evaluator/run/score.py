@@ -24,11 +24,13 @@ from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.run.asked_models import PromptForm
 from evaluator.run.build import Built
+from evaluator.run.early_results import EarlyResults
 from evaluator.run.locks import held
+from evaluator.run.outlook import outlook, said
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
 from evaluator.scores.checks import check_prompt_lengths
-from evaluator.scores.compute import score_rows
+from evaluator.scores.compute import AfterShard, nothing_to_say, score_rows
 from evaluator.scores.table import ScoreManifest, distances_file, open_scores
 from evaluator.scores.throughput import scoring_seconds
 from evaluator.store import shards
@@ -120,10 +122,15 @@ def score_run(
             lock = yield from held(folder / tokens.fingerprint)
             with lock:
                 part = ScoredStore(store, tokens, open_scores(folder / tokens.fingerprint))
+                after_shard: AfterShard = nothing_to_say
+                if not parts:
+                    run = built.without(left_out)
+                    yield from said(outlook(run, part, source, data), data)
+                    after_shard = EarlyResults(run, part).after_shard
                 # First the log-likelihoods, in the steps that the suite asks for, then the hidden states.
                 step = 0
                 while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
-                    table = yield from score_rows(step_rows, part.scores, loader, "scores")
+                    table = yield from score_rows(step_rows, part.scores, loader, "scores", after_shard)
                     part, step = replace(part, scores=table), step + 1
                 states = rows.filter(pl.col("ask") == "state")
                 table = yield from score_rows(states, part.scores, loader, "states")

@@ -1,6 +1,7 @@
 """Computes the scores and hidden states that a plan still lacks, shard by shard."""
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,22 @@ STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden
 STEPS_PER_SHARD = 64
 
 
-def score_rows(tokens: pl.DataFrame, table: ScoreTable, loader: EngineLoader, kind: Kind) -> Stage[ScoreTable]:
+AfterShard = Callable[[ScoreTable], Iterator[Progress]]
+"""Yields what can be said when another shard is written."""
+
+
+def nothing_to_say(_table: ScoreTable) -> Iterator[Progress]:
+    """Yield nothing."""
+    yield from ()
+
+
+def score_rows(
+    tokens: pl.DataFrame,
+    table: ScoreTable,
+    loader: EngineLoader,
+    kind: Kind,
+    after_shard: AfterShard = nothing_to_say,
+) -> Stage[ScoreTable]:
     """Compute the scores or states that are missing, and return the complete table.
 
     The engine is loaded only if something is missing.
@@ -30,6 +46,7 @@ def score_rows(tokens: pl.DataFrame, table: ScoreTable, loader: EngineLoader, ki
         table: scores of these rows.
         loader: of the engine that the table belongs to.
         kind: what is computed.
+        after_shard: called with the table after each shard.
     """
     if tokens.is_empty():
         return table
@@ -57,12 +74,13 @@ def score_rows(tokens: pl.DataFrame, table: ScoreTable, loader: EngineLoader, ki
             clock.add(update)
             if update.frame is not None:
                 table = _write_shard(table, update)
+                yield from after_shard(table)
             yield clock.progress()
     elif plan.record.prompts:
         yield Progress(stage=STAGE_NAMES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
     # A reused shard that was removed or damaged since the plan was made leaves rows to be planned again.
     lost = tokens.join(table.read(kind).select("token_id").collect(), on="token_id", how="anti", maintain_order="left")
-    return (yield from score_rows(lost, table, loader, kind)) if lost.height else table
+    return (yield from score_rows(lost, table, loader, kind, after_shard)) if lost.height else table
 
 
 def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple[ScoreTable, Plan]]:

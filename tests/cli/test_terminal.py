@@ -44,3 +44,15 @@ def test_a_line_every_ten_seconds_has_all_numbers_and_is_not_wrapped(is_terminal
     ends = [] if is_terminal else [f"Scoring: 0 of 3 {NUMBERS}"]
     last = [] if is_terminal else [f"Scoring: 3 of 3 {NUMBERS}"]
     assert shown == [*ends, f"Scoring: 2 of 3 {NUMBERS}", *last]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_finished_sentence_is_printed_as_it_is(is_terminal, monkeypatch, capsys):
+    def said() -> Iterator[Progress]:
+        yield scoring(1)
+        yield Progress(stage="First results", done=1, total=2, unit="datasets", line="sst5: accuracy 0.412 [of two]")
+
+    if is_terminal:
+        monkeypatch.setattr(terminal, "Console", lambda **_: Console(force_terminal=True, width=200, stderr=True))
+    terminal.draw(said())
+    assert "sst5: accuracy 0.412 [of two]" in capsys.readouterr().err

@@ -1,0 +1,134 @@
+"""What a run says before it asks anything, and of each dataset as soon as it is scored."""
+
+import re
+from collections import namedtuple
+
+import polars as pl
+import pytest
+
+from evaluator.config import ModelConfig, RunConfig
+from evaluator.engine.fake_engine import FakeEngine
+from evaluator.progress import Progress, finish
+from evaluator.run import outlook, pipeline
+from evaluator.run.early_results import STAGE
+from tests.command_line import command
+
+FAKE = ModelConfig(model="fake", engine="fake")
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec", "agnews"), n_queries=64)
+
+
+def all_progress(config: RunConfig, out, **options) -> list[Progress]:
+    seen: list[Progress] = []
+
+    def shown(now: Progress) -> None:
+        seen.append(now)
+
+    finish(pipeline.run(config, FAKE, out, **options), shown)
+    return seen
+
+
+def early(seen: list[Progress]) -> dict[str, str]:
+    """Dataset -> the accuracy that was said of it."""
+    lines = [now.line for now in seen if now.stage == STAGE]
+    return dict(re.fullmatch(r"(\w+): accuracy (\S+) on [\d,]+ requests .*", line).groups() for line in lines)
+
+
+def accuracies(out, definition: str = "paper") -> dict[str, str]:
+    metrics = pl.read_parquet(out / "tables" / "metrics.parquet").filter(
+        pl.col("dataset") != "mean", metric="accuracy", method="vanilla", definition=definition, part="normal"
+    )
+    return {dataset: f"{value:.3f}" for dataset, value in metrics.select("dataset", "value").iter_rows()}
+
+
+@pytest.mark.parametrize("definition", ["paper", "released"])
+def test_the_accuracy_of_every_dataset_is_said_and_is_that_of_the_table(tmp_path, definition):
+    config = RunConfig(
+        suites=("staicc-normal",), datasets=CONFIG.datasets, n_queries=64, methods=("vanilla", "batch_calibration"),
+        definitions=(definition,),
+    )  # fmt: skip
+    said = early(all_progress(config, tmp_path))
+    measured = {name: value for name, value in accuracies(tmp_path, definition).items() if name in said}
+    assert said == measured
+    assert {*said} == {*CONFIG.datasets}
+
+
+def test_datasets_are_said_while_others_are_still_asked(tmp_path):
+    seen = all_progress(CONFIG, tmp_path)
+    first = next(number for number, now in enumerate(seen) if now.stage == STAGE)
+    last = max(number for number, now in enumerate(seen) if now.stage == "Scoring")
+    assert first < last
+    assert [now.done for now in seen if now.stage == STAGE] == [1, 2, 3]
+
+
+def test_a_run_that_goes_on_says_the_datasets_that_it_completes(tmp_path):
+    stage = pipeline.run(CONFIG, FAKE, tmp_path)
+    for now in stage:
+        if now.stage == "Scoring" and now.done > 100:
+            stage.close()
+            break
+    said = early(all_progress(CONFIG, tmp_path))
+    assert {*said} <= {*CONFIG.datasets}
+    assert said == {name: value for name, value in accuracies(tmp_path).items() if name in said}
+    assert said
+
+
+def test_suites_without_such_a_part_say_nothing(tmp_path):
+    config = RunConfig(suites=("staicc-bias",), datasets=("sst5",), n_queries=4, parts=("contextual",))
+    assert early(all_progress(config, tmp_path)) == {}
+
+
+def test_what_is_reused_and_what_is_asked_is_said_before_a_model_is_loaded(tmp_path):
+    fake = ("--model", "fake", "--engine", "fake", "--store", tmp_path / "store")
+    words = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries")
+    first = command(*words, 8, *fake, "--out", tmp_path / "first")
+    assert re.search(r"^32 prompts will be asked; at most \S+ MB to write, \S+ GB free$", first, re.MULTILINE)
+    second = command(*words, 16, *fake, "--out", tmp_path / "second")
+    said = second.index("Of 64 prompts 32 have scores already, 32 will be asked")
+    assert said < second.index("Loading the model")
+    again = command(*words, 16, *fake, "--out", tmp_path / "third")
+    assert "Of 64 prompts 64 have scores already, 0 will be asked" in again
+    assert "Loading the model" not in again
+
+
+def test_prompts_that_an_interrupted_run_scored_are_counted(tmp_path):
+    stage = pipeline.run(CONFIG, FAKE, tmp_path)
+    done = 0
+    for now in stage:
+        if now.stage == STAGE:
+            stage.close()
+            break
+        done = now.done if now.stage == "Scoring" else done
+    (line,) = [now.line for now in all_progress(CONFIG, tmp_path) if now.stage == "Looking ahead"]
+    assert re.match(r"Of 384 prompts [1-9]\d* have scores already, [1-9]\d* will be asked", line)
+
+
+def test_hidden_states_count_among_what_is_written(tmp_path):
+    plain = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
+    states = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "knn_centroid"))
+    sizes = []
+    for config in (plain, states):
+        seen = all_progress(config, tmp_path / str(len(sizes)))
+        sizes.append(next(now for now in seen if now.stage == "Looking ahead"))
+    assert sizes[0].total < sizes[1].total
+
+
+def test_a_disk_that_may_become_full_is_a_warning(tmp_path, monkeypatch, caplog):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(outlook.shutil, "disk_usage", lambda _path: usage(10**9, 10**9 - 4000, 4000))
+    finish(pipeline.run(RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=2), FAKE, tmp_path))
+    (said,) = [record.getMessage() for record in caplog.records if "free" in record.getMessage()]
+    assert "has 4.0 kB free" in said
+    assert "--store or --out" in said
+
+
+def test_nothing_is_asked_twice_to_say_it(tmp_path, monkeypatch):
+    asked = []
+    real = FakeEngine.log_likelihoods
+
+    def counted(self, requests, *rest, **more):
+        asked.append(len(requests))
+        return real(self, requests, *rest, **more)
+
+    monkeypatch.setattr(FakeEngine, "log_likelihoods", counted)
+    all_progress(CONFIG, tmp_path)
+    assert sum(asked) == 384
