@@ -48,6 +48,7 @@ class DataOptions:
 
     paths: tuple[Path, ...] = ()  # files and folders
     hub: bool = False  # download the named datasets that no path holds
+    repositories: tuple[str, ...] = ()  # of labelled tables on the hub: owner/name (datasets/hub_repository.py)
     columns: TableColumns = TableColumns()
     training: Path | None = None  # table of the demonstrations; None: NAME_train, or rows of the same table
     training_rows: int | None = None  # rows of a table without training rows that are set aside; None: a tenth
@@ -56,9 +57,9 @@ class DataOptions:
     instruction: str | None = None  # before the demonstrations
 
     def __post_init__(self) -> None:
-        if self.training and len(self.paths) != 1:
+        if self.training and (n_tables := len(self.paths) + len(self.repositories)) != 1:
             raise ConfigError(
-                f"--training-data holds the demonstrations of one table, got {len(self.paths)} paths in --data. Name "
+                f"--training-data holds the demonstrations of one table, got {n_tables} paths in --data. Name "
                 "one table, or call the file of each table's demonstrations NAME_train."
             )
         if self.training_rows is not None and self.training_rows < 2:
@@ -97,7 +98,7 @@ class RunConfig:
                 "--data hub downloads nothing but what is named: say which with --datasets, as in --datasets snli,rte. "
                 "`evaluator datasets` lists them."
             )
-        if not self.datasets and not self.data.paths:
+        if not self.datasets and not self.data.paths and not self.data.repositories:
             raise ConfigError(
                 "No dataset was named. Name some with --datasets (`evaluator datasets` lists them), or files with "
                 "--data."

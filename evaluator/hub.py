@@ -1,15 +1,18 @@
 """Download files of a Hugging Face repository into the hub's local cache."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from evaluator.errors import EvaluatorError
 
+Kind = Literal["model", "dataset"]
+
 
 def hub_snapshot(
     repository: str,
-    kind: Literal["model", "dataset"],
+    kind: Kind,
     patterns: Sequence[str],
     *,
     revision: str | None = None,
@@ -22,6 +25,36 @@ def hub_snapshot(
     the hub cannot be reached.
     """
     from huggingface_hub import snapshot_download
+
+    with _refusals(repository, kind, revision, error, hint):
+        return Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+
+
+def hub_files(repository: str, revision: str, *, error: type[EvaluatorError], hint: str) -> list[str]:
+    """Return the paths of a dataset's files, sorted; if the hub cannot be reached, those that are in its local cache.
+
+    Raises `error` as hub_snapshot does.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalEntryNotFoundError
+
+    with _refusals(repository, "dataset", revision, error, hint):
+        try:
+            return sorted(HfApi().list_repo_files(repository, revision=revision, repo_type="dataset"))
+        except HfHubHTTPError:  # the hub refuses it
+            raise
+        except (OSError, HTTPError):  # no network, or HF_HUB_OFFLINE
+            with suppress(LocalEntryNotFoundError):
+                cached = snapshot_download(repository, repo_type="dataset", revision=revision, local_files_only=True)
+                return sorted(path.relative_to(cached).as_posix() for path in Path(cached).rglob("*.parquet"))
+            raise
+
+
+@contextmanager
+def _refusals(
+    repository: str, kind: Kind, revision: str | None, error: type[EvaluatorError], hint: str
+) -> Iterator[None]:
+    """Raise `error` for whatever the library raises."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -32,7 +65,7 @@ def hub_snapshot(
 
     missing = f"The {kind} {repository!r} was not found"
     try:
-        return Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+        yield
     except HFValidationError as cause:
         raise error(f"{missing}: it is not a hub name (owner/name). {hint}") from cause
     except GatedRepoError as cause:

@@ -32,6 +32,9 @@ OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
 HUB = "hub"
 """The value of --data that stands for the hub; a folder of that name is given as ./hub."""
 
+ON_HUB = "hub:"
+"""Before the name of a labelled dataset on the hub."""
+
 
 def options(*decorators: Decorator) -> Decorator:
     """Combine options into one decorator, in the order in which --help lists them."""
@@ -62,8 +65,8 @@ prompt_options = options(
         "--data",
         type=click.Path(),  # text, because pathlib turns ./hub into hub
         multiple=True,
-        help="A table (CSV, JSON lines, Parquet, Arrow), a BIG-bench task.json, a folder of either, or the word hub, "
-        "which downloads those of --datasets that no file holds.",
+        help="A table (CSV, JSON lines, Parquet, Arrow), a BIG-bench task.json, a folder of either, "
+        "hub:OWNER/NAME[/CONFIG[/SPLIT]], or the word hub, which downloads those of --datasets that no file holds.",
     ),
     click.option("--input-column", metavar="A,B", help="Columns of a table in --data: the texts."),
     click.option("--choices-column", help="Column of a table in --data: a list of choices, if each row has its own."),
@@ -311,8 +314,9 @@ def data_options(given: dict[str, Any]) -> DataOptions:
 
     inputs, labels = given["input_column"], given["labels"]
     return DataOptions(
-        paths=tuple(Path(word) for word in given["data"] if word != HUB),
+        paths=tuple(Path(word) for word in given["data"] if word != HUB and not word.startswith(ON_HUB)),
         hub=HUB in given["data"],
+        repositories=tuple(word.removeprefix(ON_HUB) for word in given["data"] if word.startswith(ON_HUB)),
         columns=TableColumns(
             inputs=names(inputs, ()) if inputs else None,
             choices=given["choices_column"],

@@ -27,6 +27,7 @@ from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
+from evaluator.datasets.hub_repository import hub_loader
 from evaluator.datasets.labelled_table import LabelledFile, load_labelled, table_in
 from evaluator.datasets.lu_2023 import (
     expected_tables,
@@ -93,6 +94,7 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
             missing.pop(name, None)
         if tables is None:
             sources += _user_sources(path, published, data, query_every_row)
+    sources += [_hub_source(word, data, query_every_row) for word in data.repositories]
     if missing and not data.hub:
         raise DatasetError(_missing_message(list(missing)))
     sources += [
@@ -183,6 +185,16 @@ def _labelled(name: str, path: Path, file: Callable[[], LabelledFile], query_eve
         return load_labelled(file(), query_every_row=query_every_row)
 
     return DatasetSource(name=name, origin=str(path), load=load)
+
+
+def _hub_source(word: str, data: DataOptions, query_every_row: bool) -> DatasetSource:
+    """Return a labelled dataset of the hub."""
+    name, file = hub_loader(word, data)
+
+    def load() -> ClassificationDataset:
+        return load_labelled(file(), query_every_row=query_every_row)
+
+    return DatasetSource(name=name, origin=f"hub:{word}", load=load)
 
 
 def _load_from_hub(name: str, query_every_row: bool) -> ClassificationDataset:
