@@ -8,6 +8,7 @@ bytes of an undisturbed run's, or if it ends with one error message and exit cod
 """
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -17,25 +18,30 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
-from benchmarks.faults.cases import Undisturbed, make_cases, undisturbed, vllm_case
+from benchmarks.faults import remembered
+from benchmarks.faults.cases import FAKE, Undisturbed, make_cases, page_difference, undisturbed, vllm_case
 from benchmarks.faults.corruptions import corruption_trials
 from benchmarks.faults.determinism import determinism_trials
 from benchmarks.faults.disks import disk_trials
 from benchmarks.faults.forked import adopt_orphans, import_all_of, left_running, run
 from benchmarks.faults.hostile import data_trials, model_trials
 from benchmarks.faults.kills import kill_trials, vllm_trials
+from benchmarks.faults.served import serve_labels
 from benchmarks.faults.trials import Trial
 from benchmarks.faults.writers import writer_trials
 from benchmarks.harness import append_rows
 
-MOMENTS, QUOTAS, WRITERS = 160, 40, 8
+MOMENTS, QUOTAS, WRITERS = 25, 8, 4
 """Trials of each kind for each case, at a share of 1."""
 
-CORRUPTIONS, MODELS, DATA = 5_000, 240, 300
+CASES_A_CORRUPTION = 7
+"""In how many cases each damage of each kind of file before each command is tried, at a share of 1."""
+
+MODELS, DATA = 160, 300
 """Trials of each kind in all, at a share of 1."""
 
-SMALL_RUN = ("staicc-normal", "--datasets", "sst5", "--queries", "1")
 RAM_DISK = Path("/dev/shm")  # noqa: S108  (a folder with an unpredictable name is made in it)
 
 
@@ -46,22 +52,19 @@ def main() -> None:
     parser.add_argument("--cases", default="", help="only cases with these names, separated by commas")
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="trials at once")
-    parser.add_argument("--vllm", type=int, default=8, help="kills of runs through vLLM, which take longest")
+    parser.add_argument("--vllm", type=int, default=4, help="kills of runs through vLLM, which take longest")
     parser.add_argument("--no-row", action="store_true", help="append no rows to benchmarks/results/faults.csv")
     options = parser.parse_args()
     clock = time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="faults-", dir=RAM_DISK if os.access(RAM_DISK, os.W_OK) else None))
     try:
         trials = _chosen(_all_trials(scratch, options), options)
-        if sum(trial.kind == "hostile model" for trial in trials) > 1:
-            import_all_of(
-                ["run", *SMALL_RUN, "--engine", "transformers", "--model", "embedded", "--out", scratch / "torch"]
-            )
-        failed = Counter(_attempts(trials, scratch, options.seed, options.jobs))
+        results = _attempts(trials, scratch, options.seed, options.jobs)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    tried = Counter(trial.kind for trial in trials)
-    _print(tried, failed)
+    tried = Counter(result.kind for result in results)
+    failed = Counter(result.kind for result in results if result.is_fault)
+    _print(tried, failed, results)
     if not options.no_row:
         seconds = round(time.monotonic() - clock)
         for kind, n in tried.items():
@@ -73,21 +76,24 @@ def main() -> None:
 def _all_trials(scratch: Path, options: argparse.Namespace) -> list[Trial]:
     """Run every case undisturbed, and return the trials of the whole campaign."""
     os.environ["EVALUATOR_CACHE"] = str(scratch / "cache")  # the same rows are converted once, for this campaign alone
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     names = options.cases.split(",") if options.cases else []
-    chosen = [case for case in make_cases(scratch / "data") if not names or case.name in names]
+    chosen = [case for case in make_cases(scratch / "data", serve_labels()) if not names or case.name in names]
     import_all_of(chosen[0].run_words(scratch / "first"))
+    if any(case.engine != FAKE for case in chosen):
+        words = ("--engine", "transformers", "--model", "embedded", "--out", scratch / "torch")
+        import_all_of(["run", *chosen[0].suite_words, *words])
+    remembered.install()
     cases = [undisturbed(case, scratch / "undisturbed" / case.name) for case in chosen]
     for case in cases:
         _require_same_page(case, scratch / "page" / case.case.name)
         print(f"{case.case.name}: {sum(case.n_events.values())} changes of files, {case.cpu_s:.2f} s", flush=True)
-    rng = Random(options.seed)
     trials = [trial for case in cases for trial in kill_trials(case, MOMENTS)]
-    trials += [trial for case in cases for trial in disk_trials(case, QUOTAS)]
-    trials += corruption_trials(cases, CORRUPTIONS, rng)
+    trials += [trial for number, case in enumerate(cases) for trial in disk_trials(case, number, QUOTAS)]
+    trials += corruption_trials(cases, CASES_A_CORRUPTION, scratch / "corruptions")
     trials += [trial for case in cases for trial in writer_trials(case, WRITERS)]
     trials += [trial for case in cases for trial in determinism_trials(case)]
-    trials += model_trials(cases[0].before["score"], MODELS)
+    trials += model_trials(cases[0], MODELS)
     trials += data_trials(DATA)
     if options.vllm:
         trials += vllm_trials(undisturbed(vllm_case(), scratch / "undisturbed" / "vLLM"), options.vllm)
@@ -98,7 +104,7 @@ def _require_same_page(case: Undisturbed, out: Path) -> None:
     """Exit unless a page is the same when it is written again elsewhere, so that pages can be compared."""
     shutil.copytree(case.folder, out)
     outcome = run(["report", out])
-    if outcome.status or (out / "report.html").read_bytes() != case.page:
+    if outcome.status or page_difference(case, out):
         raise SystemExit(f"{case.case.name}: its page differs when it is written again. {outcome.output}")
 
 
@@ -117,8 +123,16 @@ def _chosen(trials: Sequence[Trial], options: argparse.Namespace) -> list[Trial]
     return rng.sample(drawn, len(drawn))
 
 
-def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int) -> list[str]:
-    """Make all trials in forked workers; return the kinds of those that failed, which are printed as they happen."""
+class Result(NamedTuple):
+    """How a trial ended."""
+
+    kind: str
+    is_fault: bool
+    seconds: float
+
+
+def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int) -> list[Result]:
+    """Make all trials in forked workers; those that fail are printed as they happen."""
     workers = []
     for worker in range(jobs):
         sys.stdout.flush()
@@ -127,15 +141,22 @@ def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int) -> l
             status = 1
             try:
                 adopt_orphans()
-                failed = [trial.kind for trial in trials[worker::jobs] if _fault(trial, scratch / str(worker), seed)]
-                (scratch / f"failed-{worker}").write_text("\n".join(failed))
+                results = [_result(trial, scratch / str(worker), seed) for trial in trials[worker::jobs]]
+                (scratch / f"results-{worker}").write_text(json.dumps(results))
                 status = 0
             finally:
                 os._exit(status)
     statuses = [os.waitpid(pid, 0)[1] for pid in workers]
     if any(statuses):
         raise SystemExit("A worker of the campaign ended before its trials.")
-    return [kind for worker in range(jobs) for kind in (scratch / f"failed-{worker}").read_text().splitlines()]
+    written = [json.loads((scratch / f"results-{worker}").read_text()) for worker in range(jobs)]
+    return [Result(*result) for results in written for result in results]
+
+
+def _result(trial: Trial, folder: Path, seed: int) -> Result:
+    clock = time.monotonic()
+    fault = _fault(trial, folder, seed)
+    return Result(trial.kind, fault is not None, time.monotonic() - clock)
 
 
 def _fault(trial: Trial, folder: Path, seed: int) -> str | None:
@@ -153,11 +174,12 @@ def _fault(trial: Trial, folder: Path, seed: int) -> str | None:
     return fault
 
 
-def _print(tried: Counter[str], failed: Counter[str]) -> None:
-    print(f"\n{'':32}{'tried':>8}{'survived':>10}{'failed':>8}")
+def _print(tried: Counter[str], failed: Counter[str], results: Sequence[Result]) -> None:
+    print(f"\n{'':32}{'tried':>8}{'survived':>10}{'failed':>8}{'seconds':>9}")
     for kind in [*tried, "all"]:
         n_tried, n_failed = (counts.total() if kind == "all" else counts[kind] for counts in (tried, failed))
-        print(f"{kind:32}{n_tried:>8,}{n_tried - n_failed:>10,}{n_failed:>8,}")
+        seconds = sum(result.seconds for result in results if kind in (result.kind, "all"))
+        print(f"{kind:32}{n_tried:>8,}{n_tried - n_failed:>10,}{n_failed:>8,}{seconds:>9,.0f}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The runs that are disturbed: small ones of every suite, on the fake engine, and what each gives undisturbed."""
+"""The runs that are disturbed: small ones of every suite and every engine, and what each gives undisturbed."""
 
 import csv
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Literal
 
 from benchmarks.faults.file_events import watch
 from benchmarks.faults.forked import Outcome, run
+from benchmarks.faults.remembered import run_and_learn
 from evaluator.files.whole import file_digest
 
-Stage = Literal["build", "score", "measure", "report"]
+Stage = Literal["build", "score", "measure", "report", "import"]
 STAGES: tuple[Stage, ...] = ("build", "score", "measure", "report")
 FAKE = ("--model", "fake", "--engine", "fake")
+SMALL = ("--datasets", "sst5", "--queries", "2")
 COMPARED = (".parquet", ".arrow")
 """Endings of the files that must have the same bytes in every run; others hold times and command lines."""
 
@@ -30,6 +32,8 @@ class Case:
     name: str
     suite_words: tuple[str, ...]  # without --model and --out
     engine: tuple[str, ...] = FAKE
+    stages: tuple[Stage, ...] = STAGES
+    disturbed: tuple[Stage, ...] = STAGES  # those whose changes of files are disturbed one by one
 
     def stage_words(self, stage: Stage, out: Path) -> list[str]:
         """Return the command of one stage."""
@@ -38,11 +42,14 @@ class Case:
             "score": ["score", str(out), *self.engine],
             "measure": ["measure", str(out)],
             "report": ["report", str(out)],
+            "import": ["import", *self.suite_words, "--out", str(out)],
         }
         return words[stage]
 
     def run_words(self, out: Path, *more: object) -> list[str]:
         """Return the command of all stages."""
+        if self.stages == ("import",):
+            return [*self.stage_words("import", out), *map(str, more)]
         return ["run", *self.suite_words, *self.engine, "--out", str(out), *map(str, more)]
 
 
@@ -59,36 +66,54 @@ class Undisturbed:
     page: bytes
 
 
-def make_cases(data: Path) -> list[Case]:
-    """Write the data of the cases to a folder and return the cases."""
+def make_cases(data: Path, server_url: str) -> list[Case]:
+    """Write the data of the cases to a folder and return the cases; the server answers as vLLM's does."""
     data.mkdir(parents=True)
     words = ["red", "dark green", "very pale blue", "grey"]
     colours = [
         {"id": f"q{n}", "input": f"Which colour is thing {n}?", "choices": words[: 2 + n % 3], "gold": [n % 2]}
         for n in range(24)
     ]
-    (data / "colours.jsonl").write_text("".join(json.dumps(row) + "\n" for row in colours))
+    answers = [
+        {"gold": n % 3, "label_log_likelihoods": [-1.5 - n % 5, -1.7 - n % 3, -2.0], "label_names": words[:3]}
+        for n in range(30)
+    ]
+    _write_lines(data / "colours.jsonl", colours)
+    _write_lines(data / "answers.jsonl", answers)
     (data / "candidates.json").write_text(json.dumps({"instructions": ["Choose.", "Answer."]}))
     with (data / "reviews.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["text", "label"])
         rows.writerows([f"It was thing number {n}.", "good" if n % 3 else "bad"] for n in range(40))
     search = ("prompt-search", "--data", str(data / "colours.jsonl"), "--id-column", "id", "--queries", "8")
-    small = ("--datasets", "sst5", "--queries", "2")
+    served = ("--model", "embedded", "--engine", "server", "--server-url", server_url)
     return [
-        Case("normal", ("staicc-normal", *small)),
-        Case("second round", ("staicc-normal", *small, "--methods", "vanilla,ppl_icl,contextual_calibration")),
-        Case("diagnostics", ("staicc-bias", "staicc-robustness", *small)),
+        Case("normal", ("staicc-normal", *SMALL)),
+        Case("second round", ("staicc-normal", *SMALL, "--methods", "vanilla,ppl_icl,contextual_calibration")),
+        Case("diagnostics", ("staicc-bias", "staicc-robustness", *SMALL)),
+        Case("demonstrations", ("staicc-demonstrations", "staicc-learning-curve", *SMALL)),
         Case("halving", (*search, "--tries", "8", "--shots", "2", "--halving")),
         Case("candidates", (*search, "--shots", "0,1", "--candidates", str(data / "candidates.json"))),
         Case("pvi", ("pvi", "--data", str(data / "reviews.csv"), "--sets", "2", "--queries", "6")),
+        Case("imported", (str(data / "answers.jsonl"),), stages=("import",), disturbed=("import",)),
+        # What differs from the fake engine is the stage that scores.
+        Case("transformers", ("staicc-normal", *SMALL), _embedded("transformers"), disturbed=("score",)),
+        Case("server", ("staicc-normal", *SMALL), served, disturbed=("score",)),
     ]
+
+
+def _write_lines(path: Path, rows: Sequence[object]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _embedded(engine: str) -> tuple[str, ...]:
+    return ("--model", "embedded", "--engine", engine)
 
 
 def vllm_case() -> Case:
     """Return a run of the embedded model through vLLM."""
     words = ("staicc-normal", "--datasets", "sst5", "--queries", "8")
-    return Case("vLLM", words, ("--model", "embedded", "--engine", "vllm"))
+    return Case("vLLM", words, _embedded("vllm"), disturbed=("score",))
 
 
 def undisturbed(case: Case, folder: Path) -> Undisturbed:
@@ -97,14 +122,14 @@ def undisturbed(case: Case, folder: Path) -> Undisturbed:
     before: dict[Stage, Path] = {}
     n_events: dict[Stage, int] = {}
     cpu_s = 0.0
-    for stage in STAGES:
+    for stage in case.stages:
         before[stage] = folder / f"before {stage}"
         if out.exists():
             shutil.copytree(out, before[stage])
         else:
             before[stage].mkdir(parents=True)
         events = folder / "events"
-        outcome = run(case.stage_words(stage, out), partial(count_events, out, events))
+        outcome = run_and_learn(case.stage_words(stage, out), partial(count_events, out, events))
         if outcome.status:
             raise SystemExit(f"{case.name}: {stage} ends with {outcome.status} undisturbed:\n{outcome.output}")
         n_events[stage] = events.stat().st_size
@@ -175,13 +200,13 @@ def finished_fault(outcome: Outcome) -> str | None:
     return f"traceback: {_end(outcome.output)}" if "Traceback" in outcome.output else None
 
 
-def finish(case: Case, from_stage: Stage, out: Path, prepare: Callable[[], None] | None = None) -> Outcome:
-    """Run a case from a stage on, up to the tables; a report is written only if it is the stage.
+def finish(case: Case, from_stage: Stage | None, out: Path, prepare: Callable[[], None] | None = None) -> Outcome:
+    """Run a case from a stage on (None: the first), up to the tables; a page is written only if that is the stage.
 
     `prepare` is called in the process of each stage.
     """
-    stages = STAGES[STAGES.index(from_stage) :]
-    for stage in stages if from_stage == "report" else stages[:-1]:
+    stages = case.stages[case.stages.index(from_stage) :] if from_stage else case.stages
+    for stage in [stage for stage in stages if stage != "report" or from_stage == "report"]:
         outcome = run(case.stage_words(stage, out), prepare)
         if outcome.status:
             return outcome

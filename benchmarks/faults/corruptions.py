@@ -4,35 +4,103 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from benchmarks.faults import damage
-from benchmarks.faults.cases import Undisturbed, finished_fault, message_fault, page_difference, table_difference
-from benchmarks.faults.forked import run
+from benchmarks.faults.cases import (
+    Undisturbed,
+    difference,
+    files_of,
+    finish,
+    finished_fault,
+    message_fault,
+    page_difference,
+    table_difference,
+)
+from benchmarks.faults.forked import Outcome, run
+from benchmarks.faults.remembered import run_and_learn
 from benchmarks.faults.trials import Trial
 
 Corrupt = Callable[[Path, Random], None]
 """Corrupts the file at a path."""
 
-COMMANDS = ("measure", "report", "score", "run", "compare")
+WRITERS = ("measure", "report", "score", "run")
+READERS = ("verify", "compare", "export")
+"""Commands that read a run and write nothing into its folder but exports."""
+
 READ = (".parquet", ".arrow", ".json")
 """Endings of the files that are read again."""
 
+EXPORTED = "exported.csv"
 
-def corruption_trials(cases: Sequence[Undisturbed], n_trials: int, rng: Random) -> Iterator[Trial]:
-    """Yield trials that take turns over all kinds of files and of damage."""
-    for number in range(n_trials):
-        case = cases[number % len(cases)]
-        others = [other for other in cases if other is not case] or [case]
-        names = [name for name in case.files if name.endswith(READ)]
-        name = rng.choice(names)
-        kinds = corruptions(name, [other.folder for other in others])
-        damage_name, corrupt = list(kinds.items())[number // len(cases) % len(kinds)]
-        command = rng.choice(COMMANDS)
-        attempt = partial(_corrupted, case, name, corrupt, command)
-        label = f"{case.case.name}, {name}: {damage_name}, then {command}"
-        yield Trial(f"corrupt {file_kind(name)}", label, attempt)
+
+class Target(NamedTuple):
+    """A finished run, and what the commands that read it give while it is whole."""
+
+    case: Undisturbed
+    other: Path  # a run of the same prompts with another model
+    commands: tuple[str, ...]  # that succeed on the whole run
+    compared: dict[str, str]  # files of the comparison with the other, as files_of returns them
+    exported: bytes
+
+
+def corruption_trials(cases: Sequence[Undisturbed], n_cases: int, scratch: Path) -> Iterator[Trial]:
+    """Yield every damage of every kind of file before every command, each combination in `n_cases` cases."""
+    targets = [_target(case, scratch / case.case.name) for case in cases]
+    turns = count()
+    for kind in FILE_KINDS:
+        for damage_name in corruptions(kind, ()):
+            for command in (*WRITERS, *READERS):
+                able = [target for target in targets if command in target.commands and _files(target.case, kind)]
+                first = next(turns)
+                for turn in range(first, first + min(n_cases, len(able))):
+                    target = able[turn % len(able)]
+                    others = [case.folder for case in cases if case is not target.case] or [target.case.folder]
+                    label = f"{target.case.case.name}, {kind}: {damage_name}, then {command}, {turn}"
+                    attempt = partial(_corrupted, target, kind, others, damage_name, command)
+                    yield Trial(f"corrupt {kind}", label, attempt)
+
+
+def _target(case: Undisturbed, scratch: Path) -> Target:
+    """Try every command on a whole run; a command that cannot read such a run is left out and named."""
+    other = scratch / "other"
+    _require(run_and_learn(case.case.run_words(other), _another_model), case)
+    target = Target(case, other, (), {}, b"")
+    commands = []
+    for command in (*WRITERS, *READERS):
+        out = Path(shutil.copytree(case.folder, scratch / command / "run"))
+        outcome = run_and_learn(_words(target, command, out))
+        if outcome.status == 0:
+            commands.append(command)
+        else:
+            print(f"{case.case.name}: no {command}: {outcome.output.strip()[-200:]}", flush=True)
+    compared, exported = scratch / "compare" / "compared", scratch / "export" / EXPORTED
+    return target._replace(
+        commands=tuple(commands),
+        compared=files_of(compared),
+        exported=exported.read_bytes() if exported.exists() else b"",
+    )
+
+
+def _require(outcome: Outcome, case: Undisturbed) -> None:
+    if outcome.status:
+        raise SystemExit(f"{case.case.name} with another model: {outcome.output}")
+
+
+def _another_model() -> None:
+    """Let this process take the fake model, or the embedded one, for another."""
+    from evaluator.models.fake_source import FakeModelSource
+    from evaluator.models.source import ModelSource
+
+    for source in (FakeModelSource, ModelSource):
+        source.fingerprint = "another"  # type: ignore[assignment]
+
+
+def _files(case: Undisturbed, kind: str) -> list[str]:
+    return [name for name in case.files if name.endswith(READ) and file_kind(name) == kind]
 
 
 def file_kind(name: str) -> str:
@@ -41,21 +109,24 @@ def file_kind(name: str) -> str:
     return f"{top} manifest" if name.endswith("manifest.json") else top
 
 
-def corruptions(name: str, others: Sequence[Path]) -> dict[str, Corrupt]:
+FILE_KINDS = ("tables", "run.json", "scores", "scores manifest", "store", "store manifest")
+
+
+def corruptions(kind: str, others: Sequence[Path]) -> dict[str, Corrupt]:
     """Return what can happen to a file, by name.
 
     Args:
-        name: path of the file within its run.
+        kind: what file_kind says of it.
         others: folders of other runs, whose files of the same kind can take its place.
     """
-    edits = [*damage.BYTES, *(damage.JSON if name.endswith(".json") else ())]
+    edits = [*damage.BYTES, *(damage.JSON if kind.endswith(("json", "manifest")) else ())]
     kinds: dict[str, Corrupt] = {edit.__name__: partial(_edit, edit) for edit in edits}
     return kinds | {
         "delete": lambda path, _rng: path.unlink(),
         "folder in its place": _folder,
         "pipe in its place": _pipe,
         "link to itself": _loop,
-        "file of another run": partial(_swap, name, others),
+        "file of another run": partial(_swap, kind, others),
     }
 
 
@@ -78,37 +149,70 @@ def _loop(path: Path, _rng: Random) -> None:
     path.symlink_to(path.name)
 
 
-def _swap(name: str, others: Sequence[Path], path: Path, rng: Random) -> None:
+def _swap(kind: str, others: Sequence[Path], path: Path, rng: Random) -> None:
     """Put a file of the same kind from another run in its place: of the same name if there is one."""
     files = [(other, file) for other in others for file in other.rglob(f"*{path.suffix}") if file.is_file()]
-    alike = [file for other, file in files if file_kind(file.relative_to(other).as_posix()) == file_kind(name)]
+    alike = [file for other, file in files if file_kind(file.relative_to(other).as_posix()) == kind]
     namesakes = [file for file in alike if file.name == path.name]
     shutil.copyfile(rng.choice(namesakes or alike or [file for _, file in files]), path)
 
 
-def _corrupted(case: Undisturbed, name: str, corrupt: Corrupt, command: str, out: Path, rng: Random) -> str | None:
-    shutil.copytree(case.folder, out, dirs_exist_ok=True)
-    corrupt(out / name, rng)
-    outcome = run(_words(case, command, out))
+def _corrupted(
+    target: Target, kind: str, others: Sequence[Path], damage_name: str, command: str, out: Path, rng: Random
+) -> str | None:
+    case, folder = target.case, out / "run"
+    shutil.copytree(case.folder, folder)
+    path = folder / rng.choice(_files(case, kind))
+    whole = path.read_bytes()
+    corruptions(kind, others)[damage_name](path, rng)
+    outcome = run(_words(target, command, folder))
+    if command == "verify":
+        return _verify_fault(outcome, is_whole=path.is_file() and path.read_bytes() == whole)
     if outcome.status:
-        return message_fault(outcome) or _run_again(case, out)
-    if command in ("measure", "run") and (wrong := table_difference(case.files, out)):
-        return f"other numbers: {wrong}"
-    return finished_fault(outcome) or (page_difference(case, out) if command == "report" else None)
+        return message_fault(outcome) or (_run_again(case, folder) if command in WRITERS else None)
+    return finished_fault(outcome) or _changed_answer(target, command, folder)
+
+
+def _verify_fault(outcome: Outcome, *, is_whole: bool) -> str | None:
+    """Return what is wrong with what verify said: any other byte than was written is a fault that it names."""
+    if is_whole or outcome.status != 2:
+        return finished_fault(outcome) or (None if is_whole else "verify has not seen it")
+    return message_fault(outcome._replace(output=outcome.output.replace(" Run: ", "Error: ")))
+
+
+def _changed_answer(target: Target, command: str, folder: Path) -> str | None:
+    """Return what is different in the answer of a command that succeeded."""
+    if command in ("measure", "run"):
+        wrong = table_difference(target.case.files, folder)
+        return f"other numbers: {wrong}" if wrong else None
+    if command == "report":
+        return page_difference(target.case, folder)
+    if command == "compare":
+        return difference(target.compared, folder.parent / "compared")
+    if command == "export" and (folder.parent / EXPORTED).read_bytes() != target.exported:
+        return "another export"
+    return None
 
 
 def _run_again(case: Undisturbed, out: Path) -> str | None:
-    """Run the command that made the run: it repairs, or says what stands in its way."""
-    outcome = run(case.case.run_words(out))
+    """Run the stages that made the run: they repair, or say what stands in their way."""
+    outcome = finish(case.case, None, out)
     if outcome.status:
         return message_fault(outcome)
     wrong = table_difference(case.files, out)
     return f"other numbers after running again: {wrong}" if wrong else None
 
 
-def _words(case: Undisturbed, command: str, out: Path) -> list[str]:
-    if command == "run":
-        return case.case.run_words(out)
-    if command == "compare":
-        return ["compare", str(out), str(case.folder), "--out", str(out / "compared")]
-    return case.case.stage_words(command, out)  # type: ignore[arg-type]
+def _words(target: Target, command: str, folder: Path) -> list[object]:
+    """Return a command on the folder of a run, which has nothing beside it; what it writes elsewhere goes there."""
+    beside = folder.parent
+    words: dict[str, list[object]] = {
+        "run": [*target.case.case.run_words(folder)],
+        "verify": ["verify", folder],
+        "compare": ["compare", folder, target.other, "--out", beside / "compared"],
+        "export": ["export", folder, "--format", "csv", "--out", beside / EXPORTED],
+        "measure": ["measure", folder],
+        "report": ["report", folder],
+        "score": ["score", folder, *target.case.case.engine],
+    }
+    return words[command]

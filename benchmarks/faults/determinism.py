@@ -37,5 +37,5 @@ def small_shards(rows: int = 7) -> None:
 
 
 def _run_with(case: Undisturbed, setting: Callable[[], None], out: Path, _rng: Random) -> str | None:
-    outcome = finish(case.case, "build", out, setting)
+    outcome = finish(case.case, None, out, setting)
     return finished_fault(outcome) or table_difference(case.files, out)

@@ -7,22 +7,25 @@ from os import strerror
 from pathlib import Path
 from random import Random
 
-from benchmarks.faults.cases import STAGES, Stage, Undisturbed, difference, finish, finished_fault, message_fault
+from benchmarks.faults.cases import Stage, Undisturbed, difference, finish, finished_fault, message_fault
 from benchmarks.faults.file_events import REFUSALS, limit_file_bytes, refuse_at, watch
 from benchmarks.faults.forked import run
 from benchmarks.faults.kills import LARGEST_FILE
 from benchmarks.faults.trials import Trial
 
 
-def disk_trials(case: Undisturbed, n_quotas: int) -> Iterator[Trial]:
-    """Yield a refusal of every change of a file in every stage, for once and for good, and random limits of size."""
-    for stage in STAGES:
-        for number in range(1, case.n_events[stage] + 1):
-            code = REFUSALS[number % len(REFUSALS)]
-            for for_good in (False, True):
-                name = f"{case.case.name}, {stage}, event {number}: {strerror(code)}{' for good' if for_good else ''}"
-                attempt = partial(_refuse, case, stage, number, code, for_good)
-                yield Trial("disk full or failing", name, attempt)
+def disk_trials(case: Undisturbed, case_number: int, n_quotas: int) -> Iterator[Trial]:
+    """Yield a refusal of every second change of a file in every stage, and random limits of size.
+
+    The next case, which shares most changes, has the other half; and from case to case a change takes turns over the
+    errors, for once and for good.
+    """
+    for stage in case.case.disturbed:
+        for number in range(1 + case_number % 2, case.n_events[stage] + 1, 2):
+            turn = (number + case_number) // 2
+            code, for_good = REFUSALS[turn % len(REFUSALS)], turn // len(REFUSALS) % 2 == 1
+            name = f"{case.case.name}, {stage}, event {number}: {strerror(code)}{' for good' if for_good else ''}"
+            yield Trial("disk full or failing", name, partial(_refuse, case, stage, number, code, for_good))
     for number in range(n_quotas):
         yield Trial("limit on the size of files", f"{case.case.name} {number}", partial(_limit, case))
 
@@ -40,4 +43,4 @@ def _refuse(
 def _limit(case: Undisturbed, out: Path, rng: Random) -> str | None:
     outcome = run(case.case.run_words(out), lambda: limit_file_bytes(rng.randrange(LARGEST_FILE), kill=False))
     fault = finished_fault(outcome) if outcome.status == 0 else message_fault(outcome)
-    return fault or finished_fault(finish(case.case, "build", out)) or difference(case.files, out)
+    return fault or finished_fault(finish(case.case, None, out)) or difference(case.files, out)

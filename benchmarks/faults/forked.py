@@ -89,7 +89,7 @@ def _become(words: list[str], prepare: Callable[[], None] | None, writer: int) -
         os.dup2(writer, 1)
         os.dup2(writer, 2)
         os.close(writer)
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)  # whatever happens to the campaign, nothing stays
+        end_with_parent()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -135,6 +135,11 @@ def import_all_of(words: Sequence[object]) -> None:
     for name in modules:
         with suppress(Exception):  # modules that others made by hand
             importlib.import_module(name)
+
+
+def end_with_parent() -> None:
+    """Let the system kill this process when its parent ends: whatever happens to the campaign, nothing stays."""
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.faults import damage
-from benchmarks.faults.cases import FAKE, finished_fault, message_fault
+from benchmarks.faults.cases import FAKE, Undisturbed, finished_fault, message_fault
 from benchmarks.faults.forked import Outcome, run
 from benchmarks.faults.trials import Trial
 
@@ -30,13 +30,13 @@ ACTIVE = ("<script>alert", "<img src=x")
 """Beginnings of texts that a page must never hold as they are."""
 
 
-def model_trials(built: Path, n_trials: int) -> Iterator[Trial]:
+def model_trials(case: Undisturbed, n_trials: int) -> Iterator[Trial]:
     """Yield damaged copies of the embedded model, which score the prompts of a run that was built."""
     for number in range(n_trials):
         name = MODEL_FILES[number % len(MODEL_FILES)]
         edits = [*damage.BYTES, *(damage.JSON if name.endswith(".json") else (_edit_header, _edit_header))]
         edit = edits[number // len(MODEL_FILES) % len(edits)]
-        yield Trial("hostile model", f"{name}: {edit.__name__} {number}", partial(_model, built, name, edit))
+        yield Trial("hostile model", f"{name}: {edit.__name__} {number}", partial(_model, case, name, edit))
 
 
 def data_trials(n_trials: int) -> Iterator[Trial]:
@@ -64,14 +64,14 @@ def _edit_header(content: bytes, rng: Random) -> bytes:
     return stated.to_bytes(8, "little") + edited + content[8 + length :]
 
 
-def _model(built: Path, name: str, edit: damage.Damage, out: Path, rng: Random) -> str | None:
+def _model(case: Undisturbed, name: str, edit: damage.Damage, out: Path, rng: Random) -> str | None:
     model = out / "model"
     model.mkdir()
     for file in MODEL_FILES:
         (model / file).symlink_to(MODEL / file)
     (model / name).unlink()
     (model / name).write_bytes(edit((MODEL / name).read_bytes(), rng))
-    shutil.copytree(built, out / "out")
+    shutil.copytree(case.before["score"], out / "out")
     return _fault(run(["score", out / "out", "--model", model, "--engine", "transformers"]))
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.faults.cases import (
-    STAGES,
     Stage,
     Undisturbed,
     difference,
@@ -30,7 +29,7 @@ LARGEST_FILE = 12_000  # bytes; some files of these runs are larger
 def kill_trials(case: Undisturbed, n_moments: int) -> Iterator[Trial]:
     """Yield a kill before every change of a file in every stage, and others at random moments."""
     name = case.case.name
-    for stage in STAGES:
+    for stage in case.case.disturbed:
         for number in range(1, case.n_events[stage] + 1):
             attempt = partial(_kill_at_event, case, stage, number)
             yield Trial("kill at a file event", f"{name}, {stage}, event {number}", attempt)
@@ -58,7 +57,7 @@ def _kill_at_event(case: Undisturbed, stage: Stage, number: int, out: Path, _rng
     return _resumed(case, stage, out)
 
 
-def _resumed(case: Undisturbed, stage: Stage, out: Path) -> str | None:
+def _resumed(case: Undisturbed, stage: Stage | None, out: Path) -> str | None:
     fault = finished_fault(finish(case.case, stage, out)) or difference(case.files, out)
     return fault or (page_difference(case, out) if stage == "report" else None)
 
@@ -70,14 +69,14 @@ def _kill_at_moments(case: Undisturbed, n_kills: int, out: Path, rng: Random) ->
         outcome = child.wait()
         if outcome.status not in (0, -signal.SIGKILL):
             return finished_fault(outcome)
-    return _resumed(case, "build", out)
+    return _resumed(case, None, out)
 
 
 def _kill_within_write(case: Undisturbed, out: Path, rng: Random) -> str | None:
     outcome = run(case.case.run_words(out), lambda: limit_file_bytes(rng.randrange(LARGEST_FILE), kill=True))
     if outcome.status not in (0, -signal.SIGXFSZ):
         return finished_fault(outcome)
-    return _resumed(case, "build", out)
+    return _resumed(case, None, out)
 
 
 def _interrupt(case: Undisturbed, which: str, out: Path, rng: Random) -> str | None:
@@ -90,7 +89,7 @@ def _interrupt(case: Undisturbed, which: str, out: Path, rng: Random) -> str | N
     outcome = child.wait()
     if "Traceback" in outcome.output or outcome.status not in (0, 130, 143, -number):
         return finished_fault(outcome) or "exit code 0 with a traceback"
-    return _resumed(case, "build", out)
+    return _resumed(case, None, out)
 
 
 def _stop_beside_another(case: Undisturbed, out: Path, rng: Random) -> str | None:

@@ -24,7 +24,7 @@ def test_a_run_survives_one_disturbance_of_each_kind() -> None:
     command = [sys.executable, "-m", "benchmarks.faults.campaign", *words]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    counts = re.findall(r"^(.+?) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
+    counts = re.findall(r"^(.+?) +(\d+) +(\d+) +(\d+) +[\d,]+$", done.stdout, re.MULTILINE)
     assert {name: tuple(map(int, numbers)) for name, *numbers in counts} == {
         **dict.fromkeys(KINDS, (1, 1, 0)),
         "all": (len(KINDS), len(KINDS), 0),
