@@ -21,7 +21,8 @@ def writer_trials(case: Undisturbed, n_trials: int) -> Iterator[Trial]:
     for number in range(n_trials):
         name = f"{case.case.name} {number}"
         yield Trial("writers of one folder", name, partial(_one_folder, case))
-        yield Trial("writers of one store", name, partial(_one_store, case))
+        if "build" in case.case.stages:  # an import has its prompts for itself
+            yield Trial("writers of one store", name, partial(_one_store, case))
         for removed in REMOVED:
             yield Trial("removed while it runs", f"{name}, {removed}", partial(_removed, case, removed))
 
