@@ -213,9 +213,9 @@ def _report_vllm_version() -> None:
 CONTESTANTS: dict[str, Contestant] = {
     "evaluator": Contestant(evaluator, has_states=True),
     "plain vLLM": Contestant(plain_vllm),
-    "transformers, cached prefixes": Contestant(transformers_cached, max_rows=512),
-    "lm-eval, vLLM": Contestant(lm_eval_vllm, max_rows=96),
-    "lm-eval, transformers": Contestant(lm_eval_transformers, max_rows=96),
-    "StaICC toolkit": Contestant(staicc_toolkit, has_states=True, max_rows=96, last_token_only=True),
+    "transformers, cached prefixes": Contestant(transformers_cached, max_rows=192),
+    "lm-eval, vLLM": Contestant(lm_eval_vllm, max_rows=48),
+    "lm-eval, transformers": Contestant(lm_eval_transformers, max_rows=48),
+    "StaICC toolkit": Contestant(staicc_toolkit, has_states=True, max_rows=48, last_token_only=True),
 }
 """By name. EuroEval is none of them: its 16.11 needs scikit-learn 1.6.1 exactly, and cannot be installed beside 1.9."""

@@ -47,7 +47,7 @@ class Workload:
 
 
 WORKLOADS: dict[str, Workload] = {
-    "one dataset": Workload(words=["staicc-normal", "--datasets", "sst5"], queries=256),
+    "one dataset": Workload(words=["staicc-normal", "--datasets", "sst5"], queries=192),
     "all StaICC parts": Workload(words=["staicc", "--datasets", "sst5,trec"], queries=24),
     "all StaICC parts and methods": Workload(
         words=["staicc", "--datasets", "sst5,trec", "--methods", "all"], queries=16, states=True
@@ -131,7 +131,10 @@ def requests(job: Job) -> pl.DataFrame:
     return pl.read_parquet(job.requests)[job.rows]
 
 
-def evaluator(*words: str, quiet: bool = True) -> None:
-    """Run a command of this project in a process of its own. Raises CalledProcessError."""
-    out = subprocess.DEVNULL if quiet else None
-    subprocess.run([sys.executable, "-m", "evaluator", *words], cwd=ROOT, check=True, stdout=out, stderr=out)
+def evaluator(*words: str) -> None:
+    """Run a command of this project in a process of its own. Raises SystemExit, with its last words, if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "evaluator", *words], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"evaluator {' '.join(words)}\n{done.stderr[-2000:]}")

