@@ -22,7 +22,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report bench bench-throughput faults fuzz test test-runners test-gpu check dist models golden docs
+  staicc prompt-search pvi report bench bench-throughput faults fuzz test test-runners test-gpu check dist audit models golden docs
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -135,6 +135,9 @@ check: setup ## lint, format, types and layers
 
 dist: setup ## build the wheel and the source archive in dist/; the same commit gives the same bytes
 	$(BIN)/python make_dist.py $(ARGS)
+
+audit: setup ## which pinned packages have known vulnerabilities, as PyPI lists them (needs a network; ARGS=URL for another index)
+	$(BIN)/python audit.py $(ARGS)
 
 models: setup ## measure a tiny model of every architecture through both engines again: docs/models.md
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.engine.architectures docs/models.md
