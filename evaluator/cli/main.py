@@ -7,8 +7,12 @@ so that `--help` answers at once.
 
 import logging
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -48,9 +52,11 @@ def main() -> None:
     """Run the command that was typed; print errors of the user as one message and exit with a code (see above)."""
     notes = _Notes(logging.WARNING)
     logging.getLogger("evaluator").addHandler(notes)
+    interrupts: list[int] = []
     try:
-        _require_unicode(sys.argv)
-        status = cli.main(standalone_mode=False)
+        with _noting(interrupts):
+            _require_unicode(sys.argv)
+            status = cli.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
         status = _interrupted()
     except click.ClickException as error:
@@ -58,13 +64,35 @@ def main() -> None:
         status = _mistake()
     except BaseException as error:
         message = _message(error)
-        if message is None:
+        if interrupts:  # within a library, which made another error of it: Polars a TypeError, where it prints a type
+            status = _interrupted()
+        elif message is None:
             raise
-        click.echo(f"Error: {without_secrets(message)}", err=True)
-        status = _mistake()
+        else:
+            click.echo(f"Error: {without_secrets(message)}", err=True)
+            status = _mistake()
     finally:
         logging.getLogger("evaluator").removeHandler(notes)
     sys.exit(status)
+
+
+@contextmanager
+def _noting(interrupts: list[int]) -> Iterator[None]:
+    """Append to a list whenever Ctrl-C raises KeyboardInterrupt."""
+
+    def note(number: int, _frame: Any) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _require_unicode(words: Sequence[str]) -> None:
