@@ -21,6 +21,9 @@ ChatDemonstrations = Literal["turns", "message"]
 NO_TEMPLATE, OWN_TEMPLATE = "none", "auto"
 """Values of ChatConfig.template that are no file."""
 
+BASE_ALONE = "none"
+"""The value of --adapter that stands for the model without any."""
+
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -187,6 +190,7 @@ class ModelConfig:
     """Which model scores the prompts, and how to load it."""
 
     model: str  # a folder, a hub name, or one of evaluator.models.embedded.EMBEDDED_MODELS
+    adapter: str | None = None  # a LoRA adapter of this model: a folder or a hub name
     engine: str | None = None  # None: vllm where it is installed, else transformers
     dtype: Dtype = "auto"
     label_boundary: LabelBoundary | None = None  # None: the default of the suites, or of a chat template
@@ -221,6 +225,7 @@ class ReceiptConfig:
     engine: str | None = None
     dtype: Dtype | None = None
     model: str | None = None  # where the run's model is now
+    adapter: str | None = None  # and its LoRA adapter
     kv_cache_gib: float | None = None
     trust_remote_code: bool = False
 

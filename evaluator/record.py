@@ -151,16 +151,31 @@ class TokensRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdapterRecord:
+    """The LoRA adapter that a model was scored with."""
+
+    name: str
+    rank: int
+    fingerprint: str  # of its configuration and weights
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelRecord:
     """The model that was evaluated."""
 
     name: str
     kind: ModelKind
     revision: str | None
-    weights_fingerprint: str
+    weights_fingerprint: str  # of an adapter's weights as well
     n_parameters: int | None
     context_tokens: int | None  # None: no limit
     has_chat_template: bool = False
+    adapter: AdapterRecord | None = None
+
+    @property
+    def title(self) -> str:
+        """Return the model's name, followed by that of its adapter."""
+        return f"{self.name} + {self.adapter.name}" if self.adapter else self.name
 
 
 @dataclass(frozen=True, kw_only=True)

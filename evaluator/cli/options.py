@@ -1,6 +1,6 @@
 """Define the options that several commands share, and make configurations from their values."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import Field
 from pathlib import Path
 from types import NoneType
@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 from evaluator.config import (
+    BASE_ALONE,
     NO_TEMPLATE,
     ChatConfig,
     ChatDemonstrations,
@@ -129,6 +130,14 @@ class DeviceCount(click.ParamType[Any]):
 MODEL_HELP = "A folder, a hub name, `embedded` (a small model that ships), or `random`."
 engine_options = options(
     click.option("--engine", help="vllm, transformers, server or fake; vllm where it is installed."),
+    click.option(
+        "--adapter",
+        "adapters",
+        multiple=True,
+        metavar="PATH",
+        help="A LoRA adapter of the model: a folder or a hub name. Given several times, adapters are compared; `none` "
+        "is the model itself.",
+    ),
     click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True),
     click.option(
         "--quantization", help="Quantise the weights while they are loaded, as vLLM calls it: fp8. Needs --engine vllm."
@@ -331,9 +340,22 @@ def data_options(given: dict[str, Any]) -> DataOptions:
     )
 
 
+def adapter_names(given: dict[str, Any], models: Sequence[str]) -> list[str | None]:
+    """Return the adapters to score a model with, in the order given; None stands for the model itself.
+
+    Raises ConfigError for one that is named twice, and for adapters of several models.
+    """
+    adapters: tuple[str, ...] = given["adapters"]
+    if len(set(adapters)) < len(adapters):
+        raise ConfigError(f"--adapter names something twice: {', '.join(adapters)}.")
+    if adapters and len(models) > 1:
+        raise ConfigError(f"--adapter belongs to one model, and --model names {len(models)}: run once for each.")
+    return [None if name == BASE_ALONE else name for name in adapters] or [None]
+
+
 def model_config(given: dict[str, Any], chat: ChatConfig | None) -> ModelConfig:
     """Return which model to use, how to load it, and the form in which prompts reach it."""
-    keys = ("model", "engine", "dtype", "quantization", "label_boundary", "kv_cache_gib", "revision")
+    keys = ("model", "adapter", "engine", "dtype", "quantization", "label_boundary", "kv_cache_gib", "revision")
     server = ServerConfig(urls=given["server_url"], served_name=given["served_name"], concurrency=given["concurrency"])
     devices = DevicesConfig(
         n=given["devices"], **{key: given[key] for key in ("tensor_parallel", "pipeline_parallel", "ray_address")}

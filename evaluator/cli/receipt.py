@@ -16,6 +16,7 @@ from evaluator.config import Dtype, ReceiptConfig
 @click.option("--engine", help="vllm, transformers or fake; the run's own if left out.")
 @click.option("--dtype", type=click.Choice(get_args(Dtype)), help="The run's own if left out.")
 @click.option("--model", help="Where the model is now; it must have the weights of the run. As recorded if left out.")
+@click.option("--adapter", help="Where its LoRA adapter is now. As recorded if left out.")
 @click.option("--kv-cache-gib", type=float, help="Memory for the prefix cache; the engine's choice if left out.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model.")
 def receipt(out: Path, **given: Any) -> None:

@@ -8,6 +8,7 @@ from evaluator.cli.options import (
     MODEL_HELP,
     SuiteCommand,
     accept_option,
+    adapter_names,
     chat_configs,
     engine_options,
     model_config,
@@ -43,12 +44,15 @@ def run(**given: Any) -> None:
 
 
 def configurations(given: dict[str, Any]) -> tuple[RunConfig, list[ModelConfig]]:
-    """Return what to evaluate, and the models to evaluate, each in every form that --chat-template names.
+    """Return what to evaluate, and the models to evaluate: each with every adapter, in every form of prompts.
 
     Raises ConfigError for options that do not fit.
     """
     chats = chat_configs(given)
-    models = [model_config(given | {"model": name}, chat) for name in given["models"] for chat in chats]
+    names = [(name, adapter) for name in given["models"] for adapter in adapter_names(given, given["models"])]
+    models = [
+        model_config(given | {"model": name, "adapter": adapter}, chat) for name, adapter in names for chat in chats
+    ]
     return run_config(given), models
 
 

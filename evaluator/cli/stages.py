@@ -8,6 +8,7 @@ import click
 from evaluator.cli.options import (
     MODEL_HELP,
     MeasureCommand,
+    adapter_names,
     chat_configs,
     engine_options,
     existing_folder,
@@ -31,7 +32,10 @@ def score(**given: Any) -> None:
         raise ConfigError(
             f"--chat-template takes one form here, got {given['chat_template']}. `evaluator run` compares several."
         )
-    scores = draw(pipeline.score(given["out"], model_config(given, chat)))
+    adapter, *others = adapter_names(given, [given["model"]])
+    if others:
+        raise ConfigError("--adapter takes one adapter here. `evaluator run` compares several.")
+    scores = draw(pipeline.score(given["out"], model_config(given | {"adapter": adapter}, chat)))
     click.echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
 
 

@@ -60,7 +60,7 @@ def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:
 
 def _forms(runs: Sequence[ComparedRun]) -> Iterator[str]:
     if any(run.record.scores.chat for run in runs):
-        named = "; ".join(f"{run.record.model.name}: {prompt_form(run.record)}" for run in runs)
+        named = "; ".join(f"{run.record.model.title}: {prompt_form(run.record)}" for run in runs)
         yield f"How prompts reach the models: {named}. What is asked is the same."
 
 

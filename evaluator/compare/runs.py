@@ -106,9 +106,9 @@ def _distinct_forms(records: Sequence[MeasuredRecord]) -> list[str]:
     """Return the names of models, followed by how prompts reach them where two have the same name and another form."""
     forms: dict[str, set[str]] = {}
     for record in records:
-        forms.setdefault(record.model.name, set()).add(prompt_form(record))
+        forms.setdefault(record.model.title, set()).add(prompt_form(record))
     return [
-        record.model.name if len(forms[record.model.name]) == 1 else f"{record.model.name}, {prompt_form(record)}"
+        record.model.title if len(forms[record.model.title]) == 1 else f"{record.model.title}, {prompt_form(record)}"
         for record in records
     ]
 

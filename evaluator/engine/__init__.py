@@ -1,7 +1,7 @@
 """The registry of engines. Each factory imports its engine, so that listing names imports neither torch nor vllm."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 
@@ -9,8 +9,9 @@ from evaluator.config import ModelConfig
 from evaluator.engine.base import Engine
 from evaluator.engine.devices import Machine, laid_out, this_machine, this_processor
 from evaluator.errors import ConfigError
+from evaluator.models.adapters import find_adapter
 from evaluator.models.fake_source import fake_model_source
-from evaluator.models.source import ModelSource, find_model, scoring_dtype
+from evaluator.models.source import ModelSource, find_model, scoring_dtype, weight_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class EngineKind:
     """Returns what affects the numbers, if packages, device and dtype of this process do not."""
 
     has_hidden_states: bool = True
+    takes_adapters: bool = False  # whether it scores with LoRA adapters
     quantizes: bool = False  # whether it takes `--quantization`
     splits_models: bool = False  # whether one replica can lie on several devices
     runs_a_model: bool = True  # False: no weights are read and `--model` is ignored
@@ -84,6 +86,7 @@ ENGINES: dict[str, EngineKind] = {
         find=_find_for_vllm,
         load=_vllm,
         versions=_vllm_versions,
+        takes_adapters=True,
         quantizes=True,
         splits_models=True,
     ),
@@ -91,6 +94,7 @@ ENGINES: dict[str, EngineKind] = {
         summary="transformers, nothing cached; the plain reference.",
         load=_transformers,
         versions=_transformers_versions,
+        takes_adapters=True,
     ),
     "server": EngineKind(
         summary="vLLM servers that are running already, over HTTP (--server-url).",
@@ -125,13 +129,21 @@ def engine_name(config: ModelConfig) -> str:
 def find_source(config: ModelConfig) -> ModelSource:
     """Find the configured model for its engine.
 
-    Raises ConfigError for an unknown engine or one that cannot quantise, ModelError as EngineKind.find does.
+    Raises ConfigError for an unknown engine or one that cannot quantise or take adapters, ModelError as EngineKind.find
+    and find_adapter do.
     """
     kind = ENGINES[engine_name(config)]
     if config.quantization and not kind.quantizes:
         able = ", ".join(name for name, each in ENGINES.items() if each.quantizes)
         raise ConfigError(f"--quantization {config.quantization} needs --engine {able}.")
-    return kind.find(config)
+    if config.adapter is None:
+        return kind.find(config)
+    if not kind.takes_adapters:
+        able = " or ".join(name for name, each in ENGINES.items() if each.takes_adapters)
+        raise ConfigError(f"--adapter {config.adapter} needs --engine {able}.")
+    source = kind.find(config)
+    adapter = find_adapter(config.adapter, source.name, () if source.quantization else weight_files(source.folder))
+    return replace(source, adapter=adapter, adapters=(adapter,))
 
 
 def find_machine(config: ModelConfig) -> Machine:
@@ -170,7 +182,9 @@ def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, objec
         return {"name": name, "versions": kind.versions()}
     if kind.identity:
         return {"name": name} | kind.identity(source, config)
-    return {
+    # Loaded with adapters, an engine rounds otherwise, also for the base.
+    lora = {"lora_rank": max(adapter.rank for adapter in source.adapters)} if source.adapters else {}
+    return lora | {
         "name": name,
         "versions": kind.versions(),
         "device": find_machine(config).name,

@@ -6,10 +6,12 @@ or datasets.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from evaluator.models.adapters import Adapter
 
 
 class ContinuationRequest(NamedTuple):
@@ -78,3 +80,16 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release memory and devices. A closed engine cannot be used again."""
         ...
+
+
+class AdaptableEngine(Engine, Protocol):
+    """An engine that was loaded with LoRA adapters."""
+
+    def with_adapter(self, adapter: Adapter) -> Self:
+        """Return the engine as it scores with one of its adapters. Both share the model and the counts."""
+        ...
+
+
+def adapted(engine: Engine, adapter: Adapter | None) -> Engine:
+    """Return an engine as it scores with an adapter that it was loaded with; None: with the base alone."""
+    return cast(AdaptableEngine, engine).with_adapter(adapter) if adapter else engine

@@ -8,7 +8,7 @@ blocks are reallocated meanwhile.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core.kv_cache_utils import get_block_hash, hash_block_tokens
+from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys, get_block_hash, hash_block_tokens
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from evaluator.engine.block_index import BlockIndex
@@ -46,6 +46,13 @@ class BlockCopies(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untyped
     engine_id: str
     sources: list[int]
     targets: list[int]
+
+
+class _Prefix(NamedTuple):
+    """What precedes the tokens of a block."""
+
+    digest: bytes | None  # of all tokens before it; None for the first block
+    adapter: Hashable  # None: the base model's own
 
 
 class _Plan(NamedTuple):
@@ -161,7 +168,8 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         digest = get_hash_fn_by_name(cache_config.prefix_caching_hash_algo)
         for number, (prefix, tokens) in entries.items():
             if (stated := blocks[number].block_hash) is not None:
-                expected = hash_block_tokens(digest, prefix or None, tokens)
+                assert isinstance(prefix, _Prefix)
+                expected = hash_block_tokens(digest, prefix.digest, tokens, prefix.adapter)
                 assert get_block_hash(stated) == expected, f"block {number} is indexed under the tokens of another"
 
     def forget(self) -> None:
@@ -232,6 +240,12 @@ def _params(request: Any) -> dict[str, Any]:
     return request.kv_transfer_params or {}
 
 
-def _prefix(request: Any, place: int) -> bytes:
-    """Return the hash of all tokens before a block of a request."""
-    return request.block_hashes[place - 1] if place else b""
+def _prefix(request: Any, place: int) -> _Prefix:
+    """Return what a block's keys and values depend on besides its tokens: those before it, and the LoRA adapter."""
+    return _Prefix(request.block_hashes[place - 1] if place else None, _adapter_keys(request))
+
+
+def _adapter_keys(request: Any) -> Hashable:
+    """Return what vLLM itself hashes with the tokens of a block: None without an adapter."""
+    keys: Hashable = generate_block_hash_extra_keys(request, 0, 0, 0)[0]
+    return keys

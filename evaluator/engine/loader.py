@@ -26,7 +26,7 @@ class EngineLoader:
         """
         self._source, self._config, self._logs = source, config, logs
         self._replicas: Replicas | None = None
-        self.elapsed_s = 0.0
+        self.elapsed_s = 0.0  # that loading has taken so far
 
     def replicas(self) -> Stage[Replicas]:
         """Return the replicas, loading them if necessary. Raises as engine.load_engine does, and ConfigError."""
@@ -35,7 +35,7 @@ class EngineLoader:
             stage = _stage(self._config.devices)
             yield Progress(stage=stage, done=0, total=1, unit="models")
             self._replicas = self._load()
-            self.elapsed_s = round(time.monotonic() - clock, 3)
+            self.elapsed_s += round(time.monotonic() - clock, 3)
             yield Progress(stage=stage, done=1, total=1, unit="models")
         return self._replicas
 

@@ -4,7 +4,7 @@ import os
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,13 @@ def _found_here(source: ModelSource, config: ModelConfig, settings: ReplicaSetti
     here = find_source(config)
     if here.fingerprint != source.fingerprint:
         raise ModelError(f"{config.model} has other weights on {os.uname().nodename}. Copy the model to all hosts.")
-    return here
+    adapters = []
+    for expected in source.adapters:
+        adapter = find_source(replace(config, adapter=expected.name)).adapter
+        if adapter is None or adapter.fingerprint != expected.fingerprint:
+            raise ModelError(f"{expected.name} has other weights on {os.uname().nodename}. Copy it to all hosts.")
+        adapters.append(adapter)
+    return replace(here, adapters=tuple(adapters))
 
 
 def _write_output_to(path: Path) -> None:

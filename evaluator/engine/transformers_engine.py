@@ -3,9 +3,10 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from copy import copy
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engin
 from evaluator.engine.device import device_kind, device_name
 from evaluator.engine.refusals import first_sentence
 from evaluator.errors import ModelError
+from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, reads_images_as_well, scoring_dtype
 
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
@@ -38,6 +40,8 @@ class TransformersEngine:
         dtype = scoring_dtype(source, config)
         self._device = device_kind()
         self._model = _load(source, getattr(torch, dtype)).to(self._device).eval()
+        self._adapted = _with_adapters(self._model, source)
+        self._adapter: str | None = None  # fingerprint of the one in use
         accepted = inspect.signature(self._model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keeps_logits = "logits_to_keep" in accepted
@@ -66,13 +70,28 @@ class TransformersEngine:
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
         states = np.empty((len(texts), self._model.config.get_text_config().hidden_size), np.float32)
         for batch in self._batches([_Text(index, list(tokens), 1, []) for index, tokens in enumerate(texts)]):
-            with torch.inference_mode():
+            with self._computing():
                 last = self._model.base_model(**self._padded(batch)).last_hidden_state[:, -1]
             states[[text.request for text in batch]] = last.float().cpu().numpy()
         return states
 
+    def with_adapter(self, adapter: Adapter) -> Self:
+        """Return the engine as it scores with one of its adapters. Both share the model and the counts."""
+        with_it = copy(self)
+        with_it._adapter = adapter.fingerprint
+        return with_it
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Have the model compute with the adapter in use, or with none."""
+        if self._adapter is not None and self._adapted.active_adapter != self._adapter:
+            self._adapted.set_adapter(self._adapter)
+        alone = self._adapted is not None and self._adapter is None
+        with torch.inference_mode(), self._adapted.disable_adapter() if alone else nullcontext():
+            yield
+
     def close(self) -> None:
-        del self._model
+        del self._model, self._adapted
         if self._device == "cuda":
             torch.cuda.empty_cache()
 
@@ -112,7 +131,7 @@ class TransformersEngine:
         """Return log-probabilities (nats) of the token after each last position: [text, position, vocabulary]."""
         n_last = max(text.n_predictions for text in batch)
         kept = {"logits_to_keep": n_last} if self._keeps_logits else {}
-        with torch.inference_mode():
+        with self._computing():
             logits = self._model(**self._padded(batch), **kept).logits[:, -n_last:]
             return torch.log_softmax(logits.float(), dim=-1)
 
@@ -150,6 +169,32 @@ def _load(source: ModelSource, dtype: Any) -> Any:
             )
     except Exception as error:  # damaged files and code of models can raise anything
         raise ModelError(f"transformers cannot load {source.folder}: {first_sentence(error)}.") from error
+
+
+def _with_adapters(model: Any, source: ModelSource) -> Any:
+    """Put LoRA adapters into a model's layers with PEFT; return what switches them, None without any.
+
+    Raises ModelError if PEFT is missing or cannot load one.
+    """
+    if not source.adapters:
+        return None
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise ModelError(
+            f"--adapter with --engine transformers needs PEFT ({error}). Install evaluator[adapters]."
+        ) from error
+    adapted = model
+    for number, adapter in enumerate(source.adapters):
+        folder, name = str(adapter.folder), adapter.fingerprint
+        try:
+            if number:
+                adapted.load_adapter(folder, name, autocast_adapter_dtype=False)
+            else:
+                adapted = PeftModel.from_pretrained(model, folder, name, autocast_adapter_dtype=False)
+        except Exception as error:  # damaged files and modules that PEFT does not know can raise anything
+            raise ModelError(f"PEFT cannot load the adapter {adapter.name}: {first_sentence(error)}.") from error
+    return adapted.eval()
 
 
 @contextmanager

@@ -6,9 +6,10 @@ Longer continuations are sent as prompts with a cached prefix. What the cache hi
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from importlib.metadata import version
 from itertools import count, islice
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,14 @@ from evaluator.engine.continuation_trie import ContinuationTrie, Question
 from evaluator.engine.device import device_name
 from evaluator.engine.refusals import first_sentence
 from evaluator.engine.vllm_hidden_states import recording_states
-from evaluator.engine.vllm_loading import empty_cache, max_contexts, start_vllm, stop_vllm, vllm_version
+from evaluator.engine.vllm_loading import (
+    add_adapters,
+    empty_cache,
+    max_contexts,
+    start_vllm,
+    stop_vllm,
+    vllm_version,
+)
 from evaluator.engine.vllm_requests import (
     MAX_IDS,
     learn_question,
@@ -31,6 +39,7 @@ from evaluator.engine.vllm_requests import (
     suffix_params,
 )
 from evaluator.errors import ModelError, PromptTooLongError
+from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, scoring_dtype
 
 _MAX_WAITING = 1024  # requests queued in vLLM: more than one step can take
@@ -47,7 +56,11 @@ class VllmEngine:
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         self._llm: Any = start_vllm(source, config)
         self._model_name = source.name
-        self._scores_several_rows = scores_several_rows(self._llm)
+        self._adapters = add_adapters(self._llm, source)
+        self._lora_request: Any = None  # of the adapter in use
+        # With adapters, vLLM 0.32 computes the LM head for as many rows as there are requests, and no more.
+        self._scores_several_rows = scores_several_rows(self._llm) and not source.adapters
+        self._scores_whole_prompts = not source.adapters
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
         self._cache_blocks = loaded.cache_config.num_gpu_blocks
@@ -88,6 +101,12 @@ class VllmEngine:
         if not states:
             return np.empty((0, self._llm.llm_engine.model_config.get_hidden_size()), np.float32)
         return np.stack([states[index] for index in range(len(texts))])
+
+    def with_adapter(self, adapter: Adapter) -> Self:
+        """Return the engine as it scores with one of its adapters. Both share the model, its cache and the counts."""
+        with_it = copy(self)
+        with_it._lora_request = self._adapters[adapter.fingerprint]
+        return with_it
 
     def close(self) -> None:
         stop_vllm(self._llm)
@@ -131,7 +150,8 @@ class VllmEngine:
             # First tokens come first, because that computes the contexts without log-probabilities of their tokens. The
             # two kinds of request never run together: vLLM mixes up their rows (its issue 51789).
             self._ask(tries.values(), ContinuationTrie.first_token_questions)
-            self._score_suffixes(tries.values())
+            if self._scores_whole_prompts:
+                self._score_suffixes(tries.values())
         self._ask(tries.values(), ContinuationTrie.missing_questions, no_reuse=True)
         for index in indices:
             yield _scores(index, requests[index], tries[tuple(requests[index].context)])
@@ -192,7 +212,8 @@ class VllmEngine:
                 for key, tokens, params in islice(waiting, _MAX_WAITING - len(running)):
                     request_id = next(self._request_ids)
                     running[request_id] = key
-                    engine.add_request(request_id, {"type": "token", "prompt_token_ids": tokens}, params)
+                    prompt = {"type": "token", "prompt_token_ids": tokens}
+                    engine.add_request(request_id, prompt, params, lora_request=self._lora_request)
                 if not running:
                     return
                 with self._refusals():

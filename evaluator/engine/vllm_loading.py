@@ -38,6 +38,7 @@ _MIN_TOKENS_PER_STEP = 512  # fewer tokens use matrix products badly
 _PROMPT_LOG_PROB_BYTES = {"cpu": 2**30, "cuda": 2**32}
 _SEQUENCES_PER_STEP = 256
 _REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs")
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 _TEXT_ONLY = {"image": 0, "video": 0, "audio": 0}
 _NO_VISION = " (for a model that reads images as well, vLLM needs torchvision, which is not installed)"
 _LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configuration states no context length
@@ -129,6 +130,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
                 max_logprobs=MAX_IDS,
                 enforce_eager=True,
                 **_parallel(config, device),
+                **_lora(source),
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
                 kv_transfer_config=_block_sharing() if device == "cpu" else None,  # never tried on a GPU
@@ -155,6 +157,41 @@ def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
         "pipeline_parallel_size": devices.pipeline_parallel,
         "distributed_executor_backend": "mp",  # in a Ray actor vLLM would ask Ray for processes
     }
+
+
+def _lora(source: ModelSource) -> dict[str, Any]:
+    """Return the options of vLLM for adapters. A call uses one, so that one at a time lies on the device."""
+    if not source.adapters:
+        return {}
+    rank = max(adapter.rank for adapter in source.adapters)
+    return {
+        "enable_lora": True,
+        "max_loras": 1,
+        "max_cpu_loras": len(source.adapters),
+        "max_lora_rank": next(allowed for allowed in _LORA_RANKS if rank <= allowed),
+    }
+
+
+def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
+    """Load the adapters of a model, and return what requests name each by: fingerprint -> LoRARequest.
+
+    Raises ModelError, after stopping vLLM, if it cannot load one.
+    """
+    if not source.adapters:
+        return {}
+    from vllm.lora.request import LoRARequest
+
+    requests = {}
+    for number, adapter in enumerate(source.adapters, start=1):
+        request = LoRARequest(adapter.fingerprint, number, str(adapter.folder))
+        try:
+            with _quiet():
+                llm.llm_engine.add_lora(request)
+        except Exception as error:  # of any kind: what the model's layers say of an adapter
+            stop_vllm(llm)
+            raise ModelError(f"vLLM cannot load the adapter {adapter.name}: {first_sentence(error)}.") from error
+        requests[adapter.fingerprint] = request
+    return requests
 
 
 def generates_text(architecture: str) -> bool:

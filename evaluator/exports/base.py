@@ -42,7 +42,7 @@ class ExportedRun:
     @property
     def model(self) -> str:
         """Return the model's name; of one in a local folder, the folder's name without its path."""
-        name = self.record.model.name
+        name = self.record.model.title
         return name.rstrip("/").rpartition("/")[2] if self.record.model.kind == "folder" else name
 
     @property

@@ -28,6 +28,13 @@ _EMBEDDINGS = (
     "language_model.model.embed_tokens.weight",
 )
 _BIASES = ("lm_head.bias", "embed_out.bias", "language_model.lm_head.bias")
+_ADAPTED = {
+    "lm_head",
+    "embed_out",
+    "embed_tokens",
+    "wte",
+    "embed_in",
+}  # modules of adapters that the head is, or is tied to
 _METHODS = "the methods knn_centroid, knn_neighbours and pvi_released"
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
@@ -49,6 +56,8 @@ def load_lm_head(source: ModelSource) -> torch.Tensor:
         f"{key} = {value}" for key in _LOGIT_CHANGES if (value := getattr(config, key, None)) not in (None, 0, 1)
     ]
     changes += [name for name in _BIASES if name in files]
+    if source.adapter:
+        changes += [f"{source.adapter.name} changes {name}" for name in _ADAPTED & source.adapter.modules]
     if changes:
         raise ModelError(
             f"The logits of {source.name} are more than its LM head times the hidden state ({', '.join(changes)}), and "

@@ -15,6 +15,7 @@ from evaluator.errors import ModelError, is_panic, shown
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes, reason
 from evaluator.hub import hub_snapshot
+from evaluator.models.adapters import Adapter
 from evaluator.models.digests import combined_digest, file_digests
 from evaluator.models.parameters import count_parameters
 from evaluator.models.safetensors_header import first_not_finite, read_header
@@ -48,6 +49,13 @@ class ModelSource:
     dtype: str  # of the saved weights
     quantization: dict[str, Any] | None = None  # "quantization_config" of config.json
     trust_remote_code: bool
+    adapter: Adapter | None = None  # what the model is scored with; None: the weights as they are
+    adapters: tuple[Adapter, ...] = ()  # all that an engine is loaded with, so that models of one base share it
+
+    @property
+    def title(self) -> str:
+        """The model's name, followed by that of its adapter."""
+        return f"{self.name} + {self.adapter.name}" if self.adapter else self.name
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -60,20 +68,23 @@ class ModelSource:
         files = weight_files(self.folder)
         if not all(file.suffix == ".safetensors" for file in files):
             return None
-        return sum(count_parameters(read_header(file), self.quantization) for file in files)
+        of_adapter = self.adapter.n_parameters if self.adapter else 0
+        return of_adapter + sum(count_parameters(read_header(file), self.quantization) for file in files)
 
     def not_finite(self) -> str | None:
         """Return the first tensor with a NaN or an infinity and its file, in words; None if there is none.
 
         Only safetensors are looked at.
         """
-        files = (file for file in weight_files(self.folder) if file.suffix == ".safetensors")
+        of_adapter = [self.adapter.weights] if self.adapter else []
+        files = (file for file in [*weight_files(self.folder), *of_adapter] if file.suffix == ".safetensors")
         return next((f"{name!r} in {file}" for file in files if (name := first_not_finite(file))), None)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the configuration and all weights, independent of the folder."""
-        return combined_digest(file_digests([self.folder / "config.json", *weight_files(self.folder)]))
+        """Digest of the configuration and all weights, those of an adapter included, independent of the folder."""
+        base = combined_digest(file_digests([self.folder / "config.json", *weight_files(self.folder)]))
+        return combined_digest({"base": base, "adapter": self.adapter.fingerprint}) if self.adapter else base
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:

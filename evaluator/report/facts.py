@@ -50,7 +50,7 @@ def headline_facts(run: MeasuredRecord) -> list[Fact]:
     engine = run.engine
     version = engine.versions.get(engine.name)
     return [
-        Fact("Model", run.model.name),
+        Fact("Model", run.model.title),
         Fact("Revision", _revision(run.model)),
         Fact("Weights fingerprint", run.model.weights_fingerprint),
         Fact("Parameters", _text(run.model.n_parameters)),

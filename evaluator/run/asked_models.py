@@ -1,9 +1,11 @@
 """The models that a run asks: what their files say, and the form in which prompts reach them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, groupby
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from evaluator.config import OWN_TEMPLATE, LabelBoundary, ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_name, find_source, with_devices
@@ -11,9 +13,11 @@ from evaluator.errors import ConfigError
 from evaluator.models.chat import chat_form
 from evaluator.models.embedded import EMBEDDED_MODELS, shipped_model
 from evaluator.models.source import ModelSource
-from evaluator.record import ModelKind, ModelRecord
+from evaluator.record import AdapterRecord, ModelKind, ModelRecord
 from evaluator.suites import default_label_boundary
 from evaluator.tokens.chat import ChatForm
+
+T = TypeVar("T")
 
 
 class PromptForm(NamedTuple):
@@ -61,19 +65,25 @@ def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Asked
     Raises ConfigError if one is left, and as asked_model does.
     """
     asked = [asked_model(config, model) for model in models]
-    plain = {(one.source.name, one.config.dtype) for one in asked if not one.form.chat and not one.has_no_template}
-    kept = [one for one in asked if not (one.has_no_template and (one.source.name, one.config.dtype) in plain)]
+    plain = {(one.source.title, one.config.dtype) for one in asked if not one.form.chat and not one.has_no_template}
+    kept = [one for one in asked if not (one.has_no_template and (one.source.title, one.config.dtype) in plain)]
     if len(kept) < 2:
         raise ConfigError(
             f"{kept[0].source.name} has no chat template, so that plain prompts are its only form. Leave "
             "--chat-template out, or name a file."
         )
-    return kept
+    return list(chain.from_iterable(map(_with_all_adapters, of_one_load(kept, key=lambda one: one))))
+
+
+def _with_all_adapters(asked: Sequence[AskedModel]) -> list[AskedModel]:
+    """Have models of one base loaded with the adapters of all, so that one engine scores with each."""
+    adapters = tuple(dict.fromkeys(one.source.adapter for one in asked if one.source.adapter))
+    return [one._replace(source=replace(one.source, adapters=adapters)) if adapters else one for one in asked]
 
 
 def model_folders(asked: Sequence[AskedModel]) -> list[str]:
-    """Return a folder name for each model: the end of its name, with "-chat" after it if prompts go through a chat
-    template, and part of its fingerprint if two names are equal.
+    """Return a folder name for each model: the end of its name, with that of its adapter after it, "-chat" if prompts
+    go through a chat template, and part of its fingerprint if two names are equal.
     """
     names = [_folder_name(one) for one in asked]
     return [
@@ -83,14 +93,32 @@ def model_folders(asked: Sequence[AskedModel]) -> list[str]:
 
 
 def _folder_name(one: AskedModel) -> str:
-    name, chat = one.source.name.rstrip("/").rsplit("/", 2)[-1], one.form.chat
+    name, adapter, chat = _last_part(one.source.name), one.source.adapter, one.form.chat
+    if adapter is not None:
+        name += f"-{_last_part(adapter.name)}"
     if chat is not None:
         name += "-chat" if chat.source == OWN_TEMPLATE else f"-chat-{Path(chat.source).stem}"
     return re.sub(r"[^\w.-]+", "--", name)
 
 
+def _last_part(name: str) -> str:
+    return name.rstrip("/").rsplit("/", 1)[-1]
+
+
+def of_one_load(items: Sequence[T], key: Callable[[T], AskedModel]) -> Iterator[list[T]]:
+    """Yield neighbours whose models are one base, loaded alike: they differ in adapters and in forms of prompts."""
+
+    def load(item: T) -> tuple[Path, ModelConfig]:
+        one = key(item)
+        return one.source.folder, replace(one.config, adapter=None, chat=None, label_boundary=None)
+
+    for _, same in groupby(items, key=load):
+        yield list(same)
+
+
 def model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
     """Return the record of a model. Its `kind` tells a reader whether the scores can mean anything."""
+    adapter = source.adapter
     kind: ModelKind = "hub" if source.revision else "folder"
     if not ENGINES[engine_name(model)].runs_a_model:
         kind = "fake"
@@ -104,4 +132,7 @@ def model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
         n_parameters=source.n_parameters,
         context_tokens=source.context_length,
         has_chat_template=source.has_chat_template,
+        adapter=AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint)
+        if adapter
+        else None,
     )

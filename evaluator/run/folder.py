@@ -94,8 +94,9 @@ def score_command(record: RunRecord, out: Path) -> str:
     if record.model.kind == "imported":
         return record.commands["score"]
     engine = f" --engine {record.engine.name}" if record.engine else ""
+    adapter = f" --adapter {quote(record.model.adapter.name)}" if record.model.adapter else ""
     chat = record.scores.chat if record.scores else None
-    return f"evaluator score {out} --model {record.model.name}{engine}{_chat_options(chat) if chat else ''}"
+    return f"evaluator score {out} --model {record.model.name}{adapter}{engine}{_chat_options(chat) if chat else ''}"
 
 
 def _chat_options(chat: ChatRecord) -> str:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,6 +13,7 @@ import polars as pl
 
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig, RunConfig
 from evaluator.engine import with_devices
+from evaluator.engine.base import adapted
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ConfigError, StoreError
@@ -27,7 +29,15 @@ from evaluator.record import (
     RunRecord,
     ScoresRecord,
 )
-from evaluator.run.asked_models import AskedModel, asked_model, asked_models, find_model, model_folders, model_record
+from evaluator.run.asked_models import (
+    AskedModel,
+    asked_model,
+    asked_models,
+    find_model,
+    model_folders,
+    model_record,
+    of_one_load,
+)
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.data_users import mark_user
 from evaluator.run.folder import open_built, open_scored, read_table, scores_section
@@ -108,14 +118,17 @@ def run_models(
         for source, model, form in asked:
             found.append((yield from check_built(built, source, model, form)))
             require_accepted(found[-1].findings, accept)
-        for (source, model, form), folder, check in zip(asked, runs, found, strict=True):
-            with writing_to(folder):
-                mark_user(folder, data or out)
-                record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
-                record = replace(record, preflight=with_accepted(check, accept))
-                scored = yield from score_run(built, source, model, form, data or out, logs=folder / LOGS)
-                record = with_scores(record, scored, model_record(source, model), folder)
-                yield from finished(record, scored, folder)
+        for group in of_one_load(list(zip(asked, runs, found, strict=True)), key=lambda each: each[0]):
+            first, first_folder, _ = group[0]
+            with closing(EngineLoader(first.source, first.config, first_folder / LOGS)) as loader:
+                for (source, model, form), folder, check in group:
+                    with writing_to(folder):
+                        mark_user(folder, data or out)
+                        record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
+                        record = replace(record, preflight=with_accepted(check, accept))
+                        scored = yield from score_run(built, source, model, form, data or out, loader=loader)
+                        record = with_scores(record, scored, model_record(source, model), folder)
+                        yield from finished(record, scored, folder)
     return (yield from compare(runs, out)).page
 
 
@@ -187,14 +200,14 @@ def receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]
         source = find_model(model)
         if source.fingerprint != record.model.weights_fingerprint:
             raise ConfigError(
-                f"{source.name} has the weights {source.fingerprint}, and the run in {out} is of "
+                f"{source.title} has the weights {source.fingerprint}, and the run in {out} is of "
                 f"{record.model.weights_fingerprint}. Name the run's model with --model."
             )
         loader = EngineLoader(source, with_devices(source, model), out / LOGS)
         try:
             replicas = yield from loader.replicas()
             assert isinstance(replicas, OneReplica), "a receipt takes no option for more"
-            engine = replicas.engine
+            engine = adapted(replicas.engine, source.adapter)
             again = yield from score_again(parts, engine, config.n_prompts, config.seed)
         finally:
             loader.close()
@@ -218,6 +231,7 @@ def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig
     loaded_with = None if engine.name == "server" else engine.name
     return ModelConfig(
         model=config.model or model.name,
+        adapter=config.adapter or (model.adapter.name if model.adapter else None),
         engine=config.engine or loaded_with,
         dtype=config.dtype or dtype,
         revision=model.revision if config.model is None else None,
@@ -271,7 +285,7 @@ def _measure(
 ) -> Stage[tuple[RunRecord, Mapping[str, pl.DataFrame]]]:
     clock = time.monotonic()
     scores = scores_section(record, out)
-    model = record.model.name if record.model else out.name
+    model = record.model.title if record.model else out.name
     scored = complete_run(scored_run(built, parts, model=model, options=options), parts)
     tables: dict[str, pl.DataFrame] = {}
     digests: dict[str, str] = {}

@@ -230,7 +230,7 @@ def checked(
         )
         estimates = estimate(work, devices, utilisation)
     return PreflightRecord(
-        model=model.model if runs_a_model else source.name,
+        model=model.model + source.title.removeprefix(source.name) if runs_a_model else source.name,
         label_boundary=form.boundary,
         tokens_in_front=n_front,
         has_chat_template=source.has_chat_template,

@@ -69,7 +69,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     warnings += label_mass_warnings(run.table("metrics"))
     header = Header(
         kicker="In-context classification",
-        heading=record.model.name,
+        heading=record.model.title,
         subject=_subject(record, run.table("metrics")),
         warnings=tuple(("", text) for text in warnings),
         about=about_section(record),
@@ -79,7 +79,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     ]
     sections += [tokens_section(record), *([receipt_section(record.receipts)] if record.receipts else [])]
     sections.append(record_section(record))
-    return write_page(path, f"{record.model.name}: in-context classification", header, sections)
+    return write_page(path, f"{record.model.title}: in-context classification", header, sections)
 
 
 def _subject(record: MeasuredRecord, metrics: pl.DataFrame) -> str:

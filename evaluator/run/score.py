@@ -103,6 +103,7 @@ def score_run(
     head = _load_head(source) if with_head else None  # fail before scoring if the model has no LM head
     folder = scores_folder(source, model, data)
     kept, loader = loader, loader or EngineLoader(source, model, logs or data / LOGS)
+    loaded_before_s = loader.elapsed_s
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
     tokenise_s = tokenised_s
@@ -130,10 +131,10 @@ def score_run(
                 # First the log-likelihoods, in the steps that the suite asks for, then the hidden states.
                 step = 0
                 while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
-                    table = yield from score_rows(step_rows, part.scores, loader, "scores", after_shard)
+                    table = yield from score_rows(step_rows, part.scores, loader, "scores", source.adapter, after_shard)
                     part, step = replace(part, scores=table), step + 1
                 states = rows.filter(pl.col("ask") == "state")
-                table = yield from score_rows(states, part.scores, loader, "states")
+                table = yield from score_rows(states, part.scores, loader, "states", source.adapter)
             parts.append(replace(part, scores=table))
             built = built.without(left_out)
             store = (yield from build_second_round(built, parts[0], methods, data)) if len(parts) == 1 else None
@@ -153,7 +154,11 @@ def score_run(
             current = replace(parts[0], scores=open_scores(parts[0].scores.folder))
             parts[0] = _with_distances(built, current, with_head, head.to(device_kind()))
     score_s = scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()])
-    elapsed_s = {"tokenise": round(tokenise_s, 3), "load": loader.elapsed_s, "score": score_s}
+    elapsed_s = {
+        "tokenise": round(tokenise_s, 3),
+        "load": round(loader.elapsed_s - loaded_before_s, 3),
+        "score": score_s,
+    }
     return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
 
 

@@ -91,7 +91,7 @@ def run_state(out: Path) -> RunState:
         suites=prompts.suites if prompts else [],
         datasets=prompts.datasets if prompts else [],
         methods=prompts.methods if prompts else [],
-        model=model.name if model else "",
+        model=model.title if model else "",
         engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
         started=record.started if record else "",
         finished=record.finished if record and _is_finished(record) else "",

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.engine.loader import EngineLoader
+from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
 from evaluator.scores.plan import Plan, n_requests, plan_rows
 from evaluator.scores.shard_job import ShardUpdate, shard_job
@@ -35,6 +36,7 @@ def score_rows(
     table: ScoreTable,
     loader: EngineLoader,
     kind: Kind,
+    adapter: Adapter | None = None,
     after_shard: AfterShard = nothing_to_say,
 ) -> Stage[ScoreTable]:
     """Compute the scores or states that are missing, and return the complete table.
@@ -46,6 +48,7 @@ def score_rows(
         table: scores of these rows.
         loader: of the engine that the table belongs to.
         kind: what is computed.
+        adapter: that the engine computes with; None for the base model.
         after_shard: called with the table after each shard.
     """
     if tokens.is_empty():
@@ -67,7 +70,7 @@ def score_rows(
         done_before = sum(shard.prompts for name, shard in table.manifest.shards.items() if name in cut)
         clock = _Clock(STAGE_NAMES[kind], done_before=done_before, total=n_requests(plan.rows))
         jobs = [
-            shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens)
+            shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
             for name, shard in missing.items()
         ]
         for update in replicas.run(jobs):
@@ -80,7 +83,7 @@ def score_rows(
         yield Progress(stage=STAGE_NAMES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
     # A reused shard that was removed or damaged since the plan was made leaves rows to be planned again.
     lost = tokens.join(table.read(kind).select("token_id").collect(), on="token_id", how="anti", maintain_order="left")
-    return (yield from score_rows(lost, table, loader, kind, after_shard)) if lost.height else table
+    return (yield from score_rows(lost, table, loader, kind, adapter, after_shard)) if lost.height else table
 
 
 def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple[ScoreTable, Plan]]:

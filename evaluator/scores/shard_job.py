@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.engine.base import ContinuationRequest, Engine
+from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.replicas import Job
+from evaluator.models.adapters import Adapter
 from evaluator.schemas import TOKEN_SCORES, TOKEN_STATES
 from evaluator.scores.checks import require_finite, require_finite_states
 from evaluator.scores.plan import request_starts
@@ -29,7 +30,7 @@ class ShardUpdate(NamedTuple):
     frame: pl.DataFrame | None = None  # schemas.TOKEN_SCORES or TOKEN_STATES of all rows, in the last update
 
 
-def shard_job(name: str, kind: Kind, rows: pl.DataFrame, size: float) -> Job:
+def shard_job(name: str, kind: Kind, rows: pl.DataFrame, size: float, adapter: Adapter | None = None) -> Job:
     """Return the job that computes a shard and yields `ShardUpdate`s.
 
     Args:
@@ -37,11 +38,15 @@ def shard_job(name: str, kind: Kind, rows: pl.DataFrame, size: float) -> Job:
         kind: what is computed.
         rows: schemas.TOKENS in prefix order, all that belong to the shard.
         size: tokens that it computes, about.
+        adapter: that it computes with; None for the base model.
     """
-    return Job(name, size, _score_shard if kind == "scores" else _compute_states, (name, rows))
+    return Job(name, size, _score_shard if kind == "scores" else _compute_states, (name, rows, adapter))
 
 
-def _score_shard(engine: Engine, replica: int, name: str, rows: pl.DataFrame) -> Iterator[ShardUpdate]:
+def _score_shard(
+    loaded: Engine, replica: int, name: str, rows: pl.DataFrame, adapter: Adapter | None
+) -> Iterator[ShardUpdate]:
+    engine = adapted(loaded, adapter)
     meter = _Meter(engine, replica, name)
     requests = engine_requests(rows)
     answers: dict[int, list[list[float]]] = {}
@@ -57,7 +62,10 @@ def _score_shard(engine: Engine, replica: int, name: str, rows: pl.DataFrame) ->
     yield meter.update(len(requests), frame)
 
 
-def _compute_states(engine: Engine, replica: int, name: str, rows: pl.DataFrame) -> Iterator[ShardUpdate]:
+def _compute_states(
+    loaded: Engine, replica: int, name: str, rows: pl.DataFrame, adapter: Adapter | None
+) -> Iterator[ShardUpdate]:
+    engine = adapted(loaded, adapter)
     meter = _Meter(engine, replica, name)
     yield meter.update(0)
     states = engine.hidden_states(rows["context"].to_list())

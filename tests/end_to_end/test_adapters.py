@@ -1,0 +1,81 @@
+"""Several LoRA adapters of one base in one command: each is a model of the comparison, and the base is loaded once."""
+
+import json
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import polars as pl
+import pytest
+
+import evaluator
+from evaluator.engine import loader
+from tests.command_line import command
+from tests.lora import EVERY_MODULE, merged, save_adapter
+
+
+@pytest.fixture(scope="module")
+def adapters(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return [
+        save_adapter(folder / "one", tiny_model, ["q_proj", "v_proj"], rank=4, seed=1),
+        save_adapter(folder / "two", tiny_model, EVERY_MODULE, rank=8, seed=2),
+    ]
+
+
+def words(model: Path, out: Path) -> tuple[object, ...]:
+    run = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 8, "--methods", "vanilla,hidden_calibration")
+    return (*run, "--engine", "transformers", "--dtype", "float32", "--model", model, "--out", out)
+
+
+def log_likelihoods(run: Path) -> pl.Series:
+    scores = evaluator.read_scores(run).collect().sort("prompt_id", "dataset", "position")
+    return scores["label_log_likelihoods"].explode()
+
+
+def test_adapters_and_their_base_are_compared_and_the_base_is_loaded_once(
+    tiny_model: Path, adapters: list[Path], tmp_path: Path
+) -> None:
+    one, two = adapters
+    asked = [*words(tiny_model, tmp_path / "out"), "--adapter", "none", "--adapter", one, "--adapter", two]
+    with patch.object(loader, "load_engine", wraps=loader.load_engine) as load:
+        command(*asked)
+        assert load.call_count == 1
+        command(*asked)  # every answer is there already
+        assert load.call_count == 1
+    runs = {path.name: path for path in (tmp_path / "out" / "models").iterdir()}
+    assert set(runs) == {tiny_model.name, f"{tiny_model.name}-one", f"{tiny_model.name}-two"}
+    record = json.loads((runs[f"{tiny_model.name}-two"] / "run.json").read_text())
+    assert record["model"]["adapter"]["name"] == str(two)
+    assert record["model"]["adapter"]["rank"] == 8
+    assert (
+        len({json.loads((run / "run.json").read_text())["model"]["weights_fingerprint"] for run in runs.values()}) == 3
+    )
+    page = next((tmp_path / "out").glob("*.html")).read_text()
+    assert f"{tiny_model} + {two}" in page
+    command(*words(merged(tiny_model, two, tmp_path / "merged"), tmp_path / "alone"))
+    pairs = log_likelihoods(runs[f"{tiny_model.name}-two"]), log_likelihoods(tmp_path / "alone")
+    np.testing.assert_allclose(*pairs, rtol=0, atol=1e-4)
+
+
+def test_a_receipt_scores_again_with_the_adapter(tiny_model: Path, adapters: list[Path], tmp_path: Path) -> None:
+    command(*words(tiny_model, tmp_path), "--adapter", adapters[0])
+    command("receipt", tmp_path, "--n", 8)
+    (receipt,) = json.loads((tmp_path / "run.json").read_text())["receipts"].values()
+    assert receipt["max_drift_nats"] < 1e-4
+    command("receipt", tmp_path, "--n", 8, "--adapter", adapters[1], exits=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--adapter", "none", "--adapter", "none"), "--adapter names something twice"),
+        (("--adapter", "a", "--model", "embedded"), "--adapter belongs to one model"),
+        (("--adapter", "nowhere"), "There is no folder 'nowhere' either"),
+    ],
+)
+def test_adapters_that_cannot_be_compared_are_refused(
+    tiny_model: Path, tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    assert says in command(*words(tiny_model, tmp_path / "out"), *options, exits=2)
+    assert not (tmp_path / "out" / "prompts").exists()

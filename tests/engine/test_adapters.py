@@ -1,0 +1,146 @@
+"""LoRA adapters: one loaded base scores with each as the model does that has it added to its weights."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from evaluator.config import ModelConfig
+from evaluator.engine import find_source, load_engine
+from evaluator.engine.base import ContinuationRequest, Engine, adapted
+from evaluator.errors import ConfigError, ModelError
+from evaluator.models.adapters import Adapter
+from evaluator.models.source import ModelSource
+from tests.engine.test_engine_contract import answers, flat, grown_prompts, tokens
+from tests.lora import EVERY_MODULE, merged, save_adapter
+from tests.shared_engines import close_engines
+
+LABELS = [[5], [6, 7], [6, 8, 9], tokens(1, 12)]
+REQUESTS = [ContinuationRequest(prompt, LABELS) for prompt in grown_prompts(3, 24)]
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Adapter -> its folder; beside each the model with its weights added."""
+    folder = tmp_path_factory.mktemp("adapters")
+    made = {
+        "small": save_adapter(folder / "small", tiny_model, ["q_proj", "v_proj"], rank=4, seed=1),
+        "large": save_adapter(folder / "large", tiny_model, EVERY_MODULE, rank=20, seed=2),
+    }
+    for name, adapter in made.items():
+        merged(tiny_model, adapter, folder / f"{name}-merged")
+    return made
+
+
+@pytest.fixture(scope="module")
+def sources(folders: dict[str, Path], tiny_model: Path) -> dict[str, ModelSource]:
+    return {
+        name: find_source(ModelConfig(model=str(tiny_model), adapter=str(folder), engine="transformers"))
+        for name, folder in folders.items()
+    }
+
+
+@pytest.fixture(scope="module", params=["transformers", "vllm"])
+def engine(request: pytest.FixtureRequest, sources: dict[str, ModelSource], tiny_model: Path) -> Iterator[Engine]:
+    """An engine that was loaded once, with both adapters."""
+    close_engines("vllm")
+    adapters = tuple(source.adapter for source in sources.values() if source.adapter)
+    config = ModelConfig(model=str(tiny_model), engine=request.param, dtype="float32", kv_cache_gib=0.01)
+    engine = load_engine(replace(sources["small"], adapters=adapters), config)
+    yield engine
+    engine.close()
+
+
+def expected(model: Path, requests: Sequence[ContinuationRequest]) -> list[float]:
+    """Log-probabilities of all label tokens from a plain model folder."""
+    loaded = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.float32)
+    given = []
+    for context, labels in requests:
+        for label in labels:
+            with torch.inference_mode():
+                logits = loaded(torch.tensor([[*context, *label]])).logits[0, len(context) - 1 : -1].double()
+            given += torch.log_softmax(logits, -1)[torch.arange(len(label)), torch.tensor(label)].tolist()
+    return given
+
+
+def test_each_adapter_and_the_base_score_as_models_of_their_own(
+    engine: Engine, sources: dict[str, ModelSource], folders: dict[str, Path], tiny_model: Path
+) -> None:
+    for adapter, model in [
+        (sources["small"].adapter, folders["small"].with_name("small-merged")),
+        (sources["large"].adapter, folders["large"].with_name("large-merged")),
+        (None, tiny_model),
+        (sources["small"].adapter, folders["small"].with_name("small-merged")),
+    ]:
+        got = flat(answers(adapted(engine, adapter), REQUESTS))
+        np.testing.assert_allclose(got, expected(model, REQUESTS), rtol=0, atol=2e-5)
+
+
+def test_hidden_states_are_those_of_the_adapted_model(
+    engine: Engine, sources: dict[str, ModelSource], folders: dict[str, Path]
+) -> None:
+    texts = [tokens(seed, n) for seed, n in enumerate([1, 31, 33, 90])]
+    model = AutoModelForCausalLM.from_pretrained(str(folders["large"].with_name("large-merged")), dtype=torch.float32)
+    with torch.inference_mode():
+        rows = [model.model(torch.tensor([text])).last_hidden_state[0, -1].numpy() for text in texts]
+    states = adapted(engine, sources["large"].adapter).hidden_states(texts)
+    np.testing.assert_allclose(states, np.stack(rows), rtol=0, atol=1e-4)
+
+
+def test_no_cache_block_is_shared_between_adapters(
+    engine: Engine,
+    sources: dict[str, ModelSource],
+    folders: dict[str, Path],
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither a whole block nor a part of the first one, although the cache is not emptied between the calls."""
+    if engine.facts.name != "vllm":
+        pytest.skip("has no cache")
+    requests = [ContinuationRequest([*tokens(4, n), 9], [[5], [6]]) for n in (20, 28, 40, 75)]
+    answers(engine, requests)
+    monkeypatch.setattr("evaluator.engine.vllm_engine.empty_cache", lambda _llm: None)
+    for name in ("small", "large"):
+        before = engine.counts.cached_tokens
+        got = flat(answers(adapted(engine, sources[name].adapter), requests))
+        model = folders[name].with_name(f"{name}-merged")
+        np.testing.assert_allclose(got, expected(model, requests), rtol=0, atol=2e-5)
+        assert engine.counts.cached_tokens - before == 20 + 28 + 40, "each prompt is shared with the next, and no more"
+    np.testing.assert_allclose(flat(answers(engine, requests)), expected(tiny_model, requests), rtol=0, atol=2e-5)
+    monkeypatch.undo()
+    answers(engine, requests)  # empties the cache, and checks it
+
+
+def test_the_base_has_the_same_bits_whether_or_not_adapters_are_loaded(
+    engine: Engine, loaded_engine: Callable[[str], Engine]
+) -> None:
+    if engine.facts.name == "vllm":
+        pytest.skip("one engine of vLLM a process; scores of the two are kept apart")
+    assert answers(engine, REQUESTS) == answers(loaded_engine("transformers"), REQUESTS)
+
+
+def test_an_engine_without_adapters_refuses_one(tiny_model: Path, folders: dict[str, Path]) -> None:
+    with pytest.raises(ConfigError, match=r"--adapter .* needs --engine vllm or transformers"):
+        find_source(ModelConfig(model=str(tiny_model), adapter=str(folders["small"]), engine="fake"))
+
+
+def test_the_digest_of_a_model_has_its_adapter(
+    sources: dict[str, ModelSource], tiny_source: ModelSource, folders: dict[str, Path]
+) -> None:
+    fingerprints = {source.fingerprint for source in (*sources.values(), tiny_source)}
+    assert len(fingerprints) == 3
+    assert isinstance(sources["small"].adapter, Adapter)
+    assert sources["small"].title == f"{tiny_source.name} + {folders['small']}"
+
+
+def test_without_peft_the_reference_says_what_to_install(
+    sources: dict[str, ModelSource], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    config = ModelConfig(model=str(tiny_model), engine="transformers", dtype="float32")
+    with pytest.raises(ModelError, match=r"needs PEFT .*evaluator\[adapters\]"):
+        load_engine(sources["small"], config)
