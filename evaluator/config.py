@@ -24,6 +24,8 @@ NO_TEMPLATE, OWN_TEMPLATE = "none", "auto"
 BASE_ALONE = "none"
 """The value of --adapter that stands for the model without any."""
 
+ServerKind = Literal["vllm", "sglang"]
+
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -120,8 +122,9 @@ class RunConfig:
 class ServerConfig:
     """Where the server engine finds a served model."""
 
-    urls: tuple[str, ...] = ()  # of vLLM servers that serve the same model: http://host:port
+    urls: tuple[str, ...] = ()  # of vLLM or SGLang servers that serve the same model: http://host:port
     served_name: str | None = None  # None: the server's only model, else the one with the name given by --model
+    kind: ServerKind | None = None  # None: what a server calls itself
     concurrency: int = 16  # HTTP requests that a server works on at a time
 
     def __post_init__(self) -> None:
@@ -206,9 +209,9 @@ class ModelConfig:
         if self.kv_cache_gib is not None and self.kv_cache_gib <= 0:
             raise ConfigError(f"--kv-cache-gib must be above 0, got {self.kv_cache_gib}.")
         if self.engine == "server" and not self.server.urls:
-            raise ConfigError("--engine server needs the address of a vLLM server: --server-url http://HOST:PORT.")
+            raise ConfigError("--engine server needs the address of a server: --server-url http://HOST:PORT.")
         if self.engine != "server" and self.server != ServerConfig():
-            raise ConfigError("--server-url, --served-name and --concurrency belong to --engine server.")
+            raise ConfigError("--server-url, --server-kind, --served-name and --concurrency belong to --engine server.")
         if self.engine == "server" and self.devices != DevicesConfig():
             raise ConfigError(
                 "--devices, --tensor-parallel, --pipeline-parallel and --ray-address load a model here, and --engine "

@@ -24,7 +24,8 @@ from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
 from evaluator.datasets.plain_pickle import read_examples
 from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.table_text import read_labels, read_table_text
-from evaluator.engine.server_client import Question, ServerClient, UnavailableError
+from evaluator.engine.server_client import ServedModel, ServerClient, UnavailableError
+from evaluator.engine.server_protocols import PROTOCOLS, Question
 from evaluator.errors import EvaluatorError
 from evaluator.files.json_files import DIGEST, read_json, read_record, write_json, write_record
 from evaluator.imports import read_files
@@ -87,7 +88,10 @@ def _imported(path: Path) -> object:
     return read_files([path], ImportColumns())
 
 
-QUESTIONS = ([Question([1, 2, 3], (5, 6)), Question([1, 2], (5, 6))], [Question([1, 2, 3], ()), Question([7, 8], ())])
+QUESTIONS = (
+    [Question([1, 2, 3], (5, 6)), Question([1, 2], (5, 6))],
+    [Question([1, 2, 3], (), 2), Question([7, 8], (), 1)],
+)
 """Log-probabilities of two labels after two prompts, and of the tokens of two prompts."""
 
 
@@ -101,7 +105,11 @@ def _server_answer(path: Path) -> object:
 
     client._pool = Pool()  # type: ignore[assignment]
     asked: tuple[Callable[[], object], ...] = (
-        *(partial(client.log_probs, "model", questions) for questions in QUESTIONS),
+        *(
+            partial(client.log_probs, ServedModel("model", None, kind, ""), questions)
+            for kind in PROTOCOLS
+            for questions in QUESTIONS
+        ),
         partial(client.served_model, None, "model"),
         partial(client.tokens_of, "model", "a text"),
     )
@@ -125,7 +133,12 @@ def _server_answers() -> tuple[bytes, ...]:
     ]
     completions = [{"model": "model", "choices": each} for each in choices]
     models = {"data": [{"id": "model", "max_model_len": 64}], "version": "0.32.0", "tokens": [1, 2]}
-    return tuple(json.dumps(answer).encode() for answer in (*completions, models))
+    of_sglang: list[dict[str, object]] = [
+        {"output_token_ids_logprobs": [[[-0.5, 5, None], [-1.5, 6, None]]]},
+        {"input_token_logprobs": [[None, 1, None], [-0.5, 2, None], [-1, 3, None]]},
+    ]
+    generated = [[{"meta_info": {"prompt_tokens": n, **about}} for n in (3, 2)] for about in of_sglang]
+    return tuple(json.dumps(answer).encode() for answer in (*completions, models, *generated))
 
 
 def _config(path: Path) -> object:

@@ -20,6 +20,7 @@ from evaluator.config import (
     ModelConfig,
     RunConfig,
     ServerConfig,
+    ServerKind,
     TableColumns,
 )
 from evaluator.errors import ConfigError
@@ -193,8 +194,13 @@ engine_options = options(
         "--server-url",
         multiple=True,
         metavar="URL",
-        help="With --engine server: a vLLM server that serves the model; several share the work. A key is read from "
+        help="With --engine server: a vLLM or SGLang server of the model; several share the work. A key is read from "
         "the environment variable VLLM_API_KEY.",
+    ),
+    click.option(
+        "--server-kind",
+        type=click.Choice(get_args(ServerKind)),
+        help="With --engine server: its program; what the server calls itself if left out.",
     ),
     click.option("--served-name", help="With --engine server: the model's name there, if it serves several."),
     click.option(
@@ -356,7 +362,12 @@ def adapter_names(given: dict[str, Any], models: Sequence[str]) -> list[str | No
 def model_config(given: dict[str, Any], chat: ChatConfig | None) -> ModelConfig:
     """Return which model to use, how to load it, and the form in which prompts reach it."""
     keys = ("model", "adapter", "engine", "dtype", "quantization", "label_boundary", "kv_cache_gib", "revision")
-    server = ServerConfig(urls=given["server_url"], served_name=given["served_name"], concurrency=given["concurrency"])
+    server = ServerConfig(
+        urls=given["server_url"],
+        kind=given["server_kind"],
+        served_name=given["served_name"],
+        concurrency=given["concurrency"],
+    )
     devices = DevicesConfig(
         n=given["devices"], **{key: given[key] for key in ("tensor_parallel", "pipeline_parallel", "ray_address")}
     )

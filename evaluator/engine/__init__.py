@@ -97,7 +97,7 @@ ENGINES: dict[str, EngineKind] = {
         takes_adapters=True,
     ),
     "server": EngineKind(
-        summary="vLLM servers that are running already, over HTTP (--server-url).",
+        summary="vLLM or SGLang servers that are running already, over HTTP (--server-url).",
         load=_server,
         versions=dict,
         identity=_server_identity,

@@ -1,13 +1,23 @@
-"""HTTP requests to one vLLM server: what it serves, and log-probabilities of tokens, each answer checked."""
+"""HTTP requests to one vLLM or SGLang server: what it serves, and log-probabilities of tokens, each answer checked."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import urllib3
 
+from evaluator.config import ServerKind
+from evaluator.engine.server_protocols import (
+    PROTOCOLS,
+    Answers,
+    Body,
+    Question,
+    ServerProtocol,
+    WrongModelError,
+)
 from evaluator.errors import ModelError
 
 API_KEY_VARIABLE = "VLLM_API_KEY"
@@ -35,17 +45,11 @@ class BadAnswerError(UnavailableError):
     """A server answered with an error of its own, or with something that is not the answer."""
 
 
-class Question(NamedTuple):
-    """Tokens sent to a server, and what it shall say of them."""
-
-    tokens: list[int]
-    next_token_ids: tuple[int, ...]  # log-probabilities of these tokens after `tokens`; empty: those of `tokens`
-
-
 @dataclass(frozen=True)
 class _Model:
     id: str
     max_model_len: int | None = None
+    owned_by: str | None = None  # both kinds of server name themselves here
 
 
 @dataclass(frozen=True)
@@ -63,35 +67,17 @@ class _Tokens:
     tokens: list[int]
 
 
-@dataclass(frozen=True)
-class _LogProb:
-    logprob: float
-
-
-@dataclass(frozen=True)
-class _LogProbs:
-    top_logprobs: list[dict[str, float] | None]
-
-
-@dataclass(frozen=True)
-class _Choice:
-    index: int
-    logprobs: _LogProbs | None = None
-    prompt_logprobs: list[dict[int, _LogProb] | None] | None = None
-
-
-@dataclass(frozen=True)
-class _Completion:
-    model: str
-    choices: list[_Choice] = field(default_factory=list)
-
-
 class ServedModel(NamedTuple):
     """The model that a server scores with."""
 
     name: str
     max_tokens: int | None  # longest sequence that it takes
-    vllm_version: str
+    kind: ServerKind
+    version: str  # of the server's program
+
+    @property
+    def protocol(self) -> ServerProtocol:
+        return PROTOCOLS[self.kind]
 
 
 class ServerClient:
@@ -105,8 +91,12 @@ class ServerClient:
             maxsize=connections, retries=False, timeout=urllib3.Timeout(connect=CONNECT_S, read=READ_S)
         )
 
-    def served_model(self, name: str | None, model: str) -> ServedModel:
+    def served_model(self, name: str | None, model: str, kind: ServerKind | None = None) -> ServedModel:
         """Return the model to ask for: the one called `name`, else the only one, else the one called `model`.
+
+        Args:
+            name, model: of the model.
+            kind: of the server; None: what it calls itself.
 
         Raises ModelError if the server cannot be reached or serves no such model.
         """
@@ -114,19 +104,24 @@ class ServerClient:
             models = {served.id: served for served in self._get("/v1/models", _Models).data}
         except UnavailableError as error:
             raise ModelError(
-                f"{self.url} does not answer as a vLLM server does: {error}. Start one with `vllm serve MODEL`, or "
-                "correct --server-url."
+                f"{self.url} does not answer as a vLLM or SGLang server does: {error}. Start one with `vllm serve "
+                "MODEL`, or correct --server-url."
             ) from error
         wanted = name or (next(iter(models)) if len(models) == 1 else model)
         if wanted not in models:
             raise ModelError(
                 f"{self.url} serves {', '.join(models) or 'no model'}, not {wanted}. Choose one with --served-name."
             )
-        try:
-            version = self._get("/version", _Version).version
-        except (UnavailableError, ModelError):  # a gateway may pass on the paths below /v1 alone
-            version = "unknown"
-        return ServedModel(wanted, models[wanted].max_model_len, version)
+        found = models[wanted]
+        kind = kind or ("sglang" if found.owned_by == "sglang" else "vllm")
+        return ServedModel(wanted, found.max_model_len, kind, self._version(kind))
+
+    def _version(self, kind: ServerKind) -> str:
+        """Return the version of the server's program; a gateway may pass on other paths alone."""
+        for path in PROTOCOLS[kind].version_paths:
+            with suppress(UnavailableError, ModelError):
+                return self._get(path, _Version).version
+        return "unknown"
 
     def tokens_of(self, model: str, text: str) -> list[int] | None:
         """Return the served model's tokens of a text, without special tokens; None if the server does not tell."""
@@ -137,41 +132,27 @@ class ServerClient:
         except (UnavailableError, ModelError):
             return None
 
-    def log_probs(self, model: str, questions: Sequence[Question]) -> list[list[float]]:
-        """Return log-probabilities in nats: of each question's `next_token_ids`, or of its tokens after the first.
-
-        Args:
-            model: name of the served model.
-            questions: all with the same `next_token_ids`.
+    def log_probs(self, model: ServedModel, questions: Sequence[Question]) -> Answers:
+        """Return the answers to questions, all with the same `next_token_ids`.
 
         Raises:
             UnavailableError, BadAnswerError: the same questions may be answered later.
             ModelError: they never will.
         """
-        ids = questions[0].next_token_ids
-        wanted = {"logprobs": 1, "logprob_token_ids": ids} if ids else {"prompt_logprobs": 0}
-        body = {
-            "model": model,
-            "prompt": [question.tokens for question in questions],
-            "max_tokens": 1,
-            "temperature": 0,
-            "return_tokens_as_token_ids": True,
-        }
-        answer = self._post("/v1/completions", body | wanted, _Completion)
-        if answer.model != model:
-            raise ModelError(f"{self.url} answered for the model {answer.model}, not for {model}.")
-        if [choice.index for choice in answer.choices] != list(range(len(questions))):
-            raise BadAnswerError(f"{self.url} gave {len(answer.choices)} answers to {len(questions)} prompts")
-        read = _next_token_log_probs if ids else _prompt_log_probs
+        protocol = model.protocol
+        answer = self._post(protocol.path, protocol.body(model.name, questions), protocol.answer)
         try:
-            rows = [read(question, choice) for question, choice in zip(questions, answer.choices, strict=True)]
+            answers = protocol.read(model.name, questions, answer)
+        except WrongModelError as error:
+            raise ModelError(f"{self.url} answered for the model {error}, not for {model.name}.") from error
         except (KeyError, ValueError) as error:
             raise BadAnswerError(f"{self.url} left out log-probabilities ({type(error).__name__}: {error})") from error
+        rows = answers.rows
         if any(value <= _MINUS_INFINITY for row in rows for value in row):
             raise BadAnswerError(f"{self.url} gave a log-probability of minus infinity")
         if wrong := [value for row in rows for value in row if value > _ROUNDED_UP]:
             raise BadAnswerError(f"{self.url} gave {wrong[0]:g} as a log-probability, which is more than 0")
-        return rows
+        return answers
 
     def close(self) -> None:
         self._pool.clear()
@@ -179,7 +160,7 @@ class ServerClient:
     def _get(self, path: str, kind: type[T]) -> T:
         return self._request("GET", path, None, kind)
 
-    def _post(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
+    def _post(self, path: str, body: Body, kind: type[T]) -> T:
         return self._request("POST", path, msgspec.json.encode(body), kind)
 
     def _request(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
@@ -203,21 +184,7 @@ class ServerClient:
             return msgspec.json.decode(response.data, type=kind)
         # Of malformed JSON and of JSON of another form, of texts that are no UTF-8, and of lists nested without end.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadAnswerError(f"{self.url} answered what is not {kind.__name__.strip('_')}: {error}") from error
-
-
-def _next_token_log_probs(question: Question, choice: _Choice) -> list[float]:
-    """Read the log-probabilities of `next_token_ids`. Raises KeyError or ValueError if one is missing."""
-    rows = choice.logprobs.top_logprobs if choice.logprobs else []
-    (row,) = rows
-    return [(row or {})[f"token_id:{token}"] for token in question.next_token_ids]
-
-
-def _prompt_log_probs(question: Question, choice: _Choice) -> list[float]:
-    """Read the log-probabilities of a prompt's tokens but the first. Raises KeyError or ValueError if one lacks."""
-    rows = choice.prompt_logprobs or []  # nothing stands in that of the first token
-    pairs = zip(rows[1:], question.tokens[1:], strict=True)
-    return [(row or {})[token].logprob for row, token in pairs]
+            raise BadAnswerError(f"{self.url} answered what is not the expected JSON: {error}") from error
 
 
 def _shown(body: bytes) -> str:

@@ -1,8 +1,8 @@
-"""The engine of models that other programs serve: log-likelihoods from vLLM servers over HTTP.
+"""The engine of models that other programs serve: log-likelihoods from vLLM or SGLang servers over HTTP.
 
 First tokens of continuations are one question for each context, as in the vllm engine. A longer continuation is sent
-as a prompt whose tokens are scored, which a server computes without its prefix cache; where one question for each token
-costs less, these are sent instead.
+as a prompt whose tokens are scored. vLLM computes such a prompt without its prefix cache; where one question for each
+token costs less, these are sent instead.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,8 @@ from evaluator.config import ModelConfig
 from evaluator.engine import continuation_trie
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.continuation_trie import ContinuationTrie, TokenPath
-from evaluator.engine.server_client import Question, ServedModel, ServerClient
+from evaluator.engine.server_client import ServedModel, ServerClient
+from evaluator.engine.server_protocols import Question
 from evaluator.engine.server_work import answer_all
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
@@ -48,7 +49,7 @@ class _Pending(NamedTuple):
 
 
 class ServerEngine:
-    """Scores with one or several vLLM servers that serve the same model."""
+    """Scores with one or several servers that serve the same model."""
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         self._concurrency = config.server.concurrency
@@ -58,7 +59,7 @@ class ServerEngine:
             _check_tokenizer(client, self._served, source)
         self.facts = EngineFacts(
             name="server",
-            versions={"vllm": self._served.vllm_version},
+            versions={self._served.kind: self._served.version},
             device=f"{self._served.name} at {', '.join(client.url for client in self._clients)}",
             dtype=served_dtype(config),
             prefix_block_tokens=None,  # a server does not tell
@@ -93,22 +94,25 @@ class ServerEngine:
         answered = answer_all(
             list(_batches(pending)),
             self._clients,
-            lambda client, batch: client.log_probs(self._served.name, [one.question for one in batch]),
+            lambda client, batch: client.log_probs(self._served, [one.question for one in batch]),
             concurrency=self._concurrency,
         )
-        for batch, log_probs in answered:
-            for one, values in zip(batch, log_probs, strict=True):
+        for batch, answers in answered:
+            self.counts.cached_tokens += answers.cached_tokens
+            for one, values in zip(batch, answers.rows, strict=True):
                 self.counts.prompt_tokens += len(one.question.tokens)
                 one.learn(values)
                 yield one.request
 
     def _whole_prompts(self, index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
         """Yield a prompt for each continuation that is cheaper to send whole than token by token."""
-        room = (self._served.max_tokens or 0) - 1  # vLLM always samples one more token
+        room = (self._served.max_tokens or 0) - 1  # a server always samples one more token
+        reads_cache = self._served.protocol.reads_cache_for_prompts
         for path in trie.continuations:
             n_tokens = len(trie.context) + len(path)
-            if (len(path) - 1) * _TOKENS_PER_QUESTION > n_tokens and (n_tokens <= room or room < 0):
-                yield _Pending(index, trie, path, Question([*trie.context, *path], ()))
+            n_computed = len(path) + _TOKENS_PER_QUESTION if reads_cache else n_tokens
+            if (len(path) - 1) * _TOKENS_PER_QUESTION > n_computed and (n_tokens <= room or room < 0):
+                yield _Pending(index, trie, path, Question([*trie.context, *path], (), len(path)))
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
         longest = max((len(r.context) + max(map(len, r.continuations)) for r in requests), default=0)
@@ -123,17 +127,22 @@ class ServerEngine:
 def served_model(clients: Iterable[ServerClient], source: ModelSource, config: ModelConfig) -> ServedModel:
     """Return what all servers serve under the same name, with the shortest of their limits.
 
-    Raises ModelError if one cannot be reached, serves no such model, or differs in its name or version of vLLM.
+    Raises ModelError if one cannot be reached, serves no such model, or differs in name, program or version.
     """
-    served = {client.url: client.served_model(config.server.served_name, source.name) for client in clients}
-    first = next(iter(served.values()))
+    given = config.server
+    served = {client.url: client.served_model(given.served_name, source.name, given.kind) for client in clients}
+    first_url, first = next(iter(served.items()))
     for url, other in served.items():
-        if (other.name, other.vllm_version) != (first.name, first.vllm_version):
+        if (other.name, other.kind, other.version) != (first.name, first.kind, first.version):
             raise ModelError(
-                f"{url} serves {other.name} with vLLM {other.vllm_version}, but {next(iter(served))} serves "
-                f"{first.name} with vLLM {first.vllm_version}. All servers of a run must serve the same."
+                f"{url} serves {_in_words(other)}, but {first_url} serves {_in_words(first)}. All servers of a run "
+                "must serve the same."
             )
     return first._replace(max_tokens=min((one.max_tokens for one in served.values() if one.max_tokens), default=None))
+
+
+def _in_words(served: ServedModel) -> str:
+    return f"{served.name} with {served.protocol.title} {served.version}"
 
 
 def served_dtype(config: ModelConfig) -> str:
@@ -147,7 +156,7 @@ def server_identity(source: ModelSource, config: ModelConfig) -> dict[str, objec
     served = served_model(clients, source, config)
     for client in clients:
         client.close()
-    return {"served": served.name, "versions": {"vllm": served.vllm_version}, "dtype": served_dtype(config)}
+    return {"served": served.name, "versions": {served.kind: served.version}, "dtype": served_dtype(config)}
 
 
 def _check_tokenizer(client: ServerClient, served: ServedModel, source: ModelSource) -> None:

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 Answer = dict[str, Any]
 
@@ -32,9 +32,15 @@ class LabelServer:
     A fault that has answered, or wants no answer, returns True.
     """
 
+    path, prompts_key = "/v1/completions", "prompt"  # of completions
+    about: ClassVar[dict[str, Answer]] = {
+        "/v1/models": {"data": [{"id": "small", "max_model_len": 4096}]},
+        "/version": {"version": "1.2.3"},
+    }
+
     def __init__(self, fault: Callable[[BaseHTTPRequestHandler, int], bool] | None = None, port: int = 0) -> None:
         self.fault = fault or (lambda _handler, _number: False)
-        self.answer = completion
+        self.answer: Callable[[Answer], Any] = completion
         self.n_completions = 0
         self.answered: list[list[int]] = []  # prompts whose answers were sent
         self.keys: set[str | None] = set()
@@ -67,20 +73,17 @@ def _handler(server: LabelServer) -> type[BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True  # which holds back the body of an answer for 40 ms
 
         def do_GET(self) -> None:
-            if self.path == "/v1/models":
-                send(self, {"data": [{"id": "small", "max_model_len": 4096}]})
-            else:
-                send(self, {"version": "1.2.3"} if self.path == "/version" else {}, 200 if "v" in self.path else 404)
+            send(self, server.about.get(self.path, {}), 200 if self.path in server.about else 404)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if self.path != "/v1/completions":
+            if self.path != server.path:
                 send(self, {}, 404)
                 return
             server.keys.add(self.headers["Authorization"])
             if not server.fault(self, server.next_number()):
                 answer = server.answer(body)
-                server.answered += body["prompt"]
+                server.answered += body[server.prompts_key]
                 send(self, answer)
 
         def log_message(self, *_args: object) -> None:

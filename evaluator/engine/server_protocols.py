@@ -1,0 +1,179 @@
+"""What vLLM's and SGLang's servers are sent for a question about tokens, and how their answers are read.
+
+vLLM: POST /v1/completions with `logprob_token_ids`, or with `prompt_logprobs` for the tokens of the prompt itself.
+SGLang: POST /generate with `token_ids_logprob`, or with `logprob_start_len` (docs.sglang.io, "Native APIs" and
+"Sampling Parameters"). Log-probabilities of both are over the whole vocabulary.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from evaluator.config import ServerKind
+
+Body = Mapping[str, Any]
+
+
+class Question(NamedTuple):
+    """Tokens sent to a server, and what it shall say of them."""
+
+    tokens: list[int]
+    next_token_ids: tuple[int, ...]  # log-probabilities of these tokens after `tokens`
+    n_scored: int = 0  # without next_token_ids: of so many of the last tokens
+
+
+class Answers(NamedTuple):
+    """The answers to some questions."""
+
+    rows: list[list[float]]  # log-probabilities in nats, of each question
+    cached_tokens: int = 0  # as far as the server tells
+
+
+class WrongModelError(ValueError):
+    """A server answered for another model than the one that was asked."""
+
+
+class ServerProtocol(Protocol):
+    """One kind of server."""
+
+    title: ClassVar[str]
+    path: ClassVar[str]
+    version_paths: ClassVar[Sequence[str]]  # where it tells its version
+    answer: ClassVar[Any]  # type that JSON is read as
+    reads_cache_for_prompts: ClassVar[bool]  # whether scored prompts take their beginning from the prefix cache
+
+    def body(self, model: str, questions: Sequence[Question]) -> Body:
+        """Return what is sent: questions all with the same `next_token_ids`, or all without any."""
+        ...
+
+    def read(self, model: str, questions: Sequence[Question], answer: Any) -> Answers:
+        """Read an answer. Raises KeyError or ValueError if something is missing, WrongModelError for another model."""
+        ...
+
+
+@dataclass(frozen=True)
+class _LogProb:
+    logprob: float
+
+
+@dataclass(frozen=True)
+class _LogProbs:
+    top_logprobs: list[dict[str, float] | None]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    index: int
+    logprobs: _LogProbs | None = None
+    prompt_logprobs: list[dict[int, _LogProb] | None] | None = None
+
+
+@dataclass(frozen=True)
+class _Completion:
+    model: str
+    choices: list[_Choice] = field(default_factory=list)
+
+
+class VllmProtocol:
+    """A vLLM server."""
+
+    title: ClassVar[str] = "vLLM"
+    path: ClassVar[str] = "/v1/completions"
+    version_paths: ClassVar[Sequence[str]] = ("/version",)
+    answer: ClassVar[Any] = _Completion
+    reads_cache_for_prompts: ClassVar[bool] = False
+
+    def body(self, model: str, questions: Sequence[Question]) -> Body:
+        ids = questions[0].next_token_ids
+        return {
+            "model": model,
+            "prompt": [question.tokens for question in questions],
+            "max_tokens": 1,
+            "temperature": 0,
+            "return_tokens_as_token_ids": True,
+            **({"logprobs": 1, "logprob_token_ids": ids} if ids else {"prompt_logprobs": 0}),
+        }
+
+    def read(self, model: str, questions: Sequence[Question], answer: _Completion) -> Answers:
+        if answer.model != model:
+            raise WrongModelError(answer.model)
+        if [choice.index for choice in answer.choices] != list(range(len(questions))):
+            raise ValueError(f"{len(answer.choices)} answers to {len(questions)} prompts")
+        return Answers([_of_choice(*pair) for pair in zip(questions, answer.choices, strict=True)])
+
+
+def _of_choice(question: Question, choice: _Choice) -> list[float]:
+    if question.next_token_ids:
+        (row,) = choice.logprobs.top_logprobs if choice.logprobs else []
+        return [(row or {})[f"token_id:{token}"] for token in question.next_token_ids]
+    rows = choice.prompt_logprobs or []  # nothing stands in that of the first token
+    scored = list(zip(rows, question.tokens, strict=True))[-question.n_scored :]
+    return [(row or {})[token].logprob for row, token in scored]
+
+
+_Entry = list[float | int | str | None]
+"""Log-probability, token, and the token's text or nothing."""
+
+
+@dataclass(frozen=True)
+class _About:
+    prompt_tokens: int
+    cached_tokens: int = 0
+    input_token_logprobs: list[_Entry] | None = None
+    output_token_ids_logprobs: list[list[_Entry]] | None = None
+
+
+@dataclass(frozen=True)
+class _Generated:
+    meta_info: _About
+
+
+class SglangProtocol:
+    """An SGLang server. Its answers do not name the model."""
+
+    title: ClassVar[str] = "SGLang"
+    path: ClassVar[str] = "/generate"
+    version_paths: ClassVar[Sequence[str]] = ("/server_info", "/get_server_info")
+    answer: ClassVar[Any] = list[_Generated]
+    reads_cache_for_prompts: ClassVar[bool] = True
+
+    def body(self, model: str, questions: Sequence[Question]) -> Body:  # noqa: ARG002
+        ids = questions[0].next_token_ids
+        # Log-probabilities are returned of tokens after the first of these positions; -1 stands for none of the prompt.
+        starts = [len(question.tokens) - question.n_scored - 1 if not ids else -1 for question in questions]
+        return {
+            "input_ids": [question.tokens for question in questions],
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+            "return_logprob": True,
+            "logprob_start_len": starts,
+            **({"token_ids_logprob": [question.next_token_ids for question in questions]} if ids else {}),
+        }
+
+    def read(self, model: str, questions: Sequence[Question], answer: list[_Generated]) -> Answers:  # noqa: ARG002
+        if len(answer) != len(questions):
+            raise ValueError(f"{len(answer)} answers to {len(questions)} prompts")
+        about = [generated.meta_info for generated in answer]
+        rows = [_of_about(*pair) for pair in zip(questions, about, strict=True)]
+        return Answers(rows, sum(one.cached_tokens for one in about))
+
+
+def _of_about(question: Question, about: _About) -> list[float]:
+    if about.prompt_tokens != len(question.tokens):
+        raise ValueError(f"{about.prompt_tokens} tokens instead of {len(question.tokens)}")
+    if question.next_token_ids:
+        (entries,), tokens = about.output_token_ids_logprobs or [[]], list(question.next_token_ids)
+    else:
+        entries, tokens = about.input_token_logprobs or [], question.tokens[-question.n_scored :]
+        entries = entries[-len(tokens) :]
+    if [entry[1] for entry in entries] != tokens:
+        raise ValueError("log-probabilities of other tokens")
+    return [_number(entry[0]) for entry in entries]
+
+
+def _number(value: float | int | str | None) -> float:
+    if not isinstance(value, float | int):
+        raise ValueError(f"{value!r} for a log-probability")
+    return float(value)
+
+
+PROTOCOLS: dict[ServerKind, ServerProtocol] = {"vllm": VllmProtocol(), "sglang": SglangProtocol()}
