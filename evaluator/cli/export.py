@@ -13,10 +13,11 @@ class ExportCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each format in one line."""
-        from evaluator.exports import FORMATS
+        from evaluator.exports import FORMATS, TRACKERS
 
         with formatter.section("Formats"):
-            formatter.write_dl([(name, exported.summary) for name, exported in FORMATS.items()])
+            rows = [(name, exported.summary) for name, exported in FORMATS.items()]
+            formatter.write_dl([*rows, *((name, tracker.summary) for name, tracker in TRACKERS.items())])
         super().format_epilog(ctx, formatter)
 
 

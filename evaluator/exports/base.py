@@ -3,9 +3,10 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
@@ -38,6 +39,8 @@ class ExportedRun:
     limits: Mapping[str, tuple[float, float]]  # metric -> lowest and highest possible value; absent: not stated
     answers: Callable[[], Iterator[AnsweredGroup]]
     """Yield the answers to all requests under the first exported definition. Read from the run when it is called."""
+    attachments: Callable[[], Sequence[Path]] = tuple
+    """Return the files of the run that go along as they are: its tables, checked, and its page if it has one."""
 
     @property
     def model(self) -> str:

@@ -5,14 +5,15 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.errors import ConfigError, StoreError
-from evaluator.exports import FORMATS
+from evaluator.exports import FORMATS, TRACKERS
 from evaluator.exports.answers import answered_groups
 from evaluator.exports.base import ExportedRun
 from evaluator.files.whole import write_bytes
 from evaluator.metrics import METRICS
-from evaluator.record import measured_record
+from evaluator.record import MeasuredRecord, measured_record
 from evaluator.run.folder import read_requests, read_scores, read_table
 from evaluator.run.record import read_run
+from evaluator.run.report import PAGE
 from evaluator.suites import metric_texts
 
 EXPORTS = "exports"
@@ -24,14 +25,18 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
 
     Args:
         out: folder of the run.
-        name: of the format, in FORMATS.
+        name: of the format, in FORMATS or TRACKERS.
         target: the file or, for a format of several files, the folder; None for one in `out`/exports.
         definition: the only definition to export, or "all".
 
-    Raises ConfigError for a format or definition that does not exist, StoreError for a run that is not measured.
+    Raises ConfigError for a format or definition that does not exist and for a tracker whose client is not installed,
+    StoreError for a run that is not measured.
     """
+    if tracker := TRACKERS.get(name):
+        tracker.require_client()
+        return [tracker.log(exported_run(out, definition), target or out / EXPORTS / name)]
     if name not in FORMATS:
-        raise ConfigError(f"There is no format {name!r}. There are: {', '.join(FORMATS)}.")
+        raise ConfigError(f"There is no format {name!r}. There are: {', '.join([*FORMATS, *TRACKERS])}.")
     run, chosen = exported_run(out, definition), FORMATS[name]
     folder, written = target or out / EXPORTS / name, []
     for file in chosen.files(run):
@@ -58,7 +63,16 @@ def exported_run(out: Path, definition: str = "all") -> ExportedRun:
         texts=metric_texts(record.prompts.suites),
         limits={name: metric.limits(2) for name, metric in METRICS.items()},  # the same for any number of labels
         answers=lambda: answered_groups(read_table(out, "predictions", record.tables), metrics, _prompts(out)),
+        attachments=lambda: _attachments(out, record),
     )
+
+
+def _attachments(out: Path, record: MeasuredRecord) -> list[Path]:
+    """Return the paths of the tables, which are verified, and of the page."""
+    for name in record.tables:
+        read_table(out, name, record.tables)
+    tables = [out / "tables" / f"{name}.parquet" for name in record.tables]
+    return [path.absolute() for path in [*tables, out / PAGE] if path.is_file()]
 
 
 def _prompts(out: Path) -> pl.DataFrame:
