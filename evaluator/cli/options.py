@@ -67,7 +67,7 @@ prompt_options = options(
         "--data",
         type=click.Path(),  # text, because pathlib turns ./hub into hub
         multiple=True,
-        help="A table (CSV, JSON lines, Parquet, Arrow), a BIG-bench task.json, a folder of either, "
+        help="A table (CSV, JSON lines, Excel, Parquet, Arrow), a BIG-bench task.json, a folder of either, "
         "hub:OWNER/NAME[/CONFIG[/SPLIT]], or the word hub, which downloads those of --datasets that no file holds.",
     ),
     click.option("--input-column", metavar="A,B", help="Columns of a table in --data: the texts."),

@@ -1,4 +1,4 @@
-"""Read the rows of a table: CSV, JSON lines, Arrow or Parquet."""
+"""Read the rows of a table: CSV, JSON lines, the first sheet of an Excel file, Arrow or Parquet."""
 
 import csv
 from collections import Counter
@@ -10,15 +10,16 @@ from typing import Any
 import polars as pl
 
 from evaluator.datasets.parquet_columns import read_columns, read_names
-from evaluator.errors import DatasetError, shown
+from evaluator.errors import DatasetError, is_panic, shown
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes, reason
 
-SUFFIXES = (".csv", ".jsonl", ".arrow", ".parquet")
+SUFFIXES = (".csv", ".jsonl", ".xlsx", ".arrow", ".parquet")
+_READ_AS_TEXTS = (".csv", ".xlsx")
 
 
 def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the cells of these columns for each row, in the file's order; all cells of a CSV are texts.
+    """Yield the cells of these columns for each row, in the file's order; all cells of CSV and Excel files are texts.
 
     Raises DatasetError if one column is named for two purposes, the file cannot be read or lacks a column; in the last
     case the message ends in `hint`.
@@ -35,18 +36,18 @@ def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[A
             yield tuple(row[name] for name in columns)
         return
     _require_columns(column_names(path), columns, str(path), hint)
-    rows = _read_csv(path, columns) if path.suffix == ".csv" else read_columns(path, columns)
+    rows = _read_texts(path, columns) if path.suffix in _READ_AS_TEXTS else read_columns(path, columns)
     yield from rows.iter_rows()
 
 
 def column_names(path: Path) -> list[str]:
     """Return the names of a table's columns; of JSON lines, those of the first row. Raises DatasetError."""
     if path.suffix not in SUFFIXES:
-        sheet = " Save a spreadsheet as CSV in UTF-8." if path.suffix in (".xlsx", ".xls", ".ods") else ""
+        sheet = " Save a spreadsheet as .xlsx, or as CSV in UTF-8." if path.suffix in (".xls", ".xlsm", ".ods") else ""
         raise DatasetError(f"{path}: a table must end in {', '.join(SUFFIXES)}; a BIG-bench task in .json.{sheet}")
     if path.suffix == ".jsonl":
         return next((list(row) for _, row in _json_rows(path)), [])
-    return _read_csv(path).columns if path.suffix == ".csv" else read_names(path)
+    return _read_texts(path).columns if path.suffix in _READ_AS_TEXTS else read_names(path)
 
 
 def parsed(text: str) -> Any:
@@ -55,6 +56,28 @@ def parsed(text: str) -> Any:
         return parse_json(text)
     except ValueError:
         return text
+
+
+def _read_texts(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Read columns of a file whose cells are all taken as texts; without columns, only their names."""
+    return _read_csv(path, columns) if path.suffix == ".csv" else _read_sheet(path, columns)
+
+
+def _read_sheet(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Read columns of the first sheet of an Excel file, whose first row names them; numbers as Excel stores them."""
+    import fastexcel  # here, because few tables are sheets
+
+    try:
+        book = fastexcel.read_excel(read_bytes(path))
+        table: pl.DataFrame = book.load_sheet(0, dtypes="string", n_rows=None if columns else 0).to_polars()
+    except BaseException as error:
+        if not isinstance(error, (fastexcel.FastExcelError, OSError, ValueError, pl.exceptions.PolarsError)) and not (
+            is_panic(error)
+        ):
+            raise
+        what = reason(error) if isinstance(error, OSError) else str(error).split("\n")[0]
+        raise DatasetError(f"{path} cannot be read as an Excel file ({what}). Save it again, or as CSV.") from error
+    return table.select(columns) if columns else table
 
 
 def _read_csv(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:

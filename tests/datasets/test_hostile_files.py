@@ -15,6 +15,7 @@ from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets.sources import load_datasets
 from evaluator.errors import DatasetError, EvaluatorError
 from evaluator.suites.prompt_search.candidates import Candidates, read_candidates
+from tests.datasets.sheets import sheet
 
 ODD_TEXTS = ["", " ", "\ud800", "a\udfffb", "x\u2028y", "\x00", "nan", "null", "[" * 2_000, "0", "\u0660", "9" * 5_000]
 SCALARS = (
@@ -88,7 +89,7 @@ def test_any_value_in_a_task_is_an_example_or_one_sentence(tmp_path_factory, cha
 
 
 @given(content=st.binary(max_size=80))
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.parquet", "task.json"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.xlsx", "rows.parquet", "task.json"])
 def test_any_bytes_are_one_sentence_or_a_dataset(tmp_path_factory, name, content):
     path = tmp_path_factory.mktemp("bytes") / name
     path.write_bytes(content)
@@ -105,6 +106,18 @@ def test_a_damaged_parquet_file_is_one_sentence_or_read_whole(tmp_path_factory, 
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))])
     require_named_or_whole(path, len(LABELLED))
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_a_damaged_sheet_is_one_sentence_or_a_dataset(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("sheet") / "rows.xlsx"
+    content = bytearray(sheet([["text", "label"], *((row["text"], row["label"]) for row in LABELLED)]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    result = said_or_loaded(path)
+    assert not isinstance(result, str) or str(path) in result
 
 
 @given(content=st.dictionaries(st.sampled_from(["instructions", "templates"]), CELLS | st.lists(CELLS, max_size=2)))

@@ -101,10 +101,10 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("none.csv", "does not exist"), ("sums.xlsx", "must end in"), ("empty", "holds no task.json")]
+    ("name", "message"), [("none.csv", "does not exist"), ("sums.ods", "must end in"), ("empty", "holds no task.json")]
 )
 def test_what_is_no_data_is_refused(tmp_path, name, message):
-    (tmp_path / "sums.xlsx").touch()
+    (tmp_path / "sums.ods").touch()
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetError, match=message):
         only(tmp_path / name)

@@ -8,6 +8,7 @@ from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.table_text import read_labels
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.templates.template import MetaTemplate
+from tests.datasets.sheets import sheet
 
 REVIEWS = {
     "title": [f"Title {n}" for n in range(12)],
@@ -20,6 +21,7 @@ WRITERS = {
     "jsonl": pl.DataFrame.write_ndjson,
     "parquet": pl.DataFrame.write_parquet,
     "arrow": pl.DataFrame.write_ipc,
+    "xlsx": lambda frame, path: path.write_bytes(sheet([frame.columns, *frame.rows()])),
 }
 
 
@@ -142,8 +144,21 @@ def test_a_byte_that_is_no_utf_8_is_refused_with_row_and_column(tmp_path):
 
 
 def test_a_spreadsheet_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "reviews.ods").write_bytes(b"PK")
+    with pytest.raises(DatasetError, match=r"must end in .csv, .*\. Save a spreadsheet as \.xlsx, or as CSV in UTF-8"):
+        load(tmp_path / "reviews.ods")
+
+
+def test_an_empty_cell_of_a_sheet_is_named_with_its_row(tmp_path):
+    rows = [["title", "body", "stars"], *([f"Title {n}", "Text", 1 + n % 2] for n in range(4)), [None, "Text", 1]]
+    (tmp_path / "reviews.xlsx").write_bytes(sheet(rows))
+    with pytest.raises(DatasetError, match=r"reviews\.xlsx, row 4 \(from 0\): title is missing or empty"):
+        load(tmp_path / "reviews.xlsx")
+
+
+def test_what_is_no_sheet_is_one_sentence(tmp_path):
     (tmp_path / "reviews.xlsx").write_bytes(b"PK")
-    with pytest.raises(DatasetError, match=r"must end in .csv, .*\. Save a spreadsheet as CSV in UTF-8"):
+    with pytest.raises(DatasetError, match=r"reviews\.xlsx cannot be read as an Excel file \(.*\)\. Save it again"):
         load(tmp_path / "reviews.xlsx")
 
 
