@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -53,18 +54,24 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="trials at once")
     parser.add_argument("--vllm", type=int, default=4, help="kills of runs through vLLM, which take longest")
+    parser.add_argument(
+        "--minutes", type=float, default=40, help="begin no trial after so long, and say how many are left"
+    )
     parser.add_argument("--no-row", action="store_true", help="append no rows to benchmarks/results/faults.csv")
     options = parser.parse_args()
     clock = time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="faults-", dir=RAM_DISK if os.access(RAM_DISK, os.W_OK) else None))
     try:
         trials = _chosen(_all_trials(scratch, options), options)
-        results = _attempts(trials, scratch, options.seed, options.jobs)
+        results = _attempts(trials, scratch, options.seed, options.jobs, clock + 60 * options.minutes)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     tried = Counter(result.kind for result in results)
     failed = Counter(result.kind for result in results if result.is_fault)
     _print(tried, failed, results)
+    if len(results) < len(trials):
+        left = len(trials) - len(results)
+        print(f"{left:,} of {len(trials):,} trials were not begun within {options.minutes:g} minutes")
     if not options.no_row:
         seconds = round(time.monotonic() - clock)
         for kind, n in tried.items():
@@ -131,8 +138,8 @@ class Result(NamedTuple):
     seconds: float
 
 
-def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int) -> list[Result]:
-    """Make all trials in forked workers; those that fail are printed as they happen."""
+def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int, until: float) -> list[Result]:
+    """Make the trials in forked workers, none begun after a time; those that fail are printed as they happen."""
     workers = []
     for worker in range(jobs):
         sys.stdout.flush()
@@ -141,7 +148,8 @@ def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int) -> l
             status = 1
             try:
                 adopt_orphans()
-                results = [_result(trial, scratch / str(worker), seed) for trial in trials[worker::jobs]]
+                mine = takewhile(lambda _trial: time.monotonic() < until, trials[worker::jobs])
+                results = [_result(trial, scratch / str(worker), seed) for trial in mine]
                 (scratch / f"results-{worker}").write_text(json.dumps(results))
                 status = 0
             finally:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evaluator.config import DataOptions, ModelConfig, RunConfig
 from evaluator.files.whole import PARTIAL
@@ -85,17 +87,18 @@ def undisturbed(config, tmp_path_factory) -> tuple[Path, int]:
     return out, events.count
 
 
-@pytest.mark.parametrize("share", [0.2, 0.45, 0.6, 0.8])
-@pytest.mark.parametrize("after", [False, True])
+@settings(max_examples=6)
+@given(share=st.floats(0, 1), after=st.booleans())
 def test_a_search_killed_at_a_file_event_ends_with_the_same_tables_and_no_partial_file(
-    config, undisturbed, tmp_path, share, after
+    config, undisturbed, tmp_path_factory, share, after
 ):
     whole, n_events = undisturbed
+    out = tmp_path_factory.mktemp("killed") / "out"
     assert 0 < read_scores(whole).collect().height < 4 * 64  # some prompts were stopped
     assert n_events > 15  # prompts, tokens, plan and shards of three rounds, tables, record and page
-    with pytest.raises(Killed), FileEvents(kill_at=round(share * n_events), after=after).watched():
-        finish(pipeline.run(config, FAKE, tmp_path))
-    assert after or list(tmp_path.rglob(f"*{PARTIAL}"))
-    finish(pipeline.run(config, FAKE, tmp_path))
-    assert tables(tmp_path) == tables(whole)
-    assert not list(tmp_path.rglob(f"*{PARTIAL}"))
+    with pytest.raises(Killed), FileEvents(kill_at=1 + round(share * (n_events - 1)), after=after).watched():
+        finish(pipeline.run(config, FAKE, out))
+    assert after or list(out.rglob(f"*{PARTIAL}"))
+    finish(pipeline.run(config, FAKE, out))
+    assert tables(out) == tables(whole)
+    assert not list(out.rglob(f"*{PARTIAL}"))

@@ -5,10 +5,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from unittest.mock import patch
+from zlib import crc32
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES
@@ -20,6 +24,7 @@ from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.folder import read_scores
 from evaluator.run.record import read_run
+from evaluator.run.verify import verify
 
 MODEL = ModelConfig(model="fake", engine="fake")
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
@@ -186,6 +191,36 @@ def test_what_follows_from_changed_answers_is_built_again(tmp_path):
     second = read_run(tmp_path).scores.stores
     assert first[0] == second[0]
     assert first[1] != second[1]
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**32), are_all_lost=st.booleans())
+def test_a_second_round_is_that_of_the_answers_there_are_whichever_were_lost(tmp_path_factory, seed, are_all_lost):
+    """Files of scores are lost, and the model that answers again answers otherwise."""
+    config = replace(CONFIG, n_queries=2, methods=("ppl_icl",))
+    out, alone = (tmp_path_factory.mktemp("runs") / "out" for _ in range(2))
+
+    class Moved(FakeEngine):
+        def log_likelihoods(self, requests):
+            for answer in super().log_likelihoods(requests):
+                moved = [[p - crc32(f"{seed} {row}".encode()) % 7 for p in row] for row in answer.token_log_probs]
+                yield replace(answer, token_log_probs=moved)
+
+    def stages(folder: Path, made: FakeEngine) -> None:
+        with engine(made):
+            finish(pipeline.build(config, folder))
+            finish(pipeline.score(folder, MODEL))
+            finish(pipeline.measure(folder))
+
+    stages(out, FakeEngine())
+    shards = sorted(out.glob("scores/*/*/*.arrow"))
+    for path in shards if are_all_lost else Random(seed).sample(shards, 1):
+        path.unlink()
+    stages(out, Moved())
+    assert [fault.damaged for fault in finish(verify(out))] == ["page"]  # which was never written
+    if are_all_lost:
+        stages(alone, Moved())
+        assert tables(alone) == tables(out)
 
 
 def frames_of_ours() -> int:

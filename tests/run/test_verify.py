@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -12,6 +13,7 @@ from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import StoreError
 from evaluator.exports import FORMATS
 from evaluator.files.json_files import read_json, write_json
+from evaluator.models.fake_source import FakeModelSource
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.scored_run import complete_run
@@ -176,7 +178,9 @@ SECRETS = {
 }
 
 
-def test_secrets_of_environment_addresses_and_headers_are_in_no_file_page_export_log_or_message(tmp_path, monkeypatch):
+def test_secrets_of_environment_addresses_and_headers_are_in_no_file_page_comparison_export_log_or_message(
+    tmp_path, monkeypatch
+):
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     address = "https://alice:wonderland9@hub.example/m?access_token=queryvalue77&x=1"
@@ -189,6 +193,9 @@ def test_secrets_of_environment_addresses_and_headers_are_in_no_file_page_export
     for name in FORMATS:
         said += command("export", tmp_path / "out", "--format", name, "--out", tmp_path / "exports" / name)
     said += command("receipt", tmp_path / "out", "--n", 2, "--model", address)
+    with patch.object(FakeModelSource, "fingerprint", "another"):
+        said += command("run", *words[:-1], tmp_path / "other", "--engine", "fake")
+    said += command("compare", tmp_path / "out", tmp_path / "other", "--out", tmp_path / "compared")
     said += command("verify", tmp_path / "out")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"run.json", "report.html", "evaluator.log", "csv"} <= {path.name for path in files}
