@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,7 +12,7 @@ import pytest
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import StoreError
-from evaluator.exports import FORMATS
+from evaluator.exports import FORMATS, TRACKERS
 from evaluator.files.json_files import read_json, write_json
 from evaluator.models.fake_source import FakeModelSource
 from evaluator.progress import finish
@@ -190,7 +191,7 @@ def test_secrets_of_environment_addresses_and_headers_are_in_no_file_page_compar
     words = ("staicc-normal", "--datasets", "sst5", "--queries", 2, "--model", model, "--out", tmp_path / "out")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     said = command("run", *words, "--engine", "fake") + command("run", *words, "--engine", "transformers", exits=2)
-    for name in FORMATS:
+    for name in (*FORMATS, *filter(find_spec, TRACKERS)):
         said += command("export", tmp_path / "out", "--format", name, "--out", tmp_path / "exports" / name)
     said += command("receipt", tmp_path / "out", "--n", 2, "--model", address)
     with patch.object(FakeModelSource, "fingerprint", "another"):
