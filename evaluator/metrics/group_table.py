@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from evaluator.metrics.diagnostic import Diagnostic
-from evaluator.metrics.per_request import PredictionGroup, prediction_groups, repeated_requests
+from evaluator.metrics.per_request import PredictionGroup, by_dataset, prediction_groups, repeated_requests
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.values import statistic_sums
-from evaluator.schemas import GROUP_METRICS, GROUP_METRICS_KEY, MEAN_OVER_DATASETS, PREDICTIONS
+from evaluator.schemas import GROUP_METRICS, GROUP_METRICS_KEY, MEAN_OVER_DATASETS
 
 VARIED = ("noise_rate", "template", "demonstration_set")
 """Columns that a part can vary."""
@@ -30,9 +30,9 @@ def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame, diagnostics: I
         MetricError: rows that the definition does not accept.
     """
     varied = {diagnostic.part: diagnostic.varies for diagnostic in diagnostics if diagnostic.varies}
-    frame = predictions.lazy().select(PREDICTIONS.names()).filter(pl.col("part").is_in(list(varied))).collect()
     tables = [
         table
+        for frame in by_dataset(predictions, varied)
         for definition in ("paper", "released")
         for group in prediction_groups(frame, definition)
         for table in _group_rows(group, varied[group.key["part"]])

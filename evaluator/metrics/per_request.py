@@ -1,6 +1,6 @@
 """Turn predictions into the per-request columns that metrics are computed from, under one definition."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from evaluator.metrics.base import sum_in_order
 from evaluator.metrics.calibration_error import confidence_bin
 from evaluator.metrics.checks import require_distributions, require_finite, require_gold, require_label_space
 from evaluator.metrics.toolkit_formulas import published_probabilities, released_probabilities
+from evaluator.schemas import PREDICTIONS
 
 GROUP = ["suite", "part", "dataset", "method"]
 """Columns that identify a group of predictions with one value of each metric."""
@@ -63,6 +64,22 @@ def require_definition(definition: str) -> DefinitionRules:
     if definition not in DEFINITIONS:
         raise MetricError(f"There is no definition {definition!r}; choose one of {', '.join(DEFINITIONS)}.")
     return DEFINITIONS[definition]
+
+
+def by_dataset(
+    predictions: pl.LazyFrame | pl.DataFrame, parts: Collection[str] | None = None
+) -> Iterator[pl.DataFrame]:
+    """Yield the PREDICTIONS of one dataset after the other, so that those of one alone need to be in memory.
+
+    Args:
+        predictions: schema PREDICTIONS; a scan of files is read dataset by dataset.
+        parts: those that are wanted; None: all.
+    """
+    rows = predictions.lazy().select(PREDICTIONS.names())
+    if parts is not None:
+        rows = rows.filter(pl.col("part").is_in([*parts]))
+    for dataset in rows.select(pl.col("dataset").unique().sort()).collect().to_series():
+        yield rows.filter(pl.col("dataset") == dataset).collect()
 
 
 def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[PredictionGroup]:

@@ -17,11 +17,11 @@ from evaluator.metrics.guessing import (
     with_tests_of_run,
 )
 from evaluator.metrics.intervals import mean_of_intervals, with_intervals
-from evaluator.metrics.per_request import DEFINITIONS, GROUP, measured_groups, prediction_groups
+from evaluator.metrics.per_request import DEFINITIONS, GROUP, by_dataset, measured_groups, prediction_groups
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.score_decomposition import score_parts
 from evaluator.metrics.values import Measured, metric_values
-from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
+from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 from evaluator.schemas import METRICS as METRICS_SCHEMA
 
 MEASURED = {name: pl.Float64() for name in Measured._fields if name not in ("interval", "bins", "over")}
@@ -51,9 +51,11 @@ def metrics_table(
     Raises:
         MetricError: no predictions at all, rows that the definition does not accept, or rows without prompt_id.
     """
-    rows = [*_classification_rows(classified.lazy().select(PREDICTIONS.names()).collect())]
+    rows = [row for frame in by_dataset(classified) for row in _classification_rows(frame)]
     if predictions is not None:
-        rows += _diagnostic_rows(predictions.lazy().select(PREDICTIONS.names()).collect(), list(diagnostics))
+        measures = list(diagnostics)
+        diagnosed = {diagnostic.part for diagnostic in measures}
+        rows += [row for frame in by_dataset(predictions, diagnosed) for row in _diagnostic_rows(frame, measures)]
     if not rows:
         present = classified.lazy().select(pl.col("definition").unique().sort()).collect().to_series().to_list()
         raise MetricError(
@@ -80,8 +82,7 @@ def _classification_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
 
 def _diagnostic_rows(frame: pl.DataFrame, diagnostics: Sequence[Diagnostic]) -> Iterator[dict[str, object]]:
     for definition in ("paper", "released"):
-        diagnosed = frame.filter(pl.col("part").is_in([diagnostic.part for diagnostic in diagnostics]))
-        for group in prediction_groups(diagnosed, definition):
+        for group in prediction_groups(frame, definition):
             for diagnostic in diagnostics:
                 if diagnostic.part == group.key["part"]:
                     yield from _rows(group.key, group.rows["query_id"], diagnostic.measure(group), None)

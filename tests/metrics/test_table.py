@@ -1,5 +1,6 @@
 """The metrics table and the tables a report draws, on small hand-made predictions."""
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -9,6 +10,7 @@ from polars.testing import assert_frame_equal
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS, confusion_table, metrics_table, reliability_table
 from evaluator.metrics.base import sum_in_order
+from evaluator.metrics.per_request import by_dataset
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
@@ -147,6 +149,15 @@ def test_methods_and_parts_have_their_own_means() -> None:
 
 def test_lazy_predictions_give_the_same_table() -> None:
     assert_frame_equal(metrics_table(BINARY.lazy()), metrics_table(BINARY))
+
+
+def test_files_of_datasets_are_read_one_after_the_other_and_give_the_same_table(tmp_path: Path) -> None:
+    frames = [predictions(name, [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], [0, 1, 0]) for name in ("b", "a")]
+    for number, frame in enumerate(frames):
+        frame.write_parquet(tmp_path / f"{number}.parquet")
+    scanned = pl.scan_parquet(tmp_path / "*.parquet")
+    assert [frame["dataset"].unique().to_list() for frame in by_dataset(scanned)] == [["a"], ["b"]]
+    assert_frame_equal(metrics_table(scanned), metrics_table(pl.concat(frames)))
 
 
 def test_one_query_alone_has_a_value_and_no_interval() -> None:

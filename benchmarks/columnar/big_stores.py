@@ -1,0 +1,185 @@
+"""Time and memory of tables of millions of rows: a store of prompts, the metrics of predictions, and a whole run.
+
+    python -m benchmarks.columnar.big_stores [prompts] [predictions]
+
+Rows are synthetic. Each piece runs in a process of its own, whose peak of resident memory counts. A run is made twice
+with the fake engine, which computes nothing, of a tenth and of a twentieth of the prompts: what its peak grows by for
+each prompt is stated.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from benchmarks.columnar import metrics
+from benchmarks.harness import ROOT, Target, append_rows, print_targets
+from evaluator.files.json_files import MANIFEST
+from evaluator.progress import finish
+from evaluator.store.prompt_store import open_store
+
+N_WORDS = 20  # of a text
+TRAINING_ROWS = 1000
+DATA = ("--input-column", "text", "--gold-column", "label", "--training-rows", str(TRAINING_ROWS))
+
+
+def main(n_prompts: int = 2_000_000, n_predictions: int = 10_000_000) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = [*stores(folder, n_prompts), *measures(folder, n_predictions), *runs(folder, n_prompts)]
+    for row in rows:
+        append_rows("big_stores", str(row.pop("case")), ["polars", "pyarrow"], [row])
+    found = {str(row["contestant"]): row for row in rows}
+    print_targets(
+        Target(what="store of 2 M prompts built, s", value=_number(found["evaluator, build"]["seconds"]), at_most=300),
+        Target(what="peak, GiB", value=_number(found["evaluator, build"]["peak_mib"]) / 1024, at_most=6),
+        Target(what="opened, s", value=_number(found["evaluator, open"]["seconds"]), at_most=0.2),
+        Target(what="10 M predictions measured, s", value=_number(found["evaluator, all"]["seconds"]), at_most=15),
+        Target(what="peak, GiB", value=_number(found["evaluator, all"]["peak_mib"]) / 1024, at_most=4),
+        Target(
+            what="memory of a run, bytes a prompt",
+            value=_number(found["evaluator, larger"]["bytes_a_prompt"]),
+            at_most=200,
+        ),
+    )
+
+
+def stores(folder: Path, n_prompts: int) -> list[dict[str, object]]:
+    """Build, open and tokenise a store of this many prompts."""
+    case = f"a store of {n_prompts:,} prompts"
+    write_texts(folder / "texts.parquet", n_prompts // 2)  # each is a query of two parts of the suite
+    built_s, built_mib = command(
+        "build", "classify", "--data", str(folder / "texts.parquet"), *DATA, "--out", str(folder / "built")
+    )
+    (manifest,) = (folder / "built" / "store").glob(f"*/{MANIFEST}")
+    store = manifest.parent
+    open_s = float(np.median([timed(lambda: open_store(store)) for _ in range(5)]))
+    tokens_s, tokens_mib = child("tokenise", str(store))
+    return [
+        _row(case, "evaluator, build", n_prompts, "prompts", built_s, built_mib),
+        _row(case, "evaluator, open", n_prompts, "prompts", open_s, None),
+        _row(case, "evaluator, tokenise", n_prompts, "prompts", tokens_s, tokens_mib),
+    ]
+
+
+def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
+    """Measure all metrics and diagnostics of this many predictions, which are read dataset by dataset."""
+    path = folder / "predictions"
+    path.mkdir()
+    settings = sum(settings * sets for settings, sets in metrics.PARTS.values())
+    metrics.N_QUERIES = n_predictions // (2 * len(metrics.N_LABELS) * settings)
+    n_rows = 0
+    for index, n_labels in enumerate(metrics.N_LABELS):
+        frame = pl.concat([metrics._predictions(index, n_labels, part) for part in metrics.PARTS])
+        frame.write_parquet(path / f"{index}.parquet")
+        n_rows += frame.height
+    del frame
+    seconds, peak_mib = child("measure", str(path))
+    return [_row(f"metrics of {n_rows:,} predictions", "evaluator, all", n_rows, "predictions", seconds, peak_mib)]
+
+
+def runs(folder: Path, n_prompts: int) -> list[dict[str, object]]:
+    """Run the command with the fake engine on two numbers of prompts."""
+    rows, before = [], (0, 0.0)
+    for name, part in (("smaller", 20), ("larger", 10)):
+        n = n_prompts // part
+        write_texts(folder / f"{name}.parquet", n // 2)
+        words = ("run", "classify", "--data", str(folder / f"{name}.parquet"), *DATA, "--model", "fake")
+        seconds, peak_mib = command(*words, "--engine", "fake", "--out", str(folder / name))
+        row = _row(f"a run of {n:,} prompts", f"evaluator, {name}", n, "prompts", seconds, peak_mib)
+        if before[0]:
+            row["bytes_a_prompt"] = round((peak_mib - before[1]) * 2**20 / (n - before[0]))
+        before = (n, peak_mib)
+        rows.append(row)
+    return rows
+
+
+def write_texts(path: Path, n_rows: int) -> None:
+    """Write a table of texts of random words with one of two labels."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"word{number}" if number % 3 else f"w{number}" for number in range(3000)])
+    n_rows += TRAINING_ROWS
+    drawn = words[rng.zipf(1.3, size=(n_rows, N_WORDS)) % len(words)]
+    labels = np.array(["negative", "positive"])[rng.integers(0, 2, n_rows)]
+    columns = {f"w{place}": drawn[:, place] for place in range(N_WORDS)}
+    text = pl.concat_str([*columns], separator=" ")
+    pl.DataFrame(columns).select(text=text).with_columns(label=labels).write_parquet(path)
+
+
+def command(*words: str) -> tuple[float, float]:
+    """Return the seconds and the peak MiB of a command of this project."""
+    return child("command", *words)
+
+
+def child(what: str, *arguments: str) -> tuple[float, float]:
+    """Run one piece in a process of its own; return its seconds and peak MiB."""
+    words = [sys.executable, "-m", "benchmarks.columnar.big_stores", what, *arguments]
+    done = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    seconds, peak_mib = json.loads(done.stdout.splitlines()[-1])
+    return float(seconds), float(peak_mib)
+
+
+def serve(what: str, *arguments: str) -> None:
+    """Do one piece and print its seconds and peak MiB."""
+    pieces: dict[str, Callable[..., None]] = {"tokenise": tokenise, "measure": measure, "command": run_command}
+    seconds = timed(lambda: pieces[what](*arguments))
+    who = resource.RUSAGE_CHILDREN if what == "command" else resource.RUSAGE_SELF
+    print(json.dumps([seconds, resource.getrusage(who).ru_maxrss / 1024]))
+
+
+def run_command(*words: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "evaluator", *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def tokenise(store: str) -> None:
+    from evaluator.config import ModelConfig
+    from evaluator.run.asked_models import find_model
+    from evaluator.tokens.table import tokenise_store
+
+    opened, source = open_store(Path(store)), find_model(ModelConfig(model="embedded"))
+    assert opened is not None, "the store was built"
+    finish(tokenise_store(opened, source.tokenizer, source.tokenizer_fingerprint, "merged", ["paper"]))
+
+
+def measure(folder: str) -> None:
+    from evaluator.metrics import group_metrics_table, metrics_table
+    from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
+
+    predictions = pl.scan_parquet(f"{folder}/*.parquet")
+    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
+    group_metrics_table(predictions, DIAGNOSTICS)
+    metrics_table(classified, predictions, DIAGNOSTICS)
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _row(case: str, name: str, items: int, unit: str, seconds: float, peak_mib: float | None) -> dict[str, object]:
+    peak = None if peak_mib is None else round(peak_mib)
+    rate = items / seconds
+    print(f"{case}, {name}: {seconds:.2f} s, {rate:,.0f} {unit}/s, peak {peak} MiB", flush=True)
+    row: dict[str, object] = {"case": case, "contestant": name, "items": items, "unit": unit}
+    return row | {"seconds": round(seconds, 3), "peak_mib": peak, "bytes_a_prompt": None}
+
+
+def _number(value: object) -> float:
+    return float(str(value))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and not sys.argv[1].isdigit():
+        serve(*sys.argv[1:])
+    else:
+        main(*map(int, sys.argv[1:]))
