@@ -87,6 +87,7 @@ def race(
     *,
     runs: int,
     same: Callable[[Any, Any], None] = np.testing.assert_equal,
+    starts_anew: bool = False,
 ) -> dict[str, Timing]:
     """Run, compare and time contestants; print a table and append one row per contestant to results/<benchmark>.csv.
 
@@ -95,6 +96,7 @@ def race(
         contestants: name -> callable; the first is the baseline.
         runs: number of timed runs of each.
         same: called with the baseline's output and another; raises AssertionError if they differ.
+        starts_anew: each run is a process of its own, which nothing warms up, so that the first run is timed as well.
 
     Returns:
         Timing of each contestant, by name.
@@ -103,8 +105,8 @@ def race(
         SystemExit: outputs differ.
     """
     memory = _warm_up(work, contestants, same)
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(runs):
+    seconds = {name: [memory[name].elapsed_s] if starts_anew else [] for name in contestants}
+    for _ in range(runs - starts_anew):
         for name, run in contestants.items():
             seconds[name].append(_time(run))
     baseline_s = float(np.median(next(iter(seconds.values()))))
@@ -129,7 +131,9 @@ def _warm_up(
     for name, run in contestants.items():
         gc.collect()
         with peak_memory() as memory[name]:
+            start = time.perf_counter()
             output = run()
+            memory[name].elapsed_s = time.perf_counter() - start
         try:
             same(outputs[0] if outputs else output, output)
         except AssertionError as difference:
