@@ -25,7 +25,7 @@ from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows
 from benchmarks.throughput.workloads import SHAPES, evaluator
 from evaluator.config import ModelConfig
 from evaluator.datasets.staicc import load_staicc
-from evaluator.engine import vllm_loading
+from evaluator.engine import vllm_settings
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.models.sizes import model_size
@@ -86,7 +86,7 @@ SCENARIOS: dict[str, list[str]] = {
         "--queries", "2000", "--definition", "paper"],
 }  # fmt: skip
 
-GPU_STEP_TOKENS, GPU_BLOCK_TOKENS = 8192, 16  # as engine/vllm_loading.py sets them
+GPU_STEP_TOKENS, GPU_BLOCK_TOKENS = 8192, 16  # vLLM's own, but on an H100 or H200, where it takes 16,384 tokens a step
 SHARE_FOR_WEIGHTS = 0.8  # as engine/devices.py: the fewest devices that hold the model in this share of their memory
 
 
@@ -149,7 +149,7 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     tables = open_scored(folder, out)
     tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
     cache = Cache(32, point.cache_tokens // 32, shares_parts=True)
-    shards = shard_costs(tokens, cache, vllm_loading.tokens_per_step(source, config))
+    shards = shard_costs(tokens, cache, vllm_settings.tokens_per_step(source, config) or GPU_STEP_TOKENS)
     record = folder.record
     assert record.scores is not None, "the run was scored"
     return {

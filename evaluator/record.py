@@ -189,6 +189,8 @@ class EngineRecord:
     prefix_block_tokens: int | None
     has_hidden_states: bool
     tokens_per_step: int
+    sequences_per_step: int | None = None
+    compiled: bool = False
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
 

@@ -16,8 +16,9 @@ from selenium import webdriver
 from evaluator.config import ModelConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.engine import load_engine, vllm_loading
+from evaluator.engine import load_engine, vllm_settings
 from evaluator.engine.base import Engine
+from evaluator.engine.vllm_settings import SETTINGS
 from evaluator.models.embedded.llama import LlamaSize
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.source import ModelSource, find_model
@@ -99,7 +100,10 @@ def loaded_engine(tiny_source: ModelSource, tiny_model: Path) -> Iterator[Callab
                 model=str(tiny_model), engine=name, dtype="float32", kv_cache_gib=_cache_gib(tiny_source)
             )
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(vllm_loading, "_MAX_TOKENS_PER_STEP", {"cpu": 256, "cuda": 256})
+                small = {
+                    kind: settings._replace(max_tokens=256, max_sequences=256) for kind, settings in SETTINGS.items()
+                }
+                patch.setattr(vllm_settings, "SETTINGS", small)
                 LOADED[name] = load_engine(tiny_source, config)
         return LOADED[name]
 

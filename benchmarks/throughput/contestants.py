@@ -99,15 +99,15 @@ def start_vllm(job: Job) -> Any:
 
 def vllm_settings(job: Job) -> dict[str, Any]:
     """Return the settings of every vLLM but ours: the step size, block size and cache that ours has."""
-    from evaluator.engine import vllm_loading
+    from evaluator.engine import vllm_settings
 
     config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype))
     source = find_model(config)
-    cache_bytes = vllm_loading.kv_cache_bytes(source, config)
+    cache_bytes = vllm_settings.kv_cache_bytes(source, config)
     on_cpu = device_kind() == "cpu"
     settings = {
         "enable_prefix_caching": True,
-        "max_num_batched_tokens": vllm_loading.tokens_per_step(source, config),
+        "max_num_batched_tokens": vllm_settings.tokens_per_step(source, config),
         "max_num_seqs": 256,
         "block_size": 32 if on_cpu else 16,
         "enforce_eager": on_cpu,

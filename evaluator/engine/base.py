@@ -49,9 +49,11 @@ class EngineFacts:
     versions: dict[str, str]  # package -> version
     device: str
     dtype: str
-    prefix_block_tokens: int | None  # size of a prefix-cache block; None without a prefix cache
+    prefix_block_tokens: int | None  # unit in which prefixes are shared; None without a prefix cache
     has_hidden_states: bool = True
     tokens_per_step: int  # capacity of one forward pass; a shard holds a multiple of it
+    sequences_per_step: int | None = None  # None: no limit but the tokens
+    compiled: bool = False  # torch.compile and CUDA graphs, or eager
     tensor_parallel: int = 1  # devices that share each layer
     pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers
 

@@ -4,6 +4,8 @@ A label of one token costs no more than its context: one request returns the log
 Longer continuations are sent as prompts with a cached prefix. What the cache hides is then requested token by token.
 """
 
+import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -25,6 +27,7 @@ from evaluator.engine.vllm_loading import (
     add_adapters,
     empty_cache,
     max_contexts,
+    shared_block_tokens,
     start_vllm,
     stop_vllm,
     vllm_version,
@@ -42,6 +45,9 @@ from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, scoring_dtype
 
+_log = logging.getLogger(__name__)
+
+_PLAIN_BLOCK_TOKENS = 128  # the largest block of a cache for attention alone
 _MAX_WAITING = 1024  # requests queued in vLLM: more than one step can take
 _SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
 
@@ -56,6 +62,7 @@ class VllmEngine:
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         self._llm: Any = start_vllm(source, config)
         self._model_name = source.name
+        self._warned: list[int] = []  # shared with copies: said once
         self._adapters = add_adapters(self._llm, source)
         self._lora_request: Any = None  # of the adapter in use
         # With adapters, vLLM 0.32 computes the LM head for as many rows as there are requests, and no more.
@@ -64,14 +71,17 @@ class VllmEngine:
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
         self._cache_blocks = loaded.cache_config.num_gpu_blocks
+        self._block_tokens = loaded.cache_config.block_size
         self._max_contexts = max_contexts(self._cache_blocks)
         self.facts = EngineFacts(
             name="vllm",
             versions={"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")},
             device=device_name(),
             dtype=scoring_dtype(source, config),
-            prefix_block_tokens=loaded.cache_config.block_size,
+            prefix_block_tokens=shared_block_tokens(self._llm),
             tokens_per_step=loaded.scheduler_config.max_num_batched_tokens,
+            sequences_per_step=loaded.scheduler_config.max_num_seqs,
+            compiled=not loaded.model_config.enforce_eager,
             tensor_parallel=loaded.parallel_config.tensor_parallel_size,
             pipeline_parallel=loaded.parallel_config.pipeline_parallel_size,
         )
@@ -114,11 +124,26 @@ class VllmEngine:
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
         longest = max((len(r.context) + max(map(len, r.continuations)) for r in requests), default=0)
+        self._warn_if_nothing_is_shared(longest)
         limit = self._llm.llm_engine.model_config.max_model_len
         if longest > limit:
             raise PromptTooLongError(
                 f"A prompt of {longest} tokens is longer than the {limit} that the model's context and KV cache allow. "
                 "Give a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
+            )
+
+    def _warn_if_nothing_is_shared(self, longest: int) -> None:
+        unit = self.facts.prefix_block_tokens
+        if unit is not None and unit <= _PLAIN_BLOCK_TOKENS:
+            return
+        if 0 < longest < (unit or math.inf) and not self._warned:
+            self._warned.append(longest)
+            how = f"in units of {unit} tokens" if unit else "not at all"
+            _log.warning(
+                "vLLM shares prefixes %s for %s, and the longest prompt has %d: every prompt is computed whole.",
+                how,
+                self._model_name,
+                longest,
             )
 
     def _score_next_tokens(
@@ -178,8 +203,7 @@ class VllmEngine:
 
     def _groups(self, requests: Sequence[ContinuationRequest], indices: Sequence[int]) -> Iterator[list[int]]:
         """Yield consecutive requests in groups that fill at most half of the cache."""
-        block_tokens = self.facts.prefix_block_tokens
-        assert block_tokens, "vLLM has a prefix cache"
+        block_tokens = self._block_tokens
         group: list[int] = []
         before: Sequence[int] = ()
         n_blocks = 0

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import logging
-import math
 import os
 import re
 import sys
@@ -18,31 +17,20 @@ from evaluator.config import ModelConfig
 from evaluator.engine.device import DeviceKind, cores, device_kind, split
 from evaluator.engine.refusals import first_sentence
 from evaluator.engine.vllm_requests import MAX_IDS
+from evaluator.engine.vllm_settings import check_memory, kv_cache_bytes, step_settings, tokens_per_step
 from evaluator.errors import ModelError
-from evaluator.models.source import ModelSource, dtype_bytes, loaded_bytes, scoring_dtype
+from evaluator.models.source import ModelSource, scoring_dtype
 
 _log = logging.getLogger(__name__)
 
 TRIED_VERSIONS = ("0.32.0", "0.32.0")
 """The oldest and the newest vLLM that the engine contract (tests/engine) has passed on."""
 
-# Prefix-cache hits come in whole blocks; 32 is the smallest that vLLM's CPU attention works well with.
-_BLOCK_TOKENS = {"cpu": 32, "cuda": 16}
-_MAX_TOKENS_PER_STEP = {"cpu": 2048, "cuda": 8192}
-# On a CPU a step is fastest while the output of a feed-forward layer fits in the processor's cache: a model of 28
-# million parameters scored 28 prompts/s in steps of 2,048 tokens and 32 in steps of 512 (fp32), 78 and 92 in steps of
-# 2,048 and 1,024 (bf16).
-_STEP_BYTES_ON_CPU = 6 * 2**20
-_MIN_TOKENS_PER_STEP = 512  # fewer tokens use matrix products badly
-# Log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does not see.
-_PROMPT_LOG_PROB_BYTES = {"cpu": 2**30, "cuda": 2**32}
-_SEQUENCES_PER_STEP = 256
 _REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs")
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 _TEXT_ONLY = {"image": 0, "video": 0, "audio": 0}
 _NO_VISION = " (for a model that reads images as well, vLLM needs torchvision, which is not installed)"
 _LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configuration states no context length
-_CACHED_TOKENS_ON_CPU = 32_768  # in prefix order a cache of 20,000 tokens recomputes hardly anything
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -98,9 +86,10 @@ def import_vllm() -> None:
             f"This vLLM is too old: its requests have no {' or '.join(missing)}. {version_note()} Install another, or "
             "choose --engine transformers."
         )
-    # vLLM compiles a helper of its sampler even in eager mode. On a CPU that needs a C++ compiler, which may be
-    # missing, and takes some seconds in the first run with each vocabulary size.
-    torch.compiler.set_stance("force_eager")
+    if not step_settings().compiled:
+        # vLLM compiles a helper of its sampler even in eager mode. On a CPU that needs a C++ compiler, which may be
+        # missing, and takes some seconds in the first run with each vocabulary size.
+        torch.compiler.set_stance("force_eager")
 
 
 def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
@@ -109,7 +98,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     check_memory(source, config)
     from vllm import LLM
 
-    device = device_kind()
+    device, settings = device_kind(), step_settings()
     cache_bytes = kv_cache_bytes(source, config)
     try:
         with _quiet(), _without_llvmlite_module():
@@ -122,13 +111,13 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
                 # The model's context length, or what the cache can hold.
                 max_model_len=-1 if source.context_length else _LONGEST_WITHOUT_LIMIT,
                 limit_mm_per_prompt=_TEXT_ONLY,
-                block_size=_BLOCK_TOKENS[device],
+                block_size=settings.block_tokens,
                 enable_prefix_caching=True,
                 enable_chunked_prefill=True,
-                max_num_seqs=_SEQUENCES_PER_STEP,
+                max_num_seqs=settings.max_sequences,
                 max_num_batched_tokens=tokens_per_step(source, config),
                 max_logprobs=MAX_IDS,
-                enforce_eager=True,
+                enforce_eager=not settings.compiled,
                 **_parallel(config, device),
                 **_lora(source),
                 disable_log_stats=True,
@@ -234,6 +223,19 @@ def empty_cache(llm: Any) -> None:
     assert emptied, "an earlier call left requests behind"
 
 
+def shared_block_tokens(llm: Any) -> int | None:
+    """Return the unit in which vLLM shares prefixes, in tokens; None where it shares nothing.
+
+    That is a block of the cache, or where kinds of layers have blocks of different sizes the least common multiple: for
+    models with a recurrent state hundreds of tokens.
+    """
+    coordinator = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_manager.coordinator
+    for name in ("_cache_hit_alignment_tokens", "block_size"):
+        if unit := getattr(coordinator, name, None):
+            return int(unit)
+    return None
+
+
 def max_contexts(n_blocks: int) -> int:
     """Return for how many contexts a cache of `n_blocks` blocks keeps the last, partly filled block."""
     from evaluator.engine.block_sharing import max_kept_blocks
@@ -286,48 +288,3 @@ def _quiet() -> Iterator[None]:
             captured.seek(0)
             if output := captured.read().decode(errors="replace").strip():
                 _log.debug("vLLM while it started: %s", output)
-
-
-def tokens_per_step(source: ModelSource, config: ModelConfig) -> int:
-    """Return how many tokens one forward pass may hold."""
-    device = device_kind()
-    limit = min(_MAX_TOKENS_PER_STEP[device], _PROMPT_LOG_PROB_BYTES[device] // (4 * source.vocab_size))
-    if device == "cpu":
-        written_per_token = 2 * source.feed_forward_size * dtype_bytes(scoring_dtype(source, config))
-        in_cache = 2 ** int(math.log2(_STEP_BYTES_ON_CPU / written_per_token))  # largest power of two that fits
-        limit = min(limit, max(_MIN_TOKENS_PER_STEP, in_cache))
-    return max(_SEQUENCES_PER_STEP, limit)
-
-
-def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
-    """Return the size of the KV cache in bytes; None on a GPU, where vLLM takes the memory that is left."""
-    if config.kv_cache_gib is not None:
-        return int(config.kv_cache_gib * 2**30)
-    if device_kind() == "cuda":
-        return None
-    return _CACHED_TOKENS_ON_CPU * source.kv_values_per_token * dtype_bytes(scoring_dtype(source, config))
-
-
-def check_memory(source: ModelSource, config: ModelConfig) -> None:
-    """Raise ModelError if weights and KV cache together need more memory than is free."""
-    cache = kv_cache_bytes(source, config)
-    if cache is None:
-        return
-    weights = loaded_bytes(source, config)
-    free = _free_bytes()
-    if weights + cache > free:
-        raise ModelError(
-            f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only "
-            f"{_gib(free)} are free. Choose a smaller cache (--kv-cache-gib), a smaller model, or --dtype bfloat16."
-        )
-
-
-def _free_bytes() -> int:
-    import psutil
-    import torch
-
-    return int(torch.cuda.mem_get_info()[0]) if device_kind() == "cuda" else int(psutil.virtual_memory().available)
-
-
-def _gib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**30:.2f} GiB"

@@ -1,0 +1,94 @@
+"""How large a step and a cache vLLM is given on each kind of device.
+
+vLLM's own choice stands wherever nothing better was measured; `python -m benchmarks.end_to_end.engine_settings` tries
+others on the device at hand. What vLLM made of it is in run.json (EngineFacts).
+"""
+
+import math
+from typing import NamedTuple
+
+from evaluator.config import ModelConfig
+from evaluator.engine.device import DeviceKind, device_kind
+from evaluator.errors import ModelError
+from evaluator.models.source import ModelSource, dtype_bytes, loaded_bytes, scoring_dtype
+
+
+class StepSettings(NamedTuple):
+    """What vLLM is told; None: it chooses."""
+
+    block_tokens: int | None  # of a block of the prefix cache, which shares whole blocks
+    max_tokens: int | None  # of a step
+    max_sequences: int | None  # of a step
+    compiled: bool  # torch.compile and CUDA graphs
+
+
+SETTINGS: dict[DeviceKind, StepSettings] = {
+    # Blocks of 32 are the smallest that vLLM's CPU attention works well with: it would take 128, which cached 64% of
+    # StaICC's tokens instead of 88%. A compiler may be missing, and there are no launches to save.
+    "cpu": StepSettings(block_tokens=32, max_tokens=2048, max_sequences=256, compiled=False),
+    # Nothing was measured yet. vLLM 0.32 takes 16 tokens a block, 16,384 tokens and 1,024 sequences a step on an H100
+    # or H200, 8,192 and 256 on others, and compiles.
+    "cuda": StepSettings(block_tokens=None, max_tokens=None, max_sequences=None, compiled=True),
+}
+
+# On a CPU a step is fastest while the output of a feed-forward layer fits in the processor's cache: a model of 28
+# million parameters scored 28 prompts/s in steps of 2,048 tokens and 32 in steps of 512 (fp32), 78 and 92 in steps of
+# 2,048 and 1,024 (bf16).
+_STEP_BYTES_ON_CPU = 6 * 2**20
+_MIN_TOKENS_PER_STEP = 512  # fewer tokens use matrix products badly
+# On a CPU, log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does
+# not see.
+_PROMPT_LOG_PROB_BYTES = 2**30
+_CACHED_TOKENS_ON_CPU = 32_768  # in prefix order a cache of 20,000 tokens recomputes hardly anything
+
+
+def step_settings() -> StepSettings:
+    """Return the settings for this machine's devices."""
+    return SETTINGS[device_kind()]
+
+
+def tokens_per_step(source: ModelSource, config: ModelConfig) -> int | None:
+    """Return how many tokens one forward pass may hold; None: vLLM chooses."""
+    settings = step_settings()
+    if settings.max_tokens is None:
+        return None
+    limit = min(settings.max_tokens, _PROMPT_LOG_PROB_BYTES // (4 * source.vocab_size))
+    if device_kind() == "cpu":
+        written_per_token = 2 * source.feed_forward_size * dtype_bytes(scoring_dtype(source, config))
+        in_cache = 2 ** int(math.log2(_STEP_BYTES_ON_CPU / written_per_token))  # largest power of two that fits
+        limit = min(limit, max(_MIN_TOKENS_PER_STEP, in_cache))
+    return max(settings.max_sequences or 1, limit)
+
+
+def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
+    """Return the size of the KV cache in bytes; None on a GPU, where vLLM takes the memory that is left."""
+    if config.kv_cache_gib is not None:
+        return int(config.kv_cache_gib * 2**30)
+    if device_kind() == "cuda":
+        return None
+    return _CACHED_TOKENS_ON_CPU * source.kv_values_per_token * dtype_bytes(scoring_dtype(source, config))
+
+
+def check_memory(source: ModelSource, config: ModelConfig) -> None:
+    """Raise ModelError if weights and KV cache together need more memory than is free."""
+    cache = kv_cache_bytes(source, config)
+    if cache is None:
+        return
+    weights = loaded_bytes(source, config)
+    free = _free_bytes()
+    if weights + cache > free:
+        raise ModelError(
+            f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only "
+            f"{_gib(free)} are free. Choose a smaller cache (--kv-cache-gib), a smaller model, or --dtype bfloat16."
+        )
+
+
+def _free_bytes() -> int:
+    import psutil
+    import torch
+
+    return int(torch.cuda.mem_get_info()[0]) if device_kind() == "cuda" else int(psutil.virtual_memory().available)
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.2f} GiB"
