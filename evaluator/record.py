@@ -170,6 +170,7 @@ class ModelRecord:
     n_parameters: int | None
     context_tokens: int | None  # None: no limit
     has_chat_template: bool = False
+    flop_per_token: int | None = None  # of a prompt's token, by the configuration; None where it is not known
     adapter: AdapterRecord | None = None
 
     @property
@@ -202,6 +203,8 @@ class ThroughputRecord:
     elapsed_s: float = 0.0
     requests_per_s: float = 0.0
     computed_tokens_per_s: float = 0.0  # without those that the prefix cache served
+    flop_per_s: float = 0.0  # of computed tokens, without attention itself and the LM head; 0: not known
+    peak_share: float | None = None  # that rate over the peak of all devices; None where that is not known
     replica_computed_tokens_per_s: list[float] = field(default_factory=list)  # each while it computed
     period_s: float = 0.0  # length of the periods below, which follow one another
     period_requests_per_s: list[float] = field(default_factory=list)

@@ -30,10 +30,11 @@ class Device:
     flops_32_bit: float
     memory_gib: float
     usd_per_hour: float
+    names: tuple[str, ...] = ()  # by which its driver calls it
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            if getattr(self, entry.name) <= 0 and entry.name != "usd_per_hour":
+            if entry.name != "names" and getattr(self, entry.name) <= 0 and entry.name != "usd_per_hour":
                 raise ValueError(f"{entry.name} must be above 0")
 
 
@@ -78,6 +79,14 @@ def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
                 f"There is no device {name!r}. There are: {'; '.join(devices)}. --device-file FILE adds others."
             )
     return {name: device for name, device in devices.items() if not assumptions.devices or name in assumptions.devices}
+
+
+def peak_flops(driver_name: str, dtype: str) -> float | None:
+    """Return the floating-point operations per second of a device that its driver calls so; None where not known."""
+    for device in chosen_devices(Assumptions()).values():
+        if driver_name in device.names:
+            return device.flops_32_bit if dtype == "float32" else device.flops_16_bit
+    return None
 
 
 def _parsed(text: str, where: str) -> dict[str, Device]:

@@ -32,8 +32,10 @@ def throughput_line(scores: ScoresRecord) -> str | None:
         return None
     replicas = rates.replica_computed_tokens_per_s
     together = ""
+    if rates.peak_share is not None:
+        together = f", {rates.flop_per_s / 1e12:,.3g} TFLOP/s, {rates.peak_share:.0%} of the devices' peak"
     if len(replicas) > 1:
-        together = f"; {len(replicas)} replicas, the slowest at {min(replicas):,.0f} tokens computed/s"
+        together += f"; {len(replicas)} replicas, the slowest at {min(replicas):,.0f} tokens computed/s"
     return (
         f"Scored at {rates.requests_per_s:,.1f} prompts/s, {rates.computed_tokens_per_s:,.0f} tokens computed/s, "
         f"{scores.cached_tokens / scores.prompt_tokens:.0%} of tokens cached{together}"

@@ -12,6 +12,7 @@ from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.errors import ConfigError
 from evaluator.models.chat import chat_form
 from evaluator.models.embedded import EMBEDDED_MODELS, shipped_model
+from evaluator.models.sizes import model_size
 from evaluator.models.source import ModelSource
 from evaluator.record import AdapterRecord, ModelKind, ModelRecord
 from evaluator.suites import default_label_boundary
@@ -124,6 +125,7 @@ def model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
         kind = "fake"
     elif model.model in ("embedded", "random"):
         kind = cast(ModelKind, model.model)
+    size = None if kind == "fake" else model_size(source.folder)
     return ModelRecord(
         name=model.model if kind in EMBEDDED_MODELS else source.name,
         kind=kind,
@@ -132,6 +134,7 @@ def model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
         n_parameters=source.n_parameters,
         context_tokens=source.context_length,
         has_chat_template=source.has_chat_template,
+        flop_per_token=size.flop_per_token if size else None,
         adapter=AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint)
         if adapter
         else None,

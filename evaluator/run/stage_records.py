@@ -1,12 +1,22 @@
 """Make and write the sections of run.json that building and scoring leave."""
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from evaluator.config import RunConfig
 from evaluator.datasets.multiple_choice import AnyDataset
-from evaluator.record import EngineRecord, ModelRecord, PromptsRecord, RunRecord, ScoresRecord, TokensRecord
+from evaluator.engine.base import EngineFacts
+from evaluator.preflight.devices import peak_flops
+from evaluator.record import (
+    EngineRecord,
+    ModelRecord,
+    PromptsRecord,
+    RunRecord,
+    ScoresRecord,
+    ThroughputRecord,
+    TokensRecord,
+)
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_to_json
 from evaluator.run.record import new_record, with_stage, write_run
@@ -59,7 +69,7 @@ def with_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path
         tokens=_tokens_record(scored),
         model=model,
         engine=EngineRecord(**asdict(scored.engine)),
-        scores=_scores_record(scored),
+        scores=_scores_record(scored, model),
     )
     write_run(out, record)
     return record
@@ -78,7 +88,7 @@ def _tokens_record(scored: Scored) -> TokensRecord:
     )
 
 
-def _scores_record(scored: Scored) -> ScoresRecord:
+def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
     totals = [part.scores.totals() for part in scored.parts]
     sums = {name: sum(total[name] for total in totals) for name in totals[0]}
     shards = [shard for part in scored.parts for shard in part.scores.manifest.shards.values()]
@@ -97,7 +107,16 @@ def _scores_record(scored: Scored) -> ScoresRecord:
         computed_tokens=sums["prompt_tokens"] - sums["cached_tokens"],
         elapsed_s=elapsed_s,
         tokens_per_s=sums["prompt_tokens"] / elapsed_s if elapsed_s else 0.0,
-        throughput=throughput(shards),
+        throughput=_with_arithmetic(throughput(shards), model, scored.engine),
         kernels=implementations(),
         files={name: sha256 for part in scored.parts for name, sha256 in part.scores.files().items()},
     )
+
+
+def _with_arithmetic(rates: ThroughputRecord, model: ModelRecord, engine: EngineFacts) -> ThroughputRecord:
+    """Return the rates with the operations that computed tokens took, and their share of the devices' peak (MFU)."""
+    flop_per_s = rates.computed_tokens_per_s * (model.flop_per_token or 0)
+    n_devices = len(rates.replica_computed_tokens_per_s) * engine.tensor_parallel * engine.pipeline_parallel
+    peak = peak_flops(engine.device, engine.dtype)
+    share = flop_per_s / (peak * n_devices) if peak and flop_per_s else None
+    return replace(rates, flop_per_s=flop_per_s, peak_share=share)
