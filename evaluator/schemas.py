@@ -147,6 +147,28 @@ PREDICTIONS = pl.Schema(
     }
 )
 
+QUERIES_KEY = [
+    *("suite", "part", "dataset", "query_id", "n_shots", "demonstration_set", "template", "noise_rate", "prompt_id")
+]
+QUERIES = pl.Schema(  # every prompt that a method answered a query with; PREDICTIONS has the answers
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "query_id": pl.Int64(),
+        "n_shots": pl.Int64(),  # this and the next four as in REQUESTS
+        "demonstration_set": pl.Int64(),
+        "template": pl.Int64(),
+        "noise_rate": pl.Float64(),
+        "n_wrong_labels": pl.Int64(),
+        "prompt_id": pl.String(),  # key of PROMPTS, where the whole prompt is
+        "query": pl.String(),  # the end of the prompt, after the demonstrations
+        "gold": pl.Int64(),
+        "label_names": pl.List(pl.String()),
+        "label_log_likelihoods": pl.List(pl.Float64()),  # nats, in label-space order; null where they were not asked
+    }
+)
+
 TEST_OF_GUESSING: dict[str, pl.DataType] = {  # of an accuracy; random_baselines/significance.py has the rules
     "p_value": pl.Float64(),  # probability that the best of `tries` random classifiers is at least as accurate
     "p_holm": pl.Float64(),  # the same, corrected by Holm's procedure for n_tests tests

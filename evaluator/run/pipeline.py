@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
@@ -19,6 +19,7 @@ from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_table
+from evaluator.metrics.queries import queries_table
 from evaluator.preflight.findings import check_accepted, require_accepted
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
@@ -51,6 +52,7 @@ from evaluator.run.stage_records import recorded_build, with_scores
 from evaluator.run_log import now
 from evaluator.schemas import RECEIPT_KEY
 from evaluator.suites import SUITES
+from evaluator.suites.base import ScoredRun
 
 logger = logging.getLogger(__name__)
 
@@ -291,7 +293,8 @@ def _measure(
     digests: dict[str, str] = {}
     # Suites of one family share a function, which is called once.
     functions = dict.fromkeys(SUITES[suite].measure for suite in scored.config.suites)
-    for name, table in chain.from_iterable(function(scored) for function in functions):
+    of_suites = chain.from_iterable(function(scored) for function in functions)
+    for name, table in chain(of_suites, _queries(scored, parts, tables)):
         yield Progress(stage="Measuring", done=len(tables), total=len(tables) + 1, unit="tables")
         digests[name] = write_table(out, name, table)
         tables[name] = table
@@ -300,6 +303,14 @@ def _measure(
     write_run(out, record)
     yield Progress(stage="Measuring", done=len(tables), total=len(tables), unit="tables")
     return record, tables
+
+
+def _queries(
+    scored: ScoredRun, parts: Sequence[ScoredStore], tables: Mapping[str, pl.DataFrame]
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the table of single queries, once the suites have predicted them."""
+    prompts = pl.concat(part.store.prompts() for part in parts)
+    yield "queries", queries_table(scored.scored, prompts, tables["predictions"])
 
 
 def _report(measured: MeasuredFolder) -> Stage[Path]:

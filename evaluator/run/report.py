@@ -1,6 +1,6 @@
 """Write the page of a run: a header, the sections of its suites, and the record of the run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -9,13 +9,15 @@ from evaluator.record import MeasuredRecord, RunRecord, measured_record
 from evaluator.report import facts
 from evaluator.report.label_mass import label_mass_warnings
 from evaluator.report.page import Header, write_page
+from evaluator.report.query_rows import NO_NUMBERS, QueryNumbers
 from evaluator.report.receipt import receipt_section
 from evaluator.report.section import MeasuredRun, Section, core_template
 from evaluator.report.sections.preflight import accepted_warnings
+from evaluator.report.sections.queries import query_section
 from evaluator.report.sections.run_record import about_section, record_section, tokens_section
 from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table
-from evaluator.store.prompt_store import PromptStore
+from evaluator.store.prompt_store import PromptStore, require_store
 from evaluator.suites import SUITES
 
 PAGE = "report.html"
@@ -27,7 +29,7 @@ class MeasuredFolder:
     def __init__(
         self, out: Path, record: RunRecord, store: PromptStore, tables: Mapping[str, pl.DataFrame] | None = None
     ) -> None:
-        self.out, self._store = out, store
+        self.out, self._data, self._store = out, out / record.data, store
         self.record: MeasuredRecord = measured_record(record, str(out))
         self._tables = dict(tables or {})
 
@@ -42,9 +44,18 @@ class MeasuredFolder:
         return self._store.table(name, schema).collect()
 
     def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
-        """Return prompt_id and prompt of those of these prompts that the run built."""
+        """Return prompt_id, prompt and spans of those of these prompts that the run built, in both of its rounds."""
         wanted = pl.col("prompt_id").is_in(prompt_ids.implode())
-        return self._store.prompts().select("prompt_id", "prompt").filter(wanted).collect()
+        stores = [self._store, *self._later_stores()]
+        prompts = pl.concat(store.prompts().select("prompt_id", "prompt", "spans") for store in stores)
+        return prompts.filter(wanted).collect().unique("prompt_id", keep="first", maintain_order=True)
+
+    def _later_stores(self) -> Iterator[PromptStore]:
+        scores = self.record.scores
+        for name in scores.stores:
+            if name != self._store.fingerprint:
+                hint = f"Run `evaluator verify {self.out} --repair`."
+                yield require_store(self._data / "store" / name, hint).without(scores.left_out)
 
 
 def summary_lines(run: MeasuredRun) -> list[str]:
@@ -77,9 +88,17 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     sections = sections or [
         Section(anchor="unmeasured", title="Results", template=core_template("unmeasured.html"), navigation="Results")
     ]
+    queries = query_section(run, _query_numbers(run))
+    sections += [queries] if queries else []
     sections += [tokens_section(record), *([receipt_section(record.receipts)] if record.receipts else [])]
     sections.append(record_section(record))
     return write_page(path, f"{record.model.title}: in-context classification", header, sections)
+
+
+def _query_numbers(run: MeasuredRun) -> QueryNumbers:
+    """Return what the suite knows of single queries; a suite that knows something has a run to itself."""
+    known = [numbers for name in run.record.prompts.suites if (numbers := SUITES[name].query_numbers(run))]
+    return known[0] if known else NO_NUMBERS
 
 
 def _subject(record: MeasuredRecord, metrics: pl.DataFrame) -> str:

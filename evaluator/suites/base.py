@@ -16,6 +16,7 @@ from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.errors import LabelError
 from evaluator.methods.base import Method, ScoredRequests
 from evaluator.report.metric_texts import MetricText
+from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import DEFINITIONS, Definition, PartKind
 from evaluator.store.prompt_store import PromptStore
@@ -127,6 +128,9 @@ class Suite(Generic[DatasetT]):
 
     sections: Callable[[MeasuredRun], Iterable[Section]]
     """Yield the sections of a run's page. A function that several suites share is called once for all of them."""
+
+    query_numbers: Callable[[MeasuredRun], QueryNumbers | None] = lambda _run: None
+    """Return numbers of single queries that only this suite has, for the page; the suite is then exclusive."""
 
     summary_lines: Callable[[MeasuredRun], Iterable[str]] = lambda _run: ()
     """Yield lines that a terminal shows at the end of a run, after the accuracies. A shared function is called once."""

@@ -52,11 +52,10 @@ def classification_tables(
 
 def classification_page(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run whose parts are all of the kind classification."""
-    from evaluator.report.sections.classification import classification_sections, datasets_of, with_head
+    from evaluator.report.sections.classification import classification_sections, with_head
     from evaluator.report.sections.notes import missing_class_notes, prompt_definition_notes
-    from evaluator.report.sections.queries import classification_queries
 
     metrics = run.table("metrics")
     notes = [*prompt_definition_notes(run.record, metrics), *missing_class_notes(run.table("missing_classes"))]
-    sections = [*classification_sections(run), *classification_queries(run, datasets_of(run))]
+    sections = list(classification_sections(run))
     yield from with_head(sections, run, metrics, notes) if sections else ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from evaluator.record import MeasuredRecord
-from evaluator.schemas import PREDICTIONS
+from evaluator.schemas import PREDICTIONS, PROMPTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class MadeRun:
     tables: Mapping[str, pl.DataFrame]
     side_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     prompt_texts: pl.DataFrame = field(
-        default_factory=lambda: pl.DataFrame(schema={"prompt_id": pl.String, "prompt": pl.String})
+        default_factory=lambda: PROMPTS.to_frame().select("prompt_id", "prompt", "spans")
     )
 
     def table(self, name: str) -> pl.DataFrame:

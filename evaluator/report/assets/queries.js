@@ -1,7 +1,8 @@
 // The table of queries: only rows in view are in the page, so that sorting and scrolling are as fast for ten thousand
-// queries as for ten. This script runs after page.js, in the same scope. report/queries.py describes the data.
+// queries as for ten. Datasets are unpacked when they are first chosen. This script runs after page.js, in the same
+// scope; report/query_rows.py makes the data.
 
-const queryData = JSON.parse(document.querySelector("#query-data").textContent);
+const packedDatasets = JSON.parse(document.querySelector("#query-data").textContent);
 const search = document.querySelector(".query-search");
 const windowed = document.querySelector(".window");
 const queryRows = windowed.querySelector("tbody");
@@ -10,44 +11,76 @@ const ROW_HEIGHT = 48; // of .queries .row
 const EXTRA_ROWS = 8; // drawn above and below those in view
 const columns = all(".queries thead th").map((header) => header.dataset);
 
+let dataset; // the chosen one, unpacked
 let shown = []; // indices of the queries that pass the filters, in order
 let sorting = { column: columns[0].column, descending: false };
 let chosen = -1; // index of the query in the detail
 
 const named = (name) => search.elements[name];
-const dataset = () => queryData[named("dataset").value];
-const run = () => dataset().runs[named("run").value];
-const columnOf = (name) => run()[name] ?? dataset()[name];
+const run = () => dataset.runs[named("run").value];
+const method = () => run().methods[named("method").value];
+const labelsOf = (query) => dataset.spaces[dataset.space[query]];
+const textOf = (query) => dataset.pieces[dataset.text[query]].trim();
+const columnOf = (name) => (name === "text" ? lowerCase() : method()[name] ?? dataset[name]);
+const lowerCase = () => (dataset.lowerCase ??= dataset.id.map((_, query) => textOf(query).toLowerCase()));
 
-function options(select, names, first = []) {
-  select.replaceChildren(...[...first, ...names.entries()].map(([value, name]) => new Option(name, value)));
+function isRight(query, answers = method()) {
+  const pred = answers.pred[query];
+  return pred === null ? null : answers.right?.[query] ?? pred === dataset.gold[query];
 }
 
-function chooseDataset() {
-  options(named("run"), dataset().runs.map((each) => each.name));
-  for (const name of ["gold", "pred"]) options(named(name), dataset().labels, [["", "all"]]);
-  dataset().lowerCase ??= dataset().text.map((text) => text.toLowerCase());
+function options(select, names, first = []) {
+  const before = select.selectedOptions[0]?.text;
+  select.replaceChildren(...[...first, ...names.entries()].map(([value, name]) => new Option(name, value)));
+  const same = [...select.options].find((option) => option.text === before);
+  if (same) select.value = same.value;
+}
+
+async function unpack(packed) {
+  const bytes = Uint8Array.from(atob(packed.data), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).json();
+}
+
+async function chooseDataset() {
+  const packed = packedDatasets[named("dataset").value];
+  dataset = await (packed.unpacked ??= unpack(packed));
+  chosen = -1;
+  detail.replaceChildren();
+  options(named("run"), dataset.runs.map((each) => each.name));
+  const isShared = dataset.spaces.length === 1;
+  for (const name of ["gold", "pred"]) {
+    options(named(name), isShared ? dataset.spaces[0] : [], [["", "all"]]);
+    named(name).parentElement.hidden = !isShared; // choices that differ from query to query cannot be filtered by
+  }
+  chooseRun();
+}
+
+function chooseRun() {
+  options(named("method"), run().methods.map((each) => each.name));
   pick();
 }
 
 // Filter and sort, then begin at the top.
 function pick() {
-  const { lowerCase } = dataset();
-  const [gold, pred, correct] = [columnOf("gold"), columnOf("pred"), named("correct").value];
-  const [wantedGold, wantedPred, text] = [named("gold").value, named("pred").value, named("text").value.trim().toLowerCase()];
+  const { gold } = dataset;
+  const { pred } = method();
+  const [wantedGold, wantedPred, correct] = [named("gold").value, named("pred").value, named("correct").value];
+  const text = named("text").value.trim().toLowerCase();
   shown = [];
-  for (let index = 0; index < gold.length; index++) {
-    if (wantedGold !== "" && gold[index] !== Number(wantedGold)) continue;
-    if (wantedPred !== "" && pred[index] !== Number(wantedPred)) continue;
-    if (correct && (pred[index] === null || (pred[index] === gold[index]) !== (correct === "right"))) continue;
-    if (text && !lowerCase[index].includes(text)) continue;
-    shown.push(index);
+  for (let query = 0; query < gold.length; query++) {
+    if (pred[query] === null && !run().prompt[query] && !run().scores[query]) continue; // not asked, or not on the page
+    if (wantedGold !== "" && gold[query] !== Number(wantedGold)) continue;
+    if (wantedPred !== "" && pred[query] !== Number(wantedPred)) continue;
+    if (correct && isRight(query) !== (correct === "right")) continue;
+    if (text && !lowerCase()[query].includes(text)) continue;
+    shown.push(query);
   }
   order();
 }
 
 function order() {
-  const values = sorting.column === "text" ? dataset().lowerCase : columnOf(sorting.column);
+  const values = columnOf(sorting.column);
   const sign = sorting.descending ? -1 : 1;
   shown.sort((a, b) => {
     const [x, y] = [values[a], values[b]];
@@ -59,14 +92,16 @@ function order() {
     header.removeAttribute("aria-sort");
     if (header.dataset.column === sorting.column) header.ariaSort = sorting.descending ? "descending" : "ascending";
   }
-  const total = columnOf("gold").length;
+  const total = dataset.gold.length;
   named("count").value = `${shown.length.toLocaleString("en")} of ${total.toLocaleString("en")} queries`;
   windowed.querySelector("table").ariaRowCount = shown.length + 1;
   windowed.scrollTop = 0;
   draw();
+  if (chosen >= 0) tell(chosen);
 }
 
 function draw() {
+  if (!dataset) return;
   const seen = Math.ceil(windowed.clientHeight / ROW_HEIGHT);
   const from = Math.max(0, Math.floor(windowed.scrollTop / ROW_HEIGHT) - EXTRA_ROWS);
   const to = Math.min(shown.length, from + seen + 2 * EXTRA_ROWS);
@@ -84,36 +119,74 @@ function spacer(rows) {
   return row;
 }
 
-const label = (value) => (value === null ? "–" : dataset().labels[value]);
+const labelName = (query, value) => (value === null ? "–" : labelsOf(query)[value]);
 const decimals = (value, digits) => value?.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) ?? "–";
 
+// An element with a class and a text, or with elements inside.
+function made(tag, className, ...inside) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.append(...inside);
+  return element;
+}
+
 function queryRow(query, index) {
-  const row = document.createElement("tr");
-  const [gold, pred] = ["gold", "pred"].map((name) => columnOf(name)[query]);
-  row.className = pred !== null && pred !== gold ? "row wrong" : "row";
+  const row = made("tr", isRight(query) === false ? "row wrong" : "row");
   row.tabIndex = 0;
   row.dataset.query = query;
   row.ariaRowIndex = index + 2;
   row.ariaSelected = String(query === chosen);
   for (const { column, digits } of columns.slice(0, -1)) {
-    const cell = row.insertCell();
     const value = columnOf(column)[query];
-    cell.textContent = digits === undefined ? label(value) : decimals(value, Number(digits));
-    cell.className = digits === undefined ? column : "number";
+    const text = digits === undefined ? labelName(query, value) : decimals(value, Number(digits));
+    row.append(made("td", digits === undefined ? column : "number", text));
   }
-  const text = document.createElement("div");
-  text.className = "text";
-  text.textContent = dataset().text[query];
-  row.insertCell().append(text);
+  row.append(made("td", "", made("div", "text", textOf(query))));
   return row;
 }
 
-// The probability of each label if the run has them, then the whole prompt, or what the page has of it.
-function whole(query) {
-  const { id, labels, text, prompts } = dataset();
-  const { probabilities, asked } = run();
-  const each = probabilities?.[query]?.map((value, index) => `${labels[index]} ${decimals(value, 3)}`).join(", ");
-  return [`Query ${id[query]}`, each, prompts?.[asked]?.[query] ?? text[query]].filter(Boolean).join("\n");
+function table(titles, rows) {
+  const head = made("tr", "", ...titles.map((title) => made("th", "", title)));
+  const lines = rows.map(({ cells, mark }) => made("tr", mark, ...cells.map((cell) => made("td", "", cell))));
+  return made("div", "box", made("table", "told", made("thead", "", head), made("tbody", "", ...lines)));
+}
+
+// Log-likelihoods of the labels, and their probabilities among the labels.
+function labelTable(query, scores) {
+  const highest = Math.max(...scores.filter((score) => score !== null));
+  const shares = scores.map((score) => (score === null ? 0 : Math.exp(score - highest)));
+  const total = shares.reduce((sum, share) => sum + share, 0);
+  const rows = scores.map((score, label) => ({
+    cells: [labelsOf(query)[label], decimals(score, 3), total ? decimals(shares[label] / total, 3) : "–", label === dataset.gold[query] ? "gold" : ""],
+  }));
+  return table(["Label", "Log-likelihood, nats", "Among the labels", ""], rows);
+}
+
+function methodTable(query) {
+  const numbers = columns.filter(({ digits }) => digits !== undefined);
+  const titles = numbers.map(({ column }) => document.querySelector(`.queries th[data-column="${column}"]`).textContent);
+  const rows = run().methods.filter((one) => one.pred[query] !== null).map((one) => ({
+    mark: isRight(query, one) ? "" : "wrong",
+    cells: [one.name, labelName(query, one.pred[query]), isRight(query, one) ? "right" : "wrong",
+      ...numbers.map(({ column, digits }) => decimals(one[column][query], Number(digits)))],
+  }));
+  return table(["Method", "Predicted", "", ...titles], rows);
+}
+
+function promptOf(query) {
+  const prompt = (method().prompt ?? run().prompt)[query];
+  if (!prompt) return [made("h3", "", "The query; its demonstrations are not on the page"), made("pre", "asked", textOf(query))];
+  const pieces = prompt.map((piece, place) => made("span", place === prompt.length - 1 ? "last" : place ? "demonstration" : "", dataset.pieces[piece]));
+  return [made("h3", "", `The prompt, with ${prompt.length - 2} demonstration${prompt.length === 3 ? "" : "s"}`), made("pre", "asked", ...pieces)];
+}
+
+function tell(query) {
+  const scores = (method().scores ?? run().scores)[query];
+  detail.replaceChildren(
+    made("h3", "", `Query ${dataset.id[query]} of ${dataset.name}, gold ${labelName(query, dataset.gold[query])}`),
+    made("div", "tables", ...(scores ? [labelTable(query, scores)] : []), methodTable(query)),
+    ...promptOf(query),
+  );
 }
 
 function read(event) {
@@ -123,7 +196,7 @@ function read(event) {
   event.preventDefault();
   chosen = Number(row.dataset.query);
   for (const other of queryRows.querySelectorAll(".row")) other.ariaSelected = String(other === row);
-  detail.textContent = whole(chosen);
+  tell(chosen);
 }
 
 function sortQueries(event) {
@@ -131,6 +204,28 @@ function sortQueries(event) {
   if (!column) return;
   sorting = { column, descending: sorting.column === column && !sorting.descending };
   order();
+}
+
+function change({ target }) {
+  if (target === named("dataset")) return chooseDataset();
+  return target === named("run") ? chooseRun() : pick();
+}
+
+const queryFold = windowed.closest("details");
+let isStarted = false;
+
+// Nothing is unpacked before a reader opens the section.
+async function start() {
+  if (!queryFold.open) return;
+  if (isStarted) { draw(); return; }
+  isStarted = true;
+  try {
+    await chooseDataset();
+    for (const element of [search, windowed, detail]) element.hidden = false;
+    draw();
+  } catch {
+    document.querySelector(".unreadable").hidden = false;
+  }
 }
 
 let drawing = false;
@@ -142,17 +237,10 @@ windowed.addEventListener("scroll", () => {
 windowed.querySelector("thead").addEventListener("click", sortQueries);
 queryRows.addEventListener("click", read);
 queryRows.addEventListener("keydown", read);
-search.addEventListener("change", (event) => {
-  if (event.target === named("dataset")) {
-    chosen = -1;
-    detail.textContent = "";
-    chooseDataset();
-  } else pick();
-});
+search.addEventListener("change", change);
 named("text").addEventListener("input", pick);
 search.addEventListener("submit", (event) => event.preventDefault());
-for (const element of [search, windowed, detail]) element.hidden = false;
-options(named("dataset"), queryData.map((each) => each.name));
-if (queryData.length) chooseDataset();
+options(named("dataset"), packedDatasets.map((each) => each.name));
 addEventListener("resize", draw);
-windowed.closest("details")?.addEventListener("toggle", draw); // nothing is in view while it is closed
+queryFold.addEventListener("toggle", start);
+start();

@@ -11,6 +11,7 @@ from evaluator.compare.runs import ComparedRun
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.conversions import as_classification
+from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.suites.base import Comparison, Described, Part, Requests, ScoredRun, Suite, Table
 from evaluator.suites.classification import classification_tables
@@ -80,6 +81,13 @@ def sections(run: MeasuredRun) -> Iterator[Section]:
     yield from pvi_sections(run)
 
 
+def query_numbers(run: MeasuredRun) -> QueryNumbers:
+    """Return the PVI of each query for the page's table of queries."""
+    from evaluator.suites.in_context_pvi.report.queries import pvi_numbers
+
+    return pvi_numbers(run)
+
+
 def comparison(runs: Sequence[ComparedRun]) -> Comparison:
     """Compare the PVIs of several models: tables, and the section of the comparison page."""
     from evaluator.suites.in_context_pvi.compare import pvi_agreement
@@ -107,6 +115,7 @@ IN_CONTEXT_PVI = Suite(
     queries_every_row=queries_every_row,
     measure=measure,
     sections=sections,
+    query_numbers=query_numbers,
     summary_lines=v_information_lines,
     comparison=comparison,
 )

@@ -10,6 +10,7 @@ from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError
+from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.suites.base import Described, Part, Requests, ScoredRun, Suite, Table
 from evaluator.suites.prompt_search.halving import next_round
@@ -60,6 +61,12 @@ def sections(run: MeasuredRun) -> Iterator[Section]:
     yield from search_sections(run)
 
 
+def query_numbers(run: MeasuredRun) -> QueryNumbers:
+    from evaluator.suites.prompt_search.report_queries import right_answers
+
+    return right_answers(run)
+
+
 PROMPT_SEARCH = Suite(
     summary="The best of 200 demonstration sets, instructions or templates: is it better than guessing?",
     parts={name: Part(kind="choice") for name in ("demonstrations", "instructions", "templates")},
@@ -78,6 +85,7 @@ PROMPT_SEARCH = Suite(
     explain=with_source,
     measure=measure,
     sections=sections,
+    query_numbers=query_numbers,
     summary_lines=best_prompt_lines,
     is_comparable=False,  # choices differ from query to query, so that no metric of classification has a value
 )

@@ -20,7 +20,6 @@ from evaluator.report.sections.notes import (
     prompt_definition_notes,
     pronoun,
 )
-from evaluator.report.sections.queries import classification_queries
 from evaluator.report.sections.results import Figure, row_title, value_text
 from evaluator.report.sections.total_error import total_error_sections
 from evaluator.report.tables import Cell, ResultTable, result_tables
@@ -86,7 +85,6 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
     sections = [*classified, *diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TEXTS)]
     if any("learning_curve" in parts for parts in run.record.prompts.parts.values()):
         sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
-    sections += classification_queries(run, datasets_of(run))
     yield from with_head(sections, run, metrics, notes) if sections else ()
 
 

@@ -1,6 +1,5 @@
 """The report of in-context PVI in a real browser: its numbers and its table of ten thousand queries."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,15 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from evaluator.record import MeasuredRecord
-from evaluator.report.queries import MAX_CHARACTERS, script_json
+from evaluator.report import query_rows
+from evaluator.report.query_rows import MAX_CHARACTERS
 from evaluator.run.report import write_run_page
-from evaluator.schemas import LABEL_SPACES, METRICS
+from evaluator.schemas import LABEL_SPACES, METRICS, PREDICTIONS, QUERIES
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.report.queries import query_data
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_RUN, PVI_SUMMARY
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
@@ -38,7 +37,8 @@ IN_VIEW = """const box = document.querySelector(".window").getBoundingClientRect
 return [...document.querySelectorAll(".queries .row")].filter((row) => {
   const own = row.getBoundingClientRect();
   return own.top >= box.top + 20 && own.bottom <= box.bottom;
-}).map((row) => [Number(row.dataset.query), ...[...row.cells].map((cell) => cell.textContent)]);"""
+}).map((row) => [Number(row.dataset.query),
+  ...[...row.cells].filter((_, place) => place !== 2).map((cell) => cell.textContent)]); // without P(gold)"""
 DRAWN = """%s
 return [document.querySelectorAll(".queries .row").length, document.querySelector(".window").scrollHeight];"""
 
@@ -70,11 +70,39 @@ def pvi_run(
     record: MeasuredRecord | None = None,
     queries: pl.DataFrame | None = None,
 ) -> MadeRun:
+    """The tables as those of a run; each label has the same probability in every answer."""
+    texts = PVI_QUERIES.to_frame() if queries is None else queries
     spaces = [{"suite": "pvi", "part": "input", "dataset": name, "label_names": labels[name]} for name in labels]
+    names = pl.col("dataset").replace_strict({name: ",".join(labels[name]) for name in labels}).str.split(",")
+    answers = (
+        tables["pvi"]
+        .filter(definition="paper")
+        .join(texts.select("dataset", "query_id", query="text"), on=["dataset", "query_id"], how="left")
+        .with_columns(
+            suite=pl.lit("pvi"),
+            part=pl.lit("input"),
+            method=pl.when(demonstrations="hardest")
+            .then(pl.lit("hardest_demonstrations"))
+            .otherwise(pl.lit("vanilla")),
+            template=pl.lit(0),
+            noise_rate=pl.lit(0.0),
+            prompt_id=pl.format("{} {} {} {} {}", *PVI_RUN[:4], "query_id"),
+            label_names=names,
+            label_probs=names.list.eval(1.0 / pl.len()),
+        )
+    )
+
+    def table(schema: pl.Schema) -> pl.DataFrame:
+        return answers.select(
+            (pl.col(name) if name in answers.columns else pl.lit(None).alias(name)).cast(dtype)
+            for name, dtype in schema.items()
+        )
+
     return MadeRun(
         record=record or made_record(prompts={"suites": ["pvi"], "datasets": list(labels)}),
-        tables={**tables, "label_spaces": pl.DataFrame(spaces, schema=LABEL_SPACES), "metrics": METRICS.to_frame()},
-        side_tables={"pvi_queries": PVI_QUERIES.to_frame() if queries is None else queries},
+        tables={**tables, "label_spaces": pl.DataFrame(spaces, schema=LABEL_SPACES), "metrics": METRICS.to_frame()}
+        | {"predictions": table(PREDICTIONS), "queries": table(QUERIES)},
+        side_tables={"pvi_queries": texts},
     )
 
 
@@ -97,12 +125,26 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> MadeRun:
 
 @pytest.fixture(scope="session")
 def pvi_path(report: MadeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_run_page(report, tmp_path_factory.mktemp("pvi") / "report.html")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query_rows, "MAX_NUMBERS", 1_000_000)
+        return write_run_page(report, tmp_path_factory.mktemp("pvi") / "report.html")
 
 
 @pytest.fixture
 def page(browser: webdriver.Chrome, pvi_path: Path) -> webdriver.Chrome:
-    return open_fresh(browser, pvi_path)
+    return with_table(open_fresh(browser, pvi_path))
+
+
+def with_table(page: webdriver.Chrome) -> webdriver.Chrome:
+    """The page with its table of queries unfolded and unpacked."""
+    page.execute_script("document.querySelector('.query-table').open = true")
+    WebDriverWait(page, 60).until(lambda _: field(page, "count").text)
+    return page
+
+
+def choose_dataset(page: webdriver.Chrome, name: str) -> None:
+    Select(field(page, "dataset")).select_by_visible_text(name)
+    WebDriverWait(page, 60).until(lambda _: page.execute_script("return dataset.name") == name)
 
 
 def field(page: webdriver.Chrome, name: str) -> Any:
@@ -227,7 +269,7 @@ def test_scrolling_to_any_place_shows_the_rows_of_that_place(page: webdriver.Chr
 def test_every_column_sorts_up_then_down(page: webdriver.Chrome, report: MadeRun, column: str) -> None:
     texts = report.side_tables["pvi_queries"].filter(dataset="large")
     frame = chosen_run(report).join(texts, on="query_id").with_columns(
-        bits=pl.col("pvi_bits").round(6), text=pl.col("text").str.to_lowercase()
+        bits=pl.col("pvi_bits").round(3), text=pl.col("text").str.to_lowercase()
     )  # fmt: skip
     button = page.find_element(By.CSS_SELECTOR, f".queries th[data-column={column}] button")
     for descending in (False, True):
@@ -263,7 +305,7 @@ def test_another_run_and_another_dataset_have_their_own_numbers(page: webdriver.
     shown = page.execute_script(IN_VIEW)
     expected = rows.sort("pvi_bits", "query_id").head(len(shown))
     assert [row[:5] for row in shown] == as_drawn(expected, LABELS["large"])
-    Select(field(page, "dataset")).select_by_visible_text("small")
+    choose_dataset(page, "small")
     # log P after the query less after the null prompt: -1 + 1.5, -1.5 + 1, -0.1 + 1 nats; the last has none.
     assert [row[:5] for row in page.execute_script(IN_VIEW)] == [
         [1, "1", "-0.721", "yes", "no"],
@@ -277,14 +319,15 @@ def test_another_run_and_another_dataset_have_their_own_numbers(page: webdriver.
 
 
 def test_a_chosen_query_is_read_in_full_by_pointer_and_by_keyboard(page: webdriver.Chrome) -> None:
-    Select(field(page, "dataset")).select_by_visible_text("small")
+    choose_dataset(page, "small")
     rows = page.find_elements(By.CSS_SELECTOR, ".queries .row")
     rows[1].click()
     detail = page.find_element(By.CSS_SELECTOR, ".detail")
-    assert detail.text == f"Query 0\n{EVIL}"
+    assert detail.text.startswith("Query 0 of small, gold no\n")
+    assert detail.text.endswith(EVIL)
     assert page.execute_script("return window.broken") is None
     rows[0].send_keys(Keys.ENTER)
-    assert detail.text == "Query 1\n" + "x" * MAX_CHARACTERS + " …"
+    assert detail.text.endswith("\n" + "x" * MAX_CHARACTERS + " …")
     assert [row.get_attribute("aria-selected") for row in rows] == ["true", "false", "false", "false"]
 
 
@@ -325,7 +368,9 @@ def test_another_definition_shows_its_own_tables(page: webdriver.Chrome) -> None
 
 
 def test_equal_data_give_equal_bytes(report: MadeRun, pvi_path: Path, tmp_path: Path) -> None:
-    assert write_run_page(report, tmp_path / "again.html").read_bytes() == pvi_path.read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query_rows, "MAX_NUMBERS", 1_000_000)
+        assert write_run_page(report, tmp_path / "again.html").read_bytes() == pvi_path.read_bytes()
 
 
 def test_a_run_without_annotations_models_or_other_sets_says_so(browser: webdriver.Chrome, tmp_path: Path) -> None:
@@ -340,20 +385,7 @@ def test_a_run_without_annotations_models_or_other_sets_says_so(browser: webdriv
     assert "PVI and annotators" not in body
     assert "Demonstrations chosen by PVI" not in body
     assert "random" not in body
-    assert count(page) == "2 of 2 queries"
-
-
-def test_the_data_of_the_table_are_json_that_cannot_end_its_element(report: MadeRun) -> None:
-    data = query_data(
-        report.tables["pvi"].filter(definition="paper"), report.side_tables["pvi_queries"], LABELS, ["small"]
-    )
-    text = script_json(data)
-    assert "<" not in text
-    (small,) = json.loads(text)
-    assert small["text"][0] == EVIL
-    assert [run["name"] for run in small["runs"]] == ["2-shot, set 0", "2-shot, set 1"]
-    assert small["runs"][1]["pred"] == [0, 0, 1, 1]
-    assert small["runs"][0]["rank"] == [2, 1, 3, None]
+    assert count(with_table(page)) == "2 of 2 queries"
 
 
 def chosen_report() -> MadeRun:
@@ -428,7 +460,10 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
 def test_runs_are_named_by_their_source_where_there_are_several(browser: webdriver.Chrome, tmp_path: Path) -> None:
     page = open_fresh(browser, write_run_page(chosen_report(), tmp_path / "report.html"))
     expected = ["2-shot, random 0", "2-shot, random 1", "2-shot, hardest 0", "2-shot, hardest 1"]
-    assert [option.text for option in Select(field(page, "run")).options] == expected
+    with_table(page)
+    assert [option.text for option in Select(field(page, "run")).options] == ["set 0", "set 1"]
+    methods = [option.text for option in Select(field(page, "method")).options]
+    assert methods == ["vanilla", "hardest_demonstrations"]
     panels = page.find_elements(By.CSS_SELECTOR, "#densities figcaption")
     assert [panel.text.split("\n")[0] for panel in panels] == expected
     summary = "table[data-table=summary][data-definition=paper] tbody tr"
@@ -448,4 +483,4 @@ def test_a_page_of_random_answers_has_every_dataset(browser: webdriver.Chrome, t
     labels = {name: list("012") for name in ("a", "b")}
     own = pvi_run(tables, labels)
     page = open_fresh(browser, write_run_page(own, tmp_path / "report.html"))
-    assert [option.text for option in Select(field(page, "dataset")).options] == ["a", "b"]
+    assert [option.text for option in Select(field(with_table(page), "dataset")).options] == ["a", "b"]

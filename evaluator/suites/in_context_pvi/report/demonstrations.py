@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.report.queries import cut_text
+from evaluator.report.query_rows import cut_text
 from evaluator.suites.in_context_pvi.report.sources import BY_SOURCE, run_name
 from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 

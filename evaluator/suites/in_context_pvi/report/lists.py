@@ -1,14 +1,11 @@
-"""Sections of single queries: the hardest, those whose label looks wrong, and the table of all."""
+"""Lists of the hardest queries, and of those whose label looks wrong."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.report.queries import queries_section
-from evaluator.report.section import MeasuredRun, Section
-from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.report.queries import COLUMNS, query_data
+from evaluator.report.section import Section
 from evaluator.suites.in_context_pvi.report.views import DRAWN, Tables, template
 
 N_LISTED = 5
@@ -34,28 +31,17 @@ class HardestContext(NamedTuple):
     views: Sequence[HardestView]
 
 
-def query_sections(
-    run: MeasuredRun,
-    drawn: Tables,
-    datasets: Sequence[str],
-    label_names: Mapping[str, Sequence[str]],
-    suite_source: str,
-) -> Iterator[Section]:
-    """Yield the lists of hard and likely mislabelled queries, and the table of all queries."""
+def listed_section(
+    drawn: Tables, datasets: Sequence[str], label_names: Mapping[str, Sequence[str]], suite_source: str
+) -> Section:
+    """Build the section with the lists of hard and likely mislabelled queries."""
     hardest = [_hardest_view(name, drawn, label_names[name]) for name in datasets]
-    yield Section(
+    return Section(
         anchor="listed",
         title="The hardest queries, and labels that look wrong",
         navigation="Hardest queries",
         template=template("hardest"),
         context=HardestContext(DRAWN, N_LISTED, suite_source, hardest),
-    )
-    queries = run.side_table("pvi_queries", PVI_QUERIES)
-    yield queries_section(
-        query_data(drawn["pvi"], queries, label_names, datasets),
-        COLUMNS,
-        note=f"PVI under the definition {DRAWN}, in bits; rank 1 is the lowest of the run, equal PVIs share a rank.",
-        tables="tables/pvi.parquet",
     )
 
 

@@ -8,7 +8,7 @@ from evaluator.report.section import MeasuredRun, PackageFile, Section
 from evaluator.report.sections.total_error import total_error_sections
 from evaluator.suites.in_context_pvi.report.demonstrations import DemonstrationsView, demonstrations_view
 from evaluator.suites.in_context_pvi.report.distributions import distribution_sections
-from evaluator.suites.in_context_pvi.report.lists import query_sections
+from evaluator.suites.in_context_pvi.report.lists import listed_section
 from evaluator.suites.in_context_pvi.report.stability import stability_sections
 from evaluator.suites.in_context_pvi.report.views import DRAWN, ViewsContext, definition_view, template
 from evaluator.suites.in_context_pvi.schema import PVI_DEFINITIONS, PviDefinition
@@ -52,7 +52,7 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of the suite.
 
     Args:
-        run: has TABLES and label_spaces; its side table pvi_queries has the texts of queries.
+        run: has TABLES and label_spaces.
     """
     all_tables = {name: run.table(name) for name in TABLES}
     drawn = {name: table.filter(definition=DRAWN) for name, table in all_tables.items()}
@@ -87,4 +87,4 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     yield from total_error_sections(run, datasets)
     yield from distribution_sections(drawn, datasets, suite_source)
     yield from stability_sections(drawn, datasets, views)
-    yield from query_sections(run, drawn, datasets, label_names, suite_source)
+    yield listed_section(drawn, datasets, label_names, suite_source)

@@ -1,0 +1,244 @@
+"""Arrange single queries for a page: which of them it shows, and their prompts with demonstrations kept once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from evaluator.schemas import QUERIES_KEY
+
+MAX_CHARACTERS = 600
+"""Characters of a query whose whole prompt is not on the page."""
+
+MAX_NUMBERS = 80_000
+"""Answers and log-likelihoods of single queries on a page; with these two limits all of StaICC is under 5 MB."""
+MAX_PROMPTS = 1_500_000
+
+RUN = ["suite", "part", "n_shots", "demonstration_set", "template", "noise_rate"]
+"""Columns that tell the prompts of one query apart."""
+
+_VARIED = {
+    "n_shots": "{}-shot",
+    "demonstration_set": "set {}",
+    "template": "template {}",
+    "noise_rate": "noise rate {}",
+}
+"""Column of RUN -> its words in the name of a kind of prompts."""
+
+_DECIMALS = 3
+
+
+class NumberColumn(NamedTuple):
+    """A column of numbers, before those of the gold label, the predicted label and the text."""
+
+    name: str
+    title: str
+    digits: int  # after the decimal point
+    width: float  # rem
+
+
+class QueryNumbers(NamedTuple):
+    """Numbers of single queries that only one suite has."""
+
+    columns: tuple[NumberColumn, ...]
+    rows: pl.DataFrame  # those of QUERIES_KEY and `method` that tell its rows apart, and the columns by their names
+    is_right: bool = False  # rows have the column `is_right`; else an answer is right that is the gold label
+
+
+NO_NUMBERS = QueryNumbers((), pl.DataFrame())
+
+
+class Shown(NamedTuple):
+    """What a page shows of a run."""
+
+    datasets: list[dict[str, Any]]
+    n_queries: int  # of the run
+    n_rows: int  # of the run: queries with each of their prompts
+    n_queries_shown: int
+    n_rows_shown: int
+    n_prompts_shown: int  # rows with their whole prompt
+
+
+def cut_text(text: pl.Expr) -> pl.Expr:
+    """Cut a text to MAX_CHARACTERS."""
+    is_long = text.str.len_chars() > MAX_CHARACTERS
+    return pl.when(is_long).then(text.str.head(MAX_CHARACTERS) + " …").otherwise(text)
+
+
+def chosen_rows(queries: pl.DataFrame, n_answers: int, later_parts: Sequence[str]) -> pl.DataFrame:
+    """Return the rows that fit on a page, in the order of QUERIES: the first queries of every dataset with all prompts.
+
+    Args:
+        queries: schemas.QUERIES.
+        n_answers: to all of these rows.
+        later_parts: parts whose rows come after those of all queries of the others.
+    """
+    in_turn = queries.with_row_index("row").with_columns(
+        turn=pl.col("query_id").rank("dense").over("dataset"), is_later=pl.col("part").is_in(later_parts)
+    )
+    numbers = pl.col("label_names").list.len() + 2 * n_answers / max(queries.height, 1)
+    ordered = in_turn.sort("is_later", "turn", "dataset", "row")
+    # Whole turns: a query is there with all its prompts, or, where one is already too much, with those that fit.
+    fits = (numbers.cum_sum() <= MAX_NUMBERS).alias("fits")
+    ordered = ordered.with_columns(fits).with_columns(
+        whole=pl.col("fits").all().over("is_later", "turn"), first=~pl.col("is_later") & (pl.col("turn") == 1)
+    )
+    return ordered.filter(pl.col("whole") | (pl.col("first") & pl.col("fits"))).drop("fits", "whole", "first")
+
+
+def shown_queries(
+    rows: pl.DataFrame, answers: pl.DataFrame, prompts: pl.DataFrame, methods: Sequence[str], numbers: QueryNumbers
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield the data of each dataset, as assets/queries.js reads it, and the number of its whole prompts.
+
+    Args:
+        rows: of chosen_rows.
+        answers: schemas.PREDICTIONS of one definition, with the columns of `numbers`.
+        prompts: prompt_id, prompt and spans of these rows.
+        methods: in the order of the page.
+    """
+    texts = {prompt_id: (prompt, starts) for prompt_id, prompt, starts in _with_starts(prompts).iter_rows()}
+    # The same budget for every dataset, of which one may have long texts.
+    budget = MAX_PROMPTS // rows["dataset"].n_unique()
+    by_dataset = answers.partition_by("dataset", as_dict=True)
+    for (name,), of_dataset in rows.partition_by("dataset", maintain_order=True, as_dict=True).items():
+        pieces = _Pieces(texts, budget)
+        data = _dataset(str(name), of_dataset, by_dataset[name,], pieces, methods, numbers)
+        yield data, pieces.n_whole
+
+
+class _Pieces:
+    """The prompts of a dataset as numbers of pieces: instruction, demonstrations and query, each of them kept once."""
+
+    def __init__(self, texts: Mapping[str, tuple[str, list[int]]], budget: int) -> None:
+        self._texts, self._left, self._numbers = texts, budget, dict[str, int]()
+        self.n_whole = 0
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the text of each piece."""
+        return [*self._numbers]
+
+    def of(self, prompt_id: str) -> list[int] | None:
+        """Return the pieces of a prompt; None where it does not fit or is not known."""
+        if prompt_id not in self._texts:
+            return None
+        prompt, starts = self._texts[prompt_id]
+        ends = [*starts[1:], len(prompt)]
+        pieces = [prompt[: starts[0]], *(prompt[start:end] for start, end in zip(starts, ends, strict=True))]
+        new = sum(len(piece) for piece in {*pieces} if piece not in self._numbers)
+        if new > self._left:
+            return None
+        self._left -= new
+        self.n_whole += 1
+        return [self.number(piece) for piece in pieces]
+
+    def number(self, text: str) -> int:
+        """Return the number of a piece."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+
+def _with_starts(prompts: pl.DataFrame) -> pl.DataFrame:
+    starts = pl.col("spans").list.eval(pl.element().struct.field("start")).fill_null(pl.lit([0], pl.List(pl.Int32)))
+    return prompts.select("prompt_id", "prompt", starts)
+
+
+def _dataset(
+    name: str, rows: pl.DataFrame, answers: pl.DataFrame, pieces: _Pieces, methods: Sequence[str], numbers: QueryNumbers
+) -> dict[str, Any]:
+    # Methods with prompts of their own show another text, and come after the first one where room is short.
+    of_first = answers.filter(method=methods[0])["prompt_id"]
+    rows = rows.sort(~pl.col("prompt_id").is_in(of_first.implode()), maintain_order=True)
+    rows = rows.with_columns(prompt=pl.Series([pieces.of(one) for one in rows["prompt_id"]], dtype=pl.List(pl.Int64)))
+    queries = rows.unique("query_id", keep="first", maintain_order=True).sort("query_id")
+    cut = queries.select(cut_text(pl.col("query")).fill_null(""))["query"]
+    spaces = list(dict.fromkeys(map(tuple, queries["label_names"].to_list())))
+    place = {space: number for number, space in enumerate(spaces)}
+    runs = rows.partition_by(RUN, maintain_order=True, as_dict=True)
+    answered = answers.partition_by([*RUN, "method"], as_dict=True)
+    names = _run_names(rows)
+    return {
+        "name": name,
+        "spaces": [list(space) for space in spaces],
+        "space": [place[tuple(names)] for names in queries["label_names"].to_list()],
+        "id": queries["query_id"].to_list(),
+        "gold": queries["gold"].to_list(),
+        "text": [
+            prompt[-1] if prompt else pieces.number(text)
+            for prompt, text in zip(queries["prompt"].to_list(), cut, strict=True)
+        ],
+        "runs": [
+            {"name": names[key], **_run(key, queries, of_run, answered, methods, numbers)}
+            for key, of_run in runs.items()
+            if any((*key, method) in answered for method in methods)
+        ],
+        "pieces": pieces.texts,
+    }
+
+
+def _run(
+    key: tuple[Any, ...],
+    queries: pl.DataFrame,
+    rows: pl.DataFrame,
+    answered: Mapping[tuple[Any, ...], pl.DataFrame],
+    methods: Sequence[str],
+    numbers: QueryNumbers,
+) -> dict[str, Any]:
+    """Return the prompts of one kind, and what each method answered; every list has one entry a query."""
+    by_method = {method: _aligned(queries, answered.get((*key, method))) for method in methods}
+    present = {method: one for method, one in by_method.items() if one is not None}
+    usual = next((one["prompt_id"] for one in present.values()), pl.Series(dtype=pl.String))
+    return {
+        **_asked(queries, rows, usual),
+        "methods": [
+            {
+                "name": method,
+                "pred": one["pred"].to_list(),
+                "true": one["true"].to_list(),
+                **{column.name: one[column.name].to_list() for column in numbers.columns},
+                **({"right": one["is_right"].to_list()} if numbers.is_right else {}),
+                # Of a method with prompts of its own.
+                **({} if one["prompt_id"].equals(usual) else _asked(queries, rows, one["prompt_id"])),
+            }
+            for method, one in present.items()
+        ],
+    }
+
+
+def _aligned(queries: pl.DataFrame, answers: pl.DataFrame | None) -> pl.DataFrame | None:
+    """Return an answer a query in the order of the page, null where there is none; None without any answer."""
+    if answers is None:
+        return None
+    once = answers.unique("query_id", keep="first", maintain_order=True)
+    return queries.select("query_id").join(once, on="query_id", how="left", maintain_order="left")
+
+
+def _asked(queries: pl.DataFrame, rows: pl.DataFrame, prompt_ids: pl.Series) -> dict[str, Any]:
+    """Return the pieces of each prompt, and the log-likelihoods of its labels."""
+    keys = queries.select("query_id", prompt_id=prompt_ids) if len(prompt_ids) else queries.select("query_id")
+    asked = keys.join(rows.unique([*keys.columns], keep="first"), on=keys.columns, how="left", maintain_order="left")
+    rounded = pl.col("label_log_likelihoods").list.eval(
+        pl.when(pl.element().is_finite()).then(pl.element().round(_DECIMALS))
+    )
+    is_of_labels = pl.col("label_log_likelihoods").list.len() == pl.col("label_names").list.len()
+    scores = asked.select(pl.when(is_of_labels).then(rounded)).to_series()
+    return {"prompt": asked["prompt"].to_list(), "scores": scores.to_list()}
+
+
+def _run_names(rows: pl.DataFrame) -> dict[tuple[Any, ...], str]:
+    """Return the name of each kind of prompts: what tells it from others of its part, as "template, set 1"."""
+    kinds = rows.select(RUN).unique(maintain_order=True)
+    tells = [
+        (pl.col("suite").n_unique().over("part") > 1, "{}", "suite"),
+        (pl.col("part").n_unique() > 1, "{}", "part"),
+        *(
+            (pl.col(column).n_unique().over("suite", "part") > 1, words, column)
+            for column, words in _VARIED.items()
+        ),
+    ]  # fmt: skip
+    words = [pl.when(differs).then(pl.format(text, pl.col(column))) for differs, text, column in tells]
+    names = kinds.select(name=pl.concat_str(words, separator=", ", ignore_nulls=True))["name"]
+    return {key: name or "all" for key, name in zip(kinds.rows(), names, strict=True)}
+
+
+assert {*RUN} < {*QUERIES_KEY}, "runs are told apart by columns of the key"
