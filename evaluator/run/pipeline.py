@@ -50,7 +50,7 @@ from evaluator.run.score import LOGS, Scored, check_capabilities, score_run
 from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
 from evaluator.run.stage_records import recorded_build, with_scores
 from evaluator.run_log import now
-from evaluator.schemas import RECEIPT_KEY
+from evaluator.schemas import PREDICTIONS, RECEIPT_KEY
 from evaluator.suites import SUITES
 from evaluator.suites.base import ScoredRun
 
@@ -310,7 +310,7 @@ def _queries(
 ) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield the table of single queries, once the suites have predicted them."""
     prompts = pl.concat(part.store.prompts() for part in parts)
-    yield "queries", queries_table(scored.scored, prompts, tables["predictions"])
+    yield "queries", queries_table(scored.scored, prompts, tables.get("predictions", PREDICTIONS.to_frame()))
 
 
 def _report(measured: MeasuredFolder) -> Stage[Path]:

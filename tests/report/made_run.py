@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from evaluator.record import MeasuredRecord
-from evaluator.schemas import PREDICTIONS, PROMPTS
+from evaluator.schemas import PREDICTIONS, PROMPTS, QUERIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +21,8 @@ class MadeRun:
     )
 
     def table(self, name: str) -> pl.DataFrame:
-        if name == "predictions":  # most pages are made of numbers alone
-            return self.tables.get(name, PREDICTIONS.to_frame())
+        if name in ("predictions", "queries"):  # most pages are made of numbers alone
+            return self.tables.get(name, {"predictions": PREDICTIONS, "queries": QUERIES}[name].to_frame())
         return self.tables[name]
 
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:

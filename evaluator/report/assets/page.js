@@ -196,7 +196,7 @@ prefersDark.addEventListener("change", nameColours);
 isWide.addEventListener("change", foldContents);
 nameColours();
 foldContents();
-if (contents) markPlace();
+if (contents) new ResizeObserver(markPlace).observe(document.querySelector("main"));
 if (location.hash) {
   unfold(location.hash);
   document.getElementById(location.hash.slice(1))?.scrollIntoView();

@@ -139,7 +139,7 @@ function queryRow(query, index) {
   for (const { column, digits } of columns.slice(0, -1)) {
     const value = columnOf(column)[query];
     const text = digits === undefined ? labelName(query, value) : decimals(value, Number(digits));
-    row.append(made("td", digits === undefined ? column : "number", text));
+    row.append(made("td", digits === undefined ? column : "number", made("div", "text", text)));
   }
   row.append(made("td", "", made("div", "text", textOf(query))));
   return row;

@@ -40,13 +40,13 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     Args:
         numbers: what only the run's suite knows of a query.
     """
-    predictions = run.table("predictions")
-    if predictions.is_empty():
+    queries = run.table("queries")
+    if queries.is_empty():
         return None
+    predictions = run.table("predictions")
     definition = next(name for name in DEFINITIONS if name in set(predictions["definition"]))
     answers = predictions.filter(definition=definition)
     methods = sorted(set(answers["method"]), key=method_order)
-    queries = run.table("queries")
     kinds = {part: about.kind for parts in run.record.prompts.parts.values() for part, about in parts.items()}
     later = [part for part, kind in kinds.items() if kind == "diagnostic"]
     rows = chosen_rows(queries, answers.height, later)

@@ -221,6 +221,6 @@ def test_names_of_datasets_cannot_end_the_element_that_holds_them():
     assert unpacked(text)[0]["name"] == HOSTILE
 
 
-def test_a_run_without_predictions_has_no_such_table(run, monkeypatch):
-    monkeypatch.setitem(run._measured._tables, "predictions", run.predictions.clear())
+def test_a_run_in_which_nothing_was_answered_has_no_such_table(run, monkeypatch):
+    monkeypatch.setitem(run._measured._tables, "queries", QUERIES.to_frame())
     assert query_section(run._measured) is None
