@@ -44,9 +44,9 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     if queries.is_empty():
         return None
     predictions = run.table("predictions")
-    definition = next(name for name in DEFINITIONS if name in set(predictions["definition"]))
+    definition = next(name for name in DEFINITIONS if name in set(predictions["definition"].unique()))
     answers = predictions.filter(definition=definition)
-    methods = sorted(set(answers["method"]), key=method_order)
+    methods = sorted(answers["method"].unique(), key=method_order)
     kinds = {part: about.kind for parts in run.record.prompts.parts.values() for part, about in parts.items()}
     later = [part for part, kind in kinds.items() if kind == "diagnostic"]
     rows = chosen_rows(queries, answers.height, later)
