@@ -66,9 +66,11 @@ def test_a_table_with_any_damage_is_refused_with_its_name_and_the_command_that_m
     assume(damaged != path.read_bytes())
     path.write_bytes(damaged)
     assert str(path) in {str(fault.path) for fault in finish(verify(out))}
-    for words in (("export", out, "--format", "csv", "--out", out.parent / "csv"), ("report", out)):
-        if path.stem not in ("metrics", "predictions"):  # read by everything
-            continue
+    readers = {
+        ("export", out, "--format", "csv", "--out", out.parent / "csv"): ["metrics"],
+        ("report", out): ["metrics", "predictions", "queries"],
+    }
+    for words in (words for words, names in readers.items() if path.stem in names):
         said = " ".join("".join(command_outputs(*words, exits=2)).split())
         assert f"{path} is damaged or of another run" in said
         assert f"`evaluator measure {out}`" in said
