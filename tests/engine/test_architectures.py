@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.architectures import ARCHITECTURES, measure, save_model
+from tests.engine.architectures import ARCHITECTURES, WIDTH, measure, save_model
 from tests.shared_engines import close_engines
 
 REFUSED = {"Gemma 3": {"vllm"}, "Mamba": {"vllm"}, "Qwen3.5": {"vllm"}}
@@ -33,3 +33,20 @@ def test_engines_agree_or_refuse_in_one_sentence(name: str, tmp_path: Path) -> N
     assert outcome.refusals.keys() == REFUSED.get(name, set()), outcome.refusals
     assert not any("\n" in message for message in outcome.refusals.values())
     assert outcome.difference is None or outcome.difference <= ARCHITECTURES[name].tolerance
+
+
+@pytest.mark.exhaustive
+def test_bloom_differs_by_the_approximation_of_its_gelu_alone(tmp_path: Path) -> None:
+    from torch.nn.functional import gelu
+    from transformers.models.bloom.modeling_bloom import BloomGelu
+
+    bloom = ARCHITECTURES["BLOOM"]
+    larger = bloom._replace(options=bloom.options | {"initializer_range": WIDTH**-0.5})
+    folder = save_model(tmp_path / "model", larger)
+    with_tanh = measure(folder).difference
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BloomGelu, "forward", lambda _self, given: gelu(given))
+        with_erf = measure(folder).difference
+    assert with_tanh is not None
+    assert with_erf is not None
+    assert with_erf < 1e-5 < 1e-4 < with_tanh
