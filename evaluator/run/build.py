@@ -24,6 +24,7 @@ from evaluator.methods.predictions import scored_definitions
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
 from evaluator.run.config_json import identity
+from evaluator.run.data_users import mark_user
 from evaluator.run.locks import held
 from evaluator.schemas import Definition
 from evaluator.store.prompt_store import PromptStore, open_store, with_prompt_ids, write_store
@@ -147,8 +148,13 @@ def chosen_parts(suite: Suite[AnyDataset], config: RunConfig) -> dict[str, Part]
     return {name: part for name, part in suite.parts.items() if config.parts is None or name in config.parts}
 
 
-def build_prompts(config: RunConfig, data: Path) -> Stage[Built]:
+def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Stage[Built]:
     """Write the prompt store of a configuration below `data`, or open it if it exists.
+
+    Args:
+        config: what to build.
+        data: folder of prompts and scores.
+        out: folder of the run, which `data` names as its user while the store is still locked; None for no run.
 
     Raises ConfigError, DatasetError or TemplateError before anything is written.
     """
@@ -158,6 +164,8 @@ def build_prompts(config: RunConfig, data: Path) -> Stage[Built]:
     lock = yield from held(folder)
     with lock:
         store = open_store(folder) or (yield from _write(config, datasets, folder))
+        if out is not None:
+            mark_user(out, data)
     left_out = {**unread, **store.manifest.left_out}
     return Built(config, store, datasets).without(left_out)
 

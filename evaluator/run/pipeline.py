@@ -262,8 +262,7 @@ def _with_receipt(record: RunRecord, name: str, made: ReceiptRecord, table: pl.D
 
 def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, Built]]:
     started, clock = now(), time.monotonic()
-    mark_user(out, data)  # before the first prompt, so that nobody removes what this run is about to use
-    built = yield from build_prompts(config, data)
+    built = yield from build_prompts(config, data, out)
     return recorded_build(built, out, data, started=started, elapsed_s=_since(clock)), built
 
 
