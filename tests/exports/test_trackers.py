@@ -18,7 +18,8 @@ SECRET = "wandb-key-0123456789abcdef0123456789abcdef"
 
 def records(path: Path) -> list[Any]:
     """Read the log of a run of W&B: 7 bytes, then LevelDB's log format; its records are the client's messages."""
-    messages = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason="needs the extra wandb")
+    from wandb.proto import wandb_internal_pb2 as messages
+
     content, at, found, part = path.read_bytes(), 7, [], b""
     assert content[:4] == b":W&B"
     while at + 7 <= len(content):
@@ -40,7 +41,6 @@ def items(rows: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def wandb_run(measured_folder, tmp_path, monkeypatch) -> Path:
-    pytest.importorskip("wandb", reason="needs the extra wandb")
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
     monkeypatch.setenv("WANDB_MODE", "online")  # of no account
     (said,) = command_outputs("export", measured_folder, "--format", "wandb", "--out", tmp_path / "out").out.split()
@@ -86,8 +86,6 @@ def test_names_have_only_characters_that_trackers_take(made):
 
 
 def test_mlflow_reads_back_what_was_run(measured_folder, tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="needs the extra mlflow, which does not fit the pinned versions")
-    pytest.importorskip("sqlalchemy", reason="needs the extra mlflow")
     from mlflow.tracking import MlflowClient
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
