@@ -72,6 +72,7 @@ def plain_vllm(job: Job) -> Score:
         return list(llm.generate(inputs, params, use_tqdm=False)) if inputs else []
 
     def score() -> Scores:
+        llm.reset_prefix_cache()  # of an earlier call
         one = [(row, context, [token for (token,) in choices]) for row, (context, choices) in enumerate(pairs)
                if max(map(len, choices)) == 1]  # fmt: skip
         more = [(row, context, choice) for row, (context, choices) in enumerate(pairs) for choice in choices
@@ -136,7 +137,12 @@ def lm_eval_vllm(job: Job) -> Score:
 
     settings = vllm_settings(job)
     harness = VLLM(pretrained=str(job.model), dtype=cast(Any, job.dtype), batch_size="auto", **settings)
-    return lambda: _lm_eval_scores(harness, job)
+
+    def score() -> Scores:
+        harness.model.reset_prefix_cache()  # of an earlier call
+        return _lm_eval_scores(harness, job)
+
+    return score
 
 
 def lm_eval_transformers(job: Job) -> Score:

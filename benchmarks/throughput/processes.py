@@ -1,4 +1,4 @@
-"""Run a contestant in a process of its own: load, score once, end."""
+"""Run a contestant in a process of its own: load, score twice, end."""
 
 import multiprocessing
 import time
@@ -17,13 +17,13 @@ class Turn(NamedTuple):
     """One turn of a contestant."""
 
     scores: Scores
-    score_s: float  # of scoring, with the model loaded and requests at hand
-    whole_s: float  # from the start of the process to the scores
+    score_s: float  # of scoring a second time, when everything is warm
+    whole_s: float  # from the start of the process to the first scores
     peak_mib: float  # resident, of the process and its children
 
 
 def turn(name: str, job: Job) -> Turn:
-    """Let a contestant load, and score its requests once. Raises SystemExit if it dies."""
+    """Let a contestant load, and score its requests twice. Raises SystemExit if it dies."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     start = time.perf_counter()
@@ -32,8 +32,9 @@ def turn(name: str, job: Job) -> Turn:
         process.start()
         there.close()
         try:
-            score_s, scores = _answer(here, name)
+            scores = _answer(here, name)
             whole_s = time.perf_counter() - start
+            score_s = _answer(here, name)
         finally:
             # Kill, because processes that some contestants start would survive a normal exit.
             for running in (*psutil.Process(process.pid).children(recursive=True), process):
@@ -51,6 +52,7 @@ def _answer(connection: Connection, name: str) -> Any:
 
 def _serve(name: str, job: Job, connection: Connection) -> None:
     score = CONTESTANTS[name].load(job)
+    connection.send(np.asarray(score(), np.float64))
     start = time.perf_counter()
-    scores = np.asarray(score(), np.float64)
-    connection.send((time.perf_counter() - start, scores))
+    score()
+    connection.send(time.perf_counter() - start)

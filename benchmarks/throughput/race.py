@@ -2,15 +2,13 @@
 
     python -m benchmarks.throughput.race [--workload NAME] [--shape 28M] [--dtype float32] [--queries N] [--runs N]
 
-In each round every contestant starts in a process of its own, loads, scores and ends, one after the other. Times are
-those of scoring, with model and tokens at hand, and of everything from the start of the process to the scores. For this
-project the latter is the whole command: prompts, tokens, loading, scores, metrics and the page. Outputs are compared
+In each round every contestant starts in a process of its own, loads, scores twice and ends, one after the other. Times
+are those of the second scoring, when all is warm, and from the start of the process to the first scores. For this project the latter is the whole command: prompts, tokens, loading, scores, metrics and the page. Outputs are compared
 after the first round; if they differ, no time is reported. Slow tools score blocks of neighbours, so rates are compared
 and not times.
 """
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -50,7 +48,6 @@ class Result(NamedTuple):
 
 def main() -> None:
     arguments = _arguments()
-    os.environ["TQDM_DISABLE"] = "1"  # of the contestants
     for shape in arguments.shape:
         for name in arguments.workload:
             with tempfile.TemporaryDirectory() as folder:
