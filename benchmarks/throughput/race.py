@@ -3,7 +3,8 @@
     python -m benchmarks.throughput.race [--workload NAME] [--shape 28M] [--dtype float32] [--queries N] [--runs N]
 
 In each round every contestant starts in a process of its own, loads, scores twice and ends, one after the other. Times
-are those of the second scoring, when all is warm, and from the start of the process to the first scores. For this project the latter is the whole command: prompts, tokens, loading, scores, metrics and the page. Outputs are compared
+are those of the second scoring, when all is warm, and from the start of the process to the first scores. For this
+project the latter is the whole command: prompts, tokens, loading, scores, metrics and the page. Outputs are compared
 after the first round; if they differ, no time is reported. Slow tools score blocks of neighbours, so rates are compared
 and not times.
 """
