@@ -110,7 +110,7 @@ def _latest_throughput(path: Path) -> pl.DataFrame | None:
     """Return the rows of the latest commit, of each case those of its latest race; None if nothing was measured."""
     if not path.is_file():
         return None
-    rows = pl.read_csv(path, infer_schema_length=None)
+    rows = pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})  # 77e3673 is no number
     rows = rows.filter(pl.col("commit") == pl.col("commit").last(), pl.col("device") == pl.col("device").last())
     return rows.filter(pl.col("date") == pl.col("date").max().over("case"))
 
@@ -132,7 +132,7 @@ def markdown(files: Sequence[Path]) -> str:
 
 def _times(path: Path) -> pl.DataFrame | None:
     """Return RACE, date, commit and TIMES of a file."""
-    rows = pl.read_csv(path, infer_schema_length=None)
+    rows = pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})  # 77e3673 is no number
     if "contestant" not in rows.columns or not {"median_s", "seconds"} & {*rows.columns}:
         return None
     count = {name: pl.col(name) if name in rows.columns else pl.lit(None) for name in ("items", "unit")}

@@ -178,7 +178,7 @@ def _case(point: Point) -> str:
 
 def checked_table() -> str:
     """Return measured and predicted numbers of every point that was measured last."""
-    rows = pl.read_csv(RESULTS / "simulate.csv", infer_schema_length=None)
+    rows = pl.read_csv(RESULTS / "simulate.csv", infer_schema_length=None, schema_overrides={"commit": pl.String})
     rows = rows.filter(pl.col("commit") == pl.col("commit").last()).unique("case", keep="last", maintain_order=True)
     costs = {cores: fit(rows.filter(~pl.col("held_out"), cores=cores)) for cores in rows["cores"].unique()}
     lines = [
