@@ -91,6 +91,7 @@ def test_hidden_states_are_those_of_the_adapted_model(
     np.testing.assert_allclose(states, np.stack(rows), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)  # transformers has no cache
 def test_no_cache_block_is_shared_between_adapters(
     engine: Engine,
     sources: dict[str, ModelSource],
@@ -99,8 +100,6 @@ def test_no_cache_block_is_shared_between_adapters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither a whole block nor a part of the first one, although the cache is not emptied between the calls."""
-    if engine.facts.name != "vllm":
-        pytest.skip("has no cache")
     requests = [ContinuationRequest([*tokens(4, n), 9], [[5], [6]]) for n in (20, 28, 40, 75)]
     answers(engine, requests)
     monkeypatch.setattr("evaluator.engine.vllm_engine.empty_cache", lambda _llm: None)
@@ -115,11 +114,10 @@ def test_no_cache_block_is_shared_between_adapters(
     answers(engine, requests)  # empties the cache, and checks it
 
 
+@pytest.mark.parametrize("engine", ["transformers"], indirect=True)  # a process holds one engine of vLLM
 def test_the_base_has_the_same_bits_whether_or_not_adapters_are_loaded(
     engine: Engine, loaded_engine: Callable[[str], Engine]
 ) -> None:
-    if engine.facts.name == "vllm":
-        pytest.skip("one engine of vLLM a process; scores of the two are kept apart")
     assert answers(engine, REQUESTS) == answers(loaded_engine("transformers"), REQUESTS)
 
 
