@@ -263,10 +263,10 @@ def predicted_table(arguments: argparse.Namespace) -> str:
                         most,
                     ]
                     lines.append(f"| {' | '.join(cells)} |")
-    given = vars(arguments)
-    named = ("device", "utilisation", "bandwidth", "request_s", "tensor_parallel_efficiency", "start_s",
-             "load_bandwidth", "prompts_per_s", "steps_per_shard")  # fmt: skip
-    return "\n".join([*lines, "", "Assumed: " + ", ".join(f"{key} {given[key]}" for key in named) + ".", ""])
+    named = ("utilisation", "bandwidth", "request_s", "tensor_parallel_efficiency", "start_s", "load_bandwidth",
+             "prompts_per_s", "steps_per_shard")  # fmt: skip
+    assumed = ", ".join(f"{key} {vars(arguments)[key]:g}" for key in named)
+    return "\n".join([*lines, "", f"Assumed: device {arguments.device}, {assumed}.", ""])
 
 
 def _time(seconds: float) -> str:
