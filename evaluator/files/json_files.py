@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from evaluator.errors import EvaluatorError, StoreError
+from evaluator.errors import EvaluatorError, ModelError, StoreError
 from evaluator.files.digests import bytes_digest
 from evaluator.files.whole import read_bytes, reason, write_bytes
 
@@ -28,6 +28,19 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     text = json.dumps(content | {DIGEST: _content_digest(content)}, indent=2, ensure_ascii=False)
     # A path that is no UTF-8 has lone surrogates, and these become JSON's escapes of them.
     write_bytes(path, (text + "\n").encode("utf-8", "backslashreplace"))
+
+
+def read_foreign_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file of another program, such as a model's config.json. Raises ModelError."""
+    try:
+        content = parse_json(read_bytes(path))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {reason(error)}.") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} must be a JSON object, got {type(content).__name__}.")
+    return content
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

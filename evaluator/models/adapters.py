@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.errors import ModelError, shown
-from evaluator.files.json_files import parse_json
-from evaluator.files.whole import read_bytes, reason
+from evaluator.files.json_files import read_foreign_object
 from evaluator.hub import hub_snapshot
 from evaluator.models.digests import combined_digest, file_digests
 from evaluator.models.safetensors_header import Tensor, read_header
@@ -103,15 +102,7 @@ def _folder(name: str) -> Path:
 
 def _settings(name: str, folder: Path) -> Mapping[str, Any]:
     """Return an adapter's configuration. Raises ModelError for kinds of adapter that engines do not compute."""
-    path = folder / CONFIG_FILE
-    try:
-        settings = parse_json(read_bytes(path))
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {reason(error)}.") from error
-    except ValueError as error:
-        raise ModelError(f"{path} is no JSON: {error}.") from error
-    if not isinstance(settings, dict):
-        raise ModelError(f"{path} must be an object, got {shown(settings)}.")
+    settings = read_foreign_object(folder / CONFIG_FILE)
     if settings.get("peft_type") != "LORA":
         raise ModelError(f"{name} is an adapter of kind {shown(settings.get('peft_type'))}, and only LORA is taken.")
     unsupported = [key for key in _UNSUPPORTED if settings.get(key)]

@@ -12,8 +12,8 @@ from typing import Any
 
 from evaluator.config import ModelConfig
 from evaluator.errors import ModelError, is_panic, shown
-from evaluator.files.json_files import parse_json
-from evaluator.files.whole import read_bytes, reason
+from evaluator.files.json_files import parse_json, read_foreign_object
+from evaluator.files.whole import read_bytes
 from evaluator.hub import hub_snapshot
 from evaluator.models.adapters import Adapter
 from evaluator.models.digests import combined_digest, file_digests
@@ -215,13 +215,8 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(f"{name} is not a model folder: it has no config.json.")
-    try:
-        description = parse_json(read_bytes(path))
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {reason(error)}.") from error
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from error
-    if not isinstance(description, dict) or not isinstance(description.get("model_type"), str):
+    description = read_foreign_object(path)
+    if not isinstance(description.get("model_type"), str):
         raise ModelError(f"{path} does not describe a model: it has no model_type.")
     return description
 
