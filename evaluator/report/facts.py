@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from evaluator.record import MeasuredRecord, ModelRecord
+from evaluator.record import MeasuredRecord, ModelRecord, ThroughputRecord
 
 KIND_WARNINGS = {
     "embedded": "This is the small model that ships here: it shows how a run goes, not what models can do.",
@@ -92,6 +92,7 @@ def record_facts(run: MeasuredRecord) -> list[tuple[str, list[Fact]]]:
                 Fact("Prompts scored", _text(scores.prompts)),
                 *([Fact("Scored by earlier runs", _text(scores.reused_prompts))] if scores.reused_prompts else []),
                 Fact("Throughput", f"{scores.tokens_per_s:,.1f} tokens/s" if scores.tokens_per_s else None),
+                *([Fact("Arithmetic rate", arithmetic)] if (arithmetic := arithmetic_rate(scores.throughput)) else []),
                 *(Fact(f"Kernel {name}", implementation) for name, implementation in sorted(scores.kernels.items())),
             ],
         ),
@@ -131,8 +132,18 @@ def token_summary(run: MeasuredRecord) -> str:
         share = run.scores.cached_tokens / run.scores.prompt_tokens
         sentences.append(f"{share:.1%} of the tokens sent came from the prefix cache.")
     if run.scores.tokens_per_s:
-        sentences.append(f"Scoring went through {run.scores.tokens_per_s:,.0f} tokens a second.")
+        arithmetic = arithmetic_rate(run.scores.throughput)
+        at = f", at {arithmetic}" if arithmetic else ""
+        sentences.append(f"Scoring went through {run.scores.tokens_per_s:,.0f} tokens a second{at}.")
     return " ".join(sentences)
+
+
+def arithmetic_rate(rates: ThroughputRecord) -> str | None:
+    """Return the rate of floating-point operations, with its share of the devices' peak where that is known."""
+    if not rates.flop_per_s:
+        return None
+    share = "" if rates.peak_share is None else f", {rates.peak_share:.0%} of the devices' peak (MFU)"
+    return f"{rates.flop_per_s / 1e12:,.3g} TFLOP/s{share}"
 
 
 def _form(run: MeasuredRecord) -> str:

@@ -8,6 +8,7 @@ import polars as pl
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.random_baselines.verdicts import TAIL_TO_TELL, Verdict
 from evaluator.record import ScoresRecord
+from evaluator.report.facts import arithmetic_rate
 from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
 
 
@@ -33,7 +34,7 @@ def throughput_line(scores: ScoresRecord) -> str | None:
     replicas = rates.replica_computed_tokens_per_s
     together = ""
     if rates.peak_share is not None:
-        together = f", {rates.flop_per_s / 1e12:,.3g} TFLOP/s, {rates.peak_share:.0%} of the devices' peak"
+        together = f", {arithmetic_rate(rates)}"
     if len(replicas) > 1:
         together += f"; {len(replicas)} replicas, the slowest at {min(replicas):,.0f} tokens computed/s"
     return (

@@ -1,5 +1,8 @@
 """The record of a run as lines to read."""
 
+import pytest
+
+from evaluator.record import ThroughputRecord
 from evaluator.report import facts
 from tests.report.made_record import made_record
 
@@ -30,6 +33,25 @@ def test_the_summary_of_tokens_says_only_what_was_counted() -> None:
     assert facts.token_summary(made_record()) == f"{requests} 37.5% of the tokens sent came from the prefix cache."
     answered_before = made_record(scores={"reused_prompts": 20, "prompt_tokens": 0, "cached_tokens": 0})
     assert facts.token_summary(answered_before) == f"{requests} Earlier runs had answered 20 of them."
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        (ThroughputRecord(flop_per_s=791.2e12, peak_share=0.2), "791 TFLOP/s, 20% of the devices' peak (MFU)"),
+        (ThroughputRecord(flop_per_s=0.0213e12), "0.0213 TFLOP/s"),  # a device whose peak is not known
+    ],
+)
+def test_the_arithmetic_rate_stands_beside_the_throughput(rates: ThroughputRecord, said: str) -> None:
+    record = made_record(scores={"tokens_per_s": 6543.21, "throughput": rates})
+    assert facts.token_summary(record).endswith(f"Scoring went through 6,543 tokens a second, at {said}.")
+    assert facts.Fact("Arithmetic rate", said) in dict(facts.record_facts(record))["Model and engine"]
+
+
+def test_a_model_of_unknown_operations_has_no_arithmetic_rate() -> None:
+    record = made_record(scores={"tokens_per_s": 6543.21, "throughput": ThroughputRecord(requests_per_s=3.0)})
+    assert facts.token_summary(record).endswith("Scoring went through 6,543 tokens a second.")
+    assert "Arithmetic rate" not in [fact.name for _, group in facts.record_facts(record) for fact in group]
 
 
 def test_what_was_not_recorded_has_no_value() -> None:

@@ -63,4 +63,4 @@ def test_the_terminal_says_the_share_where_it_is_known():
     assert scores is not None
     line = throughput_line(replace(scores, throughput=_with_arithmetic(RATES, MODEL, FACTS)))
     assert line is not None
-    assert "791 TFLOP/s, 20% of the devices' peak; 2 replicas" in line
+    assert "791 TFLOP/s, 20% of the devices' peak (MFU); 2 replicas" in line

@@ -21,6 +21,7 @@ class TokensContext(NamedTuple):
 
 class ThroughputContext(NamedTuple):
     throughput: ThroughputRecord
+    arithmetic: str | None
     figures: Sequence[str]  # SVG
 
 
@@ -68,7 +69,7 @@ def _throughput_sections(throughput: ThroughputRecord) -> tuple[Section, ...]:
             title="Throughput over time",
             is_folded=True,
             template=core_template("throughput.html"),
-            context=ThroughputContext(throughput, figures),
+            context=ThroughputContext(throughput, facts.arithmetic_rate(throughput), figures),
         ),
     )
 
