@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_identity, engine_name
 from evaluator.engine.base import EngineFacts
-from evaluator.engine.device import device_kind
 from evaluator.engine.loader import EngineLoader
 from evaluator.errors import ConfigError, LabelError, PromptTooLongError, ScoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
@@ -25,21 +24,18 @@ from evaluator.progress import Progress, Stage
 from evaluator.run.asked_models import PromptForm
 from evaluator.run.build import Built
 from evaluator.run.early_results import EarlyResults
+from evaluator.run.label_distances import load_head, with_distances
 from evaluator.run.locks import held
 from evaluator.run.outlook import outlook, said
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
 from evaluator.scores.checks import check_prompt_lengths
 from evaluator.scores.compute import AfterShard, nothing_to_say, score_rows
-from evaluator.scores.table import ScoreManifest, distances_file, open_scores
+from evaluator.scores.table import ScoreManifest, open_scores
 from evaluator.scores.throughput import scoring_seconds
-from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, methods_of
 from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
-
-if TYPE_CHECKING:
-    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +96,7 @@ def score_run(
     """
     methods = {name: methods_of(built.config.suites)[name] for name in built.config.methods}
     with_head = {name: method for name, method in methods.items() if method.distances}
-    head = _load_head(source) if with_head else None  # fail before scoring if the model has no LM head
+    head = load_head(source) if with_head else None  # fail before scoring if the model has no LM head
     folder = scores_folder(source, model, data)
     kept, loader = loader, loader or EngineLoader(source, model, logs or data / LOGS)
     loaded_before_s = loader.elapsed_s
@@ -143,16 +139,16 @@ def score_run(
             raise ScoreError(f"{error} The weights hold a NaN or an infinity: tensor {tensor}.") from error
         raise
     finally:
-        if kept is None or head is not None:  # the head needs the memory
+        if kept is None:
             loader.close()
     parts = [replace(part, store=part.store.without(left_out)) for part in parts]
     if head is not None:
-        # Only now, because the engine left no memory for it on a GPU.
+        # Only now, because an engine that is not kept has left its memory.
         lock = yield from held(parts[0].scores.folder)
         with lock:
             # Another run may have added to the same scores meanwhile.
             current = replace(parts[0], scores=open_scores(parts[0].scores.folder))
-            parts[0] = _with_distances(built, current, with_head, head.to(device_kind()))
+            parts[0] = with_distances(built, current, with_head, head, loader)
     score_s = scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()])
     elapsed_s = {
         "tokenise": round(tokenise_s, 3),
@@ -265,32 +261,8 @@ def _rows_of_step(built: Built, part: ScoredStore, rows: pl.DataFrame, step: int
     return None if prompts is None else rows.filter(pl.col("prompt_id").is_in(prompts["prompt_id"].implode()))
 
 
-def _with_distances(
-    built: Built, part: ScoredStore, methods: Mapping[str, Method], head: "torch.Tensor"
-) -> ScoredStore:
-    """Compute schemas.LABEL_DISTANCES of each method and write them next to the hidden states."""
-    scored = scored_run(built, [part]).scored
-    digests = {}
-    for name, method in methods.items():
-        assert method.distances is not None
-        kinds = {*method.part_kinds} - {"null"}
-        names = [part_name for part_name, measured in scored.parts.items() if measured.kind in kinds]
-        frame = pl.concat(method.distances(scored.answering(part_name), head) for part_name in names)
-        frame = frame.unique(maintain_order=True)
-        digests[name] = shards.write_shard(part.scores.folder / distances_file(name), frame)
-    manifest = part.scores.manifest
-    table = part.scores.with_manifest(replace(manifest, distances=manifest.distances | digests))
-    return replace(part, scores=table)
-
-
 def _engine_facts(folder: Path, parts: Sequence[ScoredStore]) -> EngineFacts:
     """Return the facts of the engine that computed the scores, in this run or an earlier one."""
     earlier = (read_manifest(path, ScoreManifest) for path in sorted(folder.glob(f"*/{MANIFEST}")))
     manifests = chain((part.scores.manifest for part in parts), earlier)
     return next(manifest.engine for manifest in manifests if manifest and manifest.engine)
-
-
-def _load_head(source: ModelSource) -> "torch.Tensor":
-    from evaluator.models.lm_head import load_lm_head  # here, because torch is slow to import
-
-    return load_lm_head(source)

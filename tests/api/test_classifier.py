@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import evaluator
 from evaluator.api.loaded_models import unload_models
+from evaluator.engine import loader
 from evaluator.errors import ConfigError
 from evaluator.templates.template import MetaTemplate
 
@@ -40,6 +42,15 @@ def test_every_kind_of_method_answers(method):
     probabilities = classifier.predict_proba(["one", "two", "three"])
     assert probabilities.shape == (3, 2)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+
+
+def test_a_method_that_needs_the_lm_head_leaves_the_model_loaded():
+    unload_models()
+    with patch.object(loader, "load_engine", wraps=loader.load_engine) as load:
+        classifier = evaluator.InContextClassifier(**FAKE, method="knn_centroid").fit(TEXTS, LABELS)
+        classifier.predict(["not asked before"])
+        classifier.predict(["nor this"])
+    assert load.call_count == 1
 
 
 def test_demonstrations_show_labels_in_turn_and_are_the_same_for_all_queries():

@@ -24,8 +24,9 @@ def adapters(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 def words(model: Path, out: Path) -> tuple[object, ...]:
-    run = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 8, "--methods", "vanilla,hidden_calibration")
-    return (*run, "--engine", "transformers", "--dtype", "float32", "--model", model, "--out", out)
+    run = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 8)
+    methods = ("--methods", "vanilla,hidden_calibration,knn_centroid")  # the last two need states, one the LM head too
+    return (*run, *methods, "--engine", "transformers", "--dtype", "float32", "--model", model, "--out", out)
 
 
 def log_likelihoods(run: Path) -> pl.Series:

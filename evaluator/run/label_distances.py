@@ -1,0 +1,63 @@
+"""Compute the distances that methods take from hidden states and the LM head, once all prompts are scored."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from evaluator.engine.device import device_kind
+from evaluator.engine.loader import EngineLoader
+from evaluator.methods.base import Method
+from evaluator.models.source import ModelSource
+from evaluator.run.build import Built
+from evaluator.run.scored_run import ScoredStore, scored_run
+from evaluator.scores.table import distances_file
+from evaluator.store import shards
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load_head(source: ModelSource) -> "torch.Tensor":
+    """Return the LM head, on the CPU. Raises ModelError as lm_head.load_lm_head does."""
+    from evaluator.models.lm_head import load_lm_head  # here, because torch is slow to import
+
+    return load_lm_head(source)
+
+
+def with_distances(
+    built: Built, part: ScoredStore, methods: Mapping[str, Method], head: "torch.Tensor", loader: EngineLoader
+) -> ScoredStore:
+    """Compute schemas.LABEL_DISTANCES of each method and write them next to the hidden states.
+
+    A model that is loaded stays loaded, unless it leaves too little of a GPU's memory: then it is released first.
+    """
+    import torch
+
+    try:
+        return _written(built, part, methods, head)
+    except torch.OutOfMemoryError:
+        pass  # and let go of what the error holds
+    loader.close()
+    return _written(built, part, methods, head)
+
+
+def _written(built: Built, part: ScoredStore, methods: Mapping[str, Method], head: "torch.Tensor") -> ScoredStore:
+    import torch
+
+    head = head.to(device_kind())
+    scored = scored_run(built, [part]).scored
+    digests = {}
+    for name, method in methods.items():
+        assert method.distances is not None
+        kinds = {*method.part_kinds} - {"null"}
+        names = [part_name for part_name, measured in scored.parts.items() if measured.kind in kinds]
+        frame = pl.concat(method.distances(scored.answering(part_name), head) for part_name in names)
+        frame = frame.unique(maintain_order=True)
+        digests[name] = shards.write_shard(part.scores.folder / distances_file(name), frame)
+    del head
+    torch.cuda.empty_cache()  # for replicas in other processes
+    manifest = part.scores.manifest
+    table = part.scores.with_manifest(replace(manifest, distances=manifest.distances | digests))
+    return replace(part, scores=table)
