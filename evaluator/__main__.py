@@ -1,5 +1,16 @@
-"""`python -m evaluator`."""
+"""What `evaluator` and `python -m evaluator` run."""
 
-from evaluator.cli.main import main
+import signal
 
-main()
+
+def main() -> None:
+    """Run the command that was typed. Ctrl-C while its modules are imported ends the process without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from evaluator.cli.main import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

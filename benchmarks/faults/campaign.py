@@ -8,6 +8,7 @@ bytes of an undisturbed run's, or if it ends with one error message and exit cod
 """
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -15,14 +16,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from benchmarks.faults import remembered
-from benchmarks.faults.cases import FAKE, Undisturbed, make_cases, page_difference, undisturbed, vllm_case
+from benchmarks.faults.cases import FAKE, SMALL, Case, Undisturbed, make_cases, page_difference, undisturbed, vllm_case
 from benchmarks.faults.corruptions import corruption_trials
 from benchmarks.faults.determinism import determinism_trials
 from benchmarks.faults.disks import disk_trials
@@ -37,7 +38,7 @@ from benchmarks.harness import append_rows
 MOMENTS, QUOTAS, WRITERS = 25, 8, 4
 """Trials of each kind for each case, at a share of 1."""
 
-CASES_A_CORRUPTION = 7
+CASES_A_CORRUPTION, CORRUPTED_WITH_TORCH = 6, 1
 """In how many cases each damage of each kind of file before each command is tried, at a share of 1."""
 
 MODELS, DATA = 160, 300
@@ -61,17 +62,21 @@ def main() -> None:
     options = parser.parse_args()
     clock = time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="faults-", dir=RAM_DISK if os.access(RAM_DISK, os.W_OK) else None))
+    results: list[Result] = []
+    n_trials = 0
     try:
-        trials = _chosen(_all_trials(scratch, options), options)
-        results = _attempts(trials, scratch, options.seed, options.jobs, clock + 60 * options.minutes)
+        for trials in _rounds(scratch, options):
+            chosen = _chosen(trials, options)
+            n_trials += len(chosen)
+            results += _attempts(chosen, scratch, options.seed, options.jobs, clock + 60 * options.minutes)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     tried = Counter(result.kind for result in results)
     failed = Counter(result.kind for result in results if result.is_fault)
     _print(tried, failed, results)
-    if len(results) < len(trials):
-        left = len(trials) - len(results)
-        print(f"{left:,} of {len(trials):,} trials were not begun within {options.minutes:g} minutes")
+    if len(results) < n_trials:
+        left = n_trials - len(results)
+        print(f"{left:,} of {n_trials:,} trials were not begun within {options.minutes:g} minutes")
     if not options.no_row:
         seconds = round(time.monotonic() - clock)
         for kind, n in tried.items():
@@ -80,30 +85,39 @@ def main() -> None:
     sys.exit(1 if failed else 0)
 
 
-def _all_trials(scratch: Path, options: argparse.Namespace) -> list[Trial]:
-    """Run every case undisturbed, and return the trials of the whole campaign."""
+def _rounds(scratch: Path, options: argparse.Namespace) -> Iterator[list[Trial]]:
+    """Yield the trials of runs that need no torch, then, with torch imported, those of the others.
+
+    Every trial forks this process, and a process with torch takes twice as long to fork.
+    """
     os.environ["EVALUATOR_CACHE"] = str(scratch / "cache")  # the same rows are converted once, for this campaign alone
-    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    # Trials fill the cores, and most are over before a second thread is of use.
+    os.environ |= {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     names = options.cases.split(",") if options.cases else []
-    chosen = [case for case in make_cases(scratch / "data", serve_labels()) if not names or case.name in names]
-    import_all_of(chosen[0].run_words(scratch / "first"))
-    if any(case.engine != FAKE for case in chosen):
-        words = ("--engine", "transformers", "--model", "embedded", "--out", scratch / "torch")
-        import_all_of(["run", *chosen[0].suite_words, *words])
+    cases = [case for case in make_cases(scratch / "data", serve_labels()) if not names or case.name in names]
+    import_all_of(["run", "staicc-normal", *SMALL, *FAKE, "--out", scratch / "first"])
     remembered.install()
+    if without_torch := [case for case in cases if not case.imports_torch]:
+        yield [*_trials(without_torch, CASES_A_CORRUPTION, scratch / "without torch"), *data_trials(DATA)]
+    embedded = ("--model", "embedded", "--engine", "transformers")
+    import_all_of(["run", "staicc-normal", *SMALL, *embedded, "--out", scratch / "second"])
+    with_torch = [case for case in cases if case.imports_torch]
+    trials = _trials(with_torch, CORRUPTED_WITH_TORCH, scratch / "with torch")
+    trials += model_trials(undisturbed(cases[0], scratch / "models"), MODELS)
+    if options.vllm:
+        trials += vllm_trials(undisturbed(vllm_case(), scratch / "vLLM"), options.vllm)
+    yield trials
+
+
+def _trials(chosen: Sequence[Case], n_corrupted: int, scratch: Path) -> list[Trial]:
+    """Run cases undisturbed, and return every trial of them."""
     cases = [undisturbed(case, scratch / "undisturbed" / case.name) for case in chosen]
-    for case in cases:
+    trials = [*corruption_trials(cases, n_corrupted, scratch / "corruptions")]
+    for number, case in enumerate(cases):
         _require_same_page(case, scratch / "page" / case.case.name)
         print(f"{case.case.name}: {sum(case.n_events.values())} changes of files, {case.cpu_s:.2f} s", flush=True)
-    trials = [trial for case in cases for trial in kill_trials(case, MOMENTS)]
-    trials += [trial for number, case in enumerate(cases) for trial in disk_trials(case, number, QUOTAS)]
-    trials += corruption_trials(cases, CASES_A_CORRUPTION, scratch / "corruptions")
-    trials += [trial for case in cases for trial in writer_trials(case, WRITERS)]
-    trials += [trial for case in cases for trial in determinism_trials(case)]
-    trials += model_trials(cases[0], MODELS)
-    trials += data_trials(DATA)
-    if options.vllm:
-        trials += vllm_trials(undisturbed(vllm_case(), scratch / "undisturbed" / "vLLM"), options.vllm)
+        trials += [*kill_trials(case, MOMENTS), *disk_trials(case, number, QUOTAS)]
+        trials += [*writer_trials(case, WRITERS), *determinism_trials(case)]
     return trials
 
 
@@ -139,7 +153,7 @@ class Result(NamedTuple):
 
 
 def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int, until: float) -> list[Result]:
-    """Make the trials in forked workers, none begun after a time; those that fail are printed as they happen."""
+    """Make trials in forked workers, none begun after a time; those that fail are printed as they happen."""
     workers = []
     for worker in range(jobs):
         sys.stdout.flush()
@@ -148,6 +162,7 @@ def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int, unti
             status = 1
             try:
                 adopt_orphans()
+                gc.freeze()  # what a child collects it would copy first
                 mine = takewhile(lambda _trial: time.monotonic() < until, trials[worker::jobs])
                 results = [_result(trial, scratch / str(worker), seed) for trial in mine]
                 (scratch / f"results-{worker}").write_text(json.dumps(results))

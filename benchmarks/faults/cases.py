@@ -35,6 +35,10 @@ class Case:
     stages: tuple[Stage, ...] = STAGES
     disturbed: tuple[Stage, ...] = STAGES  # those whose changes of files are disturbed one by one
 
+    @property
+    def imports_torch(self) -> bool:
+        return self.engine != FAKE
+
     def stage_words(self, stage: Stage, out: Path) -> list[str]:
         """Return the command of one stage."""
         words = {

@@ -92,7 +92,7 @@ def _become(words: list[str], prepare: Callable[[], None] | None, writer: int) -
         end_with_parent()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # as evaluator/__main__.py does
         signal.alarm(HANGS_AFTER_S)
         from evaluator.cli.main import main
 

@@ -25,8 +25,13 @@ def install() -> None:
     import vl_convert
 
     from evaluator.files import digests
+    from evaluator.report import figures
+    from evaluator.suites.in_context_pvi.report import figures as pvi_figures
 
     _remember(digests, "code_digest", lambda source: source)
+    for module in (figures, pvi_figures):
+        for name in [name for name, value in vars(module).items() if hasattr(value, "cache_info")]:
+            _remember(module, name, lambda *drawn: drawn)  # compiled charts
     _remember(vl_convert, "vegalite_to_vega", lambda spec, vl_version: [spec, vl_version])
     _remember(vl_convert, "vega_to_svg", lambda spec: spec)
     _remember(jinja2.Environment, "compile", lambda _environment, source, *names: [source, *names])
@@ -51,7 +56,7 @@ def _remember(owner: Any, name: str, arguments: Callable[..., Any]) -> None:
     compute = getattr(owner, name)
 
     def answer(*given: Any, **named: Any) -> Any:
-        key = _key(name, arguments(*given, **named))
+        key = _key(f"{owner.__name__}.{name}", arguments(*given, **named))
         if key not in _answers:
             _answers[key] = marshal.dumps(compute(*given, **named))
             for journal in _journals:

@@ -1,7 +1,7 @@
 """The command line: the group of commands, error messages and exit codes.
 
 Exit codes: 0 for success, 2 for a mistake that the user can fix (3 in the command gate, whose outcomes are 0, 1 and 2),
-130 for Ctrl-C. Heavy imports are inside the commands,
+130 for Ctrl-C (a third one ends the process at once). Heavy imports are inside the commands,
 so that `--help` answers at once.
 """
 
@@ -34,6 +34,9 @@ from evaluator.cli.verify import verify
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
 from evaluator.redaction import without_secrets
 
+INTERRUPTED = 130
+"""Exit code of Ctrl-C."""
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__)
@@ -50,42 +53,55 @@ for command in (
 
 def main() -> None:
     """Run the command that was typed; print errors of the user as one message and exit with a code (see above)."""
-    notes = _Notes(logging.WARNING)
-    logging.getLogger("evaluator").addHandler(notes)
     interrupts: list[int] = []
     try:
         with _noting(interrupts):
-            _require_unicode(sys.argv)
-            status = cli.main(standalone_mode=False)
+            status = _status(interrupts)
+    except KeyboardInterrupt:  # a second one, while the first was answered
+        status = INTERRUPTED
+    sys.exit(status)
+
+
+def _status(interrupts: list[int]) -> int:
+    """Run the command, print what stopped it, and return the exit code."""
+    notes = _Notes(logging.WARNING)
+    logging.getLogger("evaluator").addHandler(notes)
+    try:
+        _require_unicode(sys.argv)
+        status: int = cli.main(standalone_mode=False)
+        return status
     except (click.exceptions.Abort, KeyboardInterrupt):
-        status = _interrupted()
+        return _interrupted()
     except click.ClickException as error:
         error.show()
-        status = _mistake()
+        return _mistake()
     except BaseException as error:
-        message = _message(error)
         if interrupts:  # within a library, which made another error of it: Polars a TypeError, where it prints a type
-            status = _interrupted()
-        elif message is None:
+            return _interrupted()
+        message = _message(error)
+        if message is None:
             raise
-        else:
-            click.echo(f"Error: {without_secrets(message)}", err=True)
-            status = _mistake()
+        click.echo(f"Error: {without_secrets(message)}", err=True)
+        return _mistake()
     finally:
         logging.getLogger("evaluator").removeHandler(notes)
-    sys.exit(status)
 
 
 @contextmanager
 def _noting(interrupts: list[int]) -> Iterator[None]:
-    """Append to a list whenever Ctrl-C raises KeyboardInterrupt."""
+    """Append to a list whenever Ctrl-C raises KeyboardInterrupt: twice at most, the third ends the process."""
 
     def note(number: int, _frame: Any) -> None:
         interrupts.append(number)
+        if len(interrupts) == 2:
+            signal.signal(number, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+    if (
+        before not in (signal.default_int_handler, signal.SIG_DFL)
+        or threading.current_thread() is not threading.main_thread()
+    ):
         yield
         return
     signal.signal(signal.SIGINT, note)
@@ -133,4 +149,4 @@ def _interrupted() -> int:
     from evaluator.run_log import command_line
 
     click.echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command_line()}", err=True)
-    return 130
+    return INTERRUPTED

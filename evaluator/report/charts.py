@@ -59,11 +59,14 @@ class Room(NamedTuple):
 
 def styled(chart: alt.LayerChart, room: Room) -> alt.LayerChart:
     """Return the chart with the report's fonts and colours, and `room` around it."""
-    return (
+    config = alt.Config(
+        font="sans-serif",
+        background="transparent",
         # Fixed sizes align panels, and do not depend on the fonts of the machine.
-        chart.configure(font="sans-serif", background="transparent", autosize="none", padding=room._asdict())
-        .configure_view(stroke=None)
-        .configure_axis(
+        autosize="none",
+        padding=room._asdict(),
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(
             domainColor=AXIS,
             ticks=False,
             labelPadding=5,
@@ -72,10 +75,11 @@ def styled(chart: alt.LayerChart, room: Room) -> alt.LayerChart:
             titleColor=INK,
             titleFontSize=11,
             titleFontWeight="normal",
-        )
-        .configure_axisX(minExtent=X_LABELS, maxExtent=X_LABELS, labelFlush=False)
-        .configure_axisY(minExtent=Y_LABELS, maxExtent=Y_LABELS)
+        ),
+        axisX=alt.AxisConfig(minExtent=X_LABELS, maxExtent=X_LABELS, labelFlush=False),
+        axisY=alt.AxisConfig(minExtent=Y_LABELS, maxExtent=Y_LABELS),
     )
+    return chart.properties(config=config)  # one copy of the chart; each configure_ method makes another
 
 
 def unit_channel(channel: type[Channel], column: str, title: str) -> Channel:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -32,6 +33,31 @@ def test_an_interrupt_that_a_library_turns_into_another_error_is_an_interrupt(mo
     assert "Stopped. What was scored is kept" in shown
     assert "Error" not in shown
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_second_interrupt_while_the_first_is_answered_shows_no_traceback(monkeypatch):
+    def interrupt(*_arguments: object, **_options: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+
+    monkeypatch.setattr(sys, "argv", ["evaluator", "measure", "folder"])
+    monkeypatch.setattr(command_line.cli, "main", interrupt)
+    monkeypatch.setattr(command_line.click, "echo", interrupt)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit) as end:
+        command_line.main()
+    assert end.value.code == 130
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.mark.parametrize("command", [["-m", "evaluator"], ["-c", "from evaluator.__main__ import main; main()"]])
+def test_an_interrupt_while_modules_are_imported_shows_no_traceback(tmp_path, command):
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, *command, "suites"], env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
 def test_without_an_interrupt_a_fault_of_this_program_keeps_its_traceback(monkeypatch):
