@@ -12,6 +12,7 @@ FINDINGS: dict[str, tuple[FindingLevel, str]] = {
     "class-not-drawn": ("warning", "a label that the test split has, and none of the queries of --queries"),
     "label-begins-label": ("warning", "a label whose tokens are the beginning of another's: the longer one never wins"),
     "repeated-bos": ("warning", "prompts that begin with BOS twice"),
+    "engines-differ": ("warning", "a model for which vLLM and transformers compute something else"),
     "imbalanced-classes": ("warning", "a class of four fifths of the queries or more"),
     "first-token-shared": ("note", "labels that begin with the same token"),
     "trailing-space": ("note", "prompts that end in a space, which becomes a token of its own, or labels that do"),

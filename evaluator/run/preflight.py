@@ -20,6 +20,7 @@ from evaluator.models.embedded import shipped_model
 from evaluator.models.sizes import model_size
 from evaluator.models.source import ModelSource, find_model, scoring_dtype
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
+from evaluator.preflight.engines import engine_findings
 from evaluator.preflight.findings import finding, in_order
 from evaluator.preflight.labels import LabelSpace, label_findings, label_records, label_spaces, space_findings
 from evaluator.preflight.queries import (
@@ -211,6 +212,7 @@ def checked(
             for name, each in sets.items()
             if (dataset := _any_of(taken, name))
         ),
+        *(engine_findings(source) if runs_a_model else ()),
         *_model_findings(source.has_chat_template and not form.chat, tokens, n_front),
     ]
     size = model_size(source.folder) if runs_a_model else None
