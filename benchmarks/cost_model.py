@@ -14,6 +14,7 @@ import scipy.optimize
 
 from evaluator.scores.compute import STEPS_PER_SHARD
 from evaluator.scores.plan import request_starts, shard_plan
+from evaluator.tokens.rows import TokenRows
 
 MIN_SHARED_IN_BLOCK = 4  # as in engine/block_sharing.py: tokens of a block that are worth a copy
 
@@ -75,7 +76,7 @@ def shard_costs(
     is_state = pl.col("ask") == "state"
     found = []
     for part in (rows.filter(~is_state), rows.filter(is_state)):
-        cut = shard_plan(part, shard_tokens=steps * step_tokens, shares_prefixes=True)
+        cut = shard_plan(TokenRows.of(part), shard_tokens=steps * step_tokens, shares_prefixes=True)
         found += [_through_cache(fed(part.slice(shard.first, shard.n_rows)), cache) for shard in cut.values()]
     return found
 

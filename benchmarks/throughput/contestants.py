@@ -26,6 +26,7 @@ from evaluator.progress import finish
 from evaluator.schemas import TOKENS
 from evaluator.scores.compute import score_rows
 from evaluator.scores.table import open_scores
+from evaluator.tokens.rows import TokenRows
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def evaluator(job: Job) -> Score:
     def score() -> Scores:
         table = open_scores(folder / next(calls) / "rows")  # nothing that an earlier call scored
         states = pl.col("ask") == "state"
-        table = finish(score_rows(rows.filter(~states), table, loader, "scores"))
-        table = finish(score_rows(rows.filter(states), table, loader, "states"))
+        table = finish(score_rows(TokenRows.of(rows.filter(~states)), table, loader, "scores"))
+        table = finish(score_rows(TokenRows.of(rows.filter(states)), table, loader, "states"))
         scores = rows.lazy().join(table.read("scores"), on="token_id", how="inner", maintain_order="left")
         return scores.select("log_likelihoods").collect().to_series().explode().to_numpy()
 

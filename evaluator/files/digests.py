@@ -6,6 +6,8 @@ import json
 from functools import cache
 from pathlib import Path
 
+import polars as pl
+
 from evaluator.errors import StoreError
 
 
@@ -26,6 +28,16 @@ def fingerprint(*parts: object) -> str:
         parts: JSON-serialisable; the order of keys in objects is ignored.
     """
     return short_digest(json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def list_fingerprint(texts: pl.Series) -> str:
+    """Return fingerprint(texts.to_list()), without the list."""
+    digest, texts_at_once = hashlib.sha256(b"[["), 65_536
+    for start in range(0, len(texts), texts_at_once):
+        part = json.dumps(texts.slice(start, texts_at_once).to_list(), separators=(",", ":"), ensure_ascii=False)
+        digest.update(b"," * (start > 0) + part[1:-1].encode())
+    digest.update(b"]]")
+    return digest.hexdigest()[:16]
 
 
 @cache

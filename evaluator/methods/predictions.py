@@ -47,7 +47,7 @@ def measured_definitions(method: Method, definitions: Sequence[Definition]) -> l
 def check_labels(
     methods: Mapping[str, Method],
     definitions: Sequence[Definition],
-    tokens: pl.DataFrame,
+    tokens: pl.LazyFrame,
     prompts: pl.LazyFrame,
 ) -> None:
     """Check, before anything is scored, that every method and definition can score all labels.
@@ -66,11 +66,10 @@ def check_labels(
         _refuse_equal_last_tokens(labels)
 
 
-def _label_tokens(tokens: pl.DataFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
+def _label_tokens(tokens: pl.LazyFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
     """Return one row a distinct label of a distinct label space: `space`, `label`, and its `tokens`."""
     return (
-        tokens.lazy()
-        .select("prompt_id", "ask", tokens="continuations")
+        tokens.select("prompt_id", "ask", tokens="continuations")
         # The single continuation of noisy channel is not a label space.
         .filter(pl.col("tokens").list.len() > 1, ask="labels")
         .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
@@ -78,7 +77,7 @@ def _label_tokens(tokens: pl.DataFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
         .unique()
         .explode("label", "tokens")
         .sort("space", "label", maintain_order=True)
-        .collect()
+        .collect(engine="streaming")
     )
 
 

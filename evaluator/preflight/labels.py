@@ -22,7 +22,7 @@ class LabelSpace(NamedTuple):
     tokens: list[Tokens]
 
 
-def label_spaces(requests: pl.LazyFrame, prompts: pl.LazyFrame, tokens: pl.DataFrame) -> dict[str, list[LabelSpace]]:
+def label_spaces(requests: pl.LazyFrame, prompts: pl.LazyFrame, tokens: pl.LazyFrame) -> dict[str, list[LabelSpace]]:
     """Return the different label spaces of each dataset; those of the most prompts come first.
 
     Args:
@@ -31,16 +31,15 @@ def label_spaces(requests: pl.LazyFrame, prompts: pl.LazyFrame, tokens: pl.DataF
         tokens: schemas.TOKENS of some of these prompts.
     """
     rows = (
-        tokens.lazy()
         # A single continuation is no label space.
-        .filter(pl.col("ask") == "labels", pl.col("continuations").list.len() > 1)
+        tokens.filter(pl.col("ask") == "labels", pl.col("continuations").list.len() > 1)
         .select("prompt_id", tokens="continuations")
         .join(prompts.select("prompt_id", texts="continuations"), on="prompt_id")
         .join(requests.select("prompt_id", "dataset").unique(), on="prompt_id")
         .group_by("dataset", "texts", "tokens")
         .agg(n=pl.len())
         .sort("dataset", "n", "texts", "tokens", descending=[False, True, False, False])
-        .collect()
+        .collect(engine="streaming")
     )
     spaces: dict[str, list[LabelSpace]] = {}
     for dataset, texts, ids in rows.select("dataset", "texts", "tokens").iter_rows():
@@ -88,7 +87,7 @@ def space_findings(requests: pl.LazyFrame, prompts: pl.LazyFrame, boundary: Labe
         .group_by("dataset")
         .agg(pl.col("ends", "labels").sum(), n=pl.len())
         .sort("dataset")
-        .collect()
+        .collect(engine="streaming")
     )
     for dataset, n_ends, n_labels, n in counted.iter_rows():
         if n_ends:

@@ -28,7 +28,8 @@ from evaluator.schemas import TOKEN_SCORES, TOKENS
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
 from evaluator.store import shards
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, write_store
-from evaluator.tokens.table import TokenManifest, TokenTable, TokenTotals
+from evaluator.tokens.counts import TokenTotals
+from evaluator.tokens.table import TokenManifest, TokenTable
 
 ENGINE = EngineFacts(
     name="imported",
@@ -98,7 +99,7 @@ def _write_tokens(store: PromptStore, rows: pl.DataFrame) -> TokenTable:
         continuations=labels,
     )
     folder = store.folder / "tokens-imported"
-    written = shards.write_shards(folder, "tokens", tokens.cast(TOKENS), rows=ROWS_PER_SHARD)
+    written = shards.write_shards(folder, "tokens", [tokens.cast(TOKENS)], rows=ROWS_PER_SHARD)
     totals = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={})
     manifest = TokenManifest(tokenizer="unknown", label_boundary="merged", shards=written, counts=totals)
     write_record(folder / MANIFEST, manifest)

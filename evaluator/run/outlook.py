@@ -16,6 +16,7 @@ from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import TOKEN_SCORES
 from evaluator.scores.plan import plan_rows
 from evaluator.scores.table import Kind, ScoreTable
+from evaluator.tokens.rows import TokenRows
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +44,12 @@ def outlook(built: Built, part: ScoredStore, source: ModelSource, data: Path) ->
         source: the model; how wide hidden states are.
         data: folder of prompts and scores.
     """
-    rows = part.tokens.tokens().collect()
+    rows = part.tokens.rows()
     is_state = pl.col("ask") == "state"
-    kinds: Mapping[Kind, pl.DataFrame] = {"scores": rows.filter(~is_state), "states": rows.filter(is_state)}
+    kinds: Mapping[Kind, TokenRows] = {"scores": rows.filter(~is_state), "states": rows.filter(is_state)}
     prompts, scored, n_bytes = 0, 0, PAGE_BYTES + _table_bytes(built, part)
     for kind, asked in kinds.items():
-        if asked.is_empty():
+        if not asked.height:
             continue
         plan = plan_rows(asked, part.scores, kind)
         done = plan.record.reused_prompts + _finished(part.scores, plan.key)
@@ -66,10 +67,10 @@ def _finished(table: ScoreTable, plan: str) -> int:
     return sum(shard.prompts for name, shard in table.manifest.shards.items() if name.startswith(f"{plan}-"))
 
 
-def _numbers_bytes(asked: pl.DataFrame) -> int:
+def _numbers_bytes(asked: TokenRows) -> int:
     """Return the bytes of a row of scores: for each continuation a log-likelihood and a number of tokens."""
     assert TOKEN_SCORES["log_likelihoods"] == pl.List(pl.Float64)
-    mean = asked["continuations"].list.len().mean()
+    mean = asked.column(pl.col("continuations").list.len()).mean()
     return round(12 * float(mean if isinstance(mean, int | float) else 0))
 
 

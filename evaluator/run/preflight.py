@@ -40,7 +40,8 @@ from evaluator.run.score import check_capabilities, check_tokens, refusals, toke
 from evaluator.schemas import TOKENS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, methods_of
-from evaluator.tokens.table import TokenTotals, count_tokens, tokenise
+from evaluator.tokens.counts import TokenTotals, count_tokens
+from evaluator.tokens.table import tokenise
 
 MAX_TOKENISED = 16_384
 """Prompts of which all are tokenised; of more, about SAMPLED."""
@@ -56,7 +57,7 @@ BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix 
 class Examined(NamedTuple):
     """The tokens of all prompts, or of a sample."""
 
-    tokens: pl.DataFrame  # schemas.TOKENS
+    tokens: pl.LazyFrame  # schemas.TOKENS
     counts: TokenTotals  # of all prompts; estimates if it is a sample
     refused: Mapping[str, LabelError | PromptTooLongError]  # dataset that cannot be scored -> why
 
@@ -107,8 +108,8 @@ def examine(built: Built, source: ModelSource, form: PromptForm) -> Stage[Examin
         if not refused:
             raise
         nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
-        return Examined(pl.DataFrame(schema=TOKENS), nothing, refused)
-    tokens = table.tokens().filter(pl.col("ask") != "last_tokens").collect()
+        return Examined(pl.LazyFrame(schema=TOKENS), nothing, refused)
+    tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
     return Examined(tokens, table.manifest.counts, refused)
 
 
@@ -144,7 +145,7 @@ def _sampled(built: Built, source: ModelSource, form: PromptForm) -> Examined:
     counted = count_tokens(_Sample(store.folder, store.manifest, (), blocks.select("prompt_id")).requests(), in_blocks)
     n_bytes = blocks.join(in_blocks.select("prompt_id"), on="prompt_id", how="semi")["n_bytes"].sum()
     kept = store.without(refused).prompts().select(pl.col("prompt").str.len_bytes().sum()).collect().item()
-    return Examined(tokens, _scaled(counted, kept / n_bytes if n_bytes else 0.0), refused)
+    return Examined(tokens.lazy(), _scaled(counted, kept / n_bytes if n_bytes else 0.0), refused)
 
 
 def _tokens_of_sample(
@@ -154,7 +155,7 @@ def _tokens_of_sample(
     methods = _methods(built)
     try:
         tokens = tokenise(source.tokenizer, sample.prompts().collect(), form.boundary, form.chat)
-        check_tokens(built, sample, tokens, source, methods)
+        check_tokens(built, sample, tokens.lazy(), source, methods)
         return tokens, {}
     except (LabelError, PromptTooLongError):
         refused = refusals(built, sample, source, form, methods)
@@ -241,7 +242,7 @@ def checked(
         datasets={name: _dataset_record(name, each, spaces, sets, lengths, source) for name, each in counted.items()},
         requests=store.manifest.n_requests,
         prompts=store.manifest.n_prompts,
-        tokenised_prompts=tokens["prompt_id"].n_unique(),
+        tokenised_prompts=tokens.select(pl.col("prompt_id").n_unique()).collect(engine="streaming").item(),
         request_tokens=examined.counts.request_tokens,
         tokens=examined.counts.tokens,
         floor_tokens=examined.counts.floor_tokens,
@@ -287,12 +288,12 @@ def _demonstration_sets(
     return found
 
 
-def _longest_tokens(store: PromptStore, tokens: pl.DataFrame) -> dict[str, int]:
+def _longest_tokens(store: PromptStore, tokens: pl.LazyFrame) -> dict[str, int]:
     """Return the tokens of each dataset's longest prompt with its longest label."""
     longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max().fill_null(0)
-    lengths = tokens.lazy().select("prompt_id", n=pl.col("context").list.len() + longest)
+    lengths = tokens.select("prompt_id", n=pl.col("context").list.len() + longest)
     requests = store.requests().select("prompt_id", "dataset").unique()
-    rows = requests.join(lengths, on="prompt_id").group_by("dataset").agg(pl.col("n").max()).collect()
+    rows = requests.join(lengths, on="prompt_id").group_by("dataset").agg(pl.col("n").max()).collect(engine="streaming")
     return dict(rows.iter_rows())
 
 
@@ -331,7 +332,7 @@ def tokens_in_front(source: ModelSource) -> int:
     return next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
 
 
-def _model_findings(template_unused: bool, tokens: pl.DataFrame, n_front: int) -> Iterator[FindingRecord]:
+def _model_findings(template_unused: bool, tokens: pl.LazyFrame, n_front: int) -> Iterator[FindingRecord]:
     if template_unused:
         yield finding(
             "chat-template-unused",
@@ -340,11 +341,12 @@ def _model_findings(template_unused: bool, tokens: pl.DataFrame, n_front: int) -
         )
     if n_front:
         context = pl.col("context").list
-        repeats = tokens.filter(context.get(0, null_on_oob=True) == context.get(1, null_on_oob=True)).height
+        repeated = (context.get(0, null_on_oob=True) == context.get(1, null_on_oob=True)).sum()
+        repeats, n_rows = tokens.select(repeated, n=pl.len()).collect(engine="streaming").row(0)
         if repeats:
             yield finding(
                 "repeated-bos",
-                f"{repeats:,} of {tokens.height:,} prompts begin with the same token twice: the text itself begins "
+                f"{repeats:,} of {n_rows:,} prompts begin with the same token twice: the text itself begins "
                 "with BOS, which the tokenizer adds.",
             )
 

@@ -35,6 +35,7 @@ from evaluator.scores.table import ScoreManifest, open_scores
 from evaluator.scores.throughput import scoring_seconds
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, methods_of
+from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
 
 logger = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ def score_run(
             tokenise_s += time.monotonic() - clock
             counts = tokens.manifest.counts  # what scoring costs at least, before it begins
             yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
-            rows = tokens.tokens().collect()
+            rows = tokens.rows()
             lock = yield from held(folder / tokens.fingerprint)
             with lock:
                 part = ScoredStore(store, tokens, open_scores(folder / tokens.fingerprint))
@@ -205,7 +206,7 @@ def refusals(
         alone = store.without(other for other in datasets if other != dataset)
         try:
             tokens = tokenise(source.tokenizer, alone.prompts().collect(), form.boundary, form.chat)
-            check_tokens(built, alone, tokens, source, methods)
+            check_tokens(built, alone, tokens.lazy(), source, methods)
         except LabelError as error:
             refused[dataset] = _explained(error, built, alone)
         except PromptTooLongError as error:
@@ -232,7 +233,7 @@ def _tokenise(
             )
         except LabelError as error:
             raise _explained(error, built, store) from error
-    check_tokens(built, store, table.tokens().collect(), source, methods)
+    check_tokens(built, store, table.tokens(), source, methods)
     return table
 
 
@@ -241,14 +242,14 @@ def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelErro
 
 
 def check_tokens(
-    built: Built, store: PromptStore, tokens: pl.DataFrame, source: ModelSource, methods: Mapping[str, Method]
+    built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource, methods: Mapping[str, Method]
 ) -> None:
     """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score."""
     check_prompt_lengths(tokens, store.prompts(), source.context_length)
     check_labels(methods, built.config.definitions, tokens, store.prompts())
 
 
-def _rows_of_step(built: Built, part: ScoredStore, rows: pl.DataFrame, step: int) -> pl.DataFrame | None:
+def _rows_of_step(built: Built, part: ScoredStore, rows: TokenRows, step: int) -> TokenRows | None:
     """Return the tokens to score in a step, None after the last.
 
     All rows are scored in one step, unless the suite chooses prompts by the scores of earlier steps (Suite.next_round).

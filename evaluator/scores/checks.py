@@ -76,7 +76,7 @@ def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
         )
 
 
-def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_length: int | None) -> None:
+def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_length: int | None) -> None:
     """Raise PromptTooLongError, listing the longest prompts, if a prompt and its longest label exceed the context.
 
     Args:
@@ -87,14 +87,13 @@ def check_prompt_lengths(tokens: pl.DataFrame, prompts: pl.LazyFrame, context_le
     if context_length is None:
         return
     longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
-    lengths = (
-        tokens.lazy()
-        .filter(pl.col("ask") != "last_tokens")
-        .select("prompt_id", n=pl.col("context").list.len() + longest)
+    lengths = tokens.filter(pl.col("ask") != "last_tokens").select(
+        "prompt_id", n=pl.col("context").list.len() + longest
     )
-    too_long = lengths.filter(pl.col("n") > context_length).join(prompts, on=PROMPTS_KEY).sort("n", "prompt").collect()
-    if too_long.is_empty():
+    over = lengths.filter(pl.col("n") > context_length).collect(engine="streaming")
+    if over.is_empty():
         return
+    too_long = over.lazy().join(prompts, on=PROMPTS_KEY).sort("n", "prompt").collect()
     listed = "".join(f"\n  {row['n']} tokens: {row['prompt'][:60]!r}..." for row in too_long.tail(3).to_dicts())
     n_prompts = prompts.select(pl.len()).collect().item()
     raise PromptTooLongError(

@@ -15,6 +15,7 @@ from evaluator.scores.plan import Plan, n_requests, plan_rows
 from evaluator.scores.shard_job import ShardUpdate, shard_job
 from evaluator.scores.table import Kind, ScoreTable, ShardRecord
 from evaluator.store import shards
+from evaluator.tokens.rows import TokenRows
 
 STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
 
@@ -32,7 +33,7 @@ def nothing_to_say(_table: ScoreTable) -> Iterator[Progress]:
 
 
 def score_rows(
-    tokens: pl.DataFrame,
+    tokens: TokenRows,
     table: ScoreTable,
     loader: EngineLoader,
     kind: Kind,
@@ -44,14 +45,14 @@ def score_rows(
     The engine is loaded only if something is missing.
 
     Args:
-        tokens: schemas.TOKENS, in prefix order; with continuations for scores, without for states.
+        tokens: in prefix order; with continuations for scores, without for states.
         table: scores of these rows.
         loader: of the engine that the table belongs to.
         kind: what is computed.
         adapter: that the engine computes with; None for the base model.
         after_shard: called with the table after each shard.
     """
-    if tokens.is_empty():
+    if not tokens.height:
         return table
     plan = plan_rows(tokens, table, kind)
     if plan.record.reused_prompts:
@@ -82,7 +83,8 @@ def score_rows(
     elif plan.record.prompts:
         yield Progress(stage=STAGE_NAMES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
     # A reused shard that was removed or damaged since the plan was made leaves rows to be planned again.
-    lost = tokens.join(table.read(kind).select("token_id").collect(), on="token_id", how="anti", maintain_order="left")
+    scored = table.read(kind).select("token_id").collect().to_series()
+    lost = tokens.where(~tokens.column(pl.col("token_id")).is_in(scored.implode()).to_numpy())
     return (yield from score_rows(lost, table, loader, kind, adapter, after_shard)) if lost.height else table
 
 

@@ -6,6 +6,7 @@ depends on the tokens and the plan alone, and an engine carries nothing from one
 killed and restarted writes the same bytes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from evaluator.files.digests import fingerprint
+from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.scores.table import Kind, PlanRecord, ScoreManifest, ScoreTable
 from evaluator.store import shards
-from evaluator.tokens.table import ragged
+from evaluator.tokens.rows import TokenRows, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
 SHARD_CUT_WINDOW = 0.75  # a shard may close in the last quarter of its size, where the shared prefix is shortest
@@ -38,7 +39,7 @@ class Plan:
 
     key: str
     record: PlanRecord
-    rows: pl.DataFrame  # schemas.TOKENS without scores in reused shards, each token_id once, in prefix order
+    rows: TokenRows  # without those that have scores in reused shards, each token_id once, in prefix order
 
     @property
     def kind(self) -> Kind:
@@ -51,27 +52,29 @@ class Plan:
         )
 
 
-def plan_rows(tokens: pl.DataFrame, table: ScoreTable, kind: Kind) -> Plan:
+def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     """Plan how these rows get their scores: as planned before, or from all shards of the model and engine.
 
     Nothing is written. A plan that is not in the manifest has no shard size yet.
 
     Args:
-        tokens: schemas.TOKENS, in prefix order.
+        tokens: rows to get scores for.
         table: scores of these rows.
         kind: what is computed.
     """
-    rows = tokens.unique("token_id", keep="first", maintain_order=True)
-    key = f"{kind}-{fingerprint(rows['token_id'].to_list())[:8]}"
+    ids = tokens.column(pl.col("token_id"))
+    is_first = ids.is_first_distinct()
+    rows, ids = tokens.where(is_first.to_numpy()), ids.filter(is_first)
+    key = f"{kind}-{list_fingerprint(ids)[:8]}"
     planned = table.manifest.plans.get(key)
     files = dict(planned.reused) if planned else _other_shards(table, kind, key)
     # Which file holds which token_id; the first file by name where several hold it.
     holders = [pl.scan_ipc(table.folder.parent / name).select("token_id", file=pl.lit(name)) for name in sorted(files)]
     scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.String(), "file": pl.String()}), *holders])
     reused = (
-        rows.lazy().select("token_id").join(scored.unique("token_id", keep="first", maintain_order=True), on="token_id")
+        ids.to_frame().lazy().join(scored.unique("token_id", keep="first", maintain_order=True), on="token_id")
     ).collect()
-    missing = rows.join(reused, on="token_id", how="anti", maintain_order="left")
+    missing = rows.where(~ids.is_in(reused["token_id"].implode()).to_numpy()) if reused.height else rows
     if planned:
         return Plan(key, planned, missing)
     record = PlanRecord(
@@ -102,7 +105,7 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
 
 
 def shard_plan(
-    tokens: pl.DataFrame, name: str = "scores", *, shard_tokens: int, shares_prefixes: bool
+    tokens: TokenRows, name: str = "scores", *, shard_tokens: int, shares_prefixes: bool
 ) -> dict[str, Shard]:
     """Cut rows into shards, by name.
 
@@ -110,15 +113,9 @@ def shard_plan(
     request shares with the previous one are not computed. A shard ends in its last quarter, at the request that shares
     least with the previous one: each shard begins with an empty cache, so a prefix that is cut is computed twice.
     """
-    if tokens.is_empty():
+    if not tokens.height:
         return {}
-    starts_at = request_starts(tokens)  # rows of one request stay together
-    # Tokens fed for each request: its context, and its continuations without their last tokens.
-    stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
-    in_row = tokens.select(stems).to_series().to_numpy()
-    lengths = tokens["context"].list.len().cast(pl.Int64).to_numpy()[starts_at]
-    fed = lengths + np.add.reduceat(in_row, starts_at)
-    shared = shared_prefix_lengths(*ragged(tokens.select(_fed_first()).to_series()))[starts_at]
+    starts_at, fed, shared = _requests(tokens)
     computed = np.maximum(fed - shared, 1) if shares_prefixes else fed  # at least the last token
     before = computed.cumsum() - computed  # tokens of all earlier requests
     starts = [0]  # first request of each shard
@@ -133,6 +130,45 @@ def shard_plan(
         f"{name}-{number:05d}.arrow": Shard(start, end - start, size)
         for number, ((start, end), size) in enumerate(zip(spans, sizes, strict=True))
     }
+
+
+class _Requests(NamedTuple):
+    """Each request of some rows: int64 of [n_requests] each."""
+
+    starts_at: npt.NDArray[np.int64]  # its first row; rows of one request stay together
+    fed: npt.NDArray[np.int64]  # tokens: its context, and its continuations without their last tokens
+    shared: npt.NDArray[np.int64]  # tokens that it shares with the request before it
+
+
+def _requests(tokens: TokenRows) -> _Requests:
+    stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
+    starts_at, lengths, shared, in_row = [], [], [], []
+    n_rows = 0
+    for frame, n_above, starts in _windows(tokens):
+        starts_at.append(n_rows + starts - n_above)
+        lengths.append(frame["context"].list.len().cast(pl.Int64).to_numpy()[starts])
+        shared.append(shared_prefix_lengths(*ragged(frame.select(_fed_first()).to_series()))[starts])
+        in_row.append(frame.select(stems).to_series().to_numpy()[n_above:])
+        n_rows += frame.height - n_above
+    first_rows = np.concatenate(starts_at)
+    fed = np.concatenate(lengths) + np.add.reduceat(np.concatenate(in_row), first_rows)
+    return _Requests(first_rows, fed, np.concatenate(shared).astype(np.int64))
+
+
+class _Window(NamedTuple):
+    """Rows of one shard, after the row above them if there is one."""
+
+    frame: pl.DataFrame
+    n_above: int  # 1, or 0 in the first shard
+    starts: npt.NDArray[np.int64]  # rows of the frame that begin a request of this shard
+
+
+def _windows(tokens: TokenRows) -> Iterator[_Window]:
+    above: list[pl.DataFrame] = []
+    for rows in tokens.frames():
+        frame = pl.concat([*above, rows])
+        yield _Window(frame, len(above), request_starts(frame)[len(above) :])
+        above = [rows.tail(1)]
 
 
 def _fed_first() -> pl.Expr:
@@ -160,6 +196,6 @@ def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
     return np.flatnonzero(~same)
 
 
-def n_requests(tokens: pl.DataFrame) -> int:
+def n_requests(tokens: TokenRows) -> int:
     """Return the number of requests in these rows, which progress and totals count as prompts."""
-    return len(request_starts(tokens))
+    return sum(len(window.starts) for window in _windows(tokens))

@@ -14,6 +14,7 @@ from evaluator.schemas import TOKEN_SCORES, TOKEN_STATES
 from evaluator.scores.checks import require_finite, require_finite_states
 from evaluator.scores.plan import request_starts
 from evaluator.scores.table import Kind
+from evaluator.tokens.rows import TokenRows
 
 SECONDS_BETWEEN_REPORTS = 0.1
 
@@ -30,13 +31,13 @@ class ShardUpdate(NamedTuple):
     frame: pl.DataFrame | None = None  # schemas.TOKEN_SCORES or TOKEN_STATES of all rows, in the last update
 
 
-def shard_job(name: str, kind: Kind, rows: pl.DataFrame, size: float, adapter: Adapter | None = None) -> Job:
+def shard_job(name: str, kind: Kind, rows: TokenRows, size: float, adapter: Adapter | None = None) -> Job:
     """Return the job that computes a shard and yields `ShardUpdate`s.
 
     Args:
         name: of the shard.
         kind: what is computed.
-        rows: schemas.TOKENS in prefix order, all that belong to the shard.
+        rows: all that belong to the shard, which are read when it is computed or sent.
         size: tokens that it computes, about.
         adapter: that it computes with; None for the base model.
     """
@@ -44,9 +45,9 @@ def shard_job(name: str, kind: Kind, rows: pl.DataFrame, size: float, adapter: A
 
 
 def _score_shard(
-    loaded: Engine, replica: int, name: str, rows: pl.DataFrame, adapter: Adapter | None
+    loaded: Engine, replica: int, name: str, tokens: TokenRows, adapter: Adapter | None
 ) -> Iterator[ShardUpdate]:
-    engine = adapted(loaded, adapter)
+    engine, rows = adapted(loaded, adapter), tokens.frame()
     meter = _Meter(engine, replica, name)
     requests = engine_requests(rows)
     answers: dict[int, list[list[float]]] = {}
@@ -63,9 +64,9 @@ def _score_shard(
 
 
 def _compute_states(
-    loaded: Engine, replica: int, name: str, rows: pl.DataFrame, adapter: Adapter | None
+    loaded: Engine, replica: int, name: str, tokens: TokenRows, adapter: Adapter | None
 ) -> Iterator[ShardUpdate]:
-    engine = adapted(loaded, adapter)
+    engine, rows = adapted(loaded, adapter), tokens.frame()
     meter = _Meter(engine, replica, name)
     yield meter.update(0)
     states = engine.hidden_states(rows["context"].to_list())

@@ -5,7 +5,7 @@ store's folder is named by a fingerprint of everything that determines its conte
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,6 +54,11 @@ class PromptStore:
     def prompts(self) -> pl.LazyFrame:
         """Return the distinct prompts, sorted by text, so that neighbours share long prefixes."""
         return self.requested(shards.scan_shards(self.folder, list(self.manifest.prompts), PROMPTS))
+
+    def prompts_by_shard(self) -> Iterator[pl.DataFrame]:
+        """Yield the same rows, shard by shard."""
+        for name in self.manifest.prompts:
+            yield self.requested(shards.scan_shards(self.folder, [name], PROMPTS)).collect()
 
     def requested(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Return the rows whose `prompt_id` some request has."""
@@ -127,9 +132,11 @@ def write_store(
     manifest = StoreManifest(
         n_requests=requests.height,
         n_prompts=prompts.height,
-        requests=shards.write_shards(folder, "requests", requests, rows=ROWS_PER_SHARD),
-        prompts=shards.write_shards(folder, "prompts", prompts, rows=ROWS_PER_SHARD),
-        tables={name: shards.write_shards(folder, name, table, rows=ROWS_PER_SHARD) for name, table in tables.items()},
+        requests=shards.write_shards(folder, "requests", [requests], rows=ROWS_PER_SHARD),
+        prompts=shards.write_shards(folder, "prompts", [prompts], rows=ROWS_PER_SHARD),
+        tables={
+            name: shards.write_shards(folder, name, [table], rows=ROWS_PER_SHARD) for name, table in tables.items()
+        },
         left_out=dict(left_out or {}),
     )
     write_record(folder / MANIFEST, manifest)

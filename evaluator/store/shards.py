@@ -4,6 +4,7 @@ A shard is written under a temporary name, flushed to disk and renamed. It is va
 written after it in the same way. So a process killed at any moment leaves either the old state or the new one.
 """
 
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,13 +26,27 @@ def write_shard(path: Path, frame: pl.DataFrame) -> str:
     return write_bytes(path, memoryview(content.getvalue()))
 
 
-def write_shards(folder: Path, name: str, frame: pl.DataFrame, *, rows: int) -> dict[str, str]:
-    """Write a frame as shards of `rows` rows (at least one shard). Returns file name -> SHA-256, in order."""
-    digests = {}
-    for number, start in enumerate(range(0, max(frame.height, 1), rows)):
-        file_name = f"{name}-{number:05d}.arrow"
-        digests[file_name] = write_shard(folder / file_name, frame.slice(start, rows))
+def write_shards(folder: Path, name: str, frames: Iterable[pl.DataFrame], *, rows: int) -> dict[str, str]:
+    """Write frames, one after the other, as shards of `rows` rows (at least one shard; the last may have fewer).
+
+    Returns file name -> SHA-256, in order.
+    """
+    digests: dict[str, str] = {}
+    for shard in _of_height(frames, rows):
+        file_name = f"{name}-{len(digests):05d}.arrow"
+        digests[file_name] = write_shard(folder / file_name, shard)
     return digests
+
+
+def _of_height(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    left: pl.DataFrame | None = None
+    for frame in frames:
+        left = frame if left is None or not left.height else pl.concat([left, frame])
+        while left.height > rows:  # so that something is left for the last
+            yield left.head(rows)
+            left = left.slice(rows)
+    assert left is not None, "there is one frame at least"
+    yield left
 
 
 def intact(folder: Path, digests: dict[str, str]) -> bool:

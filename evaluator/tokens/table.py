@@ -1,12 +1,11 @@
 """Token tables: a store's prompts as token ids, written once per tokenizer, in prefix order, with token counts."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from evaluator.config import LabelBoundary
@@ -15,27 +14,17 @@ from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.progress import Progress, Stage
 from evaluator.record import ChatRecord
-from evaluator.schemas import TOKENS, Definition
+from evaluator.schemas import PROMPTS, TOKENS, Definition
 from evaluator.store import shards
-from evaluator.store.prefix_order import block_floor, prefix_order, token_floor
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
 from evaluator.tokens.boundary import tokenize_prompts
 from evaluator.tokens.chat import ChatForm, chat_texts
+from evaluator.tokens.counts import Floors, TokenTotals
+from evaluator.tokens.merge import SortedRuns
+from evaluator.tokens.rows import TokenRows, ragged
 from evaluator.tokens.tokenizer import TextTokenizer
 
 PROMPTS_PER_BATCH = 2_048
-BLOCK_SIZES = (16, 32, 128)
-"""Block sizes for which the manifest has a floor: of vLLM on a GPU, of this package on a CPU, of vLLM on a CPU."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenTotals:
-    """Token counts of a store, and the floors: tokens to compute if no shared prefix is computed twice."""
-
-    request_tokens: int  # prompts that several requests share are counted for each
-    tokens: int  # each prompt counted once
-    floor_tokens: int
-    block_floor_tokens: dict[str, int]  # block size -> floor if only whole blocks are shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +54,10 @@ class TokenTable:
         """Return schemas.TOKENS, in prefix order."""
         return shards.scan_shards(self.folder, list(self.manifest.shards), TOKENS)
 
+    def rows(self) -> TokenRows:
+        """Return the same rows, to be read shard by shard."""
+        return TokenRows.of_shards([shards.scan_shards(self.folder, [name], TOKENS) for name in self.manifest.shards])
+
 
 def tokenise_store(
     store: PromptStore,
@@ -91,66 +84,42 @@ def tokenise_store(
     folder = store.folder / f"tokens-{name}"
     if (existing := open_tokens(folder)) is not None:
         return existing
-    prompts = store.prompts().collect()
-    batches = []
-    for start in range(0, prompts.height, PROMPTS_PER_BATCH):
-        yield Progress(stage="Tokenising", done=start, total=prompts.height, unit="prompts")
-        batches.append(tokenise(tokenizer, prompts.slice(start, PROMPTS_PER_BATCH), boundary, chat))
-    yield Progress(stage="Tokenising", done=prompts.height, total=prompts.height, unit="prompts")
-    tokens = pl.concat(batches, rechunk=True)
-    if last_tokens:
-        tokens = with_last_tokens(tokens)
-    tokens = tokens[prefix_order(*ragged(tokens["context"]))]
-    counts = count_tokens(store.requests(), tokens)
+    runs = yield from _sorted_runs(store, tokenizer, boundary, chat, last_tokens=last_tokens)
+    floors = Floors()
+    files = shards.write_shards(folder, "tokens", _counted(runs, floors), rows=ROWS_PER_SHARD)
     manifest = TokenManifest(
         tokenizer=tokenizer_fingerprint,
         label_boundary=boundary,
-        shards=shards.write_shards(folder, "tokens", tokens, rows=ROWS_PER_SHARD),
-        counts=counts,
-        chat=None if chat is None else replace(chat.record, example=chat_example(chat, prompts)),
+        shards=files,
+        counts=floors.totals(store.requests(), shards.scan_shards(folder, list(files), TOKENS)),
+        chat=None if chat is None else replace(chat.record, example=chat_example(chat, store.prompts())),
     )
     write_record(folder / MANIFEST, manifest)
     return TokenTable(folder, manifest)
 
 
-def count_tokens(requests: pl.LazyFrame, tokens: pl.DataFrame) -> TokenTotals:
-    """Count the tokens of all requests and of the distinct prompts, and compute the floors."""
-    lengths = (
-        tokens.lazy()
-        .filter(pl.col("ask") != "last_tokens")  # they repeat a context that is counted already
-        .select("prompt_id", n=pl.col("context").list.len().cast(pl.Int64))
-    )
-    # Hidden states are computed in a separate pass, which shares no cache with that of the log-likelihoods.
-    for_states = pl.col("ask") == "state"
-    passes = [_in_prefix_order(fed_rows(rows)) for rows in (tokens.filter(~for_states), tokens.filter(for_states))]
-    return TokenTotals(
-        request_tokens=requests.join(lengths, on="prompt_id").select(pl.col("n").sum()).collect().item(),
-        tokens=lengths.select(pl.col("n").sum()).collect().item(),
-        floor_tokens=sum(token_floor(*ragged(fed)) for fed in passes),
-        block_floor_tokens={str(size): sum(block_floor(*ragged(fed), size) for fed in passes) for size in BLOCK_SIZES},
-    )
+def _sorted_runs(
+    store: PromptStore, tokenizer: TextTokenizer, boundary: LabelBoundary, chat: ChatForm | None, *, last_tokens: bool
+) -> Stage[SortedRuns]:
+    """Tokenise a store shard by shard."""
+    total = store.prompts().select(pl.len()).collect().item()
+    runs, done = SortedRuns(store.folder), 0
+    for prompts in store.prompts_by_shard():
+        batches = []
+        for rows in prompts.iter_slices(PROMPTS_PER_BATCH):
+            yield Progress(stage="Tokenising", done=done, total=total, unit="prompts")
+            batches.append(tokenise(tokenizer, rows, boundary, chat))
+            done += rows.height
+        tokens = pl.concat([TOKENS.to_frame(), *batches], rechunk=True)
+        runs.add(with_last_tokens(tokens) if last_tokens else tokens)
+    yield Progress(stage="Tokenising", done=total, total=total, unit="prompts")
+    return runs
 
 
-def _in_prefix_order(rows: pl.Series) -> pl.Series:
-    return rows.gather(prefix_order(*ragged(rows)))
-
-
-def fed_rows(tokens: pl.DataFrame) -> pl.Series:
-    """Return the distinct token sequences that a model must process, List[i32].
-
-    These are the contexts, and each context with a continuation of several tokens except the last, which is predicted
-    and never fed.
-    """
-    stem = pl.col("continuations").list.head(pl.col("continuations").list.len() - 1)
-    stems = tokens.lazy().explode("continuations").with_columns(stem=stem).filter(pl.col("stem").list.len() > 0)
-    with_stems = stems.select(context=pl.concat_list("context", "stem"))
-    return pl.concat([tokens.lazy().select("context"), with_stems]).unique().collect()["context"]
-
-
-def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return the flat values and the offsets of a List[i32] column, without a copy."""
-    column = rows.rechunk().to_arrow()
-    return column.values.to_numpy(), column.offsets.to_numpy()
+def _counted(runs: SortedRuns, floors: Floors) -> Iterator[pl.DataFrame]:
+    for rows, before in runs.ranges(ROWS_PER_SHARD):
+        floors.add(rows, before)
+        yield rows
 
 
 def tokenise(
@@ -176,11 +145,13 @@ def tokenise(
     return pl.concat(tables)[order]
 
 
-def chat_example(chat: ChatForm, prompts: pl.DataFrame) -> str:
+def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
     """Return a conversation up to the end of a label: of those with the most demonstrations, one of middling length."""
-    n_examples = pl.col("spans").list.len()
-    longest = prompts.filter(n_examples == n_examples.max(), ask="labels").sort(pl.col("prompt").str.len_chars())
-    rows = chat_texts(chat, longest.slice(longest.height // 2, 1))
+    sizes = prompts.select("ask", n=pl.col("spans").list.len(), n_chars=pl.col("prompt").str.len_chars())
+    numbered = sizes.with_row_index("row").collect(engine="streaming")
+    longest = numbered.filter(pl.col("n") == pl.col("n").max(), ask="labels").sort("n_chars")
+    row = longest["row"].slice(longest.height // 2, 1)
+    rows = chat_texts(chat, prompts.slice(row.item(), 1).collect() if len(row) else PROMPTS.to_frame())
     return "".join(text + labels[0] for text, labels in zip(*rows, strict=True))
 
 

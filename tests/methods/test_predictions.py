@@ -112,7 +112,7 @@ def test_a_part_is_answered_with_what_a_method_asked_for_it_and_not_for_another(
     assert table["label_probs"][1].to_list() == pytest.approx([1.0, 0.0, 0.0], abs=1e-12)
 
 
-def label_tables(labels: dict[str, list[int]]) -> tuple[pl.DataFrame, pl.LazyFrame]:
+def label_tables(labels: dict[str, list[int]]) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     tokens = {
         "prompt_id": ["a", "b"],
         "token_id": ["a", "b"],
@@ -121,7 +121,7 @@ def label_tables(labels: dict[str, list[int]]) -> tuple[pl.DataFrame, pl.LazyFra
         "continuations": [list(labels.values())] * 2,
     }
     prompts = {"prompt_id": ["a", "b"], "prompt": ["p", "q"], "continuations": [list(labels)] * 2}
-    return pl.DataFrame(tokens, schema=TOKENS), pl.LazyFrame(prompts)
+    return pl.LazyFrame(tokens, schema=TOKENS), pl.LazyFrame(prompts)
 
 
 def test_labels_that_end_in_the_same_token_are_refused_under_released_and_allowed_under_paper():

@@ -54,7 +54,7 @@ def test_a_text_has_one_score():
 
 
 def test_prompts_longer_than_the_context_are_listed_with_their_length_and_none_is_cut():
-    tokens = pl.DataFrame(
+    tokens = pl.LazyFrame(
         {
             "prompt_id": ["a", "b"],
             "token_id": ["1", "2"],

@@ -18,6 +18,7 @@ from evaluator.scores.plan import shard_plan
 from evaluator.scores.prompts import prompt_scores
 from evaluator.scores.table import open_scores
 from evaluator.store import shards
+from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import with_last_tokens, with_token_ids
 
 
@@ -80,7 +81,7 @@ class Loaded(EngineLoader):
 
 
 def answer(tokens, engine, folder, kind="scores"):
-    return finish(score_rows(tokens, open_scores(folder), Loaded(engine), kind))
+    return finish(score_rows(TokenRows.of(tokens), open_scores(folder), Loaded(engine), kind))
 
 
 def score(tokens, engine, folder):
@@ -142,7 +143,7 @@ def test_every_shard_is_hashed_once_when_scores_are_opened_and_none_when_they_ar
     monkeypatch.setattr(shards, "file_digest", lambda path: hashed.append(path) or digest(path))
     table = open_scores(tmp_path / "second")
     table.read("scores").collect()
-    score_rows(token_rows(100), table, Loaded(CountingEngine()), "scores")
+    score_rows(TokenRows.of(token_rows(100)), table, Loaded(CountingEngine()), "scores")
     assert len(hashed) == len(set(hashed)) == len([*tmp_path.glob("*/*.arrow")])
 
 
@@ -152,7 +153,7 @@ def test_a_run_that_was_stopped_scores_only_what_is_missing_and_ends_with_the_sa
     with pytest.raises(KeyboardInterrupt):
         score(tokens, CountingEngine(dies_after=60), tmp_path / "b" / "rows")
     kept = open_scores(tmp_path / "b" / "rows").manifest.shards
-    assert 0 < len(kept) < len(shard_plan(tokens, shard_tokens=64, shares_prefixes=False))
+    assert 0 < len(kept) < len(shard_plan(TokenRows.of(tokens), shard_tokens=64, shares_prefixes=False))
     second = CountingEngine()
     score(tokens, second, tmp_path / "b" / "rows")
     assert second.asked == tokens.height - sum(shard.prompts for shard in kept.values())
@@ -179,9 +180,9 @@ def test_a_shard_that_the_manifest_does_not_name_or_whose_bytes_changed_is_score
 def test_shards_close_at_the_token_budget_and_cover_every_row_once():
     tokens = token_rows(25)  # four tokens to feed a row: three of the context and the first of the second label
     # No two share a prefix, so a shard closes as soon as it may: of 32 tokens at 24, before the seventh row.
-    plan = shard_plan(tokens, shard_tokens=32, shares_prefixes=False)
+    plan = shard_plan(TokenRows.of(tokens), shard_tokens=32, shares_prefixes=False)
     assert list(plan.values()) == [(0, 6, 24), (6, 6, 24), (12, 6, 24), (18, 7, 28)]
-    assert shard_plan(tokens.clear(), shard_tokens=32, shares_prefixes=False) == {}
+    assert shard_plan(TokenRows.of(tokens.clear()), shard_tokens=32, shares_prefixes=False) == {}
 
 
 def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
@@ -189,11 +190,14 @@ def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
     contexts = [[1, 1, i] for i in range(7)] + [[2, 2, i] for i in range(7, 14)]
     labels = pl.lit([[5], [6]], pl.List(pl.List(pl.Int32)))
     tokens = token_rows(14).with_columns(context=pl.Series(contexts, dtype=pl.List(pl.Int32)), continuations=labels)
-    assert list(shard_plan(tokens, shard_tokens=24, shares_prefixes=False).values()) == [(0, 7, 21), (7, 7, 21)]
+    assert list(shard_plan(TokenRows.of(tokens), shard_tokens=24, shares_prefixes=False).values()) == [
+        (0, 7, 21),
+        (7, 7, 21),
+    ]
     # Where prefixes are shared, 3 tokens of the first row and 1 of each other are computed, of the eighth 3 again: 18.
-    shared = shard_plan(tokens, shard_tokens=9, shares_prefixes=True)
+    shared = shard_plan(TokenRows.of(tokens), shard_tokens=9, shares_prefixes=True)
     assert list(shared.values()) == [(0, 7, 9), (7, 7, 9)]
-    assert len(shard_plan(tokens, shard_tokens=24, shares_prefixes=True)) == 1
+    assert len(shard_plan(TokenRows.of(tokens), shard_tokens=24, shares_prefixes=True)) == 1
 
 
 def test_rows_that_share_all_their_tokens_count_one_each():
@@ -203,11 +207,15 @@ def test_rows_that_share_all_their_tokens_count_one_each():
     # Of the first row 6 tokens are fed, of each other 1, so that rows begin at 0, 6, 7, ..., 14. A shard of 8 may close
     # from 6 on, and every row loses as much there: the first closes before row 1, which begins at 6; the second before
     # the row that begins at 6 + 6, row 7; the rest fits into the third.
-    assert list(shard_plan(tokens, shard_tokens=8, shares_prefixes=True).values()) == [(0, 1, 6), (1, 6, 6), (7, 3, 3)]
+    assert list(shard_plan(TokenRows.of(tokens), shard_tokens=8, shares_prefixes=True).values()) == [
+        (0, 1, 6),
+        (1, 6, 6),
+        (7, 3, 3),
+    ]
 
 
 def test_a_row_longer_than_a_shard_is_a_shard_by_itself():
-    plan = shard_plan(token_rows(3), shard_tokens=2, shares_prefixes=False)
+    plan = shard_plan(TokenRows.of(token_rows(3)), shard_tokens=2, shares_prefixes=False)
     assert list(plan.values()) == [(0, 1, 4), (1, 1, 4), (2, 1, 4)]
 
 
@@ -227,7 +235,7 @@ def test_progress_reaches_the_total_and_counts_existing_scores(tmp_path):
     tokens = token_rows()
     with pytest.raises(KeyboardInterrupt):
         score(tokens, CountingEngine(dies_after=60), tmp_path / "rows")
-    seen = list(score_rows(tokens, open_scores(tmp_path / "rows"), Loaded(CountingEngine()), "scores"))
+    seen = list(score_rows(TokenRows.of(tokens), open_scores(tmp_path / "rows"), Loaded(CountingEngine()), "scores"))
     assert seen[0].done > 22
     assert seen[-1].done == seen[-1].total == tokens.height
     assert all(earlier.done <= later.done for earlier, later in pairwise(seen))

@@ -7,7 +7,8 @@ from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.run.build import build_prompts
 from evaluator.schemas import TOKENS
-from evaluator.tokens.table import count_tokens, fed_rows, open_tokens, tokenise_store, with_token_ids
+from evaluator.tokens.table import open_tokens, tokenise_store, with_token_ids
+from tests.tokens.token_frames import token_table
 
 
 @pytest.fixture(scope="module")
@@ -51,31 +52,6 @@ def test_another_boundary_or_tokenizer_has_a_folder_of_its_own(store, fake_sourc
     merged = tokenised(store, fake_source, "merged")
     assert separate.folder != merged.folder
     assert fingerprint("one tokenizer", "merged") != fingerprint("another", "merged")
-
-
-def token_table(*rows):
-    names, contexts, continuations = zip(*rows, strict=True)
-    types = {name: TOKENS[name] for name in ("context", "continuations")}
-    columns = {"prompt_id": names, "ask": "labels", "context": contexts, "continuations": continuations}
-    return with_token_ids(pl.DataFrame(columns, schema_overrides=types))
-
-
-def test_the_floor_counts_each_token_after_its_own_prefix_once():
-    tokens = token_table(("a", [1, 2, 3], [[9], [8]]), ("b", [1, 2, 4], [[9], [8]]), ("c", [1, 2, 3, 5], [[9], [8]]))
-    requests = pl.LazyFrame({"prompt_id": ["a", "a", "b", "c"]})
-    counts = count_tokens(requests, tokens)
-    assert counts.request_tokens == 3 + 3 + 3 + 4
-    assert counts.tokens == 3 + 3 + 4
-    # The trie: 1, 1 2, 1 2 3, 1 2 4, 1 2 3 5.
-    assert counts.floor_tokens == 5
-    # No row fills a block of 16, so nothing can be shared.
-    assert counts.block_floor_tokens["16"] == 10
-
-
-def test_a_label_of_several_tokens_adds_all_but_its_last_to_what_is_fed():
-    tokens = token_table(("a", [1, 2], [[7], [8, 9, 3], [8, 9, 4]]))
-    assert sorted(fed_rows(tokens).to_list()) == [[1, 2], [1, 2, 8, 9]]
-    assert count_tokens(pl.LazyFrame({"prompt_id": ["a"]}), tokens).floor_tokens == 4
 
 
 def test_equal_tokens_have_the_same_id_unless_their_ask_differs():

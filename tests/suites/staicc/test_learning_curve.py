@@ -20,7 +20,7 @@ from evaluator.schemas import LEARNING_CURVE
 from evaluator.store.prefix_order import prefix_order, token_floor
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokenize_prompts
-from evaluator.tokens.table import ragged
+from evaluator.tokens.rows import ragged
 from tests.command_line import command
 from tests.toolkit import our_dataset
 

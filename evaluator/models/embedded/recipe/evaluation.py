@@ -26,7 +26,8 @@ from evaluator.store.prefix_order import prefix_order
 from evaluator.store.prompt_store import with_prompt_ids
 from evaluator.suites.staicc.diagnostics.label_noise import noise_slope
 from evaluator.suites.staicc.label_noise import label_noise_requests
-from evaluator.tokens.table import ragged, tokenise
+from evaluator.tokens.rows import ragged
+from evaluator.tokens.table import tokenise
 
 N_SHOTS = 4
 SHOT_COUNTS = (0, 1, 2, 4, 8)
