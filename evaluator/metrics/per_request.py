@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import polars as pl
@@ -73,11 +74,11 @@ def by_dataset(
 
     Args:
         predictions: schema PREDICTIONS; a scan of files is read dataset by dataset.
-        parts: those that are wanted; None: all.
+        parts: those that are wanted, without their prompt_id; None: all.
     """
     rows = predictions.lazy().select(PREDICTIONS.names())
     if parts is not None:
-        rows = rows.filter(pl.col("part").is_in([*parts]))
+        rows = rows.filter(pl.col("part").is_in([*parts])).drop("prompt_id")
     for dataset in rows.select(pl.col("dataset").unique().sort()).collect().to_series():
         yield rows.filter(pl.col("dataset") == dataset).collect()
 
@@ -88,13 +89,26 @@ def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[Pr
     Raises MetricError where a dataset has several label spaces.
     """
     rules = require_definition(definition)
-    chosen = predictions.filter(pl.col("definition") == rules.predictions)
-    groups = chosen.partition_by(GROUP, as_dict=True)
+    groups = {key[:-1]: rows for key, rows in _groups(predictions).items() if key[-1] == rules.predictions}
     for values in sorted(groups):
-        key = dict(zip(GROUP, map(str, values), strict=True)) | {"definition": definition}
+        key = dict(zip(GROUP, values, strict=True)) | {"definition": definition}
         # Sorted, so that floating-point sums do not depend on the order of the rows.
-        rows = groups[values].sort("position")
+        rows = groups[values]
+        rows = rows if rows["position"].is_sorted() else rows.sort("position")
         yield PredictionGroup(key, _n_labels(rows, ", ".join(key.values())), rows)
+
+
+def _groups(predictions: pl.DataFrame) -> dict[tuple[str, ...], pl.DataFrame]:
+    """Return the predictions of each GROUP and definition; nothing is copied where those of each are neighbours."""
+    key = [*GROUP, "definition"]
+    is_new = predictions.select(pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in key))
+    starts = is_new.to_series().arg_true()
+    names = [tuple(map(str, row)) for row in predictions.select(key)[starts].iter_rows()]
+    if len({*names}) < len(names):
+        parts = predictions.partition_by(key, as_dict=True)
+        return {tuple(map(str, values)): rows for values, rows in parts.items()}
+    edges = pairwise([*starts.to_list(), predictions.height])
+    return {name: predictions[start:end] for name, (start, end) in zip(names, edges, strict=True)}
 
 
 def measured_groups(predictions: pl.DataFrame, definition: str) -> Iterator[MeasuredGroup]:
