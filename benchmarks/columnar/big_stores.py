@@ -4,7 +4,7 @@
 
 Rows are synthetic. Each piece runs in a process of its own, whose peak of resident memory counts. A tenth of the
 prompts is tokenised, by the tokenizer of the model that ships. A run is made twice with the fake engine, which computes
-nothing, of a fiftieth and of a hundredth of the prompts: what its peak grows by for each prompt is stated.
+nothing, of a tenth and of a twentieth of the prompts: what its peak grows by for each prompt is stated.
 """
 
 import json
@@ -23,7 +23,7 @@ from benchmarks.columnar import metrics
 from benchmarks.harness import ROOT, Target, append_rows, print_targets
 from evaluator.files.json_files import MANIFEST
 from evaluator.progress import finish
-from evaluator.store.prompt_store import open_store
+from evaluator.store.prompt_store import open_store, whole_store
 
 N_WORDS = 20  # of a text
 TRAINING_ROWS = 1000
@@ -60,6 +60,7 @@ def stores(folder: Path, n_prompts: int) -> list[dict[str, object]]:
     )
     store = _store(folder / "built")
     open_s = float(np.median([timed(lambda: open_store(store)) for _ in range(5)]))
+    verify_s = float(np.median([timed(lambda: whole_store(store)) for _ in range(5)]))
     some = n_prompts // 10
     write_texts(folder / "some.parquet", some // 2)
     command("build", "classify", "--data", str(folder / "some.parquet"), *DATA, "--out", str(folder / "some"))
@@ -67,6 +68,7 @@ def stores(folder: Path, n_prompts: int) -> list[dict[str, object]]:
     return [
         _row(case, "evaluator, build", n_prompts, "prompts", built_s, built_mib),
         _row(case, "evaluator, open", n_prompts, "prompts", open_s, None),
+        _row(case, "evaluator, open and verify", n_prompts, "prompts", verify_s, None),
         _row(f"a store of {some:,} prompts", "evaluator, tokenise", some, "prompts", tokens_s, tokens_mib),
     ]
 
@@ -95,7 +97,7 @@ def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
 def runs(folder: Path, n_prompts: int) -> list[dict[str, object]]:
     """Run the command with the fake engine on two numbers of prompts."""
     rows, before = [], (0, 0.0)
-    for name, part in (("smaller", 100), ("larger", 50)):
+    for name, part in (("smaller", 20), ("larger", 10)):
         n = n_prompts // part
         write_texts(folder / f"{name}.parquet", n // 2)
         words = ("run", "classify", "--data", str(folder / f"{name}.parquet"), *DATA, "--model", "fake")

@@ -41,7 +41,7 @@ from evaluator.run.asked_models import prompt_form
 from evaluator.run.build import Built, check_config, request_rows
 from evaluator.run.score import check_capabilities, score_run
 from evaluator.run.scored_run import complete_run, scored_run
-from evaluator.store.prompt_store import open_store, with_prompt_ids, write_store
+from evaluator.store.prompt_store import whole_store, with_prompt_ids, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
@@ -272,7 +272,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
         frames = request_rows(_SUITE, dataset, rows, config)
         every = with_prompt_ids(pl.concat(frames, how="diagonal"))
-        built = Built(config, open_store(folder) or write_store(folder, every, {}), {dataset.name: dataset})
+        built = Built(config, whole_store(folder) or write_store(folder, every, {}), {dataset.name: dataset})
         form = prompt_form(config, model.config, model.chat)
         stage = score_run(built, model.source, model.config, form, data, loader=model.loader)
         scored = draw(stage) if self.progress else finish(stage)

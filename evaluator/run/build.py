@@ -27,7 +27,7 @@ from evaluator.run.config_json import identity
 from evaluator.run.data_users import mark_user
 from evaluator.run.locks import held
 from evaluator.schemas import Definition
-from evaluator.store.prompt_store import PromptStore, open_store, with_prompt_ids, write_store
+from evaluator.store.prompt_store import PromptStore, whole_store, with_prompt_ids, write_store
 from evaluator.suites import SUITES, methods_of
 from evaluator.suites.base import Part, Suite
 from evaluator.suites.options import option_fields
@@ -163,7 +163,7 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
     folder = data / "store" / store_fingerprint(config, datasets.values())
     lock = yield from held(folder)
     with lock:
-        store = open_store(folder) or (yield from _write(config, datasets, folder))
+        store = whole_store(folder) or (yield from _write(config, datasets, folder))
         if out is not None:
             mark_user(out, data)
     left_out = {**unread, **store.manifest.left_out}

@@ -63,6 +63,7 @@ def open_scored(folder: BuiltFolder, out: Path) -> list[ScoredStore]:
     for store_name, tokens_name, table_name in zip(scores.stores, scores.tokens, scores.tables, strict=True):
         is_first = store_name == folder.built.store.fingerprint
         store = folder.built.store if is_first else require_store(folder.data / "store" / store_name, hint)
+        store.require_whole()
         store = store.without(scores.left_out)
         table = open_scores(folder.data / "scores" / table_name)
         if not table.manifest.plans:

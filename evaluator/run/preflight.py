@@ -139,10 +139,12 @@ def _sampled(built: Built, source: ModelSource, form: PromptForm) -> Examined:
     rows = sorted({row for start in starts for row in range(start, start + BLOCK)})
     blocks = prompts[rows]
     chosen = pl.concat([blocks, _of_each_label_space(store, prompts), _longest(prompts, source.context_length)])
-    sample = _Sample(store.folder, store.manifest, store.left_out, chosen.select("prompt_id").unique())
+    sample = _Sample(store.folder, store.manifest, store.left_out, chosen=chosen.select("prompt_id").unique())
     tokens, refused = _tokens_of_sample(built, sample, source, form)
     in_blocks = tokens.join(blocks.select("prompt_id"), on="prompt_id", how="semi")
-    counted = count_tokens(_Sample(store.folder, store.manifest, (), blocks.select("prompt_id")).requests(), in_blocks)
+    counted = count_tokens(
+        _Sample(store.folder, store.manifest, chosen=blocks.select("prompt_id")).requests(), in_blocks
+    )
     n_bytes = blocks.join(in_blocks.select("prompt_id"), on="prompt_id", how="semi")["n_bytes"].sum()
     kept = store.without(refused).prompts().select(pl.col("prompt").str.len_bytes().sum()).collect().item()
     return Examined(tokens.lazy(), _scaled(counted, kept / n_bytes if n_bytes else 0.0), refused)

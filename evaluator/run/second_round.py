@@ -13,7 +13,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint, without_repeats
 from evaluator.run.locks import held
 from evaluator.run.scored_run import ScoredStore, scored_run
-from evaluator.store.prompt_store import PromptStore, open_store, with_prompt_ids, write_store
+from evaluator.store.prompt_store import PromptStore, whole_store, with_prompt_ids, write_store
 
 
 def build_second_round(
@@ -31,7 +31,7 @@ def build_second_round(
     folder = data / "store" / name
     lock = yield from held(folder)
     with lock:
-        return open_store(folder) or (yield from _write(built, first, folder))
+        return whole_store(folder) or (yield from _write(built, first, folder))
 
 
 def _answers(first: ScoredStore) -> dict[str, str]:

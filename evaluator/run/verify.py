@@ -134,12 +134,11 @@ def _store_faults(folder: Path, counts: Mapping[str, int] | None) -> Iterator[tu
     if manifest is None:
         yield folder / MANIFEST, what
         return
-    tables = {name: sha256 for table in manifest.tables.values() for name, sha256 in table.items()}
-    damaged = list(_changed_files(folder, manifest.requests | manifest.prompts | tables))
+    damaged = list(_changed_files(folder, manifest.files))
     yield from damaged
     if damaged:
         return
-    store = PromptStore(folder, manifest)
+    store = PromptStore(folder, manifest, verified={*manifest.files})
     requests, prompts = store.requests().collect(), store.prompts().collect()
     yield from _frame_faults(folder, "requests", requests, schemas.REQUESTS, schemas.REQUESTS_KEY)
     yield from _frame_faults(folder, "prompts", prompts, schemas.PROMPTS, schemas.PROMPTS_KEY)

@@ -30,14 +30,22 @@ class StoreManifest:
     tables: dict[str, dict[str, str]]  # the suites' side tables: name -> file -> SHA-256
     left_out: dict[str, str] = field(default_factory=dict)  # dataset -> why it has no requests
 
+    @property
+    def files(self) -> dict[str, str]:
+        """Every file with its SHA-256."""
+        tables = {file: digest for table in self.tables.values() for file, digest in table.items()}
+        return self.requests | self.prompts | tables
+
 
 @dataclass(frozen=True)
 class PromptStore:
-    """A complete store on disk."""
+    """A store on disk, each file of which is verified before this process first reads it."""
 
     folder: Path
     manifest: StoreManifest
     left_out: tuple[str, ...] = ()  # datasets whose rows are not read
+    hint: str = "Run the same command again."  # what to do where a file is damaged
+    verified: set[str] = field(default_factory=set, compare=False)  # files with the bytes that they were written with
 
     @property
     def fingerprint(self) -> str:
@@ -49,16 +57,16 @@ class PromptStore:
 
     def requests(self) -> pl.LazyFrame:
         """Return all requests, sorted by their key."""
-        return self._kept(shards.scan_shards(self.folder, list(self.manifest.requests), REQUESTS))
+        return self._kept(self._scan(self.manifest.requests, REQUESTS))
 
     def prompts(self) -> pl.LazyFrame:
         """Return the distinct prompts, sorted by text, so that neighbours share long prefixes."""
-        return self.requested(shards.scan_shards(self.folder, list(self.manifest.prompts), PROMPTS))
+        return self.requested(self._scan(self.manifest.prompts, PROMPTS))
 
     def prompts_by_shard(self) -> Iterator[pl.DataFrame]:
         """Yield the same rows, shard by shard."""
-        for name in self.manifest.prompts:
-            yield self.requested(shards.scan_shards(self.folder, [name], PROMPTS)).collect()
+        for name, sha256 in self.manifest.prompts.items():
+            yield self.requested(self._scan({name: sha256}, PROMPTS)).collect()
 
     def requested(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Return the rows whose `prompt_id` some request has."""
@@ -72,8 +80,29 @@ class PromptStore:
 
     def table(self, name: str, schema: pl.Schema) -> pl.LazyFrame:
         """Return a suite's side table; without rows if the suite wrote none."""
-        rows = shards.scan_shards(self.folder, list(self.manifest.tables.get(name, {})), schema)
+        rows = self._scan(self.manifest.tables.get(name, {}), schema)
         return self._kept(rows) if "dataset" in schema else rows
+
+    def changed_files(self, files: Mapping[str, str] | None = None) -> list[str]:
+        """Return the files that are missing or have other bytes than they were written with, of these or of all."""
+        unverified = {
+            name: sha256 for name, sha256 in (files or self.manifest.files).items() if name not in self.verified
+        }
+        changed = shards.changed(self.folder, unverified)
+        self.verified.update(unverified.keys() - {*changed})
+        return changed
+
+    def require_whole(self, files: Mapping[str, str] | None = None) -> None:
+        """Raise StoreError if one of these files, or of all, is missing or damaged."""
+        if changed := self.changed_files(files):
+            raise StoreError(
+                f"{self.folder} holds no complete prompt store: {changed[0]} is missing or has other bytes than it was "
+                f"written with. {self.hint}"
+            )
+
+    def _scan(self, files: Mapping[str, str], schema: pl.Schema) -> pl.LazyFrame:
+        self.require_whole(files)
+        return shards.scan_shards(self.folder, list(files), schema)
 
     def _kept(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         return rows.filter(~pl.col("dataset").is_in(self.left_out)) if self.left_out else rows
@@ -140,23 +169,24 @@ def write_store(
         left_out=dict(left_out or {}),
     )
     write_record(folder / MANIFEST, manifest)
-    return PromptStore(folder, manifest)
+    return PromptStore(folder, manifest, verified={*manifest.files})
 
 
 def open_store(folder: Path) -> PromptStore | None:
-    """Open the store in a folder; None if there is none or a shard is missing or changed."""
+    """Open the store in a folder, whose files are verified when they are read; None if there is none."""
     manifest = read_manifest(folder / MANIFEST, StoreManifest)
-    if manifest is None:
-        return None
-    tables = {file: digest for table in manifest.tables.values() for file, digest in table.items()}
-    if not shards.intact(folder, manifest.requests | manifest.prompts | tables):
-        return None
-    return PromptStore(folder, manifest)
+    return None if manifest is None else PromptStore(folder, manifest)
+
+
+def whole_store(folder: Path) -> PromptStore | None:
+    """Open the store in a folder and verify all of it; None if there is none or a file is missing or damaged."""
+    store = open_store(folder)
+    return None if store is None or store.changed_files() else store
 
 
 def require_store(folder: Path, hint: str) -> PromptStore:
-    """Open the store in a folder. Raises StoreError, ending in `hint`, if it is missing or incomplete."""
+    """Open the store in a folder as open_store does. Raises StoreError, ending in `hint`, if it is missing."""
     store = open_store(folder)
     if store is None:
         raise StoreError(f"{folder} holds no complete prompt store. {hint}")
-    return store
+    return replace(store, hint=hint)

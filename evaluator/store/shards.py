@@ -4,7 +4,7 @@ A shard is written under a temporary name, flushed to disk and renamed. It is va
 written after it in the same way. So a process killed at any moment leaves either the old state or the new one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,10 +49,16 @@ def _of_height(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFra
     yield left
 
 
-def intact(folder: Path, digests: dict[str, str]) -> bool:
+def intact(folder: Path, digests: Mapping[str, str]) -> bool:
     """Return whether every shard of a manifest exists with the bytes it was written with."""
+    return not changed(folder, digests)
+
+
+def changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
+    """Return the shards of a manifest that are missing or have other bytes than they were written with."""
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter's lock
-        return all(threads.map(_is_intact, [folder / name for name in digests], digests.values()))
+        whole = threads.map(_is_intact, [folder / name for name in digests], digests.values())
+        return [name for name, is_whole in zip(digests, whole, strict=True) if not is_whole]
 
 
 def _is_intact(path: Path, digest: str) -> bool:

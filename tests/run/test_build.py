@@ -10,7 +10,8 @@ from evaluator.progress import finish
 from evaluator.run import build
 from evaluator.run.build import build_prompts, check_config, store_fingerprint
 from evaluator.schemas import PROMPTS, REQUESTS
-from evaluator.store.prompt_store import PromptStore, open_store, require_store, with_prompt_ids
+from evaluator.store import shards
+from evaluator.store.prompt_store import PromptStore, require_store, whole_store, with_prompt_ids
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_shots=2, n_queries=8)
 
@@ -75,14 +76,31 @@ def test_a_changed_template_dataset_or_code_gives_a_new_fingerprint(monkeypatch)
     assert store_fingerprint(CONFIG, [dataset]) != before
 
 
+def test_a_file_of_a_store_is_hashed_once_and_when_it_is_first_read(tmp_path, monkeypatch):
+    folder = built(CONFIG, tmp_path).folder
+    hashed: list[str] = []
+    digest = shards.file_digest
+    monkeypatch.setattr(shards, "file_digest", lambda path: hashed.append(path.name) or digest(path))
+    opened = require_store(folder, "Build it.")
+    assert not hashed
+    for store in (opened, opened.without(["sst5"]), opened):
+        store.requests()
+        assert hashed == ["requests-00000.arrow"]
+    opened.require_whole()
+    assert sorted(hashed) == sorted(opened.manifest.files)
+
+
 def test_a_damaged_store_is_built_again_and_never_read(tmp_path):
     store = built(CONFIG, tmp_path)
     whole = contents(store.folder)
     shard = store.folder / "prompts-00000.arrow"
     shard.write_bytes(whole[shard.name][:-8])
-    assert open_store(store.folder) is None
-    with pytest.raises(StoreError, match="no complete prompt store"):
-        require_store(store.folder, "Build it.")
+    assert whole_store(store.folder) is None
+    opened = require_store(store.folder, "Build it.")
+    assert opened.requests().collect().height == store.manifest.n_requests  # of files that are whole
+    for read in (opened.prompts, opened.requests_with_prompts, opened.require_whole):
+        with pytest.raises(StoreError, match=r"no complete prompt store: prompts-00000.arrow .* Build it\."):
+            read()
     assert contents(built(CONFIG, tmp_path).folder) == whole
 
 
