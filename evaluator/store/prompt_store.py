@@ -115,19 +115,35 @@ def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
     """
     if "spans" not in rows.columns:
         rows = rows.with_columns(spans=pl.lit(None, PROMPTS["spans"]))
-    asked = ["prompt", "ask", "continuations"]
-    distinct = rows.select(*asked, "spans").unique()
-    # One text can be read as two prompts, if a text field looks like a demonstration: all but the first also hash the
-    # spans.
-    distinct = distinct.sort("spans").with_columns(reading=pl.int_range(pl.len()).over(asked))
     # Polars' hash is too short for ids on disk, and differs between versions.
-    read_again = pl.when(pl.col("reading") > 0).then("spans")
+    asked = rows.select("prompt", "ask", "continuations").iter_slices(ROWS_PER_SHARD)
+    parts = [[_digest(prompt, *_hashed(ask, texts)) for prompt, ask, texts in part.iter_rows()] for part in asked]
+    ids = pl.concat([pl.Series("prompt_id", [], pl.String), *(pl.Series("prompt_id", part) for part in parts)])
+    return _with_readings(rows.with_columns(ids))
+
+
+def _with_readings(rows: pl.DataFrame) -> pl.DataFrame:
+    """Tell prompts with the same text apart that have different spans: all but the first also hash the spans.
+
+    One text can be read as two prompts, if a text field looks like a demonstration.
+    """
+    key = ["prompt_id", "spans"]
+    repeated = rows.filter(pl.col("prompt_id").is_duplicated())
+    readings = (
+        repeated.select(key).unique().sort("spans").with_columns(reading=pl.int_range(pl.len()).over("prompt_id"))
+    )
+    again = readings.filter(pl.col("reading") > 0).select(key)
+    if again.is_empty():
+        return rows
+    asked = repeated.select(*key, "prompt", "ask", "continuations").unique(key)
+    again = again.join(asked, on=key, nulls_equal=True)
     ids = [
-        _digest(prompt, *_hashed(ask, continuations), *([] if spans is None else [repr(spans)]))
-        for prompt, ask, continuations, spans in distinct.select(*asked, read_again).iter_rows()
+        _digest(prompt, *_hashed(ask, texts), *([] if spans is None else [repr(spans)]))
+        for prompt, ask, texts, spans in again.select("prompt", "ask", "continuations", "spans").iter_rows()
     ]
-    identified = distinct.drop("reading").with_columns(prompt_id=pl.Series(ids, dtype=pl.String))
-    return rows.join(identified, on=[*asked, "spans"], nulls_equal=True)
+    named = again.select(key).with_columns(other_id=pl.Series(ids, dtype=pl.String))
+    joined = rows.join(named, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(prompt_id=pl.coalesce("other_id", "prompt_id")).drop("other_id")
 
 
 def _digest(*texts: str) -> str:
@@ -151,13 +167,13 @@ def write_store(
         left_out: datasets without requests, and why.
     """
     requests = rows.select(pl.col(name).cast(dtype) for name, dtype in REQUESTS.items()).sort(REQUESTS_KEY)
-    repeated = requests.filter(requests.select(REQUESTS_KEY).is_duplicated())
+    as_above = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in REQUESTS_KEY)
+    repeated = requests.filter(as_above)
     assert repeated.is_empty(), f"a suite or method used one position twice: {repeated.row(0, named=True)}"
-    prompts = (
-        rows.select(pl.col(name).cast(dtype) for name, dtype in PROMPTS.items())
-        .unique(PROMPTS_KEY)
-        .sort("prompt", "prompt_id")
-    )
+    distinct = rows.filter(pl.col("prompt_id").is_first_distinct())
+    prompts = distinct.select(pl.col(name).cast(dtype) for name, dtype in PROMPTS.items())
+    # By text, then by id. One column at a time, as to sort by two Polars copies the texts.
+    prompts = prompts.sort("prompt_id").sort("prompt", maintain_order=True)
     manifest = StoreManifest(
         n_requests=requests.height,
         n_prompts=prompts.height,
