@@ -52,7 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=RAM_DISK if os.access(RAM_DISK, os.W_OK) else None) as folder:
         tempfile.tempdir = folder
         for name, one in chosen.items():
-            n_inputs, clock = max(1, options.inputs // len(chosen)), time.monotonic()
+            n_inputs, clock = -(-options.inputs // len(chosen)), time.monotonic()
             findings[name] = fuzz(one, n_inputs, Random(f"{options.seed} {name}"), MAX_CPU_S)
             seconds = time.monotonic() - clock
             print(f"{name:24}{n_inputs:>10,} inputs{seconds:>8.0f} s{len(findings[name]):>6} findings", flush=True)

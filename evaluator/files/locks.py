@@ -1,5 +1,6 @@
 """Lock a folder for one writer at a time."""
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -15,12 +16,15 @@ def acquire_lock(path: Path) -> AbstractContextManager[None]:
     """Acquire a lock file; the context that is returned releases it. A process that is killed releases it too.
 
     If the context ends with an error, the file and those folders made for it that are still empty are removed.
-    Raises filelock.Timeout while another process holds the lock.
+    Raises filelock.Timeout, which is an OSError, while another process holds the lock; OSError where none can be had.
     """
     new_folders = [folder for folder in path.parents if not folder.exists()]  # innermost first
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path)
-    lock.acquire(blocking=False)
+    try:
+        lock.acquire(blocking=False)
+    except NotImplementedError as error:
+        raise OSError(errno.ENOLCK, "the file system has no locks", str(path)) from error
     return _released_after(lock, [path, *new_folders])
 
 
@@ -49,11 +53,11 @@ def writing_to(out: Path) -> Iterator[None]:
     """
     try:
         lock = acquire_lock(out / ".lock")
-    except filelock.Timeout as error:  # itself an OSError
+    except filelock.Timeout as error:
         raise OutputInUseError(
             f"Another process is writing to {out}. Wait for it, stop it, or choose another folder with --out."
         ) from error
-    except (OSError, NotImplementedError) as error:  # the latter from filelock, where there are no locks
+    except OSError as error:
         raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
     with lock:
         remove_partial_files(out, "tables/", "store/**/", "scores/**/")

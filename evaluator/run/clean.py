@@ -114,7 +114,7 @@ class _Folder:
             self._locks.enter_context(acquire_lock(out / ".lock"))
         except filelock.Timeout:
             return True
-        except (OSError, NotImplementedError) as error:
+        except OSError as error:
             raise WriteError(f"{out} cannot be locked: {error}. Clean a folder that you may write to.") from error
         return False
 

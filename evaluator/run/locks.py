@@ -28,7 +28,7 @@ def held(folder: Path) -> Stage[AbstractContextManager[None]]:
         except (filelock.Timeout, FileNotFoundError):  # a run that fails just now can remove the folder
             yield Progress(stage="Waiting for another run that writes the same data", done=0, total=1, unit="runs")
             time.sleep(SECONDS_BETWEEN_TRIES)
-        except (OSError, NotImplementedError) as error:  # the latter from filelock, where there are no locks
+        except OSError as error:
             raise WriteError(
                 f"{folder} cannot be written to: {error}. Take another folder with --store or --out."
             ) from error

@@ -218,7 +218,8 @@ has its words. `make models` writes this page again.
   not. A random model differs by 4e-5 nats after 100 tokens and by 0.07 to 0.3 after 500 to 1,900; with distances in
   double precision vLLM is within 7e-5 of transformers.
 
-For the numbers of a model's authors take `--engine transformers` for these two, of which every run warns (`engines-differ`).
+For the numbers of a model's authors take `--engine transformers` for these two. Every run warns of them
+(`engines-differ`).
 """
 
 
