@@ -85,9 +85,8 @@ class PromptStore:
 
     def changed_files(self, files: Mapping[str, str] | None = None) -> list[str]:
         """Return the files that are missing or have other bytes than they were written with, of these or of all."""
-        unverified = {
-            name: sha256 for name, sha256 in (files or self.manifest.files).items() if name not in self.verified
-        }
+        asked = self.manifest.files if files is None else files
+        unverified = {name: sha256 for name, sha256 in asked.items() if name not in self.verified}
         changed = shards.changed(self.folder, unverified)
         self.verified.update(unverified.keys() - {*changed})
         return changed
