@@ -12,8 +12,7 @@ import numpy.typing as npt
 import polars as pl
 import scipy.optimize
 
-from evaluator.scores.compute import STEPS_PER_SHARD
-from evaluator.scores.plan import request_starts, shard_plan
+from evaluator.scores.plan import request_starts, shard_plan, shard_size
 from evaluator.tokens.rows import TokenRows
 
 MIN_SHARED_IN_BLOCK = 4  # as in engine/block_sharing.py: tokens of a block that are worth a copy
@@ -61,22 +60,22 @@ class Estimate(NamedTuple):
     n_shards: int
 
 
-def shard_costs(
-    tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, steps: int = STEPS_PER_SHARD
-) -> list[ShardCost]:
+def shard_costs(tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, n_replicas: int = 1) -> list[ShardCost]:
     """Plan rows as a run does, and send every shard through an empty cache.
 
     Args:
         tokens: schemas.TOKENS of a store, in prefix order.
         cache: of a replica.
         step_tokens: capacity of a forward pass.
-        steps: forward passes that a shard fills.
+        n_replicas: which share the shards.
     """
     rows = tokens.unique("token_id", keep="first", maintain_order=True)
     is_state = pl.col("ask") == "state"
     found = []
     for part in (rows.filter(~is_state), rows.filter(is_state)):
-        cut = shard_plan(TokenRows.of(part), shard_tokens=steps * step_tokens, shares_prefixes=True)
+        token_rows = TokenRows.of(part)
+        size = shard_size(token_rows, step_tokens=step_tokens, n_replicas=n_replicas, shares_prefixes=True)
+        cut = shard_plan(token_rows, shard_tokens=size, shares_prefixes=True)
         found += [_through_cache(fed(part.slice(shard.first, shard.n_rows)), cache) for shard in cut.values()]
     return found
 

@@ -115,7 +115,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--start-s", type=float, default=60, help="imports, compiled graphs and Ray")
     parser.add_argument("--load-bandwidth", type=float, default=2e9, help="bytes/s of weights from disk to a device")
     parser.add_argument("--prompts-per-s", type=float, default=6000, help="built and tokenised by the driver")
-    parser.add_argument("--steps-per-shard", type=int, default=64, help="forward passes of a shard, as in a run")
     parser.add_argument("--gpus", type=int, nargs="+", default=[8, 1000], help="replicas where one needs one GPU")
     parser.add_argument("--queries", help="of each dataset, instead of the scenarios' own: for a trial")
     return parser.parse_args()
@@ -149,7 +148,9 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     tables = open_scored(folder, out)
     tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
     cache = Cache(32, point.cache_tokens // 32, shares_parts=True)
-    shards = shard_costs(tokens, cache, vllm_settings.tokens_per_step(source, config) or GPU_STEP_TOKENS)
+    shards = shard_costs(
+        tokens, cache, vllm_settings.tokens_per_step(source, config) or GPU_STEP_TOKENS, n_replicas=point.replicas
+    )
     record = folder.record
     assert record.scores is not None, "the run was scored"
     return {
@@ -247,9 +248,9 @@ def predicted_table(arguments: argparse.Namespace) -> str:
         for name, tokens, n_prompts in stores(arguments, Path(folder)):
             for model, shape in LLAMAS.items():
                 gpu = Gpu(device, shape, arguments)
-                shards = shard_costs(tokens, gpu.cache, GPU_STEP_TOKENS, steps=arguments.steps_per_shard)
                 for n_gpus in arguments.gpus:
                     n_replicas = max(n_gpus // gpu.per_replica, 1)
+                    shards = shard_costs(tokens, gpu.cache, GPU_STEP_TOKENS, n_replicas=n_replicas)
                     found = estimate(shards, gpu.costs, n_replicas, n_prompts)
                     parts = limits(found, gpu.costs, n_replicas)
                     most = ", ".join(
@@ -264,7 +265,7 @@ def predicted_table(arguments: argparse.Namespace) -> str:
                     ]
                     lines.append(f"| {' | '.join(cells)} |")
     named = ("utilisation", "bandwidth", "request_s", "tensor_parallel_efficiency", "start_s", "load_bandwidth",
-             "prompts_per_s", "steps_per_shard")  # fmt: skip
+             "prompts_per_s")  # fmt: skip
     assumed = ", ".join(f"{key} {vars(arguments)[key]:g}" for key in named)
     return "\n".join([*lines, "", f"Assumed: device {arguments.device}, {assumed}.", ""])
 

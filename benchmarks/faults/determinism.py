@@ -27,13 +27,13 @@ def _threads(n: int) -> None:
 
 
 def small_shards(rows: int = 7) -> None:
-    from evaluator.scores import compute
+    from evaluator.scores import plan
     from evaluator.store import prompt_store
     from evaluator.tokens import table
 
     prompt_store.ROWS_PER_SHARD = table.PROMPTS_PER_BATCH = rows
     table.ROWS_PER_SHARD = rows  # type: ignore[attr-defined]  # imported there by name
-    compute.STEPS_PER_SHARD = 1
+    plan.STEPS_PER_SHARD = 1
 
 
 def _run_with(case: Undisturbed, setting: Callable[[], None], out: Path, _rng: Random) -> str | None:

@@ -44,7 +44,7 @@ class RayReplicas:
 
     def __init__(self, source: ModelSource, config: ModelConfig, machine: Machine, logs: Path) -> None:
         self._source, self._config, self._machine, self._logs = source, config, machine, logs
-        self._n = n_replicas(config.devices)
+        self.n = n_replicas(config.devices)
         self._loading: dict[Any, _Replica] = {}  # by the reference to the facts of its engine
         self._free: list[_Replica] = []
         self._times_loaded: Counter[int] = Counter()
@@ -55,9 +55,9 @@ class RayReplicas:
             self._ray = self._resources.enter_context(
                 joined_cluster(devices.ray_address)
                 if devices.ray_address
-                else local_cluster(self._n, self._n * devices.per_replica if machine.kind == "cuda" else 0)
+                else local_cluster(self.n, self.n * devices.per_replica if machine.kind == "cuda" else 0)
             )
-            for number in range(self._n):
+            for number in range(self.n):
                 self._load(number)
             while self._facts is None:
                 self._wait({})
@@ -108,7 +108,7 @@ class RayReplicas:
         return job
 
     def _missing(self) -> set[int]:
-        return {*range(self._n)} - {replica.number for replica in (*self._free, *self._loading.values())}
+        return {*range(self.n)} - {replica.number for replica in (*self._free, *self._loading.values())}
 
     def close(self) -> None:
         for replica in [*self._free, *self._loading.values()]:
@@ -120,10 +120,10 @@ class RayReplicas:
         self._times_loaded[number] += 1
         devices = self._config.devices
         on_gpus = self._machine.kind == "cuda"
-        cores_of = None if on_gpus or devices.ray_address else list(split(cores(), self._n)[number])
+        cores_of = None if on_gpus or devices.ray_address else list(split(cores(), self.n)[number])
         settings = ReplicaSettings(
             number=number,
-            n_replicas=self._n,
+            n_replicas=self.n,
             cores=cores_of,
             log=str(self._logs / f"replica-{number}.log"),
             ports_of=os.getpid(),
@@ -137,7 +137,7 @@ class RayReplicas:
 
     def _cpus(self) -> int:
         """Return the cores that Ray sets aside for a replica without GPUs."""
-        return max(1, self._machine.max_devices // self._n) if self._config.devices.ray_address else 1
+        return max(1, self._machine.max_devices // self.n) if self._config.devices.ray_address else 1
 
     def _wait(self, running: _Running) -> list[Any]:
         """Wait a moment for replicas; note those that are loaded, and return the streams that have something."""

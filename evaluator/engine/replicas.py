@@ -20,6 +20,11 @@ class Replicas(Protocol):
     """One or more loaded copies of a model."""
 
     @property
+    def n(self) -> int:
+        """Return how many copies there are."""
+        ...
+
+    @property
     def facts(self) -> EngineFacts:
         """Return the facts of the engines, which are the same for all."""
         ...
@@ -40,6 +45,8 @@ class Replicas(Protocol):
 
 class OneReplica:
     """An engine in this process; does jobs one after the other."""
+
+    n = 1
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -11,16 +11,13 @@ import polars as pl
 from evaluator.engine.loader import EngineLoader
 from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
-from evaluator.scores.plan import Plan, n_requests, plan_rows
+from evaluator.scores.plan import Plan, n_requests, plan_rows, shard_size
 from evaluator.scores.shard_job import ShardUpdate, shard_job
 from evaluator.scores.table import Kind, ScoreTable, ShardRecord
 from evaluator.store import shards
 from evaluator.tokens.rows import TokenRows
 
 STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
-
-# Forward passes: few, so that a kill loses little; enough, so that starting with an empty cache costs little.
-STEPS_PER_SHARD = 64
 
 
 AfterShard = Callable[[ScoreTable], Iterator[Progress]]
@@ -89,16 +86,17 @@ def score_rows(
 
 
 def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple[ScoreTable, Plan]]:
-    """Complete a new plan with the engine's step size, if the engine is needed, and write it."""
+    """Complete a new plan with the size of its shards, if the engine is needed, and write it."""
     record, manifest = plan.record, table.manifest
     if plan.rows.height:
-        facts = (yield from loader.replicas()).facts
+        replicas = yield from loader.replicas()
+        facts = replicas.facts
         manifest = replace(manifest, engine=manifest.engine or facts)
-        record = replace(
-            record,
-            shard_tokens=STEPS_PER_SHARD * facts.tokens_per_step,
-            shares_prefixes=facts.prefix_block_tokens is not None,
+        shares_prefixes = facts.prefix_block_tokens is not None
+        size = shard_size(
+            plan.rows, step_tokens=facts.tokens_per_step, n_replicas=replicas.n, shares_prefixes=shares_prefixes
         )
+        record = replace(record, shard_tokens=size, shares_prefixes=shares_prefixes)
         record = replace(record, n_shards=len(replace(plan, record=record).shards()))
     table = table.with_manifest(replace(manifest, plans=manifest.plans | {plan.key: record}))
     return table, replace(plan, record=record)

@@ -3,9 +3,10 @@
 A plan states which shards of other folders already hold scores of some rows, and cuts the remaining rows into shards.
 The plan is written before the engine is used, and a shard is a pure function of its rows: which rows belong to it
 depends on the tokens and the plan alone, and an engine carries nothing from one call to the next. So a run that was
-killed and restarted writes the same bytes.
+killed and restarted writes the same bytes, also on another number of replicas.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,13 @@ from evaluator.scores.table import Kind, PlanRecord, ScoreManifest, ScoreTable
 from evaluator.store import shards
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
+
+# Forward passes: few, so that a kill loses little; enough, so that starting with an empty cache costs little.
+STEPS_PER_SHARD = 64
+# With several replicas, shards are smaller where there would be fewer than this many for each replica.
+MIN_SHARDS_PER_REPLICA = 4
+# But not smaller than this many forward passes: the prefix that two shards share is computed twice.
+MIN_STEPS_PER_SHARD = 4
 
 SHARD_CUT_WINDOW = 0.75  # a shard may close in the last quarter of its size, where the shared prefix is shortest
 
@@ -104,6 +112,23 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
     return others
 
 
+def shard_size(tokens: TokenRows, *, step_tokens: int, n_replicas: int, shares_prefixes: bool) -> int:
+    """Return how many computed tokens a shard of these rows has, about: fewer where replicas would wait for work.
+
+    Args:
+        tokens: in prefix order.
+        step_tokens: capacity of a forward pass.
+        n_replicas: of the model, which share the shards.
+        shares_prefixes: whether the engine has a prefix cache.
+    """
+    steps = STEPS_PER_SHARD
+    if n_replicas > 1 and tokens.height:
+        computed = int(_requests(tokens).computed(shares_prefixes=shares_prefixes).sum())
+        fair = math.ceil(computed / (step_tokens * n_replicas * MIN_SHARDS_PER_REPLICA))
+        steps = min(max(fair, MIN_STEPS_PER_SHARD), STEPS_PER_SHARD)
+    return steps * step_tokens
+
+
 def shard_plan(
     tokens: TokenRows, name: str = "scores", *, shard_tokens: int, shares_prefixes: bool
 ) -> dict[str, Shard]:
@@ -115,8 +140,9 @@ def shard_plan(
     """
     if not tokens.height:
         return {}
-    starts_at, fed, shared = _requests(tokens)
-    computed = np.maximum(fed - shared, 1) if shares_prefixes else fed  # at least the last token
+    requests = _requests(tokens)
+    starts_at, shared = requests.starts_at, requests.shared
+    computed = requests.computed(shares_prefixes=shares_prefixes)
     before = computed.cumsum() - computed  # tokens of all earlier requests
     starts = [0]  # first request of each shard
     while (full := int(np.searchsorted(before, before[starts[-1]] + shard_tokens))) < len(starts_at):
@@ -138,6 +164,10 @@ class _Requests(NamedTuple):
     starts_at: npt.NDArray[np.int64]  # its first row; rows of one request stay together
     fed: npt.NDArray[np.int64]  # tokens: its context, and its continuations without their last tokens
     shared: npt.NDArray[np.int64]  # tokens that it shares with the request before it
+
+    def computed(self, *, shares_prefixes: bool) -> npt.NDArray[np.int64]:
+        """Return the tokens that no earlier request has computed; at least the last token is computed."""
+        return np.maximum(self.fed - self.shared, 1) if shares_prefixes else self.fed
 
 
 def _requests(tokens: TokenRows) -> _Requests:

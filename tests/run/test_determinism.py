@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.faults.cases import Case, difference, files_of, make_cases, table_difference
 from benchmarks.faults.determinism import small_shards
-from evaluator.scores import compute
+from evaluator.scores import plan
 from evaluator.store import prompt_store
 from evaluator.tokens import table
 from tests.command_line import command
@@ -62,7 +62,7 @@ def test_threads_and_the_order_of_sets_change_no_byte(cases, expected, tmp_path,
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("name", NAMES)
 def test_sizes_of_shards_change_no_byte_of_a_table(cases, expected, tmp_path, monkeypatch, name, rows):
-    for module, constant in ((prompt_store, "ROWS_PER_SHARD"), (compute, "STEPS_PER_SHARD")):
+    for module, constant in ((prompt_store, "ROWS_PER_SHARD"), (plan, "STEPS_PER_SHARD")):
         monkeypatch.setattr(module, constant, getattr(module, constant))  # put back afterwards
     for constant in ("ROWS_PER_SHARD", "PROMPTS_PER_BATCH"):
         monkeypatch.setattr(table, constant, getattr(table, constant))

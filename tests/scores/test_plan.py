@@ -1,0 +1,69 @@
+"""How many shards rows are cut into, for one replica and for several."""
+
+import pytest
+
+from evaluator.engine.replicas import OneReplica
+from evaluator.progress import finish
+from evaluator.scores.compute import score_rows
+from evaluator.scores.plan import MIN_SHARDS_PER_REPLICA, shard_plan, shard_size
+from evaluator.scores.table import ScoreTable, open_scores
+from evaluator.tokens.rows import TokenRows
+from tests.scores.test_table import CountingEngine, Loaded, token_rows
+
+
+class Several(OneReplica):
+    """An engine that counts as several replicas."""
+
+    def __init__(self, engine: CountingEngine, n: int) -> None:
+        super().__init__(engine)
+        self.n = n
+
+
+def score(folder, n_replicas: int, engine: CountingEngine | None = None, n_rows: int = 300) -> ScoreTable:
+    loader = Loaded(CountingEngine())
+    loader._replicas = Several(engine or CountingEngine(), n_replicas)
+    return finish(score_rows(TokenRows.of(token_rows(n_rows)), open_scores(folder / "rows"), loader, "scores"))
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "step_tokens", "n_replicas", "size"),
+    [
+        (100, 2, 1, 2 * 64),  # one replica never waits for another: 64 steps
+        (100, 2, 2, 50),  # 400 tokens for 2 x 4 shards
+        (100, 2, 3, 34),  # 400 / 12 = 33.3 tokens, which are 17 steps
+        (100, 2, 50, 8),  # 400 / 200 = 2 tokens are less than four steps
+        (200, 1, 2, 64),  # 800 / 8 = 100 tokens are more than 64 steps
+    ],
+)
+def test_shards_shrink_until_each_replica_has_four_but_not_below_four_steps(n_rows, step_tokens, n_replicas, size):
+    tokens = TokenRows.of(token_rows(n_rows))  # four tokens are fed for each row
+    assert shard_size(tokens, step_tokens=step_tokens, n_replicas=n_replicas, shares_prefixes=False) == size
+
+
+@pytest.mark.parametrize("n_replicas", [2, 5, 16])
+def test_every_replica_has_shards_enough(n_replicas):
+    tokens = TokenRows.of(token_rows(300))
+    size = shard_size(tokens, step_tokens=1, n_replicas=n_replicas, shares_prefixes=False)
+    shards = shard_plan(tokens, shard_tokens=size, shares_prefixes=False)
+    assert len(shards) >= MIN_SHARDS_PER_REPLICA * n_replicas
+    assert sum(shard.n_rows for shard in shards.values()) == 300
+
+
+def test_the_number_of_replicas_changes_the_shards_and_no_score(tmp_path):
+    one, eight = (score(tmp_path / str(n), n) for n in (1, 8))
+    assert len(one.manifest.shards) < len(eight.manifest.shards)
+    assert one.read("scores").collect().equals(eight.read("scores").collect())
+
+
+def test_a_run_that_goes_on_with_another_number_of_replicas_keeps_its_shards(tmp_path):
+    score(tmp_path / "whole", 8)
+    with pytest.raises(KeyboardInterrupt):
+        score(tmp_path / "stopped", 8, CountingEngine(dies_after=200))
+    kept = open_scores(tmp_path / "stopped" / "rows").manifest
+    assert kept.shards
+    assert score(tmp_path / "stopped", 1).manifest.plans == kept.plans
+    files = [
+        {path.name: path.read_bytes() for path in (tmp_path / name / "rows").glob("*.arrow")}
+        for name in ("whole", "stopped")
+    ]
+    assert files[0] == files[1]
