@@ -18,7 +18,8 @@ def queries_table(scored: ScoredRequests, prompts: pl.LazyFrame, predictions: pl
     texts = prompts.select(*PROMPTS_KEY, query=_query()).unique(PROMPTS_KEY)
     scores = scored.rows.select(*PROMPTS_KEY, "label_log_likelihoods").unique(PROMPTS_KEY, keep="first")
     rows = answered.lazy().join(texts, on=PROMPTS_KEY, how="left").join(scores, on=PROMPTS_KEY, how="left")
-    return rows.select(pl.col(name).cast(dtype) for name, dtype in QUERIES.items()).sort(QUERIES_KEY).collect()
+    table = rows.select(pl.col(name).cast(dtype) for name, dtype in QUERIES.items()).sort(QUERIES_KEY)
+    return table.collect(engine="streaming")  # whole texts are never all in memory
 
 
 def _query() -> pl.Expr:

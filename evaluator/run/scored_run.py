@@ -7,7 +7,7 @@ import polars as pl
 
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.run.build import Built
-from evaluator.schemas import PROMPTS_KEY
+from evaluator.schemas import PROMPTS_KEY, REQUESTS_KEY
 from evaluator.scores.checks import require_complete, require_states
 from evaluator.scores.prompts import prompt_scores, prompt_states
 from evaluator.scores.table import ScoreTable
@@ -78,7 +78,8 @@ def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
         chosen = pl.concat(steps).unique()
         run = run.of_prompts(chosen)
     for part in parts:
-        rows = part.store.requests_with_prompts().drop("prompt")
+        # The columns that the checks need: without the others, such as texts and demonstrations, rows are short.
+        rows = part.store.requests_with_prompts().select(*REQUESTS_KEY, *PROMPTS_KEY, "ask", "continuations")
         if next_round:
             rows = rows.join(chosen.lazy(), on=PROMPTS_KEY, how="semi", maintain_order="left")
         is_state = pl.col("ask") == "state"

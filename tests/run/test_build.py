@@ -85,6 +85,7 @@ def test_a_file_of_a_store_is_hashed_once_and_when_it_is_first_read(tmp_path, mo
     assert not hashed
     for store in (opened, opened.without(["sst5"]), opened):
         store.requests()
+        store.table("one that no suite wrote", REQUESTS)
         assert hashed == ["requests-00000.arrow"]
     opened.require_whole()
     assert sorted(hashed) == sorted(opened.manifest.files)
