@@ -50,7 +50,7 @@ class ReplicaActor:
         time.sleep(_SECONDS_BETWEEN_STARTS * _place_on_host(settings))
         clock = time.monotonic()
         try:
-            self._engine = load_engine(_found_here(source, config, settings), config)
+            self._engine = load_engine(found_here(source, config, settings), config)
         except Exception:
             _log_line("the model was not loaded:")
             traceback.print_exc()
@@ -92,8 +92,8 @@ def _visible_gpus() -> list[str]:
     return [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
 
 
-def _found_here(source: ModelSource, config: ModelConfig, settings: ReplicaSettings) -> ModelSource:
-    """Return the model as this host has it. Raises ModelError if its weights are others."""
+def found_here(source: ModelSource, config: ModelConfig, settings: ReplicaSettings) -> ModelSource:
+    """Return the model as this host has it. Raises ModelError if its weights, or those of an adapter, are others."""
     if not settings.on_other_hosts:
         return source
     here = find_source(config)

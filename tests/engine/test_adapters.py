@@ -1,10 +1,13 @@
 """LoRA adapters: one loaded base scores with each as the model does that has it added to its weights."""
 
+import pickle
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -12,9 +15,14 @@ from transformers import AutoModelForCausalLM
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
+from evaluator.engine.ray_actor import ReplicaActor, ReplicaSettings, found_here
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource
+from evaluator.schemas import TOKENS
+from evaluator.scores.shard_job import shard_job
+from evaluator.tokens.rows import TokenRows
+from evaluator.tokens.table import with_token_ids
 from tests.engine.test_engine_contract import answers, flat, grown_prompts, tokens
 from tests.lora import EVERY_MODULE, merged, save_adapter
 from tests.shared_engines import close_engines
@@ -78,6 +86,69 @@ def test_each_adapter_and_the_base_score_as_models_of_their_own(
     ]:
         got = flat(answers(adapted(engine, adapter), REQUESTS))
         np.testing.assert_allclose(got, expected(model, REQUESTS), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("on_other_hosts", [False, True])
+def test_a_replica_computes_each_job_with_its_adapter(
+    sources: dict[str, ModelSource],
+    folders: dict[str, Path],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on_other_hosts: bool,
+) -> None:
+    """The code of a replica's process, with everything that reaches it pickled, as Ray does it."""
+    monkeypatch.setenv("VLLM_PORT", "20000")  # put back afterwards: a replica takes ports of its own
+    replica = ReplicaActor(replica_settings(tmp_path, on_other_hosts=on_other_hosts))
+    config = ModelConfig(model=str(tiny_model), adapter=str(folders["small"]), engine="transformers", dtype="float32")
+    replica.load(*pickle.loads(pickle.dumps((with_all_adapters(sources), config))))
+    rows = {
+        "prompt_id": [str(number) for number in range(len(REQUESTS))],
+        "ask": ["labels"] * len(REQUESTS),
+        "context": [request.context for request in REQUESTS],
+        "continuations": [request.continuations for request in REQUESTS],
+    }
+    token_rows = TokenRows.of(with_token_ids(pl.DataFrame(rows, schema={name: TOKENS[name] for name in rows})))
+    for adapter, model in [
+        (sources["large"].adapter, folders["large"].with_name("large-merged")),
+        (None, tiny_model),
+        (sources["small"].adapter, folders["small"].with_name("small-merged")),
+    ]:
+        job = pickle.loads(pickle.dumps(shard_job("scores-0", "scores", token_rows, 1.0, adapter)))
+        *_, last = replica.run(0, job)
+        by_token = np.array(expected(model, REQUESTS)).reshape(len(REQUESTS), -1)
+        ends = np.cumsum([0, *map(len, LABELS)])
+        by_label = np.add.reduceat(by_token, ends[:-1], axis=1)
+        np.testing.assert_allclose(np.array(last.frame["log_likelihoods"].to_list()), by_label, rtol=0, atol=1e-4)
+
+
+def test_a_host_with_another_adapter_under_the_same_name_is_refused(
+    sources: dict[str, ModelSource], folders: dict[str, Path], tiny_model: Path, tmp_path: Path
+) -> None:
+    config = ModelConfig(model=str(tiny_model), adapter=str(folders["small"]), engine="transformers", dtype="float32")
+    here = shutil.copytree(folders["large"], tmp_path / "here")
+    source = with_all_adapters(sources)
+    small, large = source.adapters
+    moved = pickle.loads(pickle.dumps(replace(source, adapters=(small, replace(large, name=str(here))))))
+    settings = replica_settings(tmp_path, on_other_hosts=True)
+    assert [one.fingerprint for one in found_here(moved, config, settings).adapters] == [
+        small.fingerprint,
+        large.fingerprint,
+    ]
+    there = replace(large, name=str(folders["small"]))  # where this name leads to the weights of another
+    with pytest.raises(ModelError, match=f"{folders['small']} has other weights on "):
+        found_here(replace(source, adapters=(small, there)), config, settings)
+
+
+def with_all_adapters(sources: dict[str, ModelSource]) -> ModelSource:
+    adapters = tuple(source.adapter for source in sources.values() if source.adapter)
+    return replace(sources["small"], adapters=adapters)
+
+
+def replica_settings(folder: Path, *, on_other_hosts: bool) -> ReplicaSettings:
+    """Return the settings of a replica that takes this process as it is and writes to its terminal."""
+    log = str(folder / "not there" / "replica-0.log")
+    return ReplicaSettings(number=0, n_replicas=2, cores=None, log=log, ports_of=1, on_other_hosts=on_other_hosts)
 
 
 def test_hidden_states_are_those_of_the_adapted_model(
