@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
 Tokens = tuple[int, ...]
@@ -75,4 +74,7 @@ class BlockIndex:
 
 def n_shared(a: Sequence[int], b: Sequence[int]) -> int:
     """Return the number of leading tokens that two sequences share."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+    for n, (one, other) in enumerate(zip(a, b, strict=False)):
+        if one != other:
+            return n
+    return min(len(a), len(b))

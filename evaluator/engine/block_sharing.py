@@ -12,6 +12,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -25,8 +28,8 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from evaluator.engine.block_index import BlockIndex
 
 MAX_SHARED_TOKENS, NO_REUSE = "max_shared_tokens", "no_reuse"
-"""Keys of a request's `kv_transfer_params`: how many of its tokens may be taken from blocks of other requests; whether
-its last block is useless to other requests."""
+"""Keys of a request's `kv_transfer_params`: how many of its tokens may be taken from blocks of other requests (all but
+the last if left out); whether its last block is useless to other requests."""
 
 _MIN_GAIN_TOKENS, _MAX_WAITS = 4, 4
 """A request waits for the step that computes tokens it could share: if it gains so many, and so many steps at most.
@@ -79,7 +82,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._waited: Counter[str] = Counter()  # request -> steps it has waited
         self._copies: list[tuple[int | None, int]] = []
         self._kept: dict[int, None] = {}  # blocks of finished requests, oldest first
-        self._caches: list[Any] = []
+        self._caches: list[npt.NDArray[np.int64]] = []  # of each layer: a row for each block
 
     # In the scheduler.
 
@@ -211,15 +214,17 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     # In the worker.
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        self._caches = list(kv_caches.values())
+        # As rows of 8-byte words, which NumPy copies faster than torch copies the elements of a block by index. A block
+        # has at least 32 tokens, so its size is a multiple of 8 bytes; view raises if its elements are not contiguous.
+        self._caches = [cache.view(len(cache), -1).view(torch.int64).numpy() for cache in kv_caches.values()]
 
     def start_load_kv(self, _forward_context: Any, **_kwargs: Any) -> None:
         copies = self._get_connector_metadata()
         assert isinstance(copies, BlockCopies)
         assert copies.engine_id == self._engine_id, "vLLM has one cache per process; close one engine before the next"
         if copies.sources:
-            for cache in self._caches:
-                cache[copies.targets] = cache[copies.sources]  # all sources are read before any target is written
+            for words in self._caches:
+                words[copies.targets] = words[copies.sources]  # all sources are read before any target is written
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Do nothing: all copies are done when start_load_kv returns."""

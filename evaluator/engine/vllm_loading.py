@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 TRIED_VERSIONS = ("0.32.0", "0.32.0")
 """The oldest and the newest vLLM that the engine contract (tests/engine) has passed on."""
 
-_REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs")
+_REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs", "skip_clone")
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 _TEXT_ONLY = {"image": 0, "video": 0, "audio": 0}
 _NO_VISION = " (for a model that reads images as well, vLLM needs torchvision, which is not installed)"

@@ -5,6 +5,7 @@ score given tokens at several positions (`prompt_logprob_token_ids`, in vLLM 0.3
 those rows alone. Where it cannot, continuations of several tokens need the log-probabilities of all prompt tokens.
 """
 
+from functools import lru_cache
 from typing import Any
 
 from evaluator.engine.continuation_trie import ContinuationTrie, Question, TokenPath
@@ -30,17 +31,25 @@ def question_params(question: Question, n_prompt: int, *, no_reuse: bool) -> Any
         no_reuse: whether the last, partly filled cache block of the request is useless to other requests.
     """
     *earlier, last = question.rows
+    if not earlier:
+        return _one_row_params(tuple(last), no_reuse)
     first_row = n_prompt - len(question.rows)
-    several: dict[str, Any] = {"prompt_logprob_token_ids": earlier, "prompt_logprob_start": first_row}
+    several = {"prompt_logprob_token_ids": earlier, "prompt_logprob_start": first_row}
     return _params(
-        first_row, no_reuse=no_reuse, logprob_token_ids=last, **(several | _READING_THE_CACHE if earlier else {})
+        no_reuse=no_reuse, max_shared_tokens=first_row, logprob_token_ids=last, **several, **_READING_THE_CACHE
     )
+
+
+@lru_cache(maxsize=1024)
+def _one_row_params(token_ids: tuple[int, ...], no_reuse: bool) -> Any:
+    # Thousands of prompts ask for the same labels. All of a prompt but its last token can be shared, as by default.
+    return _params(no_reuse=no_reuse, logprob_token_ids=list(token_ids))
 
 
 def suffix_params(n_context: int) -> Any:
     """Return the parameters of a request for the log-probabilities of all prompt tokens after a context."""
     # The log-probability of the continuation's first token comes from computing the context's last token.
-    return _params(n_context - 1, no_reuse=True, prompt_logprobs=0, **_READING_THE_CACHE)
+    return _params(no_reuse=True, max_shared_tokens=n_context - 1, prompt_logprobs=0, **_READING_THE_CACHE)
 
 
 def state_params() -> Any:
@@ -54,18 +63,19 @@ def state_params() -> Any:
 _READING_THE_CACHE = {"skip_reading_prefix_cache": False}
 
 
-def _params(max_shared_tokens: int, *, no_reuse: bool, **options: Any) -> Any:
+def _params(*, no_reuse: bool, max_shared_tokens: int | None = None, **options: Any) -> Any:
     from vllm import SamplingParams
 
     from evaluator.engine.block_sharing import MAX_SHARED_TOKENS, NO_REUSE
 
-    sharing = {MAX_SHARED_TOKENS: max_shared_tokens, NO_REUSE: no_reuse}
+    sharing = {NO_REUSE: no_reuse} | ({} if max_shared_tokens is None else {MAX_SHARED_TOKENS: max_shared_tokens})
     return SamplingParams(
         max_tokens=1,
         temperature=0,
         extra_args={"kv_transfer_params": sharing},
         flat_logprobs=True,
         detokenize=False,
+        skip_clone=True,  # a deep copy of each request's parameters took longer than all else that vLLM does to add it
         **options,
     )
 

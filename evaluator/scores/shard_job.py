@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
@@ -116,16 +117,15 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
     Raises:
         ScoreError: a sum that is not finite.
     """
-    # Requests join the continuations of several rows; deal them out to the rows again.
-    flat = chain.from_iterable(answers)
-    rows = [[next(flat) for _ in range(n)] for n in tokens["continuations"].list.len()]
-    frame = pl.DataFrame(
-        {
-            "token_id": tokens["token_id"],
-            "log_likelihoods": [[sum(continuation) for continuation in row] for row in rows],
-            "token_counts": [[len(continuation) for continuation in row] for row in rows],
-        },
-        schema=TOKEN_SCORES,
+    # Requests join the continuations of several rows; group_by deals them out to the rows again.
+    sums = [sum(continuation) for request in answers for continuation in request]
+    counts = [len(continuation) for request in answers for continuation in request]
+    rows = tokens["continuations"].list.len().to_numpy()
+    flat = pl.DataFrame(
+        {"row": np.arange(len(rows)).repeat(rows), "log_likelihoods": sums, "token_counts": counts},
+        schema_overrides={"log_likelihoods": pl.Float64},
     )
+    lists = flat.group_by("row", maintain_order=True).agg("log_likelihoods", "token_counts")
+    frame = lists.select(tokens["token_id"], "log_likelihoods", "token_counts").cast(TOKEN_SCORES)
     require_finite(frame.with_columns(tokens["prompt_id"]))
     return frame
