@@ -5,6 +5,7 @@ Exit codes: 0 for success, 2 for a mistake that the user can fix (3 in the comma
 so that `--help` answers at once.
 """
 
+import _thread
 import logging
 import os
 import signal
@@ -36,6 +37,8 @@ from evaluator.redaction import without_secrets
 
 INTERRUPTED = 130
 """Exit code of Ctrl-C."""
+
+SECONDS_BEFORE_REPEATING = 0.02  # a Ctrl-C that came within a destructor, which is over by then
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -97,7 +100,14 @@ def _noting(interrupts: list[int]) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
+    def raise_again(unraisable: Any) -> None:
+        """Repeat what was raised within a destructor or a callback, where Python prints and drops it."""
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            threading.Timer(SECONDS_BEFORE_REPEATING, _thread.interrupt_main).start()
+        else:
+            hook(unraisable)
+
+    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
     if (
         before not in (signal.default_int_handler, signal.SIG_DFL)
         or threading.current_thread() is not threading.main_thread()
@@ -105,10 +115,12 @@ def _noting(interrupts: list[int]) -> Iterator[None]:
         yield
         return
     signal.signal(signal.SIGINT, note)
+    sys.unraisablehook = raise_again
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        sys.unraisablehook = hook
 
 
 def _require_unicode(words: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -48,6 +49,30 @@ def test_a_second_interrupt_while_the_first_is_answered_shows_no_traceback(monke
         command_line.main()
     assert end.value.code == 130
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_interrupt_within_a_destructor_is_not_lost(monkeypatch, capfd):
+    class Interrupted:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+
+    def interrupt(**_options: object) -> None:
+        one = Interrupted()
+        del one
+        time.sleep(10)
+        raise AssertionError("no interrupt came")
+
+    monkeypatch.setattr(sys, "argv", ["evaluator", "measure", "folder"])
+    monkeypatch.setattr(command_line.cli, "main", interrupt)
+    hook = sys.unraisablehook
+    with pytest.raises(SystemExit) as end:
+        command_line.main()
+    assert end.value.code == 130
+    assert sys.unraisablehook is hook
+    shown = capfd.readouterr().err
+    assert "Stopped. What was scored is kept" in shown
+    assert "Traceback" not in shown
 
 
 @pytest.mark.parametrize("command", [["-m", "evaluator"], ["-c", "from evaluator.__main__ import main; main()"]])
