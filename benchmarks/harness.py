@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -262,5 +262,9 @@ def _device() -> str:
 
 
 def _versions(packages: Sequence[str]) -> str:
-    named = [f"{package} {importlib.metadata.version(package)}" for package in packages]
-    return ", ".join([f"python {platform.python_version()}", *named])
+    """Name the versions of those packages that are installed: a race without some tools needs none of them."""
+    found = []
+    for package in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{package} {importlib.metadata.version(package)}")
+    return ", ".join([f"python {platform.python_version()}", *found])

@@ -207,14 +207,11 @@ def finished_fault(outcome: Outcome) -> str | None:
 def finish(case: Case, from_stage: Stage | None, out: Path, prepare: Callable[[], None] | None = None) -> Outcome:
     """Run a case from a stage on (None: the first), up to the tables; a page is written only if that is the stage.
 
-    `prepare` is called in the process of each stage.
+    One process runs all of them; `prepare` is called in it.
     """
     stages = case.stages[case.stages.index(from_stage) :] if from_stage else case.stages
-    for stage in [stage for stage in stages if stage != "report" or from_stage == "report"]:
-        outcome = run(case.stage_words(stage, out), prepare)
-        if outcome.status:
-            return outcome
-    return outcome
+    wanted = [stage for stage in stages if stage != "report" or from_stage == "report"]
+    return run(*(case.stage_words(stage, out) for stage in wanted), prepare=prepare)
 
 
 def _end(output: str) -> str:

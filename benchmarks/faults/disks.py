@@ -34,13 +34,15 @@ def _refuse(
     case: Undisturbed, stage: Stage, number: int, code: int, for_good: bool, out: Path, _rng: Random
 ) -> str | None:
     shutil.copytree(case.before[stage], out, dirs_exist_ok=True)
-    outcome = run(case.case.stage_words(stage, out), lambda: watch(out, refuse_at(number, code, for_good=for_good)))
+    outcome = run(
+        case.case.stage_words(stage, out), prepare=lambda: watch(out, refuse_at(number, code, for_good=for_good))
+    )
     # A command may do without some changes, removing a leftover for example.
     fault = finished_fault(outcome) if outcome.status == 0 else message_fault(outcome)
     return fault or finished_fault(finish(case.case, stage, out)) or difference(case.files, out)
 
 
 def _limit(case: Undisturbed, out: Path, rng: Random) -> str | None:
-    outcome = run(case.case.run_words(out), lambda: limit_file_bytes(rng.randrange(LARGEST_FILE), kill=False))
+    outcome = run(case.case.run_words(out), prepare=lambda: limit_file_bytes(rng.randrange(LARGEST_FILE), kill=False))
     fault = finished_fault(outcome) if outcome.status == 0 else message_fault(outcome)
     return fault or finished_fault(finish(case.case, None, out)) or difference(case.files, out)

@@ -33,17 +33,17 @@ class Outcome(NamedTuple):
 
 
 class Child:
-    """A command that runs in a forked child."""
+    """Commands that run in a forked child, one after the other until one fails."""
 
-    def __init__(self, words: Sequence[object], prepare: Callable[[], None] | None = None) -> None:
-        """Start `evaluator WORDS`; `prepare` is called in the child before the command."""
+    def __init__(self, *commands: Sequence[object], prepare: Callable[[], None] | None = None) -> None:
+        """Start `evaluator WORDS` for the words of each command; `prepare` is called in the child before the first."""
         self._reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _become([*map(str, words)], prepare, writer)
+            _become([[*map(str, words)] for words in commands], prepare, writer)
         os.close(writer)
 
     def cpu_s(self) -> float:
@@ -77,13 +77,13 @@ class Child:
         return Outcome(os.waitstatus_to_exitcode(status), output, used.ru_utime + used.ru_stime)
 
 
-def run(words: Sequence[object], prepare: Callable[[], None] | None = None) -> Outcome:
-    """Run `evaluator WORDS` in a child to its end."""
-    return Child(words, prepare).wait()
+def run(*commands: Sequence[object], prepare: Callable[[], None] | None = None) -> Outcome:
+    """Run commands in a child, until one fails."""
+    return Child(*commands, prepare=prepare).wait()
 
 
-def _become(words: list[str], prepare: Callable[[], None] | None, writer: int) -> None:
-    """Run the command in this process, which is a forked child, and end it."""
+def _become(commands: Sequence[list[str]], prepare: Callable[[], None] | None, writer: int) -> None:
+    """Run commands in this process, which is a forked child, and end it."""
     status = 70
     try:
         os.dup2(writer, 1)
@@ -96,12 +96,16 @@ def _become(words: list[str], prepare: Callable[[], None] | None, writer: int) -
         signal.alarm(HANGS_AFTER_S)
         from evaluator.cli.main import main
 
-        sys.argv = ["evaluator", *words]
         if prepare:
             prepare()
-        main()
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 0
+        for words in commands:
+            sys.argv, status = ["evaluator", *words], 70
+            try:
+                main()
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else 0
+            if status:
+                break
     except BaseException:
         traceback.print_exc()
     finally:
@@ -126,7 +130,7 @@ def import_all_of(words: Sequence[object]) -> None:
     def prepare() -> None:
         os._exit = tell  # type: ignore[assignment]
 
-    outcome = run(words, prepare)
+    outcome = run(words, prepare=prepare)
     os.close(writer)
     with open(reader, encoding="utf-8") as names:
         modules = names.read().split("\n")

@@ -51,7 +51,7 @@ def vllm_trials(case: Undisturbed, n_trials: int) -> Iterator[Trial]:
 
 def _kill_at_event(case: Undisturbed, stage: Stage, number: int, out: Path, _rng: Random) -> str | None:
     shutil.copytree(case.before[stage], out, dirs_exist_ok=True)
-    outcome = run(case.case.stage_words(stage, out), lambda: watch(out, signal_at(number, signal.SIGKILL)))
+    outcome = run(case.case.stage_words(stage, out), prepare=lambda: watch(out, signal_at(number, signal.SIGKILL)))
     if outcome.status != -signal.SIGKILL:
         return f"was not killed: {finished_fault(outcome)}"
     return _resumed(case, stage, out)
@@ -73,7 +73,7 @@ def _kill_at_moments(case: Undisturbed, n_kills: int, out: Path, rng: Random) ->
 
 
 def _kill_within_write(case: Undisturbed, out: Path, rng: Random) -> str | None:
-    outcome = run(case.case.run_words(out), lambda: limit_file_bytes(rng.randrange(LARGEST_FILE), kill=True))
+    outcome = run(case.case.run_words(out), prepare=lambda: limit_file_bytes(rng.randrange(LARGEST_FILE), kill=True))
     if outcome.status not in (0, -signal.SIGXFSZ):
         return finished_fault(outcome)
     return _resumed(case, None, out)
@@ -95,7 +95,7 @@ def _interrupt(case: Undisturbed, which: str, out: Path, rng: Random) -> str | N
 def _stop_beside_another(case: Undisturbed, out: Path, rng: Random) -> str | None:
     """Stop a run before a random file event; another in its folder is refused, and then the first goes on."""
     number = rng.randint(FIRST_LOCKED, sum(case.n_events.values()) // 2)
-    child = Child(case.case.run_words(out), lambda: watch(out, signal_at(number, signal.SIGSTOP)))
+    child = Child(case.case.run_words(out), prepare=lambda: watch(out, signal_at(number, signal.SIGSTOP)))
     if child.has_stopped():
         other = message_fault(run(case.case.run_words(out)))
         child.send(signal.SIGCONT)

@@ -41,7 +41,7 @@ def run_and_learn(words: Sequence[object], prepare: Callable[[], None] | None = 
     """Run a command as forked.run does, and remember the answers that it needed."""
     with tempfile.TemporaryFile() as journal:
         _journals.append(journal)
-        outcome = run(words, prepare)
+        outcome = run(words, prepare=prepare)
         _journals.pop()
         journal.seek(0)
         content = io.BytesIO(journal.read())

@@ -55,7 +55,7 @@ def _one_store(case: Undisturbed, out: Path, rng: Random) -> str | None:
 
 def _removed(case: Undisturbed, removed: str, out: Path, rng: Random) -> str | None:
     number = rng.randint(1, sum(case.n_events.values()))
-    child = Child(case.case.run_words(out), lambda: watch(out, signal_at(number, signal.SIGSTOP)))
+    child = Child(case.case.run_words(out), prepare=lambda: watch(out, signal_at(number, signal.SIGSTOP)))
     if child.has_stopped():
         shutil.rmtree(out / removed, ignore_errors=True)
         child.send(signal.SIGCONT)
