@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 from selenium import webdriver
+from selenium.webdriver.support.ui import WebDriverWait
 
 CELLS = """return [...document.querySelectorAll("table.metrics td.metric")].map((cell) => {
   const row = cell.parentElement;
@@ -51,6 +52,8 @@ def open_fresh(browser: webdriver.Chrome, path: Path) -> webdriver.Chrome:
     for log in ("browser", "performance"):
         browser.get_log(log)  # reading a log empties it
     browser.get(path.as_uri())
+    # Chromium's driver sometimes returns while the page is still parsed, where it had the same address open before.
+    WebDriverWait(browser, 60).until(lambda _: browser.execute_script("return document.readyState") == "complete")
     return browser
 
 
