@@ -35,7 +35,7 @@ from benchmarks.faults.trials import Trial
 from benchmarks.faults.writers import writer_trials
 from benchmarks.harness import append_rows
 
-MOMENTS, QUOTAS, WRITERS = 20, 8, 2
+MOMENTS, QUOTAS, WRITERS = 16, 5, 1
 """Trials of each kind for each case, at a share of 1."""
 
 CASES_A_CORRUPTION, CORRUPTED_WITH_TORCH = 6, 1

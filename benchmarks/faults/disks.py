@@ -15,14 +15,14 @@ from benchmarks.faults.trials import Trial
 
 
 def disk_trials(case: Undisturbed, case_number: int, n_quotas: int) -> Iterator[Trial]:
-    """Yield a refusal of every second change of a file in every stage, and random limits of size.
+    """Yield a refusal of every third change of a file in every stage, and random limits of size.
 
-    The next case, which shares most changes, has the other half; and from case to case a change takes turns over the
+    The next two cases, which share most changes, have the others; and from case to case a change takes turns over the
     errors, for once and for good.
     """
     for stage in case.case.disturbed:
-        for number in range(1 + case_number % 2, case.n_events[stage] + 1, 2):
-            turn = (number + case_number) // 2
+        for number in range(1 + case_number % 3, case.n_events[stage] + 1, 3):
+            turn = (number + case_number) // 3
             code, for_good = REFUSALS[turn % len(REFUSALS)], turn // len(REFUSALS) % 2 == 1
             name = f"{case.case.name}, {stage}, event {number}: {strerror(code)}{' for good' if for_good else ''}"
             yield Trial("disk full or failing", name, partial(_refuse, case, stage, number, code, for_good))
