@@ -93,8 +93,12 @@ def nest_value(content: bytes, rng: Random) -> bytes:
 
 
 def odd_value(content: bytes, rng: Random) -> bytes:
-    """Replace one value by one of another type or size."""
-    return _edited(content, rng, lambda _value: rng.choice(_ODD_VALUES))
+    """Replace one value by one of another type or size, never by an equal one: that would be no damage."""
+
+    def differs(odd: Any, value: Any) -> bool:
+        return odd != value or isinstance(odd, bool) != isinstance(value, bool)  # True equals 1
+
+    return _edited(content, rng, lambda value: rng.choice([odd for odd in _ODD_VALUES if differs(odd, value)]))
 
 
 def without_key(content: bytes, rng: Random) -> bytes:

@@ -1,6 +1,7 @@
 """A part of the fuzzing in every run of the tests: damaged bytes for every parser, and what was found before."""
 
 import io
+import json
 from pathlib import Path
 from random import Random
 
@@ -80,6 +81,13 @@ def test_the_fuzzer_finds_what_a_parser_raises_and_keeps_the_smallest_input() ->
     (content,) = found.values()
     assert [*found] == ["ValueError in ?"]
     assert content in (b"[", b"[]")
+
+
+def test_an_odd_value_is_never_equal_to_the_one_it_replaces():
+    before = {"flag": True, "count": 0, "rate": 0.0, "name": "", "rest": []}
+    whole = json.dumps(before).encode()
+    for seed in range(500):
+        assert repr(json.loads(damage.odd_value(whole, Random(seed)))) != repr(before)
 
 
 @pytest.mark.parametrize("edit", [*damage.BYTES, *damage.JSON], ids=lambda edit: edit.__name__)
