@@ -274,7 +274,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         every = with_prompt_ids(pl.concat(frames, how="diagonal"))
         built = Built(config, whole_store(folder) or write_store(folder, every, {}), {dataset.name: dataset})
         form = prompt_form(config, model.config, model.chat)
-        stage = score_run(built, model.source, model.config, form, data, loader=model.loader)
+        stage = score_run(built, model.source, model.config, form, data, model.loader, keep_loaded=True)
         scored = draw(stage) if self.progress else finish(stage)
         run = complete_run(scored_run(built, scored.parts), scored.parts)
         return predict(run.scored, run.methods, config.definitions).collect()

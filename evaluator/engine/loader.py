@@ -1,6 +1,7 @@
-"""Lazy loading of a run's model: when it is first needed, and at most once."""
+"""Loading of a run's model: at most once, and only if it is needed."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from evaluator.config import DevicesConfig, ModelConfig
@@ -12,9 +13,10 @@ from evaluator.progress import Progress, Stage
 
 
 class EngineLoader:
-    """The replicas of a run, loaded on first use. A run whose scores are all on disk never loads them.
+    """The replicas of a run. A run whose scores are all on disk never loads them.
 
-    One replica is an engine in this process; several, and those of a cluster, run on Ray.
+    One replica is an engine in this process, loaded on first use; several, and those of a cluster, run on Ray, and can
+    load while prompts are built.
     """
 
     def __init__(self, source: ModelSource, config: ModelConfig, logs: Path) -> None:
@@ -26,37 +28,66 @@ class EngineLoader:
         """
         self._source, self._config, self._logs = source, config, logs
         self._replicas: Replicas | None = None
-        self.elapsed_s = 0.0  # that loading has taken so far
+        self._is_loaded = False
+        self._waited_s = 0.0
+
+    def begin(self) -> Stage[None]:
+        """Start replicas that run in processes of their own, and return while they load the model.
+
+        Does nothing for an engine in this process. Raises ConfigError if Ray cannot be started or reached.
+        """
+        if self._replicas is None and not self._is_here:
+            yield from self._timed("Starting", self._start)
 
     def replicas(self) -> Stage[Replicas]:
-        """Return the replicas, loading them if necessary. Raises as engine.load_engine does, and ConfigError."""
-        if self._replicas is None:
-            clock = time.monotonic()
-            stage = _stage(self._config.devices)
-            yield Progress(stage=stage, done=0, total=1, unit="models")
-            self._replicas = self._load()
-            self.elapsed_s += round(time.monotonic() - clock, 3)
-            yield Progress(stage=stage, done=1, total=1, unit="models")
+        """Return the replicas once one is loaded. Raises as engine.load_engine does, and ConfigError."""
+        if not self._is_loaded:
+            yield from self._timed("Loading", self._load)
+        assert self._replicas is not None, "loaded"
         return self._replicas
 
-    def _load(self) -> Replicas:
+    def take_waited_s(self) -> float:
+        """Return the seconds that the command has waited for the model since this was last called."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return waited_s
+
+    def close(self) -> None:
+        """Release memory and devices if the model was loaded, or began to load."""
+        if self._replicas is not None:
+            self._replicas.close()
+        self._replicas, self._is_loaded = None, False
+
+    @property
+    def _is_here(self) -> bool:
         devices = self._config.devices
-        if n_replicas(devices) == 1 and devices.ray_address is None:
-            return OneReplica(load_engine(self._source, self._config))
+        return n_replicas(devices) == 1 and devices.ray_address is None
+
+    def _timed(self, verb: str, step: Callable[[], None]) -> Stage[None]:
+        clock, stage = time.monotonic(), f"{verb} {_described(self._config.devices)}"
+        yield Progress(stage=stage, done=0, total=1, unit="models")
+        step()
+        self._waited_s += time.monotonic() - clock
+        yield Progress(stage=stage, done=1, total=1, unit="models")
+
+    def _start(self) -> None:
+        if self._is_here:
+            self._replicas = OneReplica(load_engine(self._source, self._config))
+            return
         from evaluator.engine.ray_replicas import RayReplicas
 
         self._logs.mkdir(parents=True, exist_ok=True)
-        return RayReplicas(self._source, self._config, find_machine(self._config), self._logs)
+        self._replicas = RayReplicas(self._source, self._config, find_machine(self._config), self._logs)
 
-    def close(self) -> None:
-        """Release memory and devices if the model was loaded."""
-        if self._replicas is not None:
-            self._replicas.close()
-            self._replicas = None
+    def _load(self) -> None:
+        if self._replicas is None:
+            self._start()
+        assert self._replicas is not None, "started"
+        self._replicas.wait()
+        self._is_loaded = True
 
 
-def _stage(devices: DevicesConfig) -> str:
-    """Return what is loaded, in words: how many replicas, and how many devices each takes."""
+def _described(devices: DevicesConfig) -> str:
+    """Say what is loaded: how many replicas, and how many devices each takes."""
     n, per_replica = n_replicas(devices), devices.per_replica
     what = "the model" if n == 1 else f"{n} replicas of the model"
-    return f"Loading {what}" + (f", {per_replica} devices each" if per_replica > 1 else "")
+    return what + (f", {per_replica} devices each" if per_replica > 1 else "")

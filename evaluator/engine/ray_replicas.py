@@ -40,7 +40,7 @@ _Running = dict[Any, tuple[_Replica, Job]]  # by the stream of what a job yields
 
 
 class RayReplicas:
-    """Copies of one model in processes of their own."""
+    """Copies of one model in processes of their own, which load it while the command goes on."""
 
     def __init__(self, source: ModelSource, config: ModelConfig, machine: Machine, logs: Path) -> None:
         self._source, self._config, self._machine, self._logs = source, config, machine, logs
@@ -59,15 +59,17 @@ class RayReplicas:
             )
             for number in range(self.n):
                 self._load(number)
-            while self._facts is None:
-                self._wait({})
         except BaseException:
             self.close()
             raise
 
+    def wait(self) -> None:
+        while self._facts is None:
+            self._wait({})
+
     @property
     def facts(self) -> EngineFacts:
-        assert self._facts is not None, "the first replica was awaited"
+        assert self._facts is not None, "wait() comes first"
         return self._facts
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:

@@ -17,16 +17,20 @@ class Job(NamedTuple):
 
 
 class Replicas(Protocol):
-    """One or more loaded copies of a model."""
+    """One or more copies of a model."""
 
     @property
     def n(self) -> int:
         """Return how many copies there are."""
         ...
 
+    def wait(self) -> None:
+        """Wait until the first copy is loaded. Raises what loading raises."""
+        ...
+
     @property
     def facts(self) -> EngineFacts:
-        """Return the facts of the engines, which are the same for all."""
+        """Return the facts of the engines, which are the same for all and known once one is loaded."""
         ...
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:
@@ -50,6 +54,9 @@ class OneReplica:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+
+    def wait(self) -> None:
+        """Do nothing: the engine is loaded."""
 
     @property
     def facts(self) -> EngineFacts:

@@ -46,7 +46,7 @@ from evaluator.run.preflight import check_built, with_accepted
 from evaluator.run.receipt import compare_verdicts, drifts, receipt_record, score_again
 from evaluator.run.record import require_run, with_stage, write_run
 from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
-from evaluator.run.score import LOGS, Scored, check_capabilities, score_run
+from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run
 from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
 from evaluator.run.stage_records import recorded_build, with_scores
 from evaluator.run_log import now
@@ -82,9 +82,11 @@ def run(
     with writing_to(out):
         asked = asked_model(config, model)  # first, so that a wrong name is reported at once
         source, model, form = asked
-        record, built = yield from _build(config, out, data or out)
-        record, tokenised_s = yield from _check(record, built, asked, accept, out)
-        scored = yield from score_run(built, source, model, form, data or out, logs=out / LOGS, tokenised_s=tokenised_s)
+        with closing(EngineLoader(source, model, out / LOGS)) as loader:
+            yield from begin_loading(source, model, data or out, loader)
+            record, built = yield from _build(config, out, data or out)
+            record, tokenised_s = yield from _check(record, built, asked, accept, out)
+            scored = yield from score_run(built, source, model, form, data or out, loader, tokenised_s=tokenised_s)
         return (yield from finished(with_scores(record, scored, model_record(source, model), out), scored, out))
 
 
@@ -128,7 +130,7 @@ def run_models(
                         mark_user(folder, data or out)
                         record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
                         record = replace(record, preflight=with_accepted(check, accept))
-                        scored = yield from score_run(built, source, model, form, data or out, loader=loader)
+                        scored = yield from score_run(built, source, model, form, data or out, loader, keep_loaded=True)
                         record = with_scores(record, scored, model_record(source, model), folder)
                         yield from finished(record, scored, folder)
     return (yield from compare(runs, out)).page
@@ -156,7 +158,9 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
         folder = open_built(out)
         check_capabilities(folder.built.config, model)
         source, model, form = asked_model(folder.built.config, model)
-        scored = yield from score_run(folder.built, source, model, form, folder.data, logs=out / LOGS)
+        with closing(EngineLoader(source, model, out / LOGS)) as loader:
+            yield from begin_loading(source, model, folder.data, loader)
+            scored = yield from score_run(folder.built, source, model, form, folder.data, loader)
         return scores_section(with_scores(folder.record, scored, model_record(source, model), out), out)
 
 

@@ -73,9 +73,9 @@ def score_run(
     model: ModelConfig,
     form: PromptForm,
     data: Path,
+    loader: EngineLoader,
     *,
-    loader: EngineLoader | None = None,
-    logs: Path | None = None,
+    keep_loaded: bool = False,
     tokenised_s: float = 0.0,
 ) -> Stage[Scored]:
     """Score a store's prompts with a model, then the prompts of the second round.
@@ -91,16 +91,14 @@ def score_run(
         source, model: the model, and how to load it; devices are laid out.
         form: how prompts become tokens.
         data: folder of prompts and scores.
-        loader: of the model, to keep it loaded; without one it is loaded and released here.
-        logs: folder for the logs of replicas in other processes; below `data` if left out.
+        loader: of the model.
+        keep_loaded: whether the model stays loaded after the last prompt.
         tokenised_s: seconds that tokenising these prompts has taken already, for the record.
     """
     methods = {name: methods_of(built.config.suites)[name] for name in built.config.methods}
     with_head = {name: method for name, method in methods.items() if method.distances}
     head = load_head(source) if with_head else None  # fail before scoring if the model has no LM head
     folder = scores_folder(source, model, data)
-    kept, loader = loader, loader or EngineLoader(source, model, logs or data / LOGS)
-    loaded_before_s = loader.elapsed_s
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
     tokenise_s = tokenised_s
@@ -140,11 +138,11 @@ def score_run(
             raise ScoreError(f"{error} The weights hold a NaN or an infinity: tensor {tensor}.") from error
         raise
     finally:
-        if kept is None:
+        if not keep_loaded:
             loader.close()
     parts = [replace(part, store=part.store.without(left_out)) for part in parts]
     if head is not None:
-        # Only now, because an engine that is not kept has left its memory.
+        # Only now, because an engine that is not kept loaded has left its memory.
         lock = yield from held(parts[0].scores.folder)
         with lock:
             # Another run may have added to the same scores meanwhile.
@@ -153,7 +151,7 @@ def score_run(
     score_s = scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()])
     elapsed_s = {
         "tokenise": round(tokenise_s, 3),
-        "load": round(loader.elapsed_s - loaded_before_s, 3),
+        "load": round(loader.take_waited_s(), 3),
         "score": score_s,
     }
     return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
@@ -163,6 +161,12 @@ def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
     """Return the folder of a model's scores with this engine and dtype, for all runs."""
     identity = engine_identity(source, model)
     return data / "scores" / fingerprint(SCORES_FORMAT, source.fingerprint, identity, source_fingerprint("engine"))
+
+
+def begin_loading(source: ModelSource, model: ModelConfig, data: Path, loader: EngineLoader) -> Stage[None]:
+    """Begin to load a model in processes of its own, unless the data folder holds scores of it: they may suffice."""
+    if not scores_folder(source, model, data).exists():
+        yield from loader.begin()
 
 
 def tokenise_what_fits(

@@ -52,6 +52,29 @@ def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, t
     assert "Replica 0 was lost while it computed scores-" in caplog.text
 
 
+def test_replicas_load_before_prompts_are_built_and_end_with_the_run(tmp_path):
+    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
+    model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
+    run = pipeline.run(config, model, tmp_path)
+    next(progress for progress in run if progress.stage == "Starting 2 replicas of the model" and progress.done)
+    logs = [tmp_path / "logs" / f"replica-{number}.log" for number in range(2)]
+    while not all(log.exists() and "loaded the model" in log.read_text() for log in logs):
+        time.sleep(0.01)  # the command does nothing meanwhile
+    assert not (tmp_path / "store").exists()
+    run.close()  # as an error does
+    assert not any(is_running(int(re.search(r"process (\d+)", log.read_text())[1])) for log in logs)
+
+
+def test_replicas_do_not_start_where_scores_are_there_already(one_process, tmp_path):
+    config = RunConfig(
+        suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=128, methods=("vanilla", "hidden_calibration")
+    )
+    model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
+    stages = {progress.stage for progress in pipeline.run(config, model, tmp_path, data=one_process)}
+    assert "Writing the report" in stages
+    assert not {stage for stage in stages if "replicas" in stage}
+
+
 def test_a_command_that_is_killed_leaves_no_process_and_goes_on_when_it_is_typed_again(one_process, tmp_path):
     words = (*FAKE, "--devices", 2, "--out", tmp_path)
     process = start(2, *words, program=(str(Path(__file__).with_name("killed_driver.py")),))

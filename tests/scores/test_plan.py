@@ -20,8 +20,7 @@ class Several(OneReplica):
 
 
 def score(folder, n_replicas: int, engine: CountingEngine | None = None, n_rows: int = 300) -> ScoreTable:
-    loader = Loaded(CountingEngine())
-    loader._replicas = Several(engine or CountingEngine(), n_replicas)
+    loader = Loaded(Several(engine or CountingEngine(), n_replicas))
     return finish(score_rows(TokenRows.of(token_rows(n_rows)), open_scores(folder / "rows"), loader, "scores"))
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.loader import EngineLoader
-from evaluator.engine.replicas import OneReplica
+from evaluator.engine.replicas import OneReplica, Replicas
 from evaluator.errors import ScoreError
-from evaluator.progress import finish
+from evaluator.progress import Stage, finish
 from evaluator.schemas import TOKEN_STATES, TOKENS
 from evaluator.scores.compute import score_rows
 from evaluator.scores.plan import shard_plan
@@ -76,12 +76,16 @@ def states_of(tokens: pl.DataFrame) -> pl.DataFrame:
 class Loaded(EngineLoader):
     """A loader whose engine is there already."""
 
-    def __init__(self, engine: CountingEngine) -> None:
-        self._replicas, self.elapsed_s = OneReplica(engine), 0.0
+    def __init__(self, replicas: OneReplica) -> None:
+        self.loaded = replicas
+
+    def replicas(self) -> Stage[Replicas]:
+        yield from ()
+        return self.loaded
 
 
 def answer(tokens, engine, folder, kind="scores"):
-    return finish(score_rows(TokenRows.of(tokens), open_scores(folder), Loaded(engine), kind))
+    return finish(score_rows(TokenRows.of(tokens), open_scores(folder), Loaded(OneReplica(engine)), kind))
 
 
 def score(tokens, engine, folder):
@@ -143,7 +147,7 @@ def test_every_shard_is_hashed_once_when_scores_are_opened_and_none_when_they_ar
     monkeypatch.setattr(shards, "file_digest", lambda path: hashed.append(path) or digest(path))
     table = open_scores(tmp_path / "second")
     table.read("scores").collect()
-    score_rows(TokenRows.of(token_rows(100)), table, Loaded(CountingEngine()), "scores")
+    score_rows(TokenRows.of(token_rows(100)), table, Loaded(OneReplica(CountingEngine())), "scores")
     assert len(hashed) == len(set(hashed)) == len([*tmp_path.glob("*/*.arrow")])
 
 
@@ -235,7 +239,9 @@ def test_progress_reaches_the_total_and_counts_existing_scores(tmp_path):
     tokens = token_rows()
     with pytest.raises(KeyboardInterrupt):
         score(tokens, CountingEngine(dies_after=60), tmp_path / "rows")
-    seen = list(score_rows(TokenRows.of(tokens), open_scores(tmp_path / "rows"), Loaded(CountingEngine()), "scores"))
+    seen = list(
+        score_rows(TokenRows.of(tokens), open_scores(tmp_path / "rows"), Loaded(OneReplica(CountingEngine())), "scores")
+    )
     assert seen[0].done > 22
     assert seen[-1].done == seen[-1].total == tokens.height
     assert all(earlier.done <= later.done for earlier, later in pairwise(seen))
