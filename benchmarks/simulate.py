@@ -149,7 +149,7 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
     cache = Cache(32, point.cache_tokens // 32, shares_parts=True)
     shards = shard_costs(
-        tokens, cache, vllm_settings.tokens_per_step(source, config) or GPU_STEP_TOKENS, n_replicas=point.replicas
+        tokens, cache, vllm_settings.tokens_per_step(source) or GPU_STEP_TOKENS, n_replicas=point.replicas
     )
     record = folder.record
     assert record.scores is not None, "the run was scored"

@@ -44,7 +44,8 @@ def alternatives() -> dict[str, StepSettings]:
     if device_kind() == "cpu":
         others = {
             "blocks of 64": chosen._replace(block_tokens=64),
-            "steps of 512 tokens at most": chosen._replace(max_tokens=512),
+            "steps of 512 tokens": chosen._replace(max_tokens=512),
+            "steps of 1,024 tokens": chosen._replace(max_tokens=1024),
             "64 sequences a step": chosen._replace(max_sequences=64),
         }
     else:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from evaluator.config import ModelConfig
+from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
 from evaluator.engine.device import device_kind, device_name
 from evaluator.engine.refusals import first_sentence
@@ -39,6 +40,8 @@ class TransformersEngine:
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         dtype = scoring_dtype(source, config)
         self._device = device_kind()
+        if self._device == "cpu":
+            keep_freed_memory()
         self._model = _load(source, getattr(torch, dtype)).to(self._device).eval()
         self._adapted = _with_adapters(self._model, source)
         self._adapter: str | None = None  # fingerprint of the one in use
@@ -94,6 +97,8 @@ class TransformersEngine:
         del self._model, self._adapted
         if self._device == "cuda":
             torch.cuda.empty_cache()
+        else:
+            return_freed_memory()
 
     def _batches(self, texts: Sequence[_Text]) -> Iterator[list[_Text]]:
         """Yield batches of texts of similar length, longest first: little padding, and a lack of memory shows first."""

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from evaluator.config import ModelConfig
+from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
 from evaluator.engine.device import DeviceKind, cores, device_kind, split
 from evaluator.engine.refusals import first_sentence
 from evaluator.engine.vllm_requests import MAX_IDS
@@ -100,6 +101,8 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
 
     device, settings = device_kind(), step_settings()
     cache_bytes = kv_cache_bytes(source, config)
+    if device == "cpu":
+        keep_freed_memory()
     try:
         with _quiet(), _without_llvmlite_module():
             return LLM(
@@ -115,7 +118,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
                 enable_prefix_caching=True,
                 enable_chunked_prefill=True,
                 max_num_seqs=settings.max_sequences,
-                max_num_batched_tokens=tokens_per_step(source, config),
+                max_num_batched_tokens=tokens_per_step(source),
                 max_logprobs=MAX_IDS,
                 enforce_eager=not settings.compiled,
                 **_parallel(config, device),
@@ -266,6 +269,7 @@ def stop_vllm(llm: Any) -> None:
     llm.llm_engine.engine_core.shutdown()
     cleanup_dist_env_and_memory()
     gc.collect()
+    return_freed_memory()
 
 
 @contextlib.contextmanager

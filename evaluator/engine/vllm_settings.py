@@ -4,7 +4,6 @@ vLLM's own choice stands wherever nothing better was measured; `python -m benchm
 others on the device at hand. What vLLM made of it is in run.json (EngineFacts).
 """
 
-import math
 from typing import NamedTuple
 
 from evaluator.config import ModelConfig
@@ -24,18 +23,14 @@ class StepSettings(NamedTuple):
 
 SETTINGS: dict[DeviceKind, StepSettings] = {
     # Blocks of 32 are the smallest that vLLM's CPU attention works well with: it would take 128, which cached 64% of
-    # StaICC's tokens instead of 88%. A compiler may be missing, and there are no launches to save.
+    # StaICC's tokens instead of 88%. Steps of 1,024 to 4,096 tokens took the same time within 3% (a model of 28 million
+    # parameters, bf16). A compiler may be missing, and there are no launches to save.
     "cpu": StepSettings(block_tokens=32, max_tokens=2048, max_sequences=256, compiled=False),
     # Nothing was measured yet. vLLM 0.32 takes 16 tokens a block, 16,384 tokens and 1,024 sequences a step on an H100
     # or H200, 8,192 and 256 on others, and compiles.
     "cuda": StepSettings(block_tokens=None, max_tokens=None, max_sequences=None, compiled=True),
 }
 
-# On a CPU a step is fastest while the output of a feed-forward layer fits in the processor's cache: a model of 28
-# million parameters scored 28 prompts/s in steps of 2,048 tokens and 32 in steps of 512 (fp32), 78 and 92 in steps of
-# 2,048 and 1,024 (bf16).
-_STEP_BYTES_ON_CPU = 6 * 2**20
-_MIN_TOKENS_PER_STEP = 512  # fewer tokens use matrix products badly
 # On a CPU, log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does
 # not see.
 _PROMPT_LOG_PROB_BYTES = 2**30
@@ -47,16 +42,12 @@ def step_settings() -> StepSettings:
     return SETTINGS[device_kind()]
 
 
-def tokens_per_step(source: ModelSource, config: ModelConfig) -> int | None:
+def tokens_per_step(source: ModelSource) -> int | None:
     """Return how many tokens one forward pass may hold; None: vLLM chooses."""
     settings = step_settings()
     if settings.max_tokens is None:
         return None
     limit = min(settings.max_tokens, _PROMPT_LOG_PROB_BYTES // (4 * source.vocab_size))
-    if device_kind() == "cpu":
-        written_per_token = 2 * source.feed_forward_size * dtype_bytes(scoring_dtype(source, config))
-        in_cache = 2 ** int(math.log2(_STEP_BYTES_ON_CPU / written_per_token))  # largest power of two that fits
-        limit = min(limit, max(_MIN_TOKENS_PER_STEP, in_cache))
     return max(settings.max_sequences or 1, limit)
 
 

@@ -84,7 +84,6 @@ def fake_model_source() -> FakeModelSource:
         context_length=1_000_000,
         vocab_size=VOCAB_SIZE,
         kv_values_per_token=0,
-        feed_forward_size=0,
         dtype="float32",
         trust_remote_code=False,
     )

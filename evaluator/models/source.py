@@ -43,7 +43,6 @@ class ModelSource:
     context_length: int | None  # tokens; None: no limit
     vocab_size: int
     kv_values_per_token: int  # numbers in the KV cache for one token, over all layers
-    feed_forward_size: int  # width of a layer's feed-forward part
     hidden_size: int = 0  # numbers in a hidden state; 0: not known
     n_heads: int | None = None  # attention heads of a layer; None where the configuration does not say
     dtype: str  # of the saved weights
@@ -176,7 +175,6 @@ def find_model(
         context_length=sizes.first(*_CONTEXT_LENGTH_KEYS) or None,
         vocab_size=sizes.required("vocab_size"),
         kv_values_per_token=_kv_values_per_token(sizes),
-        feed_forward_size=sizes.first("intermediate_size", "n_inner", "ffn_dim") or 4 * _hidden_size(sizes),
         hidden_size=_hidden_size(sizes),
         n_heads=sizes.first("num_attention_heads", "n_head") or None,
         dtype=dtype if dtype in _DTYPES else "float32",

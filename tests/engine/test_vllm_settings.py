@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +77,7 @@ def test_every_choice_is_in_the_record_of_a_run() -> None:
     assert EngineFacts.__dataclass_fields__.keys() == EngineRecord.__dataclass_fields__.keys()
 
 
-def test_no_step_is_smaller_than_its_sequences(tiny_source: ModelSource, tmp_path: Path) -> None:
-    wide = replace(tiny_source, feed_forward_size=2**22, folder=tmp_path)
-    assert vllm_settings.tokens_per_step(wide, ModelConfig(model="wide", dtype="float32")) in (None, 512)
+def test_log_probabilities_of_prompt_tokens_take_a_gibibyte_at_most(told, tiny_source: ModelSource) -> None:
+    told("cpu")
+    assert vllm_settings.tokens_per_step(replace(tiny_source, vocab_size=262_144)) == 1024
+    assert vllm_settings.tokens_per_step(replace(tiny_source, vocab_size=2**22)) == 256, "the sequences of a step"

@@ -34,7 +34,6 @@ def source_of(folder: Path) -> ModelSource:
         context_length=64,
         vocab_size=96,
         kv_values_per_token=1,
-        feed_forward_size=48,
         dtype="float32",
         trust_remote_code=False,
     )
