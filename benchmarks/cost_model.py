@@ -52,7 +52,7 @@ class Estimate(NamedTuple):
 
     whole_s: float
     before_s: float  # building and tokenising
-    load_s: float
+    load_s: float  # that the command waits for
     score_s: float  # from the first shard's start to the last one's end
     tail_s: float  # part of it in which some replicas had nothing left to do, times their share
     computed_tokens: int
@@ -142,8 +142,9 @@ def estimate(shards: Sequence[ShardCost], costs: Costs, n_replicas: int, n_promp
     for of_shard in seconds:
         heapq.heapreplace(free, free[0] + of_shard)
     score_s = max(free)
-    load_s = costs.load_s + (costs.replicas_s if n_replicas > 1 else 0)
     before_s = n_prompts * costs.prompt_s
+    # Several replicas load while prompts are built.
+    load_s = max(0.0, costs.load_s + costs.replicas_s - before_s) if n_replicas > 1 else costs.load_s
     return Estimate(
         whole_s=costs.command_s + before_s + load_s + score_s,
         before_s=before_s,

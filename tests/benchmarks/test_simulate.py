@@ -64,7 +64,8 @@ def test_replicas_take_the_largest_shard_that_is_left() -> None:
     found = estimate(shards, costs, n_replicas=2, n_prompts=4)
     assert found.score_s == 8
     assert found.tail_s == 0.5
-    assert found.whole_s == 2 + 4 * 0.5 + 10 + 7 + 8
+    assert found.whole_s == 2 + (10 + 7) + 8, "prompts are built while replicas load"
+    assert estimate(shards, costs, n_replicas=1, n_prompts=4).whole_s == 2 + 4 * 0.5 + 10 + 15
     parts = limits(found, costs, 2)
     assert sum(parts.values()) == pytest.approx(found.whole_s)
     assert next(iter(parts)) == "loading"

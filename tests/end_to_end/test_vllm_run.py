@@ -20,13 +20,13 @@ EMBEDDED = ("run", "staicc-normal", "--model", "embedded", "--datasets", "sst5,t
 def embedded_run(tmp_path_factory):
     """Folder of a run of the model that ships through vLLM, three datasets; read only."""
     out = tmp_path_factory.mktemp("embedded") / "out"
-    command(*EMBEDDED, "--engine", "vllm", "--queries", 64, "--out", out)
+    command(*EMBEDDED, "--engine", "vllm", "--queries", 128, "--out", out)
     return out
 
 
 @pytest.mark.slow
 def test_a_run_killed_while_vllm_scores_ends_with_the_bytes_of_one_never_killed(embedded_run, tmp_path):
-    words = (*EMBEDDED, "--engine", "vllm", "--queries", 64, "--out", tmp_path)
+    words = (*EMBEDDED, "--engine", "vllm", "--queries", 128, "--out", tmp_path)
     killed(*words, at_call=2)
     assert shards_done(tmp_path) == (1, 2)
     command(*words)
