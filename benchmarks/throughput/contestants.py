@@ -225,6 +225,6 @@ CONTESTANTS: dict[str, Contestant] = {
     "transformers, cached prefixes": Contestant(transformers_cached, max_rows=192),
     "lm-eval, vLLM": Contestant(lm_eval_vllm, max_rows=48),
     "lm-eval, transformers": Contestant(lm_eval_transformers, max_rows=48),
-    "StaICC toolkit": Contestant(staicc_toolkit, has_states=True, max_rows=48, last_token_only=True),
+    "StaICC toolkit": Contestant(staicc_toolkit, has_states=True, max_rows=480, last_token_only=True),
 }
 """By name. EuroEval is none of them: its 16.11 needs scikit-learn 1.6.1 exactly, and cannot be installed beside 1.9."""

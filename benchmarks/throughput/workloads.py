@@ -5,7 +5,7 @@ Prompts are built by the command whose time is measured, so that what is raced i
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -85,7 +85,7 @@ class Prepared(NamedTuple):
     words: list[str]  # of the whole command, without --out and --dtype
     job: Job  # of all rows
     n_requests: int  # several can ask the same prompt
-    block_floor_tokens: Mapping[str, int]  # block size -> tokens to compute if whole blocks are shared
+    floor_tokens: int  # to compute if no prefix that prompts share is computed twice
 
 
 def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) -> Prepared:
@@ -115,8 +115,7 @@ def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) 
     rows.write_parquet(folder / "requests.parquet")
     job = Job(model, "float32", table.folder, folder / "requests.parquet", list(range(rows.height)))
     command = [*words, "--model", str(model), "--engine", "vllm"]
-    floor = table.manifest.counts.block_floor_tokens
-    return Prepared(name, command, job, built.store.manifest.n_requests, floor)
+    return Prepared(name, command, job, built.store.manifest.n_requests, table.manifest.counts.floor_tokens)
 
 
 def request_rows(table: TokenTable, prompts: pl.DataFrame) -> pl.DataFrame:

@@ -43,12 +43,13 @@ _KEPT_SHARE = 4
 
 
 @dataclass
-class BlockCopies(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untyped here
-    """The block copies of one step, made before it computes anything."""
+class StepMetadata(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untyped here
+    """What the worker is told of a step."""
 
     engine_id: str
-    sources: list[int]
+    sources: list[int]  # blocks to copy before anything is computed
     targets: list[int]
+    last_tokens_only: bool  # whether of each request only the output of the last token is read
 
 
 class _Prefix(NamedTuple):
@@ -114,9 +115,9 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return shared, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        self._requests[request.request_id] = request
         if not self._active:
             return
-        self._requests[request.request_id] = request
         plan, (block_ids, *_) = self._plans.pop(request.request_id), blocks.get_block_ids()
         target = plan.n_cached // self._block_tokens
         if num_external_tokens and block_ids[target] != plan.source:
@@ -125,7 +126,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         end = min(request.num_tokens, len(block_ids) * self._block_tokens)
         self._add(self._scheduled, request, plan.n_cached, end)
 
-    def build_connector_meta(self, scheduler_output: Any) -> BlockCopies:
+    def build_connector_meta(self, scheduler_output: Any) -> StepMetadata:
         if self._active:
             new, running = scheduler_output.scheduled_new_reqs, scheduler_output.scheduled_cached_reqs
             # First token that the step computes of each request.
@@ -136,7 +137,9 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 end = start + scheduler_output.num_scheduled_tokens[request_id]
                 self._add(self._index, self._requests[request_id], start, end)
         copies, self._copies = self._copies, []
-        return BlockCopies(self._engine_id, [source for source, _ in copies], [target for _, target in copies])
+        sources, targets = [source for source, _ in copies], [target for _, target in copies]
+        several = any(_reads_several_tokens(self._requests[one]) for one in scheduler_output.num_scheduled_tokens)
+        return StepMetadata(self._engine_id, sources, targets, last_tokens_only=not several)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
         return self.request_finished_all_groups(request, (block_ids,))
@@ -219,12 +222,17 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._caches = [cache.view(len(cache), -1).view(torch.int64).numpy() for cache in kv_caches.values()]
 
     def start_load_kv(self, _forward_context: Any, **_kwargs: Any) -> None:
-        copies = self._get_connector_metadata()
-        assert isinstance(copies, BlockCopies)
-        assert copies.engine_id == self._engine_id, "vLLM has one cache per process; close one engine before the next"
-        if copies.sources:
+        step = self._get_connector_metadata()
+        assert isinstance(step, StepMetadata)
+        assert step.engine_id == self._engine_id, "vLLM has one cache per process; close one engine before the next"
+        if step.sources:
             for words in self._caches:
-                words[copies.targets] = words[copies.sources]  # all sources are read before any target is written
+                words[step.targets] = words[step.sources]  # all sources are read before any target is written
+
+    def reads_last_tokens_only(self) -> bool:
+        """Return whether of each request of the step only the output of the last token is read."""
+        step = self._get_connector_metadata() if self.has_connector_metadata() else None
+        return isinstance(step, StepMetadata) and step.last_tokens_only
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Do nothing: all copies are done when start_load_kv returns."""
@@ -243,6 +251,12 @@ def max_kept_blocks(n_blocks: int) -> int:
 
 def _params(request: Any) -> dict[str, Any]:
     return request.kv_transfer_params or {}
+
+
+def _reads_several_tokens(request: Any) -> bool:
+    """Return whether a request asks for log-probabilities of tokens of its prompt."""
+    params = request.sampling_params
+    return params.prompt_logprobs is not None or getattr(params, "prompt_logprob_token_ids", None) is not None
 
 
 def _prefix(request: Any, place: int) -> _Prefix:

@@ -99,13 +99,15 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     check_memory(source, config)
     from vllm import LLM
 
+    from evaluator.engine.vllm_read_rows import compute_read_rows_only
+
     device, settings = device_kind(), step_settings()
     cache_bytes = kv_cache_bytes(source, config)
     if device == "cpu":
         keep_freed_memory()
     try:
         with _quiet(), _without_llvmlite_module():
-            return LLM(
+            llm = LLM(
                 model=str(source.folder),
                 skip_tokenizer_init=True,
                 trust_remote_code=source.trust_remote_code,
@@ -128,6 +130,9 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
                 kv_transfer_config=_block_sharing() if device == "cpu" else None,  # never tried on a GPU
                 **({"kv_cache_memory_bytes": cache_bytes} if cache_bytes else {}),
             )
+            if device == "cpu" and not source.adapters:  # adapters are applied to all tokens of a step
+                llm.apply_model(compute_read_rows_only)
+            return llm
     except Exception as error:  # damaged files and code of models can raise anything
         lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
