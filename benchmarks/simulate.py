@@ -20,12 +20,13 @@ import numpy as np
 import polars as pl
 
 from benchmarks.cost_model import Cache, Costs, Estimate, ShardCost, estimate, fitted, limits, shard_costs
-from benchmarks.end_to_end.replicas import run_on
+from benchmarks.end_to_end.replicas import Started, start
 from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows
 from benchmarks.throughput.workloads import SHAPES, evaluator
 from evaluator.config import ModelConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.engine import vllm_settings
+from evaluator.engine.device import cores
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.models.sizes import model_size
@@ -141,9 +142,9 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     cache_gib = point.cache_tokens * source.kv_values_per_token * 4 / 2**30
     options = ["--model", str(model), "--engine", "vllm", "--dtype", "float32", "--kv-cache-gib", str(cache_gib)]
     options += ["--devices", str(point.replicas)] if point.replicas > 1 else []
-    start = time.perf_counter()
-    run_on(point.n_cores, ["run", *point.words, *options, "--out", str(out)])
-    whole_s = time.perf_counter() - start
+    begun = time.perf_counter()
+    assert start(Started(cores()[: point.n_cores], ["run", *point.words, *options]), out).wait() == 0, "the run failed"
+    whole_s = time.perf_counter() - begun
     folder = open_built(out)
     tables = open_scored(folder, out)
     tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()

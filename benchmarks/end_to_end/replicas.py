@@ -1,7 +1,7 @@
 """Time whole commands with one replica on one core and with two replicas on two cores, and what Ray costs a command.
 
-Scores are those of a 28 M-parameter random Llama on vLLM in fp32, on prompts that share little; what Ray costs is
-measured with the fake engine, which takes no time.
+Scores are those of a 28 M-parameter random Llama on vLLM in fp32, on prompts that share little. What Ray costs a
+command is measured with the fake engine, which takes no time; what it costs scoring, against two commands at once.
 
     python -m benchmarks.end_to_end.replicas [queries a dataset] [runs]
 """
@@ -10,10 +10,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,63 +29,83 @@ from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.run.folder import read_scores
 from evaluator.run.record import read_run
 
-DATASETS = ("sst5", "trec", "agnews", "subjective", "glue_sst2", "rotten_tomatoes")
+HALVES = (("agnews", "rotten_tomatoes"), ("sst5", "trec", "subjective", "glue_sst2"))  # of about as many tokens
+DATASETS = (*HALVES[0], *HALVES[1])
 TOLERANCE_NATS = 1e-5
+ONE, TWO = "one replica on one core", "two replicas on two cores"
+APART = "two commands at once, half the datasets each"  # what two cores can do without Ray
+HERE, ON_RAY = "in this process", "on Ray"
+RUN = ("run", "staicc-normal")
+
+
+class Started(NamedTuple):
+    """A command, and the cores that it runs on."""
+
+    cores: Sequence[int]
+    words: Sequence[str]
 
 
 def main(queries: int = 512, runs: int = 3) -> None:
+    first, second = cores()[:2]
     with tempfile.TemporaryDirectory() as name:
         model = Path(name) / "llama-28m"
         make_random_llama(model, texts=tokenizer_texts([load_staicc(one) for one in DATASETS]), size=SHAPES["28M"])
-        rates: list[float] = []  # of each run: prompts a second while shards were computed
         folders = (Path(name) / str(number) for number in count())
+        rates: dict[str, list[float]] = defaultdict(list)  # of each run: computed tokens a second
 
-        def command(words: Sequence[str], n_cores: int) -> pl.DataFrame:
-            out = next(folders)
-            run_on(n_cores, ["run", "staicc-normal", "--out", str(out), *words])
-            scores = read_run(out).scores
-            assert scores is not None, "the run was scored"
-            rates.append(scores.throughput.requests_per_s)
-            return read_scores(out).collect().sort("dataset", "position")
+        def command(contestant: str, *started: Started) -> pl.DataFrame:
+            """Run commands at the same time; return their scores."""
+            outs = [next(folders) for _ in started]
+            processes = [start(one, out) for one, out in zip(started, outs, strict=True)]
+            if any(code != 0 for code in [process.wait() for process in processes]):
+                raise SystemExit(f"{contestant}: a command failed")
+            scored = [scores for out in outs if (scores := read_run(out).scores) is not None]
+            assert len(scored) == len(started), "every run was scored"
+            rates[contestant].append(sum(scores.throughput.computed_tokens_per_s for scores in scored))
+            return pl.concat([read_scores(out).collect() for out in outs]).sort("dataset", "position")
 
-        scored = ["--datasets", ",".join(DATASETS), "--queries", str(queries), "--model", str(model)]
-        vllm = [*scored, "--engine", "vllm", "--dtype", "float32"]
-        contestants: dict[str, Callable[[], pl.DataFrame]] = {
-            "one replica on one core": partial(command, vllm, 1),
-            "two replicas on two cores": partial(command, [*vllm, "--devices", "2"], 2),
-        }
+        def vllm(datasets: Sequence[str], on: Sequence[int], *more: str) -> Started:
+            words = ["--datasets", ",".join(datasets), "--queries", str(queries), "--model", str(model)]
+            return Started(on, [*RUN, *words, "--engine", "vllm", "--dtype", "float32", *more])
+
+        one = [vllm(DATASETS, [first])]
+        two = [vllm(DATASETS, [first, second], "--devices", "2")]
+        apart = [vllm(HALVES[0], [first]), vllm(HALVES[1], [second])]
         work = work_of(f"28 M random Llama, fp32, {queries} queries of {len(DATASETS)} datasets", queries)
-        seconds = race(work, contestants, runs=runs, same=same, starts_anew=True)
-        one, two = (seconds[contestant].median_s for contestant in contestants)
-        one_rate, two_rate = float(np.median(rates[0::2])), float(np.median(rates[1::2]))
-        print(f"scoring alone: {one_rate:.2f} prompts/s on one core, {two_rate:.2f} on two, x{two_rate / one_rate:.2f}")
-
-        nothing = ["--datasets", "sst5", "--queries", "16", "--model", "fake", "--engine", "fake"]
-        contestants = {
-            "in this process": partial(command, nothing, 2),
-            "on Ray": partial(command, [*nothing, "--devices", "2"], 2),
-        }
         seconds = race(
-            work_of("a command without a model", 4), contestants, runs=max(runs, 3), same=same, starts_anew=True
+            work, contestants(command, {ONE: one, TWO: two, APART: apart}), runs=runs, same=same, starts_anew=True
         )
-        alone, on_ray = (seconds[contestant].median_s for contestant in contestants)
+        rate = {contestant: float(np.median(of_one)) for contestant, of_one in rates.items()}
+        for contestant, value in rate.items():
+            print(f"scoring alone, {contestant}: {value:,.0f} computed tokens/s, {value / rate[ONE]:.2f} times one")
+
+        nothing = [*RUN, "--datasets", "sst5", "--queries", "16", "--model", "fake", "--engine", "fake"]
+        here, on_ray = [Started([first, second], nothing)], [Started([first, second], [*nothing, "--devices", "2"])]
+        work = work_of("a command without a model", 4)
+        bare = race(
+            work, contestants(command, {HERE: here, ON_RAY: on_ray}), runs=max(runs, 3), same=same, starts_anew=True
+        )
     print_targets(
-        Target(what="two replicas, times one", value=one / two, at_least=1.7),
-        Target(what="Ray, seconds a command", value=on_ray - alone, at_most=8),
-        Target(what="lost of two replicas' scoring", value=1 - two_rate / (2 * one_rate), at_most=0.02),
+        Target(what="two replicas, times one", value=seconds[ONE].median_s / seconds[TWO].median_s, at_least=1.7),
+        Target(what="Ray, seconds a command", value=bare[ON_RAY].median_s - bare[HERE].median_s, at_most=8),
+        Target(what="lost of the scoring of two processes", value=1 - rate[TWO] / rate[APART], at_most=0.02),
     )
 
 
-def run_on(n_cores: int, words: Sequence[str]) -> None:
-    """Run the command in a process of its own, on the first cores of this one."""
-    some = cores()[:n_cores]
-    subprocess.run(
-        [sys.executable, "-m", "evaluator", *words],
-        check=True,
+def contestants(
+    command: Callable[..., pl.DataFrame], started: Mapping[str, Sequence[Started]]
+) -> dict[str, Callable[[], pl.DataFrame]]:
+    return {name: partial(command, name, *commands) for name, commands in started.items()}
+
+
+def start(command: Started, out: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a process of its own, with its results in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "evaluator", *command.words, "--out", str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": str(n_cores)},
-        preexec_fn=lambda: os.sched_setaffinity(0, some),
+        env=os.environ | {"OMP_NUM_THREADS": str(len(command.cores))},
+        preexec_fn=lambda: os.sched_setaffinity(0, command.cores),
     )
 
 
