@@ -22,10 +22,12 @@ from evaluator.engine.block_index import n_shared
 from evaluator.engine.continuation_trie import ContinuationTrie, Question
 from evaluator.engine.device import device_name
 from evaluator.engine.refusals import first_sentence
+from evaluator.engine.shared_prefixes import shared_prefixes
 from evaluator.engine.vllm_hidden_states import recording_states
 from evaluator.engine.vllm_loading import (
     add_adapters,
     empty_cache,
+    keeps_states,
     max_contexts,
     shared_block_tokens,
     start_vllm,
@@ -49,6 +51,7 @@ _log = logging.getLogger(__name__)
 
 _PLAIN_BLOCK_TOKENS = 128  # the largest block of a cache for attention alone
 _MAX_WAITING = 1024  # requests queued in vLLM: more than one step can take
+_STATES_SHARE = 8  # one in so many blocks of the cache may hold what shared prefixes leave in it
 _SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
 
 _Key = TypeVar("_Key")
@@ -73,6 +76,7 @@ class VllmEngine:
         self._cache_blocks = loaded.cache_config.num_gpu_blocks
         self._block_tokens = loaded.cache_config.block_size
         self._max_contexts = max_contexts(self._cache_blocks)
+        self._state_unit = shared_block_tokens(self._llm) if keeps_states(self._llm) else None
         self.facts = EngineFacts(
             name="vllm",
             versions={"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")},
@@ -92,7 +96,9 @@ class VllmEngine:
         empty_cache(self._llm)  # calls do not depend on earlier ones
         short = [i for i, request in enumerate(requests) if max(map(len, request.continuations)) == 1]
         long = sorted(set(range(len(requests))) - set(short))
-        yield from self._score_next_tokens(requests, short)
+        for some in self._windows(short):
+            self._send_shared_prefixes([requests[index].context for index in some])
+            yield from self._score_next_tokens(requests, some)
         for group in self._groups(requests, long):
             yield from self._score_group(requests, group)
 
@@ -146,6 +152,21 @@ class VllmEngine:
                 longest,
             )
 
+    def _windows(self, indices: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield consecutive requests, so few that the cache can hold the states after all prefixes that they share."""
+        size = max(1, self._cache_blocks // _STATES_SHARE) if self._state_unit else max(1, len(indices))
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size]
+
+    def _send_shared_prefixes(self, contexts: Sequence[Sequence[int]]) -> None:
+        """Have the states after prefixes that these contexts share computed, if the model has such states."""
+        if self._state_unit is None:
+            return
+        params = state_params()
+        for level in shared_prefixes(contexts, self._state_unit):
+            for _ in self._run((None, list(prefix), params) for prefix in level):
+                pass
+
     def _score_next_tokens(
         self, requests: Sequence[ContinuationRequest], indices: Sequence[int]
     ) -> Iterator[ContinuationScores]:
@@ -169,6 +190,7 @@ class VllmEngine:
         for index in indices:
             context, continuations = requests[index]
             tries.setdefault(tuple(context), ContinuationTrie(context, [])).extend(continuations)
+        self._send_shared_prefixes([*tries])
         if self._scores_several_rows:
             self._ask(tries.values(), ContinuationTrie.path_questions)
         else:

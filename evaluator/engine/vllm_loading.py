@@ -29,8 +29,11 @@ TRIED_VERSIONS = ("0.32.0", "0.32.0")
 
 _REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs", "skip_clone")
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
+_WRONG_ON_A_CPU = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
+"""vLLM 0.32 rotates their queries and keys at wrong places of memory there: 0.02 to 2 nats, others in each run."""
 _TEXT_ONLY = {"image": 0, "video": 0, "audio": 0}
 _NO_VISION = " (for a model that reads images as well, vLLM needs torchvision, which is not installed)"
+_STATE_UNIT = 16  # tokens between places at which a recurrent state can be shared; divides every block size of vLLM
 _LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configuration states no context length
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -102,6 +105,8 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     from evaluator.engine.vllm_read_rows import compute_read_rows_only
 
     device, settings = device_kind(), step_settings()
+    if device == "cpu" and source.architecture in _WRONG_ON_A_CPU:
+        raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
     cache_bytes = kv_cache_bytes(source, config)
     if device == "cpu":
         keep_freed_memory()
@@ -125,6 +130,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
                 enforce_eager=not settings.compiled,
                 **_parallel(config, device),
                 **_lora(source),
+                **_states(source),
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
                 kv_transfer_config=_block_sharing() if device == "cpu" else None,  # never tried on a GPU
@@ -154,6 +160,19 @@ def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
         "pipeline_parallel_size": devices.pipeline_parallel,
         "distributed_executor_backend": "mp",  # in a Ray actor vLLM would ask Ray for processes
     }
+
+
+def _states(source: ModelSource) -> dict[str, Any]:
+    """Return the options of vLLM for models with recurrent states beside attention.
+
+    Their blocks hold hundreds of tokens, and without this nothing shorter than a block is shared.
+    """
+    from vllm import EngineArgs, ModelRegistry
+
+    model = ModelRegistry.models.get(source.architecture)
+    if model is None or not hasattr(EngineArgs, "prefix_match_unit") or not model.inspect_model_cls().is_hybrid:
+        return {}
+    return {"prefix_match_unit": _STATE_UNIT}
 
 
 def _lora(source: ModelSource) -> dict[str, Any]:
@@ -242,6 +261,11 @@ def shared_block_tokens(llm: Any) -> int | None:
         if unit := getattr(coordinator, name, None):
             return int(unit)
     return None
+
+
+def keeps_states(llm: Any) -> bool:
+    """Return whether a model has recurrent states, which a cache keeps for few places of a prompt."""
+    return bool(getattr(llm.llm_engine.engine_core.engine_core.scheduler, "has_mamba_layers", False))
 
 
 def max_contexts(n_blocks: int) -> int:

@@ -17,6 +17,10 @@ from evaluator.engine.block_sharing import BlockSharing
 _FEED_FORWARD = ("mlp", "feed_forward", "block_sparse_moe")
 """Names of the feed-forward network in the layers of vLLM's models."""
 
+_MIN_ROWS = 16
+"""Tokens computed at least. PyTorch's products of 1 to 11 rows in float32 differ in the last digits from those of more
+(with two threads), so scores would depend on how many prompts are in a step."""
+
 
 def compute_read_rows_only(model: Any) -> None:
     """Do so from now on, in the process that has the model. Does nothing if its last layer is not recognised."""
@@ -35,10 +39,16 @@ class ReadRows:
         rows = _read_rows(tokens)
         if rows is None:
             return self._forward(tokens, *args, **kwargs)
+
+        def in_place(computed: torch.Tensor) -> torch.Tensor:
+            output = computed.new_zeros(len(tokens), *computed.shape[1:])
+            output[rows] = computed
+            return output
+
         computed = self._forward(tokens[rows], *args, **kwargs)
-        output = computed.new_zeros(len(tokens), *computed.shape[1:])
-        output[rows] = computed
-        return output
+        if isinstance(computed, tuple):  # with a bias to be added later
+            return (in_place(computed[0]), *computed[1:])
+        return in_place(computed)
 
 
 def _last_feed_forward(model: Any) -> Any:
@@ -55,11 +65,15 @@ def _last_feed_forward(model: Any) -> Any:
 
 
 def _read_rows(tokens: torch.Tensor) -> torch.Tensor | None:
-    """Return the tokens of this step whose output is read: of each prompt the last one. None: perhaps all."""
+    """Return the tokens of this step to compute: of each prompt the last one. None: all."""
     connector = get_kv_transfer_group() if has_kv_transfer_group() else None
     if not isinstance(connector, BlockSharing) or not connector.reads_last_tokens_only():
         return None
     metadata = get_forward_context().attn_metadata
     step = next(iter(metadata.values()), None) if isinstance(metadata, dict) else None
     ends = getattr(step, "query_start_loc", None)
-    return None if ends is None or ends[-1] != len(tokens) else ends[1:] - 1
+    if ends is None or ends[-1] != len(tokens) or len(tokens) <= _MIN_ROWS:
+        return None
+    read = ends[1:] - 1
+    # Where few are read, the last tokens of the step are computed as well.
+    return read if len(read) >= _MIN_ROWS else torch.cat([read, torch.arange(len(tokens) - _MIN_ROWS, len(tokens))])

@@ -1,17 +1,32 @@
 """A tiny random model of each architecture through transformers and vLLM: equal scores, or one sentence."""
 
+import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluator.config import ModelConfig
+from evaluator.engine import find_source, load_engine
+from evaluator.engine.base import ContinuationRequest
 from tests.engine.architectures import ARCHITECTURES, WIDTH, measure, save_model
 from tests.shared_engines import close_engines
 
-REFUSED = {"Gemma 3": {"vllm"}, "Mamba": {"vllm"}, "Qwen3.5": {"vllm"}}
+REFUSED = {"Gemma 3": {"vllm"}, "LFM2": {"vllm"}, "Mamba": {"vllm"}, "Qwen3.5": {"vllm"}}
 """Model -> the engines that refuse it on a CPU, and where torchvision is not installed."""
 
-IN_EVERY_RUN = {"GPT-2", "Qwen3-MoE", "Mistral, sliding window", "Falcon, ALiBi", "Gemma 2", "BLOOM", "Mamba"}
+IN_EVERY_RUN = {
+    "GPT-2",
+    "Qwen3-MoE",
+    "Mistral, sliding window",
+    "Falcon, ALiBi",
+    "Gemma 2",
+    "BLOOM",
+    "Mamba",
+    "LFM2",
+    "Qwen3-Next, bf16",
+}
 """Kinds of positions, attention and layers that differ; `make test-runners` tries every architecture."""
 
 
@@ -29,7 +44,7 @@ def _inspect_models_in_this_process() -> Iterator[None]:
     [pytest.param(name, marks=() if name in IN_EVERY_RUN else pytest.mark.exhaustive) for name in ARCHITECTURES],
 )
 def test_engines_agree_or_refuse_in_one_sentence(name: str, tmp_path: Path) -> None:
-    outcome = measure(save_model(tmp_path / "model", ARCHITECTURES[name]))
+    outcome = measure(save_model(tmp_path / "model", ARCHITECTURES[name]), ARCHITECTURES[name].dtype)
     assert outcome.refusals.keys() == REFUSED.get(name, set()), outcome.refusals
     assert not any("\n" in message for message in outcome.refusals.values())
     assert outcome.difference is None or outcome.difference <= ARCHITECTURES[name].tolerance
@@ -50,3 +65,25 @@ def test_bloom_differs_by_the_approximation_of_its_gelu_alone(tmp_path: Path) ->
     assert with_tanh is not None
     assert with_erf is not None
     assert with_erf < 1e-5 < 1e-4 < with_tanh
+
+
+def test_prompts_share_the_recurrent_state_after_a_beginning_that_is_shorter_than_a_block(tmp_path: Path) -> None:
+    hybrid = ARCHITECTURES["Qwen3-Next, bf16"]
+    folder = save_model(tmp_path / "model", hybrid)
+    rng = random.Random(0)
+    shared = rng.choices(range(2, 258), k=100)
+    contexts = sorted(shared[:n] + rng.choices(range(2, 258), k=20) for n in (50, 100) for _ in range(6))
+    requests = [ContinuationRequest(context, [[5], [6]]) for context in contexts]
+    config = ModelConfig(model=str(folder), engine="vllm", dtype=hybrid.dtype)
+    engine = load_engine(find_source(config), config)
+    try:
+        together = sorted(engine.log_likelihoods(requests), key=lambda answer: answer.index)
+        counts = replace(engine.counts)
+        alone = [answer for request in requests for answer in engine.log_likelihoods([request])]
+    finally:
+        engine.close()
+    # Computed: two beginnings, and of each prompt at most 15 of the shared tokens and the 20 others.
+    assert counts.prompt_tokens - counts.cached_tokens <= 100 + 2 + 12 * 35
+    assert sum(len(context) for context in contexts) == 1140
+    for one, other in zip(together, alone, strict=True):
+        assert one.token_log_probs == [pytest.approx(row, abs=hybrid.tolerance) for row in other.token_log_probs]

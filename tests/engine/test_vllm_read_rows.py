@@ -42,16 +42,24 @@ def ask(engine: Engine, *continuations: list[int]) -> None:
     assert len(list(engine.log_likelihoods([ContinuationRequest(CONTEXT, list(continuations))]))) == 1
 
 
-def test_the_last_token_of_a_prompt_alone_is_computed_where_labels_have_one_token(loaded_engine, computed):
+def test_of_a_prompt_only_the_last_tokens_are_computed_where_labels_have_one_token(module, loaded_engine, computed):
     ask(loaded_engine("vllm"), [5], [6])
-    assert computed == [1]
+    # The last token, and so many before it that the product of a layer is that of many rows.
+    assert computed == [1 + module._MIN_ROWS]
 
 
-def test_all_tokens_are_computed_where_log_probabilities_of_the_prompt_are_read(loaded_engine, computed):
-    ask(loaded_engine("vllm"), [5, 6, 7, 8], [9, 10, 11, 12])
+def test_of_many_prompts_only_the_last_token_each_is_computed(loaded_engine, computed):
+    requests = [ContinuationRequest([token, *CONTEXT[:20]], [[5], [6]]) for token in range(2, 22)]
+    assert len(list(loaded_engine("vllm").log_likelihoods(requests))) == 20
+    assert sum(computed) < 4 * 20  # of 21 tokens each, in steps of 256
+
+
+def test_all_tokens_are_computed_where_log_probabilities_of_the_prompt_are_read(module, loaded_engine, computed):
+    labels = [CONTEXT[n : n + 20] for n in range(2)]
+    ask(loaded_engine("vllm"), *labels)
     first_tokens, *rest = computed
-    assert first_tokens == 1
-    assert sum(rest) >= 2 * 4  # the labels, and the last token of the context again
+    assert first_tokens == 1 + module._MIN_ROWS
+    assert sum(rest) >= 2 * 20  # the labels, and the last token of the context again
 
 
 def test_other_tokens_get_zeros_and_the_read_ones_what_the_network_gives(module, monkeypatch):
@@ -60,6 +68,9 @@ def test_other_tokens_get_zeros_and_the_read_ones_what_the_network_gives(module,
     tokens = torch.arange(8.0).reshape(4, 2)
     output = module.ReadRows(lambda some: 10 * some)(tokens)
     assert output.tolist() == [[0, 0], [20, 30], [0, 0], [60, 70]]
+    output, bias = module.ReadRows(lambda some: (10 * some, "bias"))(tokens)
+    assert output.tolist() == [[0, 0], [20, 30], [0, 0], [60, 70]]
+    assert bias == "bias"
 
 
 class Layer(torch.nn.Module):

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,8 +28,11 @@ def told(monkeypatch: pytest.MonkeyPatch, tiny_source: ModelSource) -> Callable[
         for module in (vllm_loading, vllm_settings):
             monkeypatch.setattr(module, "device_kind", lambda: device)
         monkeypatch.setattr("torch.compiler.set_stance", lambda _stance: None)
-        monkeypatch.setattr("vllm.LLM", lambda **options: options)
-        return dict(start_vllm(tiny_source, ModelConfig(model="tiny", engine="vllm", dtype="float32")))
+        monkeypatch.setattr(
+            "vllm.LLM", lambda **options: SimpleNamespace(options=options, apply_model=lambda _change: [])
+        )
+        llm = start_vllm(tiny_source, ModelConfig(model="tiny", engine="vllm", dtype="float32"))
+        return dict(llm.options)
 
     return told
 
