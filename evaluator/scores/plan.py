@@ -26,7 +26,7 @@ from evaluator_kernels.shared_prefix import shared_prefix_lengths
 # Forward passes: few, so that a kill loses little; enough, so that starting with an empty cache costs little.
 STEPS_PER_SHARD = 64
 # With several replicas, shards are smaller where there would be fewer than this many for each replica.
-MIN_SHARDS_PER_REPLICA = 4
+MIN_SHARDS_PER_REPLICA = 16
 # But not smaller than this many forward passes: the prefix that two shards share is computed twice.
 MIN_STEPS_PER_SHARD = 4
 
