@@ -28,13 +28,13 @@ def score(folder, n_replicas: int, engine: CountingEngine | None = None, n_rows:
     ("n_rows", "step_tokens", "n_replicas", "size"),
     [
         (100, 2, 1, 2 * 64),  # one replica never waits for another: 64 steps
-        (100, 2, 2, 50),  # 400 tokens for 2 x 4 shards
-        (100, 2, 3, 34),  # 400 / 12 = 33.3 tokens, which are 17 steps
-        (100, 2, 50, 8),  # 400 / 200 = 2 tokens are less than four steps
-        (200, 1, 2, 64),  # 800 / 8 = 100 tokens are more than 64 steps
+        (100, 2, 2, 14),  # 400 tokens for 2 x 16 shards: 12.5, which are 7 steps
+        (100, 2, 3, 10),  # 400 / 48 = 8.3 tokens, which are 5 steps
+        (100, 2, 50, 8),  # 400 / 800 = 0.5 tokens are less than four steps
+        (600, 1, 2, 64),  # 2,400 / 32 = 75 tokens are more than 64 steps
     ],
 )
-def test_shards_shrink_until_each_replica_has_four_but_not_below_four_steps(n_rows, step_tokens, n_replicas, size):
+def test_shards_shrink_until_each_replica_has_sixteen_but_not_below_four_steps(n_rows, step_tokens, n_replicas, size):
     tokens = TokenRows.of(token_rows(n_rows))  # four tokens are fed for each row
     assert shard_size(tokens, step_tokens=step_tokens, n_replicas=n_replicas, shares_prefixes=False) == size
 
