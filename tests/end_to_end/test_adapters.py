@@ -10,6 +10,7 @@ import pytest
 
 import evaluator
 from evaluator.engine import loader
+from evaluator.engine.devices import this_processor
 from tests.command_line import command
 from tests.lora import EVERY_MODULE, merged, save_adapter
 
@@ -57,6 +58,20 @@ def test_adapters_and_their_base_are_compared_and_the_base_is_loaded_once(
     command(*words(merged(tiny_model, two, tmp_path / "merged"), tmp_path / "alone"))
     pairs = log_likelihoods(runs[f"{tiny_model.name}-two"]), log_likelihoods(tmp_path / "alone")
     np.testing.assert_allclose(*pairs, rtol=0, atol=1e-4)
+
+
+@pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
+def test_two_replicas_score_with_every_adapter_as_one_process_does(
+    tiny_model: Path, adapters: list[Path], tmp_path: Path
+) -> None:
+    asked = [word for name in ("none", *adapters) for word in ("--adapter", name)]
+    for out, devices in (("one", ()), ("two", ("--devices", 2))):
+        command(*words(tiny_model, tmp_path / out), *asked, *devices)
+    alone, shared = ({path.name: path for path in (tmp_path / out / "models").iterdir()} for out in ("one", "two"))
+    assert alone.keys() == shared.keys()
+    for name in alone:
+        pairs = log_likelihoods(alone[name]), log_likelihoods(shared[name])
+        np.testing.assert_allclose(*pairs, rtol=0, atol=1e-5)
 
 
 def test_a_receipt_scores_again_with_the_adapter(tiny_model: Path, adapters: list[Path], tmp_path: Path) -> None:
