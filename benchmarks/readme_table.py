@@ -151,7 +151,9 @@ def _lines(race: pl.DataFrame) -> Iterator[str]:
     others = [row for row in rows if not row["contestant"].startswith(OURS)]
     for row in rows:
         if row["contestant"].startswith(OURS):
-            rate = f", {_short(row['items'] / row['seconds'])} {row['unit']}/s" if row["items"] else ""
+            # A time that was rounded to nothing has no rate.
+            has_rate = row["items"] and row["seconds"]
+            rate = f", {_short(row['items'] / row['seconds'])} {row['unit']}/s" if has_rate else ""
             compared = "; ".join(filter(None, (_compared(row, other) for other in others)))
             name = f"{row['benchmark']}: {row['case']}, {row['contestant']}"
             yield f"| {name} | {_short(row['seconds'])} s{rate} | {compared} | {row['commit']} |"

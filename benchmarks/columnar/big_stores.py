@@ -180,7 +180,7 @@ def _row(case: str, name: str, items: int, unit: str, seconds: float, peak_mib: 
     rate = items / seconds
     print(f"{case}, {name}: {seconds:.2f} s, {rate:,.0f} {unit}/s, peak {peak} MiB", flush=True)
     row: dict[str, object] = {"case": case, "contestant": name, "items": items, "unit": unit}
-    return row | {"seconds": round(seconds, 3), "peak_mib": peak, "bytes_a_prompt": None}
+    return row | {"seconds": round(seconds, 6), "peak_mib": peak, "bytes_a_prompt": None}
 
 
 def _number(value: object) -> float:

@@ -56,6 +56,11 @@ def test_other_data_types_are_not_compared(tmp_path: Path) -> None:
     assert "peer, float32: 9 s (3 times as fast)" in markdown([path])
 
 
+def test_a_time_that_was_rounded_to_nothing_has_no_rate(tmp_path: Path) -> None:
+    table = markdown([races(tmp_path, "2026-01-01,abc1234,CPU,v,a,1,x,evaluator,3,0.0")])
+    assert "| 0 s |  | abc1234 |" in table
+
+
 def test_files_without_times_are_left_out(tmp_path: Path) -> None:
     path = races(tmp_path, "2026-01-01,abc1234,CPU,v,a,1,x,evaluator,3,1.0")
     (tmp_path / "coverage.csv").write_text("case,coverage\na,0.95\n")
