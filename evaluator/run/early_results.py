@@ -39,10 +39,10 @@ class EarlyResults:
         """Yield what a finished shard makes known."""
         if self._waiting.is_empty():
             return
-        before = set(self._waiting["dataset"])
+        before = set(self._waiting["dataset"].unique())
         self._waiting = self._waiting.join(self._new_rows(table), on="token_id", how="anti", maintain_order="left")
-        complete = sorted(before - set(self._waiting["dataset"]))
-        n_left = self._waiting["dataset"].n_unique()
+        left = set(self._waiting["dataset"].unique())
+        complete, n_left = sorted(before - left), len(left)
         for number, dataset in enumerate(complete):
             done = self._n_datasets - n_left - len(complete) + number + 1
             line = f"{dataset}: {self._accuracy(dataset, table)} ({done} of {self._n_datasets} datasets scored)"
