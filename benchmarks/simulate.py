@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.cost_model import Cache, Costs, Estimate, ShardCost, estimate, fitted, limits, shard_costs
-from benchmarks.end_to_end.replicas import Started, start
+from benchmarks.end_to_end.replicas import Command, start
 from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows
 from benchmarks.throughput.workloads import SHAPES, evaluator
 from evaluator.config import ModelConfig
@@ -143,7 +143,7 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     options = ["--model", str(model), "--engine", "vllm", "--dtype", "float32", "--kv-cache-gib", str(cache_gib)]
     options += ["--devices", str(point.replicas)] if point.replicas > 1 else []
     begun = time.perf_counter()
-    assert start(Started(cores()[: point.n_cores], ["run", *point.words, *options]), out).wait() == 0, "the run failed"
+    assert start(Command(cores()[: point.n_cores], ["run", *point.words, *options]), out).wait() == 0, "the run failed"
     whole_s = time.perf_counter() - begun
     folder = open_built(out)
     tables = open_scored(folder, out)

@@ -38,7 +38,7 @@ HERE, ON_RAY = "in this process", "on Ray"
 RUN = ("run", "staicc-normal")
 
 
-class Started(NamedTuple):
+class Command(NamedTuple):
     """A command, and the cores that it runs on."""
 
     cores: Sequence[int]
@@ -53,7 +53,7 @@ def main(queries: int = 512, runs: int = 3) -> None:
         folders = (Path(name) / str(number) for number in count())
         rates: dict[str, list[float]] = defaultdict(list)  # of each run: computed tokens a second
 
-        def command(contestant: str, *started: Started) -> pl.DataFrame:
+        def command(contestant: str, *started: Command) -> pl.DataFrame:
             """Run commands at the same time; return their scores."""
             outs = [next(folders) for _ in started]
             processes = [start(one, out) for one, out in zip(started, outs, strict=True)]
@@ -64,9 +64,9 @@ def main(queries: int = 512, runs: int = 3) -> None:
             rates[contestant].append(sum(scores.throughput.computed_tokens_per_s for scores in scored))
             return pl.concat([read_scores(out).collect() for out in outs]).sort("dataset", "position")
 
-        def vllm(datasets: Sequence[str], on: Sequence[int], *more: str) -> Started:
+        def vllm(datasets: Sequence[str], on: Sequence[int], *more: str) -> Command:
             words = ["--datasets", ",".join(datasets), "--queries", str(queries), "--model", str(model)]
-            return Started(on, [*RUN, *words, "--engine", "vllm", "--dtype", "float32", *more])
+            return Command(on, [*RUN, *words, "--engine", "vllm", "--dtype", "float32", *more])
 
         one = [vllm(DATASETS, [first])]
         two = [vllm(DATASETS, [first, second], "--devices", "2")]
@@ -80,7 +80,7 @@ def main(queries: int = 512, runs: int = 3) -> None:
             print(f"scoring alone, {contestant}: {value:,.0f} computed tokens/s, {value / rate[ONE]:.2f} times one")
 
         nothing = [*RUN, "--datasets", "sst5", "--queries", "16", "--model", "fake", "--engine", "fake"]
-        here, on_ray = [Started([first, second], nothing)], [Started([first, second], [*nothing, "--devices", "2"])]
+        here, on_ray = [Command([first, second], nothing)], [Command([first, second], [*nothing, "--devices", "2"])]
         work = work_of("a command without a model", 4)
         bare = race(
             work, contestants(command, {HERE: here, ON_RAY: on_ray}), runs=max(runs, 3), same=same, starts_anew=True
@@ -93,12 +93,12 @@ def main(queries: int = 512, runs: int = 3) -> None:
 
 
 def contestants(
-    command: Callable[..., pl.DataFrame], started: Mapping[str, Sequence[Started]]
+    command: Callable[..., pl.DataFrame], started: Mapping[str, Sequence[Command]]
 ) -> dict[str, Callable[[], pl.DataFrame]]:
     return {name: partial(command, name, *commands) for name, commands in started.items()}
 
 
-def start(command: Started, out: Path) -> subprocess.Popen[bytes]:
+def start(command: Command, out: Path) -> subprocess.Popen[bytes]:
     """Start a command in a process of its own, with its results in a folder."""
     return subprocess.Popen(
         [sys.executable, "-m", "evaluator", *command.words, "--out", str(out)],

@@ -30,10 +30,10 @@ TRIED_VERSIONS = ("0.32.0", "0.32.0")
 _REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs", "skip_clone")
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 _WRONG_ON_A_CPU = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
-"""vLLM 0.32 rotates their queries and keys at wrong places of memory there: 0.02 to 2 nats, others in each run."""
+"""vLLM 0.32 is off by 0.2 to 2.5 nats for LFM2 there (docs/models.md); LFM2-MoE has the same attention."""
 _TEXT_ONLY = {"image": 0, "video": 0, "audio": 0}
 _NO_VISION = " (for a model that reads images as well, vLLM needs torchvision, which is not installed)"
-_STATE_UNIT = 16  # tokens between places at which a recurrent state can be shared; divides every block size of vLLM
+_STATE_UNIT = 16  # tokens between places where a recurrent state can be shared; must divide all block sizes
 _LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configuration states no context length
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",

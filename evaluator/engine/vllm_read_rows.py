@@ -23,7 +23,7 @@ _MIN_ROWS = 16
 
 
 def compute_read_rows_only(model: Any) -> None:
-    """Do so from now on, in the process that has the model. Does nothing if its last layer is not recognised."""
+    """Change a model so; called in the process that has it. Does nothing if its last layer is not recognised."""
     if (network := _last_feed_forward(model)) is not None:
         network.forward = ReadRows(network.forward)
 
@@ -40,21 +40,22 @@ class ReadRows:
         if rows is None:
             return self._forward(tokens, *args, **kwargs)
 
-        def in_place(computed: torch.Tensor) -> torch.Tensor:
+        def spread(computed: torch.Tensor) -> torch.Tensor:
             output = computed.new_zeros(len(tokens), *computed.shape[1:])
             output[rows] = computed
             return output
 
         computed = self._forward(tokens[rows], *args, **kwargs)
         if isinstance(computed, tuple):  # with a bias to be added later
-            return (in_place(computed[0]), *computed[1:])
-        return in_place(computed)
+            return (spread(computed[0]), *computed[1:])
+        return spread(computed)
 
 
 def _last_feed_forward(model: Any) -> Any:
     """Return the feed-forward network of a model's last layer; None if there is none, or if other layers share it."""
     text_model = model.get_language_model() if hasattr(model, "get_language_model") else model
-    n_layers = text_model.config.get_text_config().num_hidden_layers
+    config = getattr(text_model, "config", None)
+    n_layers = getattr(config.get_text_config() if config else None, "num_hidden_layers", None)
     stacks = [module for module in text_model.modules() if isinstance(module, torch.nn.ModuleList)]
     layers = next((stack for stack in stacks if len(stack) == n_layers), None)
     if layers is None:

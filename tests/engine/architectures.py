@@ -253,9 +253,9 @@ refuses a model, the table has its words. `make models` writes this page again.
 For the numbers of a model's authors take `--engine transformers` for these two. Every run warns of them
 (`engines-differ`).
 
-**LFM2** is refused on a CPU: vLLM 0.32 rotates its queries and keys at wrong places of memory there. Random models with
-attention layers alone differ by 0.2 to 2.5 nats from transformers once a prompt has two tokens, and from run to run. On
-a GPU it was not tried.
+**LFM2** is refused on a CPU: vLLM 0.32 computes its attention wrongly there. Random models with attention layers alone
+differ by 0.2 to 2.5 nats from transformers once a prompt has two tokens, and from run to run. LFM2-MoE has the same
+attention and is refused as well, unmeasured. On a GPU neither was tried.
 
 ## Models with a recurrent state
 

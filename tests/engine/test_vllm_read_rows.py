@@ -102,3 +102,10 @@ def test_a_model_whose_layers_are_not_found_is_left_alone(module):
     networks = [torch.nn.Linear(2, 2) for _ in range(N_LAYERS)]
     module.compute_read_rows_only(model_of(networks, n_layers=N_LAYERS + 1))
     assert not any(isinstance(network.forward, module.ReadRows) for network in networks)
+
+
+def test_a_model_without_a_configuration_is_left_alone(module):
+    model = model_of([torch.nn.Linear(2, 2)])
+    del model.config
+    module.compute_read_rows_only(model)
+    assert not isinstance(model.layers[0].mlp.forward, module.ReadRows)
