@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 import scipy.optimize
 
-from evaluator.scores.plan import request_starts, shard_plan, shard_size
+from evaluator.scores.plan import request_starts, shard_plan, shard_sizes
 from evaluator.tokens.rows import TokenRows
 
 MIN_SHARED_IN_BLOCK = 4  # as in engine/block_sharing.py: tokens of a block that are worth a copy
@@ -74,8 +74,10 @@ def shard_costs(tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, n_repli
     found = []
     for part in (rows.filter(~is_state), rows.filter(is_state)):
         token_rows = TokenRows.of(part)
-        size = shard_size(token_rows, step_tokens=step_tokens, n_replicas=n_replicas, shares_prefixes=True)
-        cut = shard_plan(token_rows, shard_tokens=size, shares_prefixes=True)
+        sizes = shard_sizes(token_rows, step_tokens=step_tokens, n_replicas=n_replicas, shares_prefixes=True)
+        cut = shard_plan(
+            token_rows, shard_tokens=sizes.tokens, last_shard_tokens=sizes.last_tokens, shares_prefixes=True
+        )
         found += [_through_cache(fed(part.slice(shard.first, shard.n_rows)), cache) for shard in cut.values()]
     return found
 

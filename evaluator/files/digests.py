@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -30,12 +31,13 @@ def fingerprint(*parts: object) -> str:
     return short_digest(json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-def list_fingerprint(texts: pl.Series) -> str:
-    """Return fingerprint(texts.to_list()), without the list."""
-    digest, texts_at_once = hashlib.sha256(b"[["), 65_536
-    for start in range(0, len(texts), texts_at_once):
-        part = json.dumps(texts.slice(start, texts_at_once).to_list(), separators=(",", ":"), ensure_ascii=False)
-        digest.update(b"," * (start > 0) + part[1:-1].encode())
+def list_fingerprint(texts: Iterable[pl.Series]) -> str:
+    """Return the fingerprint of the list of all texts in these parts, without the list."""
+    digest, n_texts = hashlib.sha256(b"[["), 0
+    for part in texts:
+        written = json.dumps(part.to_list(), separators=(",", ":"), ensure_ascii=False)[1:-1].encode()
+        digest.update(b"," * (n_texts > 0 and len(part) > 0) + written)
+        n_texts += len(part)
     digest.update(b"]]")
     return digest.hexdigest()[:16]
 

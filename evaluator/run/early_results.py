@@ -3,21 +3,24 @@
 It is the accuracy that the table of metrics will have: the same predictions and the same metric.
 """
 
+import math
 from collections.abc import Iterator
-from dataclasses import replace
+from itertools import pairwise
 
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
+from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.methods.predictions import predict
-from evaluator.metrics import METRICS
-from evaluator.metrics.per_request import DEFINITIONS, measured_groups
-from evaluator.metrics.values import metric_values
+from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
 from evaluator.progress import Progress
 from evaluator.run.build import Built
-from evaluator.run.scored_run import ScoredStore, scored_run
-from evaluator.schemas import Definition
+from evaluator.run.scored_run import ScoredStore
+from evaluator.schemas import PROMPTS_KEY, Definition
+from evaluator.scores.prompts import scores_by_prompt
 from evaluator.scores.table import ScoreTable
+from evaluator.store.ids import id_numbers
+from evaluator.store.prompt_store import ROWS_PER_SHARD
 from evaluator.suites import SUITES, methods_of
 
 STAGE = "First results"
@@ -29,7 +32,7 @@ class EarlyResults:
     def __init__(self, built: Built, part: ScoredStore) -> None:
         self._built, self._part = built, part
         self._shown = _first_part(built)
-        self._waiting = pl.DataFrame(schema={"dataset": pl.String(), "token_id": pl.String()})
+        self._waiting = pl.DataFrame(schema={"dataset": pl.Categorical(), "token_id": pl.Int128()})
         if self._shown:
             self._waiting = _needed(part, *self._shown[:2])
         self._n_datasets = self._waiting["dataset"].n_unique()
@@ -53,20 +56,43 @@ class EarlyResults:
         new = sorted(name for name in table.manifest.shards if name.startswith("scores") and name not in self._seen)
         first = not self._seen
         self._seen.update(new)
-        if first:
-            return table.read("scores").select("token_id").collect()
-        return pl.concat(pl.scan_ipc(table.folder / name).select("token_id") for name in new).collect()
+        rows = table.read("scores") if first else pl.concat(pl.scan_ipc(table.folder / name) for name in new)
+        return rows.select(id_numbers("token_id")).collect(engine="streaming")
 
     def _accuracy(self, dataset: str, table: ScoreTable) -> str:
         assert self._shown is not None, "there are rows to wait for"
         suite, part, definition = self._shown
-        scored = scored_run(self._built, [replace(self._part, scores=table)]).scored.of_dataset(dataset)
-        rows = replace(scored, rows=scored.rows.filter(suite=suite), parts={part: scored.parts[part]})
+        requests = self._part.store.requests().filter(suite=suite, part=part, dataset=dataset)
+        n_requests = requests.select(pl.len()).collect().item()
+        # Predicted slice by slice, so that of all requests only what the accuracy needs is in memory at once.
+        n_slices = math.ceil(n_requests / ROWS_PER_SHARD)
+        slices = [self._predictions(requests, table, which) for which in _slices_of_ids(n_slices)]
+        predictions = pl.concat(slices)
+        n_labels = len(predictions["label_probs"][0])
+        measured = per_request_columns(predictions, n_labels, definition, f"{suite}, {part}, {dataset}")
+        accuracy = measured.select(pl.col("correct").mean()).item()
+        return f"accuracy {accuracy:.3f} on {n_requests:,} requests"
+
+    def _predictions(self, requests: pl.LazyFrame, table: ScoreTable, which: pl.Expr) -> pl.DataFrame:
+        """Return what is measured of those of these requests whose prompt_id is among `which`."""
+        assert self._shown is not None, "there are rows to wait for"
+        _, part, definition = self._shown
+        tokens = self._part.tokens.tokens().filter(which)
+        scores = table.read("scores").join(tokens.select("token_id"), on="token_id", how="semi")
+        by_prompt = scores_by_prompt(tokens, scores.collect(engine="streaming").lazy())
+        rows = requests.filter(which).join(by_prompt, on=PROMPTS_KEY, how="inner", maintain_order="left")
+        about = next(parts[part] for parts in self._built.parts.values() if part in parts)
+        scored = ScoredRequests(rows=rows, parts={part: MeasuredPart(about.kind, about.definitions)})
         methods = {REFERENCE_METHOD: methods_of(self._built.config.suites)[REFERENCE_METHOD]}
-        predictions = predict(rows, methods, [definition]).collect()
-        (group,) = measured_groups(predictions, definition)
-        accuracy = metric_values(group.requests, group.n_labels, {"accuracy": METRICS["accuracy"]})["accuracy"]
-        return f"accuracy {accuracy.value:.3f} on {group.requests.height:,} requests"
+        predictions = predict(scored, methods, [definition])
+        return predictions.select("query_id", "gold", "label_probs").collect()
+
+
+def _slices_of_ids(n_slices: int) -> Iterator[pl.Expr]:
+    """Yield conditions that each hold for about as many prompts: ids are digests, so all beginnings are as frequent."""
+    bounds = [f"{number * 16**4 // n_slices:04x}" for number in range(n_slices)]
+    for low, high in pairwise([*bounds, "g"]):  # "g" comes after every hexadecimal digit
+        yield (pl.col("prompt_id") >= low) & (pl.col("prompt_id") < high)
 
 
 def _first_part(built: Built) -> tuple[str, str, Definition] | None:
@@ -85,6 +111,8 @@ def _first_part(built: Built) -> tuple[str, str, Definition] | None:
 
 def _needed(part: ScoredStore, suite: str, name: str) -> pl.DataFrame:
     """Return dataset and token_id of every row that the accuracies need."""
-    requests = part.store.requests().filter(suite=suite, part=name).select("dataset", "prompt_id")
-    tokens = part.tokens.tokens().select("prompt_id", "token_id")
-    return requests.join(tokens, on="prompt_id").select("dataset", "token_id").unique(maintain_order=True).collect()
+    requests = part.store.requests().filter(suite=suite, part=name)
+    requests = requests.select(pl.col("dataset").cast(pl.Categorical), id_numbers("prompt_id"))
+    tokens = part.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id"))
+    needed = requests.join(tokens, on="prompt_id").select("dataset", "token_id").unique()
+    return needed.collect(engine="streaming")

@@ -2,20 +2,23 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from evaluator.engine.loader import EngineLoader
 from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
-from evaluator.scores.plan import Plan, n_requests, plan_rows, shard_size
+from evaluator.scores.plan import Plan, n_requests, plan_rows, shard_sizes
 from evaluator.scores.shard_job import ShardUpdate, shard_job
 from evaluator.scores.table import Kind, ScoreTable, ShardRecord
 from evaluator.store import shards
+from evaluator.store.ids import id_numbers
 from evaluator.tokens.rows import TokenRows
+
+TIMES_BETWEEN_MANIFESTS = 20  # what passes between two manifests, by the time that one took to write
 
 STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
 
@@ -71,17 +74,18 @@ def score_rows(
             shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
             for name, shard in missing.items()
         ]
-        for update in replicas.run(jobs):
-            clock.add(update)
-            if update.frame is not None:
-                table = _write_shard(table, update)
-                yield from after_shard(table)
-            yield clock.progress()
+        with closing(ShardWriter(table)) as writer:
+            for update in replicas.run(jobs):
+                clock.add(update)
+                if update.frame is not None:
+                    table = writer.add(update)
+                    yield from after_shard(table)
+                yield clock.progress()
     elif plan.record.prompts:
         yield Progress(stage=STAGE_NAMES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
     # A reused shard that was removed or damaged since the plan was made leaves rows to be planned again.
-    scored = table.read(kind).select("token_id").collect().to_series()
-    lost = tokens.where(~tokens.column(pl.col("token_id")).is_in(scored.implode()).to_numpy())
+    scored = table.read(kind).select(id_numbers("token_id")).collect(engine="streaming").to_series()
+    lost = tokens.where(~tokens.column(id_numbers("token_id")).is_in(scored.implode()).to_numpy())
     return (yield from score_rows(lost, table, loader, kind, adapter, after_shard)) if lost.height else table
 
 
@@ -93,10 +97,12 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
         facts = replicas.facts
         manifest = replace(manifest, engine=manifest.engine or facts)
         shares_prefixes = facts.prefix_block_tokens is not None
-        size = shard_size(
+        sizes = shard_sizes(
             plan.rows, step_tokens=facts.tokens_per_step, n_replicas=replicas.n, shares_prefixes=shares_prefixes
         )
-        record = replace(record, shard_tokens=size, shares_prefixes=shares_prefixes)
+        record = replace(
+            record, shard_tokens=sizes.tokens, last_shard_tokens=sizes.last_tokens, shares_prefixes=shares_prefixes
+        )
         record = replace(record, n_shards=len(replace(plan, record=record).shards()))
     table = table.with_manifest(replace(manifest, plans=manifest.plans | {plan.key: record}))
     return table, replace(plan, record=record)
@@ -137,16 +143,41 @@ class _Clock:
         )
 
 
-def _write_shard(table: ScoreTable, finished: ShardUpdate) -> ScoreTable:
-    """Write a shard, then the manifest that names it."""
-    assert finished.frame is not None, "the shard is finished"
-    entry = ShardRecord(
-        sha256=shards.write_shard(table.folder / finished.shard, finished.frame),
-        prompts=finished.prompts,
-        prompt_tokens=finished.prompt_tokens,
-        cached_tokens=finished.cached_tokens,
-        elapsed_s=finished.elapsed_s,
-        finished_s=round(time.time(), 3),
-        replica=finished.replica,
-    )
-    return table.with_manifest(replace(table.manifest, shards=table.manifest.shards | {finished.shard: entry}))
+class ShardWriter:
+    """Writes finished shards, then the manifest that names them.
+
+    The manifest is written whole, and grows: with thousands of shards not after each of them, but so that it takes at
+    most a twentieth of the time. A kill loses what it does not name yet.
+    """
+
+    def __init__(self, table: ScoreTable) -> None:
+        self._table, self._is_named = table, True
+        self._next = 0.0  # when the manifest is written again; in seconds of a monotonic clock
+
+    def add(self, finished: ShardUpdate) -> ScoreTable:
+        """Write a shard, and return the table with it."""
+        assert finished.frame is not None, "the shard is finished"
+        entry = ShardRecord(
+            sha256=shards.write_shard(self._table.folder / finished.shard, finished.frame),
+            prompts=finished.prompts,
+            prompt_tokens=finished.prompt_tokens,
+            cached_tokens=finished.cached_tokens,
+            elapsed_s=finished.elapsed_s,
+            finished_s=round(time.time(), 3),
+            replica=finished.replica,
+        )
+        manifest = self._table.manifest
+        manifest = replace(manifest, shards=manifest.shards | {finished.shard: entry})
+        self._table, self._is_named = replace(self._table, manifest=manifest), False
+        if time.monotonic() >= self._next:
+            self.close()
+        return self._table
+
+    def close(self) -> None:
+        """Write the manifest, if shards were added since."""
+        if self._is_named:
+            return
+        started = time.monotonic()
+        self._table.with_manifest(self._table.manifest)
+        self._is_named, ended = True, time.monotonic()
+        self._next = ended + (ended - started) * TIMES_BETWEEN_MANIFESTS

@@ -20,6 +20,7 @@ from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.scores.table import Kind, PlanRecord, ScoreManifest, ScoreTable
 from evaluator.store import shards
+from evaluator.store.ids import id_numbers
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
@@ -29,8 +30,18 @@ STEPS_PER_SHARD = 64
 MIN_SHARDS_PER_REPLICA = 16
 # But not smaller than this many forward passes: the prefix that two shards share is computed twice.
 MIN_STEPS_PER_SHARD = 4
+# At the end replicas wait for the last shard. So with several, the last rows are cut into shards of this part of the
+# size, and done last.
+LAST_TOKENS, LAST_SHARD_SIZE = 1 / 8, 1 / 4
 
 SHARD_CUT_WINDOW = 0.75  # a shard may close in the last quarter of its size, where the shared prefix is shortest
+
+
+class ShardSizes(NamedTuple):
+    """How many tokens a shard computes, about."""
+
+    tokens: int
+    last_tokens: int  # in shards of the last rows
 
 
 class Shard(NamedTuple):
@@ -55,8 +66,13 @@ class Plan:
 
     def shards(self) -> dict[str, Shard]:
         """Return the shards by name."""
+        record = self.record
         return shard_plan(
-            self.rows, self.key, shard_tokens=self.record.shard_tokens, shares_prefixes=self.record.shares_prefixes
+            self.rows,
+            self.key,
+            shard_tokens=record.shard_tokens,
+            last_shard_tokens=record.last_shard_tokens,
+            shares_prefixes=record.shares_prefixes,
         )
 
 
@@ -70,15 +86,19 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
         table: scores of these rows.
         kind: what is computed.
     """
-    ids = tokens.column(pl.col("token_id"))
+    ids = tokens.column(id_numbers("token_id"))
     is_first = ids.is_first_distinct()
     rows, ids = tokens.where(is_first.to_numpy()), ids.filter(is_first)
-    key = f"{kind}-{list_fingerprint(ids)[:8]}"
+    key = f"{kind}-{list_fingerprint(rows.columns(pl.col('token_id')))[:8]}"
     planned = table.manifest.plans.get(key)
     files = dict(planned.reused) if planned else _other_shards(table, kind, key)
-    # Which file holds which token_id; the first file by name where several hold it.
-    holders = [pl.scan_ipc(table.folder.parent / name).select("token_id", file=pl.lit(name)) for name in sorted(files)]
-    scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.String(), "file": pl.String()}), *holders])
+    # Which file holds which row; the first file by name where several hold it.
+    names = sorted(files)
+    holders = [
+        pl.scan_ipc(table.folder.parent / name).select(id_numbers("token_id"), file=pl.lit(number, pl.UInt32))
+        for number, name in enumerate(names)
+    ]
+    scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.Int128(), "file": pl.UInt32()}), *holders])
     reused = (
         ids.to_frame().lazy().join(scored.unique("token_id", keep="first", maintain_order=True), on="token_id")
     ).collect()
@@ -86,7 +106,7 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     if planned:
         return Plan(key, planned, missing)
     record = PlanRecord(
-        reused={name: files[name] for name in reused["file"].unique().sort()},
+        reused={names[number]: files[names[number]] for number in reused["file"].unique().sort()},
         prompts=n_requests(missing),
         reused_prompts=reused.height,
         n_shards=0,
@@ -112,8 +132,8 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
     return others
 
 
-def shard_size(tokens: TokenRows, *, step_tokens: int, n_replicas: int, shares_prefixes: bool) -> int:
-    """Return how many computed tokens a shard of these rows has, about: fewer where replicas would wait for work.
+def shard_sizes(tokens: TokenRows, *, step_tokens: int, n_replicas: int, shares_prefixes: bool) -> ShardSizes:
+    """Return the sizes of shards of these rows: smaller where replicas would wait for work.
 
     Args:
         tokens: in prefix order.
@@ -121,20 +141,26 @@ def shard_size(tokens: TokenRows, *, step_tokens: int, n_replicas: int, shares_p
         n_replicas: of the model, which share the shards.
         shares_prefixes: whether the engine has a prefix cache.
     """
-    steps = STEPS_PER_SHARD
-    if n_replicas > 1 and tokens.height:
-        computed = int(_requests(tokens).computed(shares_prefixes=shares_prefixes).sum())
-        fair = math.ceil(computed / (step_tokens * n_replicas * MIN_SHARDS_PER_REPLICA))
-        steps = min(max(fair, MIN_STEPS_PER_SHARD), STEPS_PER_SHARD)
-    return steps * step_tokens
+    if n_replicas == 1 or not tokens.height:
+        return ShardSizes(STEPS_PER_SHARD * step_tokens, STEPS_PER_SHARD * step_tokens)
+    computed = int(_requests(tokens).computed(shares_prefixes=shares_prefixes).sum())
+    fair = math.ceil(computed / (step_tokens * n_replicas * MIN_SHARDS_PER_REPLICA))
+    steps = min(max(fair, MIN_STEPS_PER_SHARD), STEPS_PER_SHARD)
+    last_steps = max(math.ceil(steps * LAST_SHARD_SIZE), MIN_STEPS_PER_SHARD)
+    return ShardSizes(steps * step_tokens, last_steps * step_tokens)
 
 
 def shard_plan(
-    tokens: TokenRows, name: str = "scores", *, shard_tokens: int, shares_prefixes: bool
+    tokens: TokenRows,
+    name: str = "scores",
+    *,
+    shard_tokens: int,
+    last_shard_tokens: int | None = None,
+    shares_prefixes: bool,
 ) -> dict[str, Shard]:
-    """Cut rows into shards, by name.
+    """Cut rows into shards, by name; the last eighth of the computed tokens into shards of `last_shard_tokens`.
 
-    No request begins after the first `shard_tokens` computed tokens of its shard; with shared prefixes, tokens that a
+    No request begins after the first so many computed tokens of its shard; with shared prefixes, tokens that a
     request shares with the previous one are not computed. A shard ends in its last quarter, at the request that shares
     least with the previous one: each shard begins with an empty cache, so a prefix that is cut is computed twice.
     """
@@ -144,17 +170,19 @@ def shard_plan(
     starts_at, shared = requests.starts_at, requests.shared
     computed = requests.computed(shares_prefixes=shares_prefixes)
     before = computed.cumsum() - computed  # tokens of all earlier requests
+    sizes = np.full(len(starts_at), shard_tokens)  # of a shard that begins with each request
+    sizes[before >= (1 - LAST_TOKENS) * computed.sum()] = last_shard_tokens or shard_tokens
     starts = [0]  # first request of each shard
-    while (full := int(np.searchsorted(before, before[starts[-1]] + shard_tokens))) < len(starts_at):
-        late = int(np.searchsorted(before, before[starts[-1]] + SHARD_CUT_WINDOW * shard_tokens))
+    while (full := int(np.searchsorted(before, before[starts[-1]] + sizes[starts[-1]]))) < len(starts_at):
+        late = int(np.searchsorted(before, before[starts[-1]] + SHARD_CUT_WINDOW * sizes[starts[-1]]))
         # Of the requests in the last quarter of the shard, the one that shares least begins the next shard.
         candidates = slice(max(late, starts[-1] + 1), full + 1)
         starts.append(candidates.start + int(shared[candidates].argmin()))
-    sizes = np.add.reduceat(computed, starts).tolist()
+    computed_tokens = np.add.reduceat(computed, starts).tolist()
     spans = pairwise([*starts_at[starts].tolist(), tokens.height])
     return {
         f"{name}-{number:05d}.arrow": Shard(start, end - start, size)
-        for number, ((start, end), size) in enumerate(zip(spans, sizes, strict=True))
+        for number, ((start, end), size) in enumerate(zip(spans, computed_tokens, strict=True))
     }
 
 

@@ -17,7 +17,7 @@ from evaluator.scores.plan import request_starts
 from evaluator.scores.table import Kind
 from evaluator.tokens.rows import TokenRows
 
-SECONDS_BETWEEN_REPORTS = 0.1
+SECONDS_BETWEEN_REPORTS = 0.5  # to another process each costs a message
 
 
 class ShardUpdate(NamedTuple):

@@ -47,6 +47,7 @@ class PlanRecord:
     n_shards: int  # into which these prompts are cut
     shard_tokens: int
     shares_prefixes: bool
+    last_shard_tokens: int | None = None  # in shards of the last rows; None: as in all others
 
 
 @dataclass(frozen=True, kw_only=True)

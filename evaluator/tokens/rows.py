@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from evaluator.schemas import TOKENS
+
 RowNumbers = npt.NDArray[np.int32]
 
 
@@ -38,12 +40,17 @@ class TokenRows:
 
     def frame(self) -> pl.DataFrame:
         """Return all rows."""
-        return pl.concat([self._shards.rows(0, self._kept[0][:0]), *self.frames()])
+        return pl.concat([*self.frames()] or [TOKENS.to_frame()])
+
+    def columns(self, expression: pl.Expr) -> Iterator[pl.Series]:
+        """Yield an expression over the rows, shard by shard."""
+        for number, kept in enumerate(self._kept):
+            column = self._shards.evaluated(number, expression)
+            yield column if len(kept) == len(column) else column.gather(kept)
 
     def column(self, expression: pl.Expr) -> pl.Series:
-        """Return an expression over the rows, evaluated shard by shard."""
-        parts = [self._shards.evaluated(number, expression).gather(kept) for number, kept in enumerate(self._kept)]
-        return pl.concat(parts, rechunk=True)
+        """Return an expression over all rows."""
+        return pl.concat(self.columns(expression), rechunk=True)
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "TokenRows":
         """Return the rows where the mask, one entry a row, is true."""
