@@ -3,8 +3,9 @@
     python -m benchmarks.columnar.big_stores [prompts] [predictions]
 
 Rows are synthetic. Each piece runs in a process of its own, whose peak of resident memory counts. A tenth of the
-prompts is tokenised, by the tokenizer of the model that ships. A run is made twice with the fake engine, which computes
-nothing, of a tenth and of a twentieth of the prompts: what its peak grows by for each prompt is stated.
+prompts is tokenised, by the tokenizer of the model that ships. Prompts are scored by the fake engine, which computes
+nothing, once a tenth of them and once a fifth: by `evaluator score` alone, then by `evaluator run`, which also builds
+and measures in the same process. What the peak grows by for each prompt is stated of both.
 """
 
 import json
@@ -43,10 +44,9 @@ def main(n_prompts: int = 2_000_000, n_predictions: int = 10_000_000) -> None:
         Target(what="opened, s", value=_number(found["evaluator, open"]["seconds"]), at_most=0.2),
         Target(what="10 M predictions measured, s", value=_number(found["evaluator, all"]["seconds"]), at_most=15),
         Target(what="peak, GiB", value=_number(found["evaluator, all"]["peak_mib"]) / 1024, at_most=4),
-        Target(
-            what="memory of a run, bytes a prompt",
-            value=_number(found["evaluator, larger"]["bytes_a_prompt"]),
-            at_most=200,
+        *(
+            Target(what=f"memory of {name}, bytes a prompt", value=_number(found[name]["bytes_a_prompt"]), at_most=200)
+            for name in ("evaluator score", "evaluator run")
         ),
     )
 
@@ -95,18 +95,25 @@ def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
 
 
 def runs(folder: Path, n_prompts: int) -> list[dict[str, object]]:
-    """Run the command with the fake engine on two numbers of prompts."""
-    rows, before = [], (0, 0.0)
-    for name, part in (("smaller", 20), ("larger", 10)):
-        n = n_prompts // part
-        write_texts(folder / f"{name}.parquet", n // 2)
-        words = ("run", "classify", "--data", str(folder / f"{name}.parquet"), *DATA, "--model", "fake")
-        seconds, peak_mib = command(*words, "--engine", "fake", "--out", str(folder / name))
-        row = _row(f"a run of {n:,} prompts", f"evaluator, {name}", n, "prompts", seconds, peak_mib)
-        if before[0]:
-            row["bytes_a_prompt"] = round((peak_mib - before[1]) * 2**20 / (n - before[0]))
-        before = (n, peak_mib)
-        rows.append(row)
+    """Score two numbers of prompts with the fake engine, alone and in a whole run."""
+    alone, whole = [], []
+    for part in (10, 5):
+        n, texts = n_prompts // part, folder / f"{part}.parquet"
+        write_texts(texts, n // 2)
+        built, fake = folder / f"built-{part}", ("--model", "fake", "--engine", "fake")
+        command("build", "classify", "--data", str(texts), *DATA, "--out", str(built))
+        alone.append((n, *command("score", str(built), *fake)))
+        whole.append(
+            (n, *command("run", "classify", "--data", str(texts), *DATA, *fake, "--out", str(folder / f"run-{part}")))
+        )
+    return [*_grown("evaluator score", alone), *_grown("evaluator run", whole)]
+
+
+def _grown(name: str, measured: list[tuple[int, float, float]]) -> list[dict[str, object]]:
+    """Return the rows of a smaller and a larger number of prompts; the second states the bytes a prompt."""
+    (n_before, _, mib_before), (n, _, mib) = measured
+    rows = [_row(f"{each:,} prompts, fake engine", name, each, "prompts", s, peak) for each, s, peak in measured]
+    rows[-1]["bytes_a_prompt"] = round((mib - mib_before) * 2**20 / (n - n_before))
     return rows
 
 

@@ -1,8 +1,11 @@
+from itertools import pairwise
+
+import polars as pl
 import pytest
 
 from evaluator.errors import StoreError
 from evaluator.files import digests
-from evaluator.files.digests import code_digest, fingerprint, source_fingerprint
+from evaluator.files.digests import code_digest, fingerprint, list_fingerprint, source_fingerprint
 
 
 def test_a_fingerprint_changes_with_every_part_and_not_with_key_order():
@@ -15,6 +18,14 @@ def test_a_fingerprint_changes_with_every_part_and_not_with_key_order():
         fingerprint({"a": 1, "b": [1, 2]}),
     ]
     assert len({base, *changed}) == 5
+
+
+def test_the_fingerprint_of_a_list_does_not_depend_on_the_parts_that_it_comes_in():
+    texts = ["a", 'quoted "b"', "ä", "", "c"]
+    whole = fingerprint(texts)
+    for cuts in ([0, 5], [0, 2, 5], [0, 0, 1, 4, 5, 5]):
+        assert list_fingerprint(pl.Series(texts[start:end], dtype=pl.String) for start, end in pairwise(cuts)) == whole
+    assert list_fingerprint([]) == list_fingerprint([pl.Series(dtype=pl.String)]) == fingerprint([])
 
 
 CODE = """

@@ -9,7 +9,7 @@ import pytest
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.progress import Progress, finish
-from evaluator.run import outlook, pipeline
+from evaluator.run import early_results, outlook, pipeline
 from evaluator.run.early_results import STAGE
 from tests.command_line import command
 
@@ -50,6 +50,22 @@ def test_the_accuracy_of_every_dataset_is_said_and_is_that_of_the_table(tmp_path
     measured = {name: value for name, value in accuracies(tmp_path, definition).items() if name in said}
     assert said == measured
     assert {*said} == {*CONFIG.datasets}
+
+
+@pytest.mark.parametrize("rows_at_once", [7, 100])
+def test_an_accuracy_that_is_computed_in_pieces_is_the_same(tmp_path, monkeypatch, rows_at_once):
+    monkeypatch.setattr(early_results, "ROWS_PER_SHARD", rows_at_once)
+    said = early(all_progress(CONFIG, tmp_path))
+    assert said == accuracies(tmp_path)
+    assert {*said} == {*CONFIG.datasets}
+
+
+def test_slices_of_ids_hold_every_id_once():
+    ids = pl.DataFrame({"prompt_id": [f"{number:04x}{'0' * 28}" for number in range(16**4)]})
+    for n_slices in (1, 3, 7):
+        heights = [ids.filter(which).height for which in early_results._slices_of_ids(n_slices)]
+        assert sum(heights) == ids.height
+        assert max(heights) - min(heights) <= 1
 
 
 def test_datasets_are_said_while_others_are_still_asked(tmp_path):

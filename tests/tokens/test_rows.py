@@ -1,9 +1,10 @@
 import pickle
 
+import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.tokens.rows import TokenRows
+from evaluator.tokens.rows import Shards, TokenRows
 from tests.tokens.token_frames import token_table
 
 TOKENS = token_table(*((f"p{i}", [i, i + 1], [[7], [8]]) for i in range(10)))
@@ -35,3 +36,15 @@ def test_a_pickle_holds_the_rows_for_hosts_that_have_no_files(rows, tmp_path):
     for path in tmp_path.iterdir():
         path.unlink()
     assert pickle.loads(pickled).frame().equals(TOKENS[3:7])
+
+
+def test_a_shard_is_read_once_for_neighbouring_pieces():
+    """Each job of a run takes some rows of one shard, whichever it is."""
+    reads = []
+    parts = [TOKENS[:4], TOKENS[4:]]
+    noted = [part.lazy().map_batches(lambda frame, n=n: (reads.append(n), frame)[1]) for n, part in enumerate(parts)]
+    rows = TokenRows(Shards(noted), [np.arange(4, dtype=np.int32), np.arange(6, dtype=np.int32)])
+    pieces = [rows.slice(first, 2).frame() for first in range(0, 10, 2)]
+    assert reads == [0, 1]
+    assert pl.concat(pieces).equals(TOKENS)
+    assert rows.slice(10, 2).frame().equals(TOKENS[:0])
