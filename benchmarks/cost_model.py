@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 import scipy.optimize
 
-from evaluator.scores.plan import request_starts, shard_plan, shard_sizes
+from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, request_starts, shard_plan
 from evaluator.tokens.rows import TokenRows
 
 MIN_SHARED_IN_BLOCK = 4  # as in engine/block_sharing.py: tokens of a block that are worth a copy
@@ -74,9 +74,12 @@ def shard_costs(tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, n_repli
     found = []
     for part in (rows.filter(~is_state), rows.filter(is_state)):
         token_rows = TokenRows.of(part)
-        sizes = shard_sizes(token_rows, step_tokens=step_tokens, n_replicas=n_replicas, shares_prefixes=True)
         cut = shard_plan(
-            token_rows, shard_tokens=sizes.tokens, last_shard_tokens=sizes.last_tokens, shares_prefixes=True
+            token_rows,
+            shard_tokens=STEPS_PER_SHARD * step_tokens,
+            min_shard_tokens=MIN_STEPS_PER_SHARD * step_tokens,
+            n_replicas=n_replicas,
+            shares_prefixes=True,
         )
         found += [_through_cache(fed(part.slice(shard.first, shard.n_rows)), cache) for shard in cut.values()]
     return found

@@ -179,9 +179,12 @@ def _case(point: Point) -> str:
 
 
 def checked_table() -> str:
-    """Return measured and predicted numbers of every point that was measured last."""
+    """Return measured and predicted numbers of the points of the last commit: medians, where measured repeatedly."""
     rows = pl.read_csv(RESULTS / "simulate.csv", infer_schema_length=None, schema_overrides={"commit": pl.String})
-    rows = rows.filter(pl.col("commit") == pl.col("commit").last()).unique("case", keep="last", maintain_order=True)
+    rows = rows.filter(pl.col("commit") == pl.col("commit").last())
+    times = [pl.col(name).median().over("case") for name in ("whole_s", "before_s", "load_s", "score_s")]
+    n_times = int(rows.group_by("case").len()["len"].to_numpy().min())
+    rows = rows.with_columns(times).unique("case", keep="last", maintain_order=True)
     costs = {cores: fit(rows.filter(~pl.col("held_out"), cores=cores)) for cores in rows["cores"].unique()}
     lines = [
         "| run | | tokens computed | predicted | scoring, s | predicted | command, s | predicted |",
@@ -204,7 +207,8 @@ def checked_table() -> str:
         f"{one.shard_s:.2f} s a shard, {one.load_s:.1f} s to load, {one.command_s:.1f} s for the rest"
         for cores, one in sorted(costs.items())
     )
-    head = f"Commit {rows['commit'][-1]}; {rows['device'][-1]}. Largest error of what was held out: {worst:.0%}."
+    measured = f"Commit {rows['commit'][-1]}; {rows['device'][-1]}; each run {n_times} times."
+    head = f"{measured} Largest error of what was held out: {worst:.0%}."
     return "\n".join([*lines, "", head, "Fitted: " + "; ".join(of_cores) + ".", ""])
 
 
@@ -213,20 +217,22 @@ def fit(rows: pl.DataFrame) -> Costs:
     shards = [_shards(row) for row in rows.to_dicts()]
     work = [[sum(s.computed_tokens for s in run), sum(s.requests for s in run), len(run)] for run in shards]
     token_s, request_s, shard_s = fitted(np.array(work, float), rows["score_s"].to_numpy()).tolist()
-    rest = rows["whole_s"] - rows["score_s"] - rows["load_s"] - rows["before_s"]
+    before = rows["whole_s"] - rows["score_s"] - rows["load_s"]
+    rest = np.column_stack([np.ones(rows.height), rows["prompts"].to_numpy()])
+    command_s, prompt_s = fitted(rest, before.to_numpy()).tolist()
     return Costs(
         token_s=token_s,
         request_s=request_s,
         shard_s=shard_s,
         load_s=float(np.median(rows["load_s"])),
-        prompt_s=float(rows["before_s"].to_numpy().sum()) / int(rows["prompts"].sum()),
-        command_s=float(np.median(rest)),
+        prompt_s=prompt_s,
+        command_s=command_s,
         replicas_s=RAY_S,
     )
 
 
-RAY_S = 6.7
-"""What Ray adds to a command on two cores: results/replicas.csv, commit cc323a2."""
+RAY_S = 5.0
+"""What Ray adds to a command on two cores: results/replicas.csv, commit 26e39bd."""
 
 
 def prediction(row: dict[str, object], costs: Costs) -> Estimate:

@@ -16,3 +16,9 @@ def first_sentence(error: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     line = lines[-1] if any(each.startswith("Traceback") for each in lines) else lines[0]
     return re.split(r"[.!]\s+(?=[A-Z])", line, maxsplit=1)[0][:_MAX_CHARACTERS].rstrip(" .:!")
+
+
+def way_out(error: BaseException, dtype: str) -> str:
+    """Return what to try instead, after an engine refused a model in this dtype."""
+    wants_bfloat16 = dtype != "bfloat16" and re.search(r"\bbf(loat)?16\b", str(error), re.IGNORECASE)
+    return f"Try {'--dtype bfloat16, or ' if wants_bfloat16 else ''}--engine transformers."

@@ -21,7 +21,7 @@ from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engin
 from evaluator.engine.block_index import n_shared
 from evaluator.engine.continuation_trie import ContinuationTrie, Question
 from evaluator.engine.device import device_name
-from evaluator.engine.refusals import first_sentence
+from evaluator.engine.refusals import first_sentence, way_out
 from evaluator.engine.shared_prefixes import shared_prefixes
 from evaluator.engine.vllm_hidden_states import recording_states
 from evaluator.engine.vllm_loading import (
@@ -278,7 +278,7 @@ class VllmEngine:
             yield
         except Exception as error:  # of any kind: code of models, missing operators, no memory left
             raise ModelError(
-                f"vLLM cannot run {self._model_name}: {first_sentence(error)}. Try --engine transformers."
+                f"vLLM cannot run {self._model_name}: {first_sentence(error)}. {way_out(error, self.facts.dtype)}"
             ) from error
 
 

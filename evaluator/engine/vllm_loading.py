@@ -16,7 +16,7 @@ from typing import Any
 from evaluator.config import ModelConfig
 from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
 from evaluator.engine.device import DeviceKind, cores, device_kind, split
-from evaluator.engine.refusals import first_sentence
+from evaluator.engine.refusals import first_sentence, way_out
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.engine.vllm_settings import check_memory, kv_cache_bytes, step_settings, tokens_per_step
 from evaluator.errors import ModelError
@@ -143,7 +143,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
         lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
             f"vLLM cannot load {source.folder}: {first_sentence(error)}{_NO_VISION if lacks_vision else ''}. "
-            "Try --engine transformers."
+            f"{way_out(error, scoring_dtype(source, config))}"
         ) from error
 
 

@@ -38,7 +38,8 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     in what they make of it. Parts without label scores under a definition have no rows for it.
     """
     parts = {name: part for name, part in scored.parts.items() if part.kind in ("classification", "diagnostic")}
-    rows = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in(list(parts))).collect()
+    asked = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in(list(parts)))
+    rows = asked.select(*_DATASET, "query_id", "prompt_id", *LABEL_SCORE.values()).collect()
     weighted = rows.join(_label_weights(scored.tokens, rows), on="prompt_id", how="left", maintain_order="left")
     found: list[dict[str, object]] = []
     for definition in (name for name in LABEL_SCORE if name in definitions):

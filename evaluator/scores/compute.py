@@ -11,7 +11,7 @@ import numpy.typing as npt
 from evaluator.engine.loader import EngineLoader
 from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
-from evaluator.scores.plan import Plan, n_requests, plan_rows, shard_sizes
+from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan, n_requests, plan_rows
 from evaluator.scores.shard_job import ShardUpdate, shard_job
 from evaluator.scores.table import Kind, ScoreTable, ShardRecord
 from evaluator.store import shards
@@ -96,12 +96,12 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
         replicas = yield from loader.replicas()
         facts = replicas.facts
         manifest = replace(manifest, engine=manifest.engine or facts)
-        shares_prefixes = facts.prefix_block_tokens is not None
-        sizes = shard_sizes(
-            plan.rows, step_tokens=facts.tokens_per_step, n_replicas=replicas.n, shares_prefixes=shares_prefixes
-        )
         record = replace(
-            record, shard_tokens=sizes.tokens, last_shard_tokens=sizes.last_tokens, shares_prefixes=shares_prefixes
+            record,
+            shard_tokens=STEPS_PER_SHARD * facts.tokens_per_step,
+            min_shard_tokens=MIN_STEPS_PER_SHARD * facts.tokens_per_step,
+            n_replicas=replicas.n,
+            shares_prefixes=facts.prefix_block_tokens is not None,
         )
         record = replace(record, n_shards=len(replace(plan, record=record).shards()))
     table = table.with_manifest(replace(manifest, plans=manifest.plans | {plan.key: record}))

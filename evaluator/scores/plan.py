@@ -6,7 +6,6 @@ depends on the tokens and the plan alone, and an engine carries nothing from one
 killed and restarted writes the same bytes, also on another number of replicas.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,24 +23,15 @@ from evaluator.store.ids import id_numbers
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
-# Forward passes: few, so that a kill loses little; enough, so that starting with an empty cache costs little.
+# Forward passes of a shard: few, so that a kill loses little; enough, so that an empty cache at its beginning and a
+# step that is not full at its end cost little.
 STEPS_PER_SHARD = 64
-# With several replicas, shards are smaller where there would be fewer than this many for each replica.
-MIN_SHARDS_PER_REPLICA = 16
-# But not smaller than this many forward passes: the prefix that two shards share is computed twice.
+# With several replicas, a shard takes this part of what each has left, so that all end at about the same time (guided
+# self-scheduling, Polychronopoulos and Kuck 1987), but never fewer forward passes than the second number.
+PART_OF_THE_REST = 1 / 2
 MIN_STEPS_PER_SHARD = 4
-# At the end replicas wait for the last shard. So with several, the last rows are cut into shards of this part of the
-# size, and done last.
-LAST_TOKENS, LAST_SHARD_SIZE = 1 / 8, 1 / 4
 
 SHARD_CUT_WINDOW = 0.75  # a shard may close in the last quarter of its size, where the shared prefix is shortest
-
-
-class ShardSizes(NamedTuple):
-    """How many tokens a shard computes, about."""
-
-    tokens: int
-    last_tokens: int  # in shards of the last rows
 
 
 class Shard(NamedTuple):
@@ -71,7 +61,8 @@ class Plan:
             self.rows,
             self.key,
             shard_tokens=record.shard_tokens,
-            last_shard_tokens=record.last_shard_tokens,
+            min_shard_tokens=record.min_shard_tokens,
+            n_replicas=record.n_replicas,
             shares_prefixes=record.shares_prefixes,
         )
 
@@ -132,33 +123,16 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
     return others
 
 
-def shard_sizes(tokens: TokenRows, *, step_tokens: int, n_replicas: int, shares_prefixes: bool) -> ShardSizes:
-    """Return the sizes of shards of these rows: smaller where replicas would wait for work.
-
-    Args:
-        tokens: in prefix order.
-        step_tokens: capacity of a forward pass.
-        n_replicas: of the model, which share the shards.
-        shares_prefixes: whether the engine has a prefix cache.
-    """
-    if n_replicas == 1 or not tokens.height:
-        return ShardSizes(STEPS_PER_SHARD * step_tokens, STEPS_PER_SHARD * step_tokens)
-    computed = int(_requests(tokens).computed(shares_prefixes=shares_prefixes).sum())
-    fair = math.ceil(computed / (step_tokens * n_replicas * MIN_SHARDS_PER_REPLICA))
-    steps = min(max(fair, MIN_STEPS_PER_SHARD), STEPS_PER_SHARD)
-    last_steps = max(math.ceil(steps * LAST_SHARD_SIZE), MIN_STEPS_PER_SHARD)
-    return ShardSizes(steps * step_tokens, last_steps * step_tokens)
-
-
 def shard_plan(
     tokens: TokenRows,
     name: str = "scores",
     *,
     shard_tokens: int,
-    last_shard_tokens: int | None = None,
+    min_shard_tokens: int = 1,
+    n_replicas: int = 1,
     shares_prefixes: bool,
 ) -> dict[str, Shard]:
-    """Cut rows into shards, by name; the last eighth of the computed tokens into shards of `last_shard_tokens`.
+    """Cut rows into shards, by name, of `shard_tokens` computed tokens; for several replicas smaller towards the end.
 
     No request begins after the first so many computed tokens of its shard; with shared prefixes, tokens that a
     request shares with the previous one are not computed. A shard ends in its last quarter, at the request that shares
@@ -171,7 +145,9 @@ def shard_plan(
     computed = requests.computed(shares_prefixes=shares_prefixes)
     before = computed.cumsum() - computed  # tokens of all earlier requests
     sizes = np.full(len(starts_at), shard_tokens)  # of a shard that begins with each request
-    sizes[before >= (1 - LAST_TOKENS) * computed.sum()] = last_shard_tokens or shard_tokens
+    if n_replicas > 1:
+        part = (computed.sum() - before) * PART_OF_THE_REST / n_replicas
+        sizes = np.clip(part, min(min_shard_tokens, shard_tokens), shard_tokens)
     starts = [0]  # first request of each shard
     while (full := int(np.searchsorted(before, before[starts[-1]] + sizes[starts[-1]]))) < len(starts_at):
         late = int(np.searchsorted(before, before[starts[-1]] + SHARD_CUT_WINDOW * sizes[starts[-1]]))

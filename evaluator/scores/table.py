@@ -47,7 +47,8 @@ class PlanRecord:
     n_shards: int  # into which these prompts are cut
     shard_tokens: int
     shares_prefixes: bool
-    last_shard_tokens: int | None = None  # in shards of the last rows; None: as in all others
+    min_shard_tokens: int = 1  # with several replicas, where shards are smaller towards the end
+    n_replicas: int = 1  # for which the shards were cut
 
 
 @dataclass(frozen=True, kw_only=True)

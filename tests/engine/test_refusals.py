@@ -3,7 +3,7 @@
 import pydantic
 import pytest
 
-from evaluator.engine.refusals import first_sentence
+from evaluator.engine.refusals import first_sentence, way_out
 
 
 class Dtype(pydantic.BaseModel):
@@ -40,3 +40,16 @@ def test_of_other_messages_the_first_sentence_is_kept(message, sentence):
 
 def test_a_sentence_has_an_end():
     assert len(first_sentence(RuntimeError("word " * 1000))) < 301
+
+
+@pytest.mark.parametrize(
+    ("message", "dtype", "tried"),
+    [
+        ("CPU GDN requires BF16 weights", "float32", "Try --dtype bfloat16, or --engine transformers."),
+        ("expected bfloat16, got float", "float16", "Try --dtype bfloat16, or --engine transformers."),
+        ("CPU GDN requires BF16 weights", "bfloat16", "Try --engine transformers."),
+        ("no kernel image", "float32", "Try --engine transformers."),
+    ],
+)
+def test_another_dtype_is_named_where_that_is_what_the_engine_asks_for(message, dtype, tried):
+    assert way_out(RuntimeError(message), dtype) == tried

@@ -1,13 +1,14 @@
 """How many shards rows are cut into, for one replica and for several."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from evaluator.engine.replicas import OneReplica
 from evaluator.progress import finish
 from evaluator.scores.compute import score_rows
-from evaluator.scores.plan import MIN_SHARDS_PER_REPLICA, shard_plan, shard_sizes
-from evaluator.scores.table import ScoreTable, open_scores
+from evaluator.scores.plan import Plan, shard_plan
+from evaluator.scores.table import PlanRecord, ScoreTable, open_scores
 from evaluator.tokens.rows import TokenRows
 from tests.scores.test_table import CountingEngine, Loaded, token_rows
 
@@ -25,53 +26,58 @@ def score(folder, n_replicas: int, engine: CountingEngine | None = None, n_rows:
     return finish(score_rows(TokenRows.of(token_rows(n_rows)), open_scores(folder / "rows"), loader, "scores"))
 
 
-@pytest.mark.parametrize(
-    ("n_rows", "step_tokens", "n_replicas", "size"),
-    [
-        (100, 2, 1, 2 * 64),  # one replica never waits for another: 64 steps
-        (100, 2, 2, 14),  # 400 tokens for 2 x 16 shards: 12.5, which are 7 steps
-        (100, 2, 3, 10),  # 400 / 48 = 8.3 tokens, which are 5 steps
-        (100, 2, 50, 8),  # 400 / 800 = 0.5 tokens are less than four steps
-        (600, 1, 2, 64),  # 2,400 / 32 = 75 tokens are more than 64 steps
-    ],
-)
-def test_shards_shrink_until_each_replica_has_sixteen_but_not_below_four_steps(n_rows, step_tokens, n_replicas, size):
-    tokens = TokenRows.of(token_rows(n_rows))  # four tokens are fed for each row
-    sizes = shard_sizes(tokens, step_tokens=step_tokens, n_replicas=n_replicas, shares_prefixes=False)
-    assert sizes.tokens == size
+def cut(n_rows: int, n_replicas: int, size: int = 64, least: int = 4) -> list[int]:
+    """Tokens of each shard of rows of four tokens that share nothing."""
+    shards = shard_plan(
+        TokenRows.of(token_rows(n_rows)), shard_tokens=size, min_shard_tokens=least, n_replicas=n_replicas,
+        shares_prefixes=False,
+    )  # fmt: skip
+    assert sum(shard.n_rows for shard in shards.values()) == n_rows
+    return [shard.computed_tokens for shard in shards.values()]
+
+
+def test_one_replica_never_waits_for_another_so_its_shards_have_one_size():
+    sizes = cut(300, 1)
+    assert min(sizes[:-1]) >= 0.75 * 64
+    assert max(sizes) <= 64 + 3  # a request of four tokens may begin within the first 64
 
 
 @pytest.mark.parametrize("n_replicas", [2, 5, 16])
-def test_every_replica_has_shards_enough(n_replicas):
-    tokens = TokenRows.of(token_rows(300))
-    sizes = shard_sizes(tokens, step_tokens=1, n_replicas=n_replicas, shares_prefixes=False)
-    shards = shard_plan(tokens, shard_tokens=sizes.tokens, last_shard_tokens=sizes.last_tokens, shares_prefixes=False)
-    assert len(shards) >= MIN_SHARDS_PER_REPLICA * n_replicas
-    assert sum(shard.n_rows for shard in shards.values()) == 300
+def test_with_several_replicas_a_shard_takes_half_of_what_each_has_left(n_replicas):
+    sizes = np.array(cut(800, n_replicas))
+    left = sizes[::-1].cumsum()[::-1]
+    most = np.clip(left / (2 * n_replicas), 4, 64)
+    assert (sizes <= most + 3).all()
+    assert (sizes[:-1] >= 0.75 * most[:-1] - 3).all()
+    assert sizes[-1] <= 4 + 3
 
 
-def test_the_last_eighth_is_cut_into_quarters_so_that_no_replica_waits_long():
-    rows = TokenRows.of(token_rows(800))  # 3,200 tokens
-    assert shard_sizes(rows, step_tokens=2, n_replicas=2, shares_prefixes=False) == (100, 26)  # 50 and 13 steps
-    cut = [*shard_plan(rows, shard_tokens=100, last_shard_tokens=26, shares_prefixes=False).values()]
-    ends = np.cumsum([shard.computed_tokens for shard in cut])
-    assert ends[-1] == 3200
-    large = [shard.computed_tokens for shard, end in zip(cut, ends, strict=True) if end <= 2800]
-    small = [shard.computed_tokens for shard, end in zip(cut[:-1], ends, strict=False) if end > 2900]
-    assert min(large) >= 75
-    assert max(small) <= 26 + 3  # a request of four tokens may begin within the first 26
-    # Two replicas, the largest shards first: the one that ends first waits for at most a small shard.
-    busy = [0, 0]
-    for size in sorted((shard.computed_tokens for shard in cut), reverse=True):
+@pytest.mark.parametrize("n_replicas", [2, 5, 16])
+def test_replicas_that_take_the_largest_shard_end_within_the_time_of_a_small_one(n_replicas):
+    busy = [0] * n_replicas
+    for size in sorted(cut(800, n_replicas), reverse=True):
         busy[busy.index(min(busy))] += size
-    assert max(busy) - min(busy) <= 29
+    assert max(busy) - min(busy) <= 4 + 3
 
 
-def test_a_plan_of_an_earlier_version_has_shards_of_one_size():
+def test_shards_are_never_below_the_least_size_where_there_are_many_replicas():
+    assert min(cut(100, 50, size=64, least=8)[:-1]) >= 6
+
+
+def test_a_plan_of_an_earlier_version_keeps_the_shards_of_one_size():
     rows = TokenRows.of(token_rows(100))
-    cut = shard_plan(rows, shard_tokens=40, shares_prefixes=False)
-    assert cut == shard_plan(rows, shard_tokens=40, last_shard_tokens=40, shares_prefixes=False)
-    assert len(cut) < len(shard_plan(rows, shard_tokens=40, last_shard_tokens=10, shares_prefixes=False))
+    record = msgspec.convert(
+        {
+            "reused": {},
+            "prompts": 100,
+            "reused_prompts": 0,
+            "n_shards": 11,
+            "shard_tokens": 40,
+            "shares_prefixes": False,
+        },
+        PlanRecord,
+    )
+    assert Plan("scores", record, rows).shards() == shard_plan(rows, shard_tokens=40, shares_prefixes=False)
 
 
 def test_the_number_of_replicas_changes_the_shards_and_no_score(tmp_path):
