@@ -107,17 +107,31 @@ def score_run(
         while store:  # that of the first round, then that of the second
             clock = time.monotonic()
             tokens, refused = yield from tokenise_what_fits(built, store, source, form, methods)
-            tokenise_s += time.monotonic() - clock
             for dataset, reason in refused.items():
                 logger.warning("%s is left out of this run: %s", dataset, reason)
             left_out |= {dataset: str(reason) for dataset, reason in refused.items()}
-            store, built = store.without(refused), built.without(left_out)
+            store = store.without(refused)
+            tokenise_s += time.monotonic() - clock
             counts = tokens.manifest.counts  # what scoring costs at least, before it begins
             yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
+            rows = tokens.rows()
             lock = yield from held(folder / tokens.fingerprint)
             with lock:
                 part = ScoredStore(store, tokens, open_scores(folder / tokens.fingerprint))
-                parts.append((yield from _score_part(built, part, source, data, loader, is_first=not parts)))
+                after_shard: AfterShard = nothing_to_say
+                if not parts:
+                    run = built.without(left_out)
+                    yield from said(outlook(run, part, source, data), data)
+                    after_shard = EarlyResults(run, part).after_shard
+                # First the log-likelihoods, in the steps that the suite asks for, then the hidden states.
+                step = 0
+                while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
+                    table = yield from score_rows(step_rows, part.scores, loader, "scores", source.adapter, after_shard)
+                    part, step = replace(part, scores=table), step + 1
+                states = rows.filter(pl.col("ask") == "state")
+                table = yield from score_rows(states, part.scores, loader, "states", source.adapter)
+            parts.append(replace(part, scores=table))
+            built = built.without(left_out)
             store = (yield from build_second_round(built, parts[0], methods, data)) if len(parts) == 1 else None
     except ScoreError as error:
         if tensor := source.not_finite():
@@ -134,30 +148,13 @@ def score_run(
             # Another run may have added to the same scores meanwhile.
             current = replace(parts[0], scores=open_scores(parts[0].scores.folder))
             parts[0] = with_distances(built, current, with_head, head, loader)
+    score_s = scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()])
     elapsed_s = {
         "tokenise": round(tokenise_s, 3),
         "load": round(loader.take_waited_s(), 3),
-        "score": scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()]),
+        "score": score_s,
     }
     return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
-
-
-def _score_part(
-    built: Built, part: ScoredStore, source: ModelSource, data: Path, loader: EngineLoader, *, is_first: bool
-) -> Stage[ScoredStore]:
-    """Score what a store lacks: first the log-likelihoods, in the steps that the suite asks for, then the states."""
-    rows = part.tokens.rows()
-    after_shard: AfterShard = nothing_to_say
-    if is_first:
-        yield from said(outlook(built, part, source, data), data)
-        after_shard = EarlyResults(built, part).after_shard
-    step = 0
-    while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
-        scores = yield from score_rows(step_rows, part.scores, loader, "scores", source.adapter, after_shard)
-        part, step = replace(part, scores=scores), step + 1
-    states = rows.filter(pl.col("ask") == "state")
-    scores = yield from score_rows(states, part.scores, loader, "states", source.adapter)
-    return replace(part, scores=scores)
 
 
 def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:

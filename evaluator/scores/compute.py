@@ -18,7 +18,8 @@ from evaluator.store import shards
 from evaluator.store.ids import id_numbers
 from evaluator.tokens.rows import TokenRows
 
-TIMES_BETWEEN_MANIFESTS = 20  # what passes between two manifests, by the time that one took to write
+SHARDS_NAMED_AT_ONCE = 500  # the manifest is written after each of so many
+TIMES_BETWEEN_MANIFESTS = 20  # what passes after that between two manifests, by the time that one took to write
 
 STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
 
@@ -146,8 +147,8 @@ class _Clock:
 class ShardWriter:
     """Writes finished shards, then the manifest that names them.
 
-    The manifest is written whole, and grows: with thousands of shards not after each of them, but so that it takes at
-    most a twentieth of the time. A kill loses what it does not name yet.
+    The manifest is written whole, and grows: with more shards than SHARDS_NAMED_AT_ONCE not after each of them, but so
+    that it takes at most a twentieth of the time. A kill loses what it does not name yet.
     """
 
     def __init__(self, table: ScoreTable) -> None:
@@ -169,7 +170,7 @@ class ShardWriter:
         manifest = self._table.manifest
         manifest = replace(manifest, shards=manifest.shards | {finished.shard: entry})
         self._table, self._is_named = replace(self._table, manifest=manifest), False
-        if time.monotonic() >= self._next:
+        if len(manifest.shards) <= SHARDS_NAMED_AT_ONCE or time.monotonic() >= self._next:
             self.close()
         return self._table
 

@@ -19,7 +19,8 @@ def finished(number: int) -> ShardUpdate:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds, which go on by one when a manifest is written, and otherwise as a test says."""
+    """Seconds, which go on by one when a manifest is written, and otherwise as a test says; few shards are many."""
+    monkeypatch.setattr(compute, "SHARDS_NAMED_AT_ONCE", 0)
     now = [100.0]
     write = ScoreTable.with_manifest
 
@@ -58,6 +59,18 @@ def test_what_no_manifest_names_after_a_kill_is_written_again(tmp_path):
         again.add(finished(number))
     again.close()
     assert open_scores(tmp_path).read("scores").collect().height == 3
+
+
+def test_the_first_shards_are_all_named_at_once(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(compute, "SHARDS_NAMED_AT_ONCE", 3)
+    writer, named = ShardWriter(ScoreTable(tmp_path, ScoreManifest())), []
+    for number in range(6):
+        writer.add(finished(number))
+        named.append(len(open_scores(tmp_path).manifest.shards))
+    assert named == [1, 2, 3, 3, 3, 3]
+    clock[0] += TIMES_BETWEEN_MANIFESTS
+    writer.add(finished(6))
+    assert len(open_scores(tmp_path).manifest.shards) == 7
 
 
 def test_nothing_is_written_where_no_shard_was_added(tmp_path):
