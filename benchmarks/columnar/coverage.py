@@ -8,41 +8,32 @@ queries. `python -m benchmarks.columnar.coverage --table` writes the page again 
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import polars as pl
-from scipy import stats
 
+from benchmarks.columnar.coverage_samples import (
+    Simulate,
+    accuracy,
+    accuracy_of_two_sets,
+    batch_calibrated,
+    calibration,
+    chosen_sets,
+    component,
+    divergence,
+    over_prompts,
+    over_sets,
+    over_templates,
+    trained,
+)
 from benchmarks.harness import RESULTS, ROOT, append_rows
-from evaluator.metrics.calibration_interval import EXTRA_VARIANCE, Bins, calibration_errors
-from evaluator.metrics.distance_interval import distances, freedom
-from evaluator.metrics.intervals import total_standard_error, two_way_standard_error, with_intervals
-from evaluator.statistics.variance_components import variance_components
-from evaluator.suites.in_context_pvi.demonstration_choice import difference_from_draws
-from evaluator.suites.prompt_search.tables import simultaneous_limits
-from evaluator.templates.orthogonal_array import ORTHOGONAL_ARRAY
 
-Floats = npt.NDArray[np.float64]
 SIZES = (32, 64, 128, 512)
 N_RUNS = 1_000
 PAGE = ROOT / "docs" / "coverage.md"
 START, END = "<!-- table: made by benchmarks/columnar/coverage.py -->\n", "<!-- end of table -->\n"
-
-
-class Coverage(NamedTuple):
-    """How many of the samples' intervals hold the truth; of an exact computation the share itself, over 0 runs."""
-
-    share: float
-    n_runs: int
-
-
-Simulate = Callable[[np.random.Generator, int, int], Coverage]
-"""Number of queries and of runs -> coverage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,280 +45,6 @@ class Case:
     simulate: Simulate
     sizes: tuple[int, ...] = SIZES
     printed: str = "95%"  # what the interval is called where it is shown
-
-
-def held(low: npt.ArrayLike, high: npt.ArrayLike, truth: float) -> Coverage:
-    """Count the intervals that hold the truth, rounding errors aside."""
-    inside = (np.asarray(low) <= truth + 1e-12) & (truth - 1e-12 <= np.asarray(high))
-    return Coverage(float(inside.mean()), inside.size)
-
-
-def limits(
-    value: Floats, error: Floats, degrees: npt.ArrayLike, n_queries: int, form: str = "score"
-) -> tuple[Floats, Floats]:
-    """Return the limits that metrics.intervals gives to shares, or with form "symmetric" to any numbers."""
-    rows = pl.DataFrame({"value": value, "standard_error": error}).with_columns(
-        degrees_of_freedom=pl.Series(np.broadcast_to(np.asarray(degrees, dtype=np.float64), value.shape)),
-        n_queries=pl.lit(float(n_queries)),
-        interval=pl.lit(form),
-        lowest=pl.lit(0.0 if form == "score" else -np.inf),
-        highest=pl.lit(1.0 if form == "score" else np.inf),
-    )
-    low, high = with_intervals(rows).select("ci_low", "ci_high")
-    return low.to_numpy(), high.to_numpy()
-
-
-# Accuracies
-
-
-def accuracy(share: float) -> Simulate:
-    """One demonstration set: the count is binomial, so that coverage is exact."""
-
-    def simulate(_rng: np.random.Generator, n: int, _n_runs: int) -> Coverage:
-        correct = np.arange(n + 1)
-        value = correct / n
-        low, high = limits(value, np.sqrt(value * (1 - value) / (n - 1)), n - 1, n)
-        inside = (low <= share) & (share <= high)
-        return Coverage(float(stats.binom.pmf(correct, n, share)[inside].sum()), 0)
-
-    return simulate
-
-
-def accuracy_of_two_sets(share: float, spread: float) -> Simulate:
-    """Two demonstration sets a query, whose answers are alike with probability `spread`."""
-
-    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        first = rng.random((n_runs, n)) < share
-        second = np.where(rng.random((n_runs, n)) < spread, first, rng.random((n_runs, n)) < share)
-        means = (first + second.astype(np.float64)) / 2
-        value = means.mean(axis=1)
-        return held(*limits(value, means.std(axis=1, ddof=1) / np.sqrt(n), n - 1, n), share)
-
-    return simulate
-
-
-def batch_calibrated(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-    """Two labels; a batch of 128 prompts, or all there are, moves the threshold to its mean probabilities."""
-
-    def answers(n_queries: int, runs: int) -> npt.NDArray[np.bool_]:
-        gold = rng.random((runs, n_queries)) < 0.5
-        probability = 1 / (1 + np.exp(-(2.0 * (gold - 0.5) + 0.8 + rng.normal(0, 1.2, gold.shape))))
-        batch = min(n_queries, 128)
-        batches = probability.reshape(runs, -1, batch)
-        mean = batches.mean(axis=2, keepdims=True)
-        predicted = batches / mean > (1 - batches) / (1 - mean)
-        return np.asarray(predicted.reshape(gold.shape) == gold)
-
-    # The truth is that of batches of this size.
-    batch = min(n, 128)
-    truth = float(np.mean([answers(batch, 20_000).mean() for _ in range(5)]))
-    right = answers(n, n_runs)
-    value = right.mean(axis=1)
-    return held(*limits(value, np.sqrt(value * (1 - value) / (n - 1)), n - 1, n), truth)
-
-
-def trained(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-    """Nearest of two class means of 16 labelled points in five dimensions, drawn anew in every run."""
-
-    def accuracies(n_queries: int, runs: int) -> Floats:
-        gold = rng.integers(0, 2, (runs, n_queries))
-        centres = np.stack([rng.normal(0, 1, (runs, 8, 5)).mean(axis=1) + 0.5 * label for label in (0, 1)], axis=1)
-        points = rng.normal(0, 1, (runs, n_queries, 5)) + 0.5 * gold[..., None]
-        nearest = ((points[:, :, None] - centres[:, None]) ** 2).sum(axis=3).argmin(axis=2)
-        return np.asarray((nearest == gold).mean(axis=1))
-
-    truth, value = float(accuracies(50, 20_000).mean()), accuracies(n, n_runs)
-    return held(*limits(value, np.sqrt(value * (1 - value) / (n - 1)), n - 1, n), truth)
-
-
-# Calibration error and label biases
-
-
-def confident(kind: str, shift: float) -> Callable[[np.random.Generator, tuple[int, ...]], tuple[Floats, Floats]]:
-    """Confidences, and probabilities of being right that are lower by `shift`."""
-
-    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-        if kind == "even":
-            confidence = rng.uniform(0.5, 1, shape)
-        else:
-            confidence = rng.beta(20, 1.5, shape).clip(0.5) if kind == "high" else np.full(shape, 0.997)
-        return confidence, np.clip(confidence - shift, 0.02, 1)
-
-    return draw
-
-
-def binned(confidence: Floats, right: npt.NDArray[np.bool_]) -> Bins:
-    """Return the bins [run, bin] of one request a query [run, query]."""
-    n_runs, n = confidence.shape
-    place = np.minimum((confidence * 10).astype(int), 9) + 10 * np.arange(n_runs)[:, None]
-
-    def sums(weights: npt.ArrayLike) -> Floats:
-        flat = np.asarray(weights, dtype=np.float64).ravel()
-        return np.asarray(np.bincount(place.ravel(), flat, minlength=10 * n_runs).reshape(n_runs, 10), dtype=np.float64)
-
-    counts = sums(np.ones_like(confidence))
-    some = np.maximum(counts, 1)
-    share = counts / n
-    extra = EXTRA_VARIANCE * share / n**2
-    return Bins(share, sums(right) / some, sums(confidence) / some, counts, extra)
-
-
-def calibration(kind: str, shift: float, n_datasets: int = 1) -> Simulate:
-    """The calibration error of one dataset, or the mean over several of equal size."""
-    draw = confident(kind, shift)
-
-    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        confidence, chance = draw(rng, (1, 1_000_000))
-        places = np.minimum((confidence[0] * 10).astype(int), 9)
-        truth = float(np.abs(np.bincount(places, (chance - confidence)[0])).sum() / confidence.size)
-        parts = []
-        for _ in range(n_datasets):
-            confidence, chance = draw(rng, (n_runs, n))
-            parts.append(binned(confidence, rng.random((n_runs, n)) < chance))
-        fields = [np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)]
-        bins = Bins(*fields)
-        found = calibration_errors(bins._replace(share=bins.share / n_datasets, extra=bins.extra / n_datasets**2))
-        return held(found.ci_low, found.ci_high, truth)
-
-    return simulate
-
-
-def divergence(n_labels: int, tilt: float) -> Simulate:
-    """The divergence of mean probabilities from gold shares; without tilt both have the same expectation."""
-
-    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-        probs = rng.dirichlet(np.full(n_labels, 2.0), shape)
-        gold = (probs.cumsum(axis=-1) > rng.random((*shape, 1))).argmax(axis=-1)
-        tilted = probs * np.exp(tilt * np.arange(n_labels))
-        return tilted / tilted.sum(axis=-1, keepdims=True), np.eye(n_labels)[gold]
-
-    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        probs, gold = draw(rng, (400_000,))
-        truth = float(stats.entropy(probs.mean(axis=0), gold.mean(axis=0))) if tilt else 0.0
-        probs, gold = draw(rng, (n_runs, n))
-        with np.errstate(divide="ignore"):
-            value = stats.entropy(probs.mean(axis=1), gold.mean(axis=1), axis=1)
-            others = [(each.sum(axis=1, keepdims=True) - each) / (n - 1) for each in (probs, gold)]
-            without_one = stats.entropy(*others, axis=2)
-        defined = np.isfinite(without_one).all(axis=1)
-        value, without_one = value[defined], without_one[defined]
-        bias, error = (n - 1) * (without_one.mean(axis=1) - value), without_one.std(axis=1) * np.sqrt(n - 1)
-        scale = (probs.mean(axis=1) + gold.mean(axis=1)) / 2
-        free = np.array([freedom(p - g, s) for p, g, s in zip(probs, gold, scale, strict=True)])[defined]
-        found = distances(value, bias, error, np.full(len(value), n - 1.0), free)
-        return held(found.ci_low, found.ci_high, truth)
-
-    return simulate
-
-
-# Templates, demonstration sets and prompts as samples
-
-
-def crossed_answers(
-    rng: np.random.Generator, n: int, of_level: Floats, of_query: float, mean: float = 0.6
-) -> npt.NDArray[np.bool_]:
-    """Right answers [query, level] with these effects of levels; a query is easier or harder by `of_query`."""
-    ease = mean + of_query * rng.choice([-1.0, 1.0], (n, 1)) + of_level
-    return np.asarray(rng.random((n, len(of_level))) < ease)
-
-
-def attribute_effects(rng: np.random.Generator, spread: float) -> Floats:
-    """Effects of nine templates by four attributes of three values each; `spread` is a template's deviation."""
-    values = rng.choice([-1.0, 1.0], (4, 3)) * spread / 2
-    return np.asarray(
-        sum(values[column][list(levels)] for column, levels in enumerate(zip(*ORTHOGONAL_ARRAY, strict=True)))
-    )
-
-
-def over_templates(spread: float, *, one_template: bool) -> Simulate:
-    """The mean over nine templates of an array, or the accuracy with the first one, as an accuracy with any."""
-
-    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        values, errors, degrees = [], [], []
-        for _ in range(n_runs):
-            cells = crossed_answers(rng, n, attribute_effects(rng, spread), 0.15).astype(np.float64)
-            first = cells[:, 0]
-            error, free = (
-                total_standard_error(float(first.std(ddof=1)) / n**0.5, n - 1, cells, ORTHOGONAL_ARRAY)
-                if one_template
-                else two_way_standard_error(cells, ORTHOGONAL_ARRAY)
-            )
-            values.append((first if one_template else cells).mean())
-            errors.append(error or 0.0)
-            degrees.append(free)
-        return held(*limits(np.array(values), np.array(errors), degrees, n), 0.6)
-
-    return simulate
-
-
-def over_sets(n_sets: int, spread: float) -> Simulate:
-    """V-information over queries and over demonstration sets that all queries share."""
-
-    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        found = []
-        for _ in range(n_runs):
-            cells = rng.normal(0, 1, (n, 1)) + rng.normal(0, spread, n_sets) + rng.normal(0, 1, (n, n_sets))
-            found.append((cells.mean(), *two_way_standard_error(cells)))
-        value, error, degrees = (np.array(column, dtype=np.float64) for column in zip(*found, strict=True))
-        return held(*limits(value, error, degrees, n, "symmetric"), 0.0)
-
-    return simulate
-
-
-def chosen_sets(n_sets: int, of_choice: float) -> Simulate:
-    """Chosen minus drawn demonstrations; a set moves answers by 0.6, the choice by `of_choice`."""
-
-    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        found = []
-        for _ in range(n_runs):
-            easy = rng.normal(0, 1, (n, 1))
-            drawn = easy + rng.normal(0, 0.6, n_sets) + rng.normal(0, 1, (n, n_sets))
-            chosen = easy + rng.normal(0, of_choice) + rng.normal(0, 1, (n, 1))
-            difference = difference_from_draws(chosen, drawn)
-            found.append((difference.value, difference.two_way, difference.two_way_freedom))
-        value, error, degrees = (np.array(column, dtype=np.float64) for column in zip(*found, strict=True))
-        return held(*limits(value, error, degrees, n, "symmetric"), 0.0)
-
-    return simulate
-
-
-def over_prompts(spread: float, *, best: bool) -> Simulate:
-    """A search over 50 prompts: their mean accuracy, or the accuracy that the best one has on all queries."""
-
-    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        inside = []
-        for _ in range(n_runs):
-            of_prompt = spread * rng.choice([-1.0, 1.0], 50)
-            cells = crossed_answers(rng, n, of_prompt, 0.2).astype(np.float64)
-            if best:
-                winner = int(cells.mean(axis=0).argmax())
-                low, high = simultaneous_limits(int(cells[:, winner].sum()), n, 50)
-                inside.append(low <= 0.6 + of_prompt[winner] <= high)
-            else:
-                error, degrees = two_way_standard_error(cells)
-                ends = limits(np.array([cells.mean()]), np.array([error]), degrees, n)
-                inside.append(bool(held(*ends, 0.6).share))
-        return Coverage(float(np.mean(inside)), n_runs)
-
-    return simulate
-
-
-def component(name: str, truth: float) -> Simulate:
-    """A variance component of answers to queries with nine templates, after two demonstration sets of each query."""
-
-    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        inside = []
-        for _ in range(n_runs):
-            query, draw = rng.choice([-0.2, 0.2], (n, 1, 1)), rng.choice([-0.1, 0.1], (n, 1, 2))
-            of_level = attribute_effects(rng, 0.1)
-            ease = 0.5 + query + draw + of_level[None, :, None]
-            found = variance_components((rng.random((n, 9, 2)) < ease) * 1.0, ORTHOGONAL_ARRAY).components[name]
-            # The residual of answers is p (1 - p), on average over queries and draws, for these templates.
-            true = 0.2 - float((of_level**2).mean()) if name == "residual" else truth
-            inside.append(found.ci_low <= true <= found.ci_high)
-        return Coverage(float(np.mean(inside)), n_runs)
-
-    return simulate
 
 
 AT_LEAST, NOT_TOTAL = "at least 95%", "95%, for these training prompts"

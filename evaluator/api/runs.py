@@ -17,7 +17,7 @@ import click
 import polars as pl
 
 from evaluator.cli.compare import compare as compare_command
-from evaluator.cli.run import accepted, configurations
+from evaluator.cli.configurations import accepted, configurations
 from evaluator.cli.run import run as run_command
 from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError, StoreError

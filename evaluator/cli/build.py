@@ -4,7 +4,9 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import SuiteCommand, run_config, run_options
+from evaluator.cli.configurations import run_config
+from evaluator.cli.options import run_options
+from evaluator.cli.suite_options import SuiteCommand
 
 
 @click.command(cls=SuiteCommand)

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import OUTPUT_FOLDER, names
+from evaluator.cli.configurations import names
+from evaluator.cli.options import OUTPUT_FOLDER
 
 
 @click.command("import")

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import MODEL_HELP, OUTPUT_FOLDER, SuiteCommand, engine_options, prompt_options
-from evaluator.cli.run import configurations
+from evaluator.cli.configurations import configurations
+from evaluator.cli.options import MODEL_HELP, OUTPUT_FOLDER, engine_options, prompt_options
+from evaluator.cli.suite_options import SuiteCommand
 
 
 @click.command(cls=SuiteCommand)

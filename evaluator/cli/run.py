@@ -4,19 +4,9 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import (
-    MODEL_HELP,
-    SuiteCommand,
-    accept_option,
-    adapter_names,
-    chat_configs,
-    engine_options,
-    model_config,
-    names,
-    run_config,
-    run_options,
-)
-from evaluator.config import ModelConfig, RunConfig
+from evaluator.cli.configurations import accepted, configurations
+from evaluator.cli.options import MODEL_HELP, accept_option, engine_options, run_options
+from evaluator.cli.suite_options import SuiteCommand
 
 
 @click.command(cls=SuiteCommand)
@@ -41,21 +31,3 @@ def run(**given: Any) -> None:
         for line in summary_lines(measured):
             click.echo(line)
     click.echo(f"Report: {page}")
-
-
-def configurations(given: dict[str, Any]) -> tuple[RunConfig, list[ModelConfig]]:
-    """Return what to evaluate, and the models to evaluate: each with every adapter, in every form of prompts.
-
-    Raises ConfigError for options that do not fit.
-    """
-    chats = chat_configs(given)
-    names = [(name, adapter) for name in given["models"] for adapter in adapter_names(given, given["models"])]
-    models = [
-        model_config(given | {"model": name, "adapter": adapter}, chat) for name, adapter in names for chat in chats
-    ]
-    return run_config(given), models
-
-
-def accepted(given: dict[str, Any]) -> tuple[str, ...]:
-    """Return the findings that do not stop a run."""
-    return names(given["accept"], ()) if given["accept"] else ()

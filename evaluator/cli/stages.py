@@ -5,16 +5,9 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import (
-    MODEL_HELP,
-    MeasureCommand,
-    adapter_names,
-    chat_configs,
-    engine_options,
-    existing_folder,
-    model_config,
-    suite_options,
-)
+from evaluator.cli.configurations import adapter_names, chat_configs, model_config
+from evaluator.cli.options import MODEL_HELP, engine_options, existing_folder
+from evaluator.cli.suite_options import MeasureCommand, suite_options
 from evaluator.errors import ConfigError
 
 

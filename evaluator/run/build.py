@@ -28,7 +28,7 @@ from evaluator.run.data_users import mark_user
 from evaluator.run.locks import held
 from evaluator.schemas import Definition
 from evaluator.store.prompt_store import PromptStore, whole_store, with_prompt_ids, write_store
-from evaluator.suites import SUITES, methods_of
+from evaluator.suites import SUITES, chosen_methods, methods_of
 from evaluator.suites.base import Part, Suite
 from evaluator.suites.options import option_fields
 
@@ -119,9 +119,7 @@ def _check_methods(config: RunConfig) -> None:
     definitions = {definition for name in config.suites for definition in SUITES[name].definitions}
     kinds = {part.kind for name in config.suites for part in chosen_parts(SUITES[name], config).values()}
     suites_with_shots = [suite for suite in config.suites if "shots" in option_fields(SUITES[suite].options)]
-    methods = methods_of(config.suites)
-    for name in config.methods:
-        method = methods[name]
+    for name, method in chosen_methods(config).items():
         if not kinds & {*method.part_kinds}:
             raise ConfigError(
                 f"The method {name} answers queries of classification, and {', '.join(config.suites)} with the parts "
@@ -245,10 +243,10 @@ def method_contexts(
     name: str, dataset: AnyDataset, rows: pl.DataFrame, config: RunConfig
 ) -> Iterator[tuple[str, Method, MethodContext]]:
     """Yield each part of a suite that has rows with each method of the run that predicts parts of its kind."""
-    methods = methods_of(config.suites)
+    methods = chosen_methods(config).values()
     for part_name, part in chosen_parts(SUITES[name], config).items():
         part_rows = rows.filter(part=part_name)
-        for method in (methods[method] for method in config.methods):
+        for method in methods:
             if part.kind in method.part_kinds and not part_rows.is_empty():
                 yield part_name, method, MethodContext(SUITES[name].take(dataset), part_rows, config)
 

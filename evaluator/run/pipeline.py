@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -26,6 +26,7 @@ from evaluator.record import (
     EngineRecord,
     MeasuresRecord,
     ModelRecord,
+    PreflightRecord,
     ReceiptRecord,
     RunRecord,
     ScoresRecord,
@@ -114,26 +115,31 @@ def run_models(
         )
     for model in models:
         check_capabilities(config, model)
-    with writing_to(out):
+    with writing_to(out), ExitStack() as stack:
         asked = asked_models(config, models)
-        runs = [out / "models" / name for name in model_folders(asked)]
+        runs = [(one, out / "models" / name) for one, name in zip(asked, model_folders(asked), strict=True)]
+        loads = []
+        for group in of_one_load(runs, key=lambda each: each[0]):
+            (source, model, _), folder = group[0]
+            loads.append((stack.enter_context(closing(EngineLoader(source, model, folder / LOGS))), group))
+        source, model, _ = asked[0]
+        yield from begin_loading(source, model, data or out, loads[0][0])
         _, built = yield from _build(config, out, data or out)
-        found = []  # of every model, before the first is loaded
-        for source, model, form in asked:
-            found.append((yield from check_built(built, source, model, form)))
-            require_accepted(found[-1].findings, accept)
-        for group in of_one_load(list(zip(asked, runs, found, strict=True)), key=lambda each: each[0]):
-            first, first_folder, _ = group[0]
-            with closing(EngineLoader(first.source, first.config, first_folder / LOGS)) as loader:
-                for (source, model, form), folder, check in group:
-                    with writing_to(folder):
-                        mark_user(folder, data or out)
-                        record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
-                        record = replace(record, preflight=with_accepted(check, accept))
-                        scored = yield from score_run(built, source, model, form, data or out, loader, keep_loaded=True)
-                        record = with_scores(record, scored, model_record(source, model), folder)
-                        yield from finished(record, scored, folder)
-    return (yield from compare(runs, out)).page
+        checks: dict[Path, PreflightRecord] = {}  # of every model, before the first is scored
+        for one, folder in runs:
+            checks[folder] = yield from check_built(built, *one)
+            require_accepted(checks[folder].findings, accept)
+        for loader, group in loads:
+            for (source, model, form), folder in group:
+                with writing_to(folder):
+                    mark_user(folder, data or out)
+                    record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
+                    record = replace(record, preflight=with_accepted(checks[folder], accept))
+                    scored = yield from score_run(built, source, model, form, data or out, loader, keep_loaded=True)
+                    record = with_scores(record, scored, model_record(source, model), folder)
+                    yield from finished(record, scored, folder)
+            loader.close()
+    return (yield from compare([folder for _, folder in runs], out)).page
 
 
 def finished(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:

@@ -1,4 +1,4 @@
-"""Tokenise and score the prompts of a run, then the prompts that methods add once the first scores are known."""
+"""Score the prompts of a run, then the prompts that methods add once the first scores are known."""
 
 import logging
 import time
@@ -14,11 +14,9 @@ from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_identity, engine_name
 from evaluator.engine.base import EngineFacts
 from evaluator.engine.loader import EngineLoader
-from evaluator.errors import ConfigError, LabelError, PromptTooLongError, ScoreError
+from evaluator.errors import ConfigError, ScoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
-from evaluator.methods.base import Method
-from evaluator.methods.predictions import check_labels
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.run.asked_models import PromptForm
@@ -29,14 +27,13 @@ from evaluator.run.locks import held
 from evaluator.run.outlook import outlook, said
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
-from evaluator.scores.checks import check_prompt_lengths
+from evaluator.run.tokenise import tokenise_what_fits
 from evaluator.scores.compute import AfterShard, nothing_to_say, score_rows
 from evaluator.scores.table import ScoreManifest, open_scores
 from evaluator.scores.throughput import scoring_seconds
 from evaluator.store.prompt_store import PromptStore
-from evaluator.suites import SUITES, methods_of
+from evaluator.suites import SUITES, chosen_methods
 from evaluator.tokens.rows import TokenRows
-from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +55,7 @@ class Scored(NamedTuple):
 def check_capabilities(config: RunConfig, model: ModelConfig) -> None:
     """Raise ConfigError for methods that need hidden states if the engine has none."""
     engine = engine_name(model)
-    methods = methods_of(config.suites)
-    with_states = [name for name, method in methods.items() if name in config.methods and method.needs_states]
+    with_states = [name for name, method in chosen_methods(config).items() if method.needs_states]
     if with_states and not ENGINES[engine].has_hidden_states:
         raise ConfigError(
             f"{', '.join(with_states)}: methods that need hidden states, and the engine {engine} has none. Take "
@@ -95,8 +91,7 @@ def score_run(
         keep_loaded: whether the model stays loaded after the last prompt.
         tokenised_s: seconds that tokenising these prompts has taken already, for the record.
     """
-    methods = {name: methods_of(built.config.suites)[name] for name in built.config.methods}
-    with_head = {name: method for name, method in methods.items() if method.distances}
+    with_head = {name: method for name, method in chosen_methods(built.config).items() if method.distances}
     head = load_head(source) if with_head else None  # fail before scoring if the model has no LM head
     folder = scores_folder(source, model, data)
     parts: list[ScoredStore] = []
@@ -106,7 +101,7 @@ def score_run(
     try:
         while store:  # that of the first round, then that of the second
             clock = time.monotonic()
-            tokens, refused = yield from tokenise_what_fits(built, store, source, form, methods)
+            tokens, refused = yield from tokenise_what_fits(built, store, source, form)
             for dataset, reason in refused.items():
                 logger.warning("%s is left out of this run: %s", dataset, reason)
             left_out |= {dataset: str(reason) for dataset, reason in refused.items()}
@@ -132,7 +127,7 @@ def score_run(
                 table = yield from score_rows(states, part.scores, loader, "states", source.adapter)
             parts.append(replace(part, scores=table))
             built = built.without(left_out)
-            store = (yield from build_second_round(built, parts[0], methods, data)) if len(parts) == 1 else None
+            store = (yield from build_second_round(built, parts[0], data)) if len(parts) == 1 else None
     except ScoreError as error:
         if tensor := source.not_finite():
             raise ScoreError(f"{error} The weights hold a NaN or an infinity: tensor {tensor}.") from error
@@ -167,90 +162,6 @@ def begin_loading(source: ModelSource, model: ModelConfig, data: Path, loader: E
     """Begin to load a model in processes of its own, unless the data folder holds scores of it: they may suffice."""
     if not scores_folder(source, model, data).exists():
         yield from loader.begin()
-
-
-def tokenise_what_fits(
-    built: Built, store: PromptStore, source: ModelSource, form: PromptForm, methods: Mapping[str, Method]
-) -> Stage[tuple[TokenTable, dict[str, LabelError | PromptTooLongError]]]:
-    """Tokenise the datasets of a store that can be scored; also return the others, each with the reason.
-
-    Raises the first error where no dataset can be scored.
-    """
-    _check_turns(store, form)
-    try:
-        return (yield from _tokenise(built, store, source, form, methods)), {}
-    except (LabelError, PromptTooLongError):
-        refused = refusals(built, store, source, form, methods)
-        if refused.keys() >= built_datasets(store):
-            raise
-        table = yield from _tokenise(built, store.without(refused), source, form, methods)
-        return table, refused
-
-
-def _check_turns(store: PromptStore, form: PromptForm) -> None:
-    """Raise ConfigError for demonstrations that are to be turns and whose places in the prompt are not known."""
-    if form.chat is None or form.chat.demonstrations != "turns":
-        return
-    shown = store.requests_with_prompts().filter(pl.col("n_shots") > pl.col("spans").list.len().cast(pl.Int64) - 1)
-    first = shown.select("dataset").head(1).collect()
-    if not first.is_empty():
-        raise ConfigError(
-            f"The demonstrations of {first.item()} are a published text that does not say where each begins, so they "
-            "cannot be turns. Choose --chat-demonstrations message."
-        )
-
-
-def refusals(
-    built: Built, store: PromptStore, source: ModelSource, form: PromptForm, methods: Mapping[str, Method]
-) -> dict[str, LabelError | PromptTooLongError]:
-    """Return the datasets that cannot be scored, with the reason."""
-    datasets = sorted(built_datasets(store))
-    refused: dict[str, LabelError | PromptTooLongError] = {}
-    for dataset in datasets:
-        alone = store.without(other for other in datasets if other != dataset)
-        try:
-            tokens = tokenise(source.tokenizer, alone.prompts().collect(), form.boundary, form.chat)
-            check_tokens(built, alone, tokens.lazy(), source, methods)
-        except LabelError as error:
-            refused[dataset] = _explained(error, built, alone)
-        except PromptTooLongError as error:
-            refused[dataset] = error
-    return refused
-
-
-def built_datasets(store: PromptStore) -> set[str]:
-    """Return the datasets that have requests."""
-    return {*store.requests().select("dataset").unique().collect()["dataset"]}
-
-
-def _tokenise(
-    built: Built, store: PromptStore, source: ModelSource, form: PromptForm, methods: Mapping[str, Method]
-) -> Stage[TokenTable]:
-    """Tokenise a store, and check that no prompt is too long for the model and that labels can be distinguished."""
-    parts = [part for parts in built.parts.values() for part in parts.values()]
-    definitions = [definition for part in parts for definition in part.definitions]
-    lock = yield from held(store.folder / "tokens")
-    with lock:
-        try:
-            table = yield from tokenise_store(
-                store, source.tokenizer, source.tokenizer_fingerprint, form.boundary, definitions, form.chat
-            )
-        except LabelError as error:
-            raise _explained(error, built, store) from error
-    check_tokens(built, store, table.tokens(), source, methods)
-    return table
-
-
-def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelError:
-    return SUITES[built.config.suites[0]].explain(error, store)
-
-
-def check_tokens(
-    built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource, methods: Mapping[str, Method]
-) -> None:
-    """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score."""
-    check_prompt_lengths(tokens, store.prompts(), source.context_length)
-    check_labels(methods, built.config.definitions, tokens, store.prompts())
 
 
 def _rows_of_step(built: Built, part: ScoredStore, rows: TokenRows, step: int) -> TokenRows | None:

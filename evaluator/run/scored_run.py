@@ -12,7 +12,7 @@ from evaluator.scores.checks import require_complete, require_states
 from evaluator.scores.prompts import prompt_scores, prompt_states
 from evaluator.scores.table import ScoreTable
 from evaluator.store.prompt_store import PromptStore
-from evaluator.suites import SUITES, methods_of
+from evaluator.suites import SUITES, chosen_methods
 from evaluator.suites.base import ScoredRun
 from evaluator.tokens.table import TokenTable
 
@@ -55,9 +55,13 @@ def scored_run(
             for name, part in suite.items()
         },
     )
-    methods = {name: methods_of(built.config.suites)[name] for name in built.config.methods}
     return ScoredRun(
-        config=built.config, store=built.store, scored=scored, methods=methods, model=model, options=options or {}
+        config=built.config,
+        store=built.store,
+        scored=scored,
+        methods=chosen_methods(built.config),
+        model=model,
+        options=options or {},
     )
 
 

@@ -1,6 +1,6 @@
 """Build the second store of a run: the requests that methods add once the first prompts are scored."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -8,22 +8,21 @@ import polars as pl
 from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
-from evaluator.methods.base import Method, ScoredRequests
+from evaluator.methods.base import ScoredRequests
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint, without_repeats
 from evaluator.run.locks import held
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.store.prompt_store import PromptStore, whole_store, with_prompt_ids, write_store
+from evaluator.suites import chosen_methods
 
 
-def build_second_round(
-    built: Built, first: ScoredStore, methods: Mapping[str, Method], data: Path
-) -> Stage[PromptStore | None]:
+def build_second_round(built: Built, first: ScoredStore, data: Path) -> Stage[PromptStore | None]:
     """Write the store of the requests that depend on the first scores, or open it; None if no method has such requests.
 
     Raises StoreError if the datasets or the code have changed since the first store was built.
     """
-    if not any(method.follow_up for method in methods.values()):
+    if not any(method.follow_up for method in chosen_methods(built.config).values()):
         return None
     # The requests are determined by the first scores and the code that reads them.
     code = source_fingerprint("methods", "suites", "run")

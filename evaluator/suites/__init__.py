@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from evaluator.config import LabelBoundary
+from evaluator.config import LabelBoundary, RunConfig
 from evaluator.errors import ConfigError
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
@@ -39,6 +39,12 @@ SUITE_GROUPS: dict[str, tuple[str, ...]] = {
 def methods_of(suites: Iterable[str]) -> dict[str, Method]:
     """Return the methods that all suites can use, then those that only these suites have."""
     return METHODS | {name: method for suite in suites for name, method in SUITES[suite].own_methods.items()}
+
+
+def chosen_methods(config: RunConfig) -> dict[str, Method]:
+    """Return the methods of a run by name, in the order in which they were asked for."""
+    methods = methods_of(config.suites)
+    return {name: methods[name] for name in config.methods}
 
 
 def metric_texts(suites: Iterable[str]) -> MetricTexts:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from benchmarks.end_to_end.differences import DIFFERENCES, page
+from benchmarks.end_to_end.difference_points import DIFFERENCES
+from benchmarks.end_to_end.differences import page
 
 HEAD = "date,commit,device,versions,case,number,quantity,paper,released"
 

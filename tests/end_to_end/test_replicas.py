@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import psutil
 import pytest
 
 import evaluator
-from evaluator.config import DevicesConfig, ModelConfig, RunConfig
+from evaluator.config import ChatConfig, DevicesConfig, ModelConfig, RunConfig
 from evaluator.engine.devices import this_processor
 from evaluator.progress import finish
 from evaluator.run import pipeline
@@ -38,6 +39,10 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def running_children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True) if is_running(child.pid)}
+
+
 def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, tmp_path, caplog):
     config = RunConfig(
         suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=128, methods=("vanilla", "hidden_calibration")
@@ -52,15 +57,26 @@ def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, t
     assert "Replica 0 was lost while it computed scores-" in caplog.text
 
 
-def test_replicas_load_before_prompts_are_built_and_end_with_the_run(tmp_path):
+def both_loaded(logs: list[Path]) -> bool:
+    return all(log.exists() and "loaded the model" in log.read_text() for log in logs)
+
+
+@pytest.mark.parametrize("n_models", [1, 2])
+def test_replicas_load_before_prompts_are_built_and_end_with_the_run(n_models, tmp_path):
     config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
     model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
-    run = pipeline.run(config, model, tmp_path)
+    (tmp_path / "chat.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    models = [model, replace(model, chat=ChatConfig(template=str(tmp_path / "chat.jinja")))]
+    out = tmp_path / "out"
+    run = pipeline.run(config, model, out) if n_models == 1 else pipeline.run_models(config, models, out)
     next(progress for progress in run if progress.stage == "Starting 2 replicas of the model" and progress.done)
-    logs = [tmp_path / "logs" / f"replica-{number}.log" for number in range(2)]
-    while not all(log.exists() and "loaded the model" in log.read_text() for log in logs):
+    folder = out if n_models == 1 else out / "models" / "fake"
+    logs = [folder / "logs" / f"replica-{number}.log" for number in range(2)]
+    deadline = time.monotonic() + 120
+    while not both_loaded(logs):
+        assert time.monotonic() < deadline, "the replicas do not load"
         time.sleep(0.01)  # the command does nothing meanwhile
-    assert not (tmp_path / "store").exists()
+    assert not (out / "store").exists()
     run.close()  # as an error does
     assert not any(is_running(int(re.search(r"process (\d+)", log.read_text())[1])) for log in logs)
 
@@ -77,6 +93,7 @@ def test_replicas_do_not_start_where_scores_are_there_already(one_process, tmp_p
 
 def test_a_command_that_is_killed_leaves_no_process_and_goes_on_when_it_is_typed_again(one_process, tmp_path):
     words = (*FAKE, "--devices", 2, "--out", tmp_path)
+    before = running_children()  # another test's browser, for instance
     process = start(2, *words, program=(str(Path(__file__).with_name("killed_driver.py")),))
     outputs = process.communicate()
     assert process.returncode == -signal.SIGKILL, outputs
@@ -88,7 +105,7 @@ def test_a_command_that_is_killed_leaves_no_process_and_goes_on_when_it_is_typed
     assert not Path(re.search(r"^folder (.*)$", outputs[0], re.MULTILINE)[1]).exists()
     command(*words)
     assert table_bytes(tmp_path) == table_bytes(one_process)
-    assert not [child for child in psutil.Process().children(recursive=True) if is_running(child.pid)]
+    assert running_children() <= before
 
 
 @pytest.mark.slow

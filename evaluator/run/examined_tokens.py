@@ -1,0 +1,121 @@
+"""Tokens of a run's prompts, of all or of a sample, and the datasets that cannot be scored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import polars as pl
+
+from evaluator.errors import LabelError, PromptTooLongError
+from evaluator.models.source import ModelSource
+from evaluator.progress import Stage
+from evaluator.run.asked_models import PromptForm
+from evaluator.run.build import Built
+from evaluator.run.tokenise import check_tokens, refusals, tokenise_what_fits
+from evaluator.schemas import TOKENS
+from evaluator.store.prompt_store import PromptStore
+from evaluator.tokens.counts import TokenTotals, count_tokens
+from evaluator.tokens.table import tokenise
+
+SAMPLED = 8_192
+"""Prompts of a sample, about."""
+
+BLOCK = 256
+"""Neighbouring prompts that are sampled together, so that what they share is seen."""
+
+BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix cache on a GPU
+
+
+class Examined(NamedTuple):
+    """The tokens of all prompts, or of a sample."""
+
+    tokens: pl.LazyFrame  # schemas.TOKENS
+    counts: TokenTotals  # of all prompts; estimates if it is a sample
+    refused: Mapping[str, LabelError | PromptTooLongError]  # dataset that cannot be scored -> why
+
+
+def examine(built: Built, source: ModelSource, form: PromptForm) -> Stage[Examined]:
+    """Tokenise all prompts; the tokens stay in the store, where scoring finds them."""
+    try:
+        table, refused = yield from tokenise_what_fits(built, built.store, source, form)
+    except (LabelError, PromptTooLongError):
+        refused = refusals(built, built.store, source, form)
+        if not refused:
+            raise
+        nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
+        return Examined(pl.LazyFrame(schema=TOKENS), nothing, refused)
+    tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
+    return Examined(tokens, table.manifest.counts, refused)
+
+
+@dataclass(frozen=True)
+class _Sample(PromptStore):
+    """Some of the prompts of a store."""
+
+    chosen: pl.DataFrame = field(default_factory=pl.DataFrame)  # prompt_id
+
+    def requests(self) -> pl.LazyFrame:
+        return super().requests().join(self.chosen.lazy(), on="prompt_id", how="semi", maintain_order="left")
+
+    def prompts(self) -> pl.LazyFrame:
+        return super().prompts().join(self.chosen.lazy(), on="prompt_id", how="semi", maintain_order="left")
+
+
+def examine_sample(built: Built, source: ModelSource, form: PromptForm) -> Examined:
+    """Tokenise a sample: blocks of neighbours, a prompt of every label space, and the longest prompts.
+
+    Counts are those of the blocks times the ratio of all bytes to their bytes.
+    """
+    store = built.store
+    prompts = store.prompts().with_columns(n_bytes=pl.col("prompt").str.len_bytes()).collect()
+    n_blocks = SAMPLED // BLOCK
+    # Blocks begin at equal distances in the order of texts, which is nearly that of the tokens.
+    starts = [number * (prompts.height - BLOCK) // max(n_blocks - 1, 1) for number in range(n_blocks)]
+    rows = sorted({row for start in starts for row in range(start, start + BLOCK)})
+    blocks = prompts[rows]
+    chosen = pl.concat([blocks, _of_each_label_space(store, prompts), _longest(prompts, source.context_length)])
+    sample = _Sample(store.folder, store.manifest, store.left_out, chosen=chosen.select("prompt_id").unique())
+    tokens, refused = _tokens_of_sample(built, sample, source, form)
+    in_blocks = tokens.join(blocks.select("prompt_id"), on="prompt_id", how="semi")
+    counted = count_tokens(
+        _Sample(store.folder, store.manifest, chosen=blocks.select("prompt_id")).requests(), in_blocks
+    )
+    n_bytes = blocks.join(in_blocks.select("prompt_id"), on="prompt_id", how="semi")["n_bytes"].sum()
+    kept = store.without(refused).prompts().select(pl.col("prompt").str.len_bytes().sum()).collect().item()
+    return Examined(tokens.lazy(), _scaled(counted, kept / n_bytes if n_bytes else 0.0), refused)
+
+
+def _tokens_of_sample(
+    built: Built, sample: PromptStore, source: ModelSource, form: PromptForm
+) -> tuple[pl.DataFrame, Mapping[str, LabelError | PromptTooLongError]]:
+    """Return schemas.TOKENS of the datasets that can be scored, and the others with the reason."""
+    try:
+        tokens = tokenise(source.tokenizer, sample.prompts().collect(), form.boundary, form.chat)
+        check_tokens(built, sample, tokens.lazy(), source)
+        return tokens, {}
+    except (LabelError, PromptTooLongError):
+        refused = refusals(built, sample, source, form)
+        kept = sample.without(refused).prompts().collect()
+        return tokenise(source.tokenizer, kept, form.boundary, form.chat), refused
+
+
+def _of_each_label_space(store: PromptStore, prompts: pl.DataFrame) -> pl.DataFrame:
+    datasets = store.requests().select("prompt_id", "dataset").unique("prompt_id").collect()
+    first = prompts.join(datasets, on="prompt_id").unique(["dataset", "continuations"], keep="first")
+    return first.sort("prompt_id").head(SAMPLED // 4).select(prompts.columns)
+
+
+def _longest(prompts: pl.DataFrame, context_length: int | None) -> pl.DataFrame:
+    """Return the prompts that can be too long: a token has a byte at least, so the others are not."""
+    labels = pl.col("continuations").list.eval(pl.element().str.len_bytes()).list.max().fill_null(0)
+    can_be = prompts.filter(pl.col("n_bytes") + labels + 8 > (context_length or 2**31))
+    return can_be.sort("n_bytes", "prompt_id", descending=[True, False]).head(SAMPLED // 4)
+
+
+def _scaled(counts: TokenTotals, factor: float) -> TokenTotals:
+    return TokenTotals(
+        request_tokens=round(counts.request_tokens * factor),
+        tokens=round(counts.tokens * factor),
+        floor_tokens=round(counts.floor_tokens * factor),
+        block_floor_tokens={size: round(floor * factor) for size, floor in counts.block_floor_tokens.items()},
+    )

@@ -1,0 +1,95 @@
+"""Tokenise the prompts of a run, and find the datasets that a model cannot score."""
+
+import polars as pl
+
+from evaluator.errors import ConfigError, LabelError, PromptTooLongError
+from evaluator.methods.predictions import check_labels
+from evaluator.models.source import ModelSource
+from evaluator.progress import Stage
+from evaluator.run.asked_models import PromptForm
+from evaluator.run.build import Built
+from evaluator.run.locks import held
+from evaluator.scores.checks import check_prompt_lengths
+from evaluator.store.prompt_store import PromptStore
+from evaluator.suites import SUITES, chosen_methods
+from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
+
+
+def tokenise_what_fits(
+    built: Built, store: PromptStore, source: ModelSource, form: PromptForm
+) -> Stage[tuple[TokenTable, dict[str, LabelError | PromptTooLongError]]]:
+    """Tokenise the datasets of a store that can be scored; also return the others, each with the reason.
+
+    Raises the first error where no dataset can be scored.
+    """
+    _check_turns(store, form)
+    try:
+        return (yield from _tokenise(built, store, source, form)), {}
+    except (LabelError, PromptTooLongError):
+        refused = refusals(built, store, source, form)
+        if refused.keys() >= built_datasets(store):
+            raise
+        table = yield from _tokenise(built, store.without(refused), source, form)
+        return table, refused
+
+
+def _check_turns(store: PromptStore, form: PromptForm) -> None:
+    """Raise ConfigError for demonstrations that are to be turns and whose places in the prompt are not known."""
+    if form.chat is None or form.chat.demonstrations != "turns":
+        return
+    shown = store.requests_with_prompts().filter(pl.col("n_shots") > pl.col("spans").list.len().cast(pl.Int64) - 1)
+    first = shown.select("dataset").head(1).collect()
+    if not first.is_empty():
+        raise ConfigError(
+            f"The demonstrations of {first.item()} are a published text that does not say where each begins, so they "
+            "cannot be turns. Choose --chat-demonstrations message."
+        )
+
+
+def refusals(
+    built: Built, store: PromptStore, source: ModelSource, form: PromptForm
+) -> dict[str, LabelError | PromptTooLongError]:
+    """Return the datasets that cannot be scored, with the reason."""
+    datasets = sorted(built_datasets(store))
+    refused: dict[str, LabelError | PromptTooLongError] = {}
+    for dataset in datasets:
+        alone = store.without(other for other in datasets if other != dataset)
+        try:
+            tokens = tokenise(source.tokenizer, alone.prompts().collect(), form.boundary, form.chat)
+            check_tokens(built, alone, tokens.lazy(), source)
+        except LabelError as error:
+            refused[dataset] = _explained(error, built, alone)
+        except PromptTooLongError as error:
+            refused[dataset] = error
+    return refused
+
+
+def built_datasets(store: PromptStore) -> set[str]:
+    """Return the datasets that have requests."""
+    return {*store.requests().select("dataset").unique().collect()["dataset"]}
+
+
+def _tokenise(built: Built, store: PromptStore, source: ModelSource, form: PromptForm) -> Stage[TokenTable]:
+    """Tokenise a store, and check that no prompt is too long for the model and that labels can be distinguished."""
+    parts = [part for parts in built.parts.values() for part in parts.values()]
+    definitions = [definition for part in parts for definition in part.definitions]
+    lock = yield from held(store.folder / "tokens")
+    with lock:
+        try:
+            table = yield from tokenise_store(
+                store, source.tokenizer, source.tokenizer_fingerprint, form.boundary, definitions, form.chat
+            )
+        except LabelError as error:
+            raise _explained(error, built, store) from error
+    check_tokens(built, store, table.tokens(), source)
+    return table
+
+
+def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelError:
+    return SUITES[built.config.suites[0]].explain(error, store)
+
+
+def check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource) -> None:
+    """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score."""
+    check_prompt_lengths(tokens, store.prompts(), source.context_length)
+    check_labels(chosen_methods(built.config), built.config.definitions, tokens, store.prompts())
