@@ -37,7 +37,7 @@ from evaluator.files.digests import fingerprint
 from evaluator.methods.predictions import predict
 from evaluator.progress import finish
 from evaluator.prompts.rows import PromptPlan, requests
-from evaluator.run.asked_models import prompt_form
+from evaluator.run.asked_models import AskedModel, prompt_form
 from evaluator.run.build import Built, check_config, request_rows
 from evaluator.run.score import check_capabilities, score_run
 from evaluator.run.scored_run import complete_run, scored_run
@@ -273,8 +273,8 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         frames = request_rows(_SUITE, dataset, rows, config)
         every = with_prompt_ids(pl.concat(frames, how="diagonal"))
         built = Built(config, whole_store(folder) or write_store(folder, every, {}), {dataset.name: dataset})
-        form = prompt_form(config, model.config, model.chat)
-        stage = score_run(built, model.source, model.config, form, data, model.loader, keep_loaded=True)
+        asked = AskedModel(model.source, model.config, prompt_form(config, model.config, model.chat))
+        stage = score_run(built, asked, data, model.loader, keep_loaded=True)
         scored = draw(stage) if self.progress else finish(stage)
         run = complete_run(scored_run(built, scored.parts), scored.parts)
         return predict(run.scored, run.methods, config.definitions).collect()

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import chain, combinations, groupby
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -41,6 +41,31 @@ class AskedModel(NamedTuple):
         chat = self.config.chat
         return chat is not None and chat.template == OWN_TEMPLATE and self.form.chat is None
 
+    @property
+    def record(self) -> ModelRecord:
+        """The record of the model. Its `kind` tells a reader whether the scores can mean anything."""
+        source, name = self.source, self.config.model
+        adapter = source.adapter
+        kind: ModelKind = "hub" if source.revision else "folder"
+        if not ENGINES[engine_name(self.config)].runs_a_model:
+            kind = "fake"
+        elif name in ("embedded", "random"):
+            kind = cast(ModelKind, name)
+        size = None if kind == "fake" else model_size(source.folder)
+        return ModelRecord(
+            name=name if kind in EMBEDDED_MODELS else source.name,
+            kind=kind,
+            revision=source.revision,
+            weights_fingerprint=source.fingerprint,
+            n_parameters=source.n_parameters,
+            context_tokens=source.context_length,
+            has_chat_template=source.has_chat_template,
+            flop_per_token=size.flop_per_token if size else None,
+            adapter=AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint)
+            if adapter
+            else None,
+        )
+
 
 def asked_model(config: RunConfig, model: ModelConfig) -> AskedModel:
     """Find a model, its devices and its chat template, if prompts go through one. Raises ModelError or ConfigError."""
@@ -63,7 +88,7 @@ def find_model(model: ModelConfig) -> ModelSource:
 def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[AskedModel]:
     """Find several models. A model without a chat template that is asked with plain prompts already is left out.
 
-    Raises ConfigError if one is left, and as asked_model does.
+    Raises ConfigError if one is left or two are the same, and as asked_model does.
     """
     asked = [asked_model(config, model) for model in models]
     plain = {(one.source.title, one.config.dtype) for one in asked if not one.form.chat and not one.has_no_template}
@@ -73,7 +98,18 @@ def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Asked
             f"{kept[0].source.name} has no chat template, so that plain prompts are its only form. Leave "
             "--chat-template out, or name a file."
         )
+    for first, second in combinations(kept, 2):
+        if _identity(first) == _identity(second):
+            raise ConfigError(
+                f"{first.source.title} and {second.source.title} are the same model: weights "
+                f"{first.source.fingerprint}, in the same form. Name it once."
+            )
     return list(chain.from_iterable(map(_with_all_adapters, of_one_load(kept, key=lambda one: one))))
+
+
+def _identity(one: AskedModel) -> tuple[object, ...]:
+    chat = one.form.chat
+    return one.source.fingerprint, one.config.dtype, one.config.quantization, chat and chat.fingerprint
 
 
 def _with_all_adapters(asked: Sequence[AskedModel]) -> list[AskedModel]:
@@ -115,27 +151,3 @@ def of_one_load(items: Sequence[T], key: Callable[[T], AskedModel]) -> Iterator[
 
     for _, same in groupby(items, key=load):
         yield list(same)
-
-
-def model_record(source: ModelSource, model: ModelConfig) -> ModelRecord:
-    """Return the record of a model. Its `kind` tells a reader whether the scores can mean anything."""
-    adapter = source.adapter
-    kind: ModelKind = "hub" if source.revision else "folder"
-    if not ENGINES[engine_name(model)].runs_a_model:
-        kind = "fake"
-    elif model.model in ("embedded", "random"):
-        kind = cast(ModelKind, model.model)
-    size = None if kind == "fake" else model_size(source.folder)
-    return ModelRecord(
-        name=model.model if kind in EMBEDDED_MODELS else source.name,
-        kind=kind,
-        revision=source.revision,
-        weights_fingerprint=source.fingerprint,
-        n_parameters=source.n_parameters,
-        context_tokens=source.context_length,
-        has_chat_template=source.has_chat_template,
-        flop_per_token=size.flop_per_token if size else None,
-        adapter=AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint)
-        if adapter
-        else None,
-    )

@@ -7,15 +7,13 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.errors import LabelError, PromptTooLongError
-from evaluator.models.source import ModelSource
 from evaluator.progress import Stage
-from evaluator.run.asked_models import PromptForm
+from evaluator.run.asked_models import AskedModel
 from evaluator.run.build import Built
-from evaluator.run.tokenise import check_tokens, refusals, tokenise_what_fits
+from evaluator.run.tokenise import check_tokens, refusals, tokenise_what_fits, tokens_of
 from evaluator.schemas import TOKENS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.tokens.counts import TokenTotals, count_tokens
-from evaluator.tokens.table import tokenise
 
 SAMPLED = 8_192
 """Prompts of a sample, about."""
@@ -34,12 +32,12 @@ class Examined(NamedTuple):
     refused: Mapping[str, LabelError | PromptTooLongError]  # dataset that cannot be scored -> why
 
 
-def examine(built: Built, source: ModelSource, form: PromptForm) -> Stage[Examined]:
+def examine(built: Built, asked: AskedModel) -> Stage[Examined]:
     """Tokenise all prompts; the tokens stay in the store, where scoring finds them."""
     try:
-        table, refused = yield from tokenise_what_fits(built, built.store, source, form)
+        table, refused = yield from tokenise_what_fits(built, built.store, asked)
     except (LabelError, PromptTooLongError):
-        refused = refusals(built, built.store, source, form)
+        refused = refusals(built, built.store, asked)
         if not refused:
             raise
         nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
@@ -61,7 +59,7 @@ class _Sample(PromptStore):
         return super().prompts().join(self.chosen.lazy(), on="prompt_id", how="semi", maintain_order="left")
 
 
-def examine_sample(built: Built, source: ModelSource, form: PromptForm) -> Examined:
+def examine_sample(built: Built, asked: AskedModel) -> Examined:
     """Tokenise a sample: blocks of neighbours, a prompt of every label space, and the longest prompts.
 
     Counts are those of the blocks times the ratio of all bytes to their bytes.
@@ -73,9 +71,9 @@ def examine_sample(built: Built, source: ModelSource, form: PromptForm) -> Exami
     starts = [number * (prompts.height - BLOCK) // max(n_blocks - 1, 1) for number in range(n_blocks)]
     rows = sorted({row for start in starts for row in range(start, start + BLOCK)})
     blocks = prompts[rows]
-    chosen = pl.concat([blocks, _of_each_label_space(store, prompts), _longest(prompts, source.context_length)])
+    chosen = pl.concat([blocks, _of_each_label_space(store, prompts), _longest(prompts, asked.source.context_length)])
     sample = _Sample(store.folder, store.manifest, store.left_out, chosen=chosen.select("prompt_id").unique())
-    tokens, refused = _tokens_of_sample(built, sample, source, form)
+    tokens, refused = _tokens_of_sample(built, sample, asked)
     in_blocks = tokens.join(blocks.select("prompt_id"), on="prompt_id", how="semi")
     counted = count_tokens(
         _Sample(store.folder, store.manifest, chosen=blocks.select("prompt_id")).requests(), in_blocks
@@ -86,17 +84,16 @@ def examine_sample(built: Built, source: ModelSource, form: PromptForm) -> Exami
 
 
 def _tokens_of_sample(
-    built: Built, sample: PromptStore, source: ModelSource, form: PromptForm
+    built: Built, sample: PromptStore, asked: AskedModel
 ) -> tuple[pl.DataFrame, Mapping[str, LabelError | PromptTooLongError]]:
     """Return schemas.TOKENS of the datasets that can be scored, and the others with the reason."""
     try:
-        tokens = tokenise(source.tokenizer, sample.prompts().collect(), form.boundary, form.chat)
-        check_tokens(built, sample, tokens.lazy(), source)
+        tokens = tokens_of(sample, asked)
+        check_tokens(built, sample, tokens.lazy(), asked.source)
         return tokens, {}
     except (LabelError, PromptTooLongError):
-        refused = refusals(built, sample, source, form)
-        kept = sample.without(refused).prompts().collect()
-        return tokenise(source.tokenizer, kept, form.boundary, form.chat), refused
+        refused = refusals(built, sample, asked)
+        return tokens_of(sample.without(refused), asked), refused
 
 
 def _of_each_label_space(store: PromptStore, prompts: pl.DataFrame) -> pl.DataFrame:

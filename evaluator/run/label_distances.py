@@ -1,6 +1,5 @@
 """Compute the distances that methods take from hidden states and the LM head, once all prompts are scored."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,46 +9,60 @@ from evaluator.engine.device import device_kind
 from evaluator.engine.loader import EngineLoader
 from evaluator.methods.base import Method
 from evaluator.models.source import ModelSource
+from evaluator.progress import Stage
 from evaluator.run.build import Built
+from evaluator.run.locks import held
 from evaluator.run.scored_run import ScoredStore, scored_run
-from evaluator.scores.table import distances_file
+from evaluator.scores.table import distances_file, open_scores
 from evaluator.store import shards
+from evaluator.suites import chosen_methods
 
 if TYPE_CHECKING:
     import torch
 
 
-def load_head(source: ModelSource) -> "torch.Tensor":
-    """Return the LM head, on the CPU. Raises ModelError as lm_head.load_lm_head does."""
+def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
+    """Return the LM head, on the CPU, if a method of the run takes distances; else None.
+
+    Raises ModelError as lm_head.load_lm_head does.
+    """
+    if not _methods(built):
+        return None
     from evaluator.models.lm_head import load_lm_head  # here, because torch is slow to import
 
     return load_lm_head(source)
 
 
-def with_distances(
-    built: Built, part: ScoredStore, methods: Mapping[str, Method], head: "torch.Tensor", loader: EngineLoader
-) -> ScoredStore:
-    """Compute schemas.LABEL_DISTANCES of each method and write them next to the hidden states.
+def with_distances(built: Built, part: ScoredStore, head: "torch.Tensor", loader: EngineLoader) -> Stage[ScoredStore]:
+    """Compute schemas.LABEL_DISTANCES of each method that takes them and write them next to the hidden states.
 
     A model that is loaded stays loaded, unless it leaves too little of a GPU's memory: then it is released first.
     """
     import torch
 
-    try:
-        return _written(built, part, methods, head)
-    except torch.OutOfMemoryError:
-        pass  # and let go of what the error holds
-    loader.close()
-    return _written(built, part, methods, head)
+    lock = yield from held(part.scores.folder)
+    with lock:
+        # Another run may have added to the same scores meanwhile.
+        part = replace(part, scores=open_scores(part.scores.folder))
+        try:
+            return _written(built, part, head)
+        except torch.OutOfMemoryError:
+            pass  # and let go of what the error holds
+        loader.close()
+        return _written(built, part, head)
 
 
-def _written(built: Built, part: ScoredStore, methods: Mapping[str, Method], head: "torch.Tensor") -> ScoredStore:
+def _methods(built: Built) -> dict[str, Method]:
+    return {name: method for name, method in chosen_methods(built.config).items() if method.distances}
+
+
+def _written(built: Built, part: ScoredStore, head: "torch.Tensor") -> ScoredStore:
     import torch
 
     head = head.to(device_kind())
     scored = scored_run(built, [part]).scored
     digests = {}
-    for name, method in methods.items():
+    for name, method in _methods(built).items():
         assert method.distances is not None
         kinds = {*method.part_kinds} - {"null"}
         names = [part_name for part_name, measured in scored.parts.items() if measured.kind in kinds]

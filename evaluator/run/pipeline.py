@@ -37,7 +37,6 @@ from evaluator.run.asked_models import (
     asked_models,
     find_model,
     model_folders,
-    model_record,
     of_one_load,
 )
 from evaluator.run.build import Built, build_prompts, check_config
@@ -82,13 +81,12 @@ def run(
     check_capabilities(config, model)
     with writing_to(out):
         asked = asked_model(config, model)  # first, so that a wrong name is reported at once
-        source, model, form = asked
-        with closing(EngineLoader(source, model, out / LOGS)) as loader:
-            yield from begin_loading(source, model, data or out, loader)
+        with closing(EngineLoader(asked.source, asked.config, out / LOGS)) as loader:
+            yield from begin_loading(asked, data or out, loader)
             record, built = yield from _build(config, out, data or out)
             record, tokenised_s = yield from _check(record, built, asked, accept, out)
-            scored = yield from score_run(built, source, model, form, data or out, loader, tokenised_s=tokenised_s)
-        return (yield from finished(with_scores(record, scored, model_record(source, model), out), scored, out))
+            scored = yield from score_run(built, asked, data or out, loader, tokenised_s=tokenised_s)
+        return (yield from finished(with_scores(record, scored, asked.record, out), scored, out))
 
 
 def run_models(
@@ -120,24 +118,22 @@ def run_models(
         runs = [(one, out / "models" / name) for one, name in zip(asked, model_folders(asked), strict=True)]
         loads = []
         for group in of_one_load(runs, key=lambda each: each[0]):
-            (source, model, _), folder = group[0]
-            loads.append((stack.enter_context(closing(EngineLoader(source, model, folder / LOGS))), group))
-        source, model, _ = asked[0]
-        yield from begin_loading(source, model, data or out, loads[0][0])
+            one, folder = group[0]
+            loads.append((stack.enter_context(closing(EngineLoader(one.source, one.config, folder / LOGS))), group))
+        yield from begin_loading(asked[0], data or out, loads[0][0])
         _, built = yield from _build(config, out, data or out)
         checks: dict[Path, PreflightRecord] = {}  # of every model, before the first is scored
         for one, folder in runs:
-            checks[folder] = yield from check_built(built, *one)
+            checks[folder] = yield from check_built(built, one)
             require_accepted(checks[folder].findings, accept)
         for loader, group in loads:
-            for (source, model, form), folder in group:
+            for one, folder in group:
                 with writing_to(folder):
                     mark_user(folder, data or out)
                     record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
                     record = replace(record, preflight=with_accepted(checks[folder], accept))
-                    scored = yield from score_run(built, source, model, form, data or out, loader, keep_loaded=True)
-                    record = with_scores(record, scored, model_record(source, model), folder)
-                    yield from finished(record, scored, folder)
+                    scored = yield from score_run(built, one, data or out, loader, keep_loaded=True)
+                    yield from finished(with_scores(record, scored, one.record, folder), scored, folder)
             loader.close()
     return (yield from compare([folder for _, folder in runs], out)).page
 
@@ -163,11 +159,11 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
     with writing_to(out):
         folder = open_built(out)
         check_capabilities(folder.built.config, model)
-        source, model, form = asked_model(folder.built.config, model)
-        with closing(EngineLoader(source, model, out / LOGS)) as loader:
-            yield from begin_loading(source, model, folder.data, loader)
-            scored = yield from score_run(folder.built, source, model, form, folder.data, loader)
-        return scores_section(with_scores(folder.record, scored, model_record(source, model), out), out)
+        asked = asked_model(folder.built.config, model)
+        with closing(EngineLoader(asked.source, asked.config, out / LOGS)) as loader:
+            yield from begin_loading(asked, folder.data, loader)
+            scored = yield from score_run(folder.built, asked, folder.data, loader)
+        return scores_section(with_scores(folder.record, scored, asked.record, out), out)
 
 
 MeasureOptions = Callable[[Sequence[str]], Mapping[str, object]]
@@ -284,7 +280,7 @@ def _check(
     Raises ConfigError for a finding that would spoil results and is not accepted.
     """
     clock = time.monotonic()
-    found = yield from check_built(built, asked.source, asked.config, asked.form)
+    found = yield from check_built(built, asked)
     record = replace(record, preflight=with_accepted(found, accept))
     write_run(out, record)
     require_accepted(found.findings, accept)

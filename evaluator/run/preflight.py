@@ -32,7 +32,7 @@ from evaluator.preflight.queries import (
 )
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
-from evaluator.run.asked_models import PromptForm, prompt_form
+from evaluator.run.asked_models import AskedModel, prompt_form
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, examine_sample
 from evaluator.run.score import check_capabilities
@@ -64,11 +64,12 @@ def preflight(
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))
         yield Progress(stage="Checking", done=0, total=1, unit="models")
+        asked = AskedModel(source, model, form)
         if built.store.manifest.n_prompts > MAX_TOKENISED:
-            examined = examine_sample(built, source, form)
+            examined = examine_sample(built, asked)
         else:
-            examined = yield from examine(built, source, form)
-        record = checked(built, source, model, form, examined, devices, assumptions.utilisation)
+            examined = yield from examine(built, asked)
+        record = checked(built, asked, examined, devices, assumptions.utilisation)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record
 
@@ -80,15 +81,10 @@ def describe_model(model: ModelConfig) -> ModelSource:
 
 
 def checked(
-    built: Built,
-    source: ModelSource,
-    model: ModelConfig,
-    form: PromptForm,
-    examined: Examined,
-    devices: Mapping[str, Device],
-    utilisation: float,
+    built: Built, asked: AskedModel, examined: Examined, devices: Mapping[str, Device], utilisation: float
 ) -> PreflightRecord:
     """Return everything that is known about a run before its prompts are scored."""
+    source, model, form = asked
     store, tokens = built.store, examined.tokens
     spaces = label_spaces(store.requests(), store.prompts(), tokens)
     counted = classes(store.requests())
@@ -240,10 +236,10 @@ def _model_findings(template_unused: bool, tokens: pl.LazyFrame, n_front: int) -
             )
 
 
-def check_built(built: Built, source: ModelSource, model: ModelConfig, form: PromptForm) -> Stage[PreflightRecord]:
+def check_built(built: Built, asked: AskedModel) -> Stage[PreflightRecord]:
     """Tokenise and check the prompts of a run that is about to score them."""
-    examined = yield from examine(built, source, form)
-    return checked(built, source, model, form, examined, chosen_devices(Assumptions()), UTILISATION)
+    examined = yield from examine(built, asked)
+    return checked(built, asked, examined, chosen_devices(Assumptions()), UTILISATION)
 
 
 def with_accepted(record: PreflightRecord, accept: Collection[str]) -> PreflightRecord:

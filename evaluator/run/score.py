@@ -19,7 +19,7 @@ from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
-from evaluator.run.asked_models import PromptForm
+from evaluator.run.asked_models import AskedModel
 from evaluator.run.build import Built
 from evaluator.run.early_results import EarlyResults
 from evaluator.run.label_distances import load_head, with_distances
@@ -65,9 +65,7 @@ def check_capabilities(config: RunConfig, model: ModelConfig) -> None:
 
 def score_run(
     built: Built,
-    source: ModelSource,
-    model: ModelConfig,
-    form: PromptForm,
+    asked: AskedModel,
     data: Path,
     loader: EngineLoader,
     *,
@@ -84,16 +82,15 @@ def score_run(
 
     Args:
         built: the run's configuration and prompts.
-        source, model: the model, and how to load it; devices are laid out.
-        form: how prompts become tokens.
+        asked: the model; devices are laid out.
         data: folder of prompts and scores.
         loader: of the model.
         keep_loaded: whether the model stays loaded after the last prompt.
         tokenised_s: seconds that tokenising these prompts has taken already, for the record.
     """
-    with_head = {name: method for name, method in chosen_methods(built.config).items() if method.distances}
-    head = load_head(source) if with_head else None  # fail before scoring if the model has no LM head
-    folder = scores_folder(source, model, data)
+    source = asked.source
+    head = load_head(built, source)  # fail before scoring if the model has no LM head
+    folder = scores_folder(source, asked.config, data)
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
     tokenise_s = tokenised_s
@@ -101,7 +98,7 @@ def score_run(
     try:
         while store:  # that of the first round, then that of the second
             clock = time.monotonic()
-            tokens, refused = yield from tokenise_what_fits(built, store, source, form)
+            tokens, refused = yield from tokenise_what_fits(built, store, asked)
             for dataset, reason in refused.items():
                 logger.warning("%s is left out of this run: %s", dataset, reason)
             left_out |= {dataset: str(reason) for dataset, reason in refused.items()}
@@ -138,16 +135,11 @@ def score_run(
     parts = [replace(part, store=part.store.without(left_out)) for part in parts]
     if head is not None:
         # Only now, because an engine that is not kept loaded has left its memory.
-        lock = yield from held(parts[0].scores.folder)
-        with lock:
-            # Another run may have added to the same scores meanwhile.
-            current = replace(parts[0], scores=open_scores(parts[0].scores.folder))
-            parts[0] = with_distances(built, current, with_head, head, loader)
-    score_s = scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()])
+        parts[0] = yield from with_distances(built, parts[0], head, loader)
     elapsed_s = {
         "tokenise": round(tokenise_s, 3),
         "load": round(loader.take_waited_s(), 3),
-        "score": score_s,
+        "score": scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()]),
     }
     return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
 
@@ -158,9 +150,9 @@ def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
     return data / "scores" / fingerprint(SCORES_FORMAT, source.fingerprint, identity, source_fingerprint("engine"))
 
 
-def begin_loading(source: ModelSource, model: ModelConfig, data: Path, loader: EngineLoader) -> Stage[None]:
+def begin_loading(asked: AskedModel, data: Path, loader: EngineLoader) -> Stage[None]:
     """Begin to load a model in processes of its own, unless the data folder holds scores of it: they may suffice."""
-    if not scores_folder(source, model, data).exists():
+    if not scores_folder(asked.source, asked.config, data).exists():
         yield from loader.begin()
 
 

@@ -6,7 +6,7 @@ from evaluator.errors import ConfigError, LabelError, PromptTooLongError
 from evaluator.methods.predictions import check_labels
 from evaluator.models.source import ModelSource
 from evaluator.progress import Stage
-from evaluator.run.asked_models import PromptForm
+from evaluator.run.asked_models import AskedModel, PromptForm
 from evaluator.run.build import Built
 from evaluator.run.locks import held
 from evaluator.scores.checks import check_prompt_lengths
@@ -16,20 +16,20 @@ from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
 
 
 def tokenise_what_fits(
-    built: Built, store: PromptStore, source: ModelSource, form: PromptForm
+    built: Built, store: PromptStore, asked: AskedModel
 ) -> Stage[tuple[TokenTable, dict[str, LabelError | PromptTooLongError]]]:
     """Tokenise the datasets of a store that can be scored; also return the others, each with the reason.
 
     Raises the first error where no dataset can be scored.
     """
-    _check_turns(store, form)
+    _check_turns(store, asked.form)
     try:
-        return (yield from _tokenise(built, store, source, form)), {}
+        return (yield from _tokenise(built, store, asked)), {}
     except (LabelError, PromptTooLongError):
-        refused = refusals(built, store, source, form)
+        refused = refusals(built, store, asked)
         if refused.keys() >= built_datasets(store):
             raise
-        table = yield from _tokenise(built, store.without(refused), source, form)
+        table = yield from _tokenise(built, store.without(refused), asked)
         return table, refused
 
 
@@ -46,17 +46,14 @@ def _check_turns(store: PromptStore, form: PromptForm) -> None:
         )
 
 
-def refusals(
-    built: Built, store: PromptStore, source: ModelSource, form: PromptForm
-) -> dict[str, LabelError | PromptTooLongError]:
+def refusals(built: Built, store: PromptStore, asked: AskedModel) -> dict[str, LabelError | PromptTooLongError]:
     """Return the datasets that cannot be scored, with the reason."""
     datasets = sorted(built_datasets(store))
     refused: dict[str, LabelError | PromptTooLongError] = {}
     for dataset in datasets:
         alone = store.without(other for other in datasets if other != dataset)
         try:
-            tokens = tokenise(source.tokenizer, alone.prompts().collect(), form.boundary, form.chat)
-            check_tokens(built, alone, tokens.lazy(), source)
+            check_tokens(built, alone, tokens_of(alone, asked).lazy(), asked.source)
         except LabelError as error:
             refused[dataset] = _explained(error, built, alone)
         except PromptTooLongError as error:
@@ -69,10 +66,16 @@ def built_datasets(store: PromptStore) -> set[str]:
     return {*store.requests().select("dataset").unique().collect()["dataset"]}
 
 
-def _tokenise(built: Built, store: PromptStore, source: ModelSource, form: PromptForm) -> Stage[TokenTable]:
+def tokens_of(store: PromptStore, asked: AskedModel) -> pl.DataFrame:
+    """Tokenise all prompts of a store and keep nothing; return schemas.TOKENS."""
+    return tokenise(asked.source.tokenizer, store.prompts().collect(), asked.form.boundary, asked.form.chat)
+
+
+def _tokenise(built: Built, store: PromptStore, asked: AskedModel) -> Stage[TokenTable]:
     """Tokenise a store, and check that no prompt is too long for the model and that labels can be distinguished."""
     parts = [part for parts in built.parts.values() for part in parts.values()]
     definitions = [definition for part in parts for definition in part.definitions]
+    source, form = asked.source, asked.form
     lock = yield from held(store.folder / "tokens")
     with lock:
         try:

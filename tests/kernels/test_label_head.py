@@ -1,17 +1,12 @@
 # ruff: noqa: N803, N806 - tensors carry their axes in their names
-"""Hidden states times LM head: each implementation against SciPy in float64, and what it holds meanwhile.
+"""Hidden states times LM head: against SciPy in float64, and what is held meanwhile.
 
 Shape legend: T rows or queries, A anchors, C centroids, V vocabulary, D hidden size.
 """
 
-import importlib.util
-import logging
 import math
-import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp, rel_entr, softmax
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from evaluator_kernels import implementations, label_head
+from evaluator_kernels import label_head
 from evaluator_kernels.label_head import (
     centroid_divergences,
     log_sum_exp,
@@ -31,9 +26,8 @@ from evaluator_kernels.label_head import (
 
 CUDA = torch.device("cuda")
 LOW_PRECISION = [torch.bfloat16, torch.float16]
-# Sizes (T, D, V) around the tiles of either implementation: one, just under, just over, and dividing nothing.
-SIZES = [(1, 1, 1), (3, 7, 1023), (2, 33, 2049), (1025, 16, 2050), (65, 31, 129), (64, 32, 128), (37, 65, 1000)]
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+# Sizes (T, D, V) around the tiles: one, just under, just over, and dividing nothing.
+SIZES = [(1, 1, 1), (3, 7, 1023), (2, 33, 2049), (1025, 16, 2050), (37, 65, 1000)]
 
 
 def states(n_rows: int, n_features: int, seed: int) -> torch.Tensor:
@@ -86,57 +80,23 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
-    """What the Triton kernel answers to every case, on the CPU.
-
-    In a process of its own: what is imported under the interpreter stays interpreted.
-    """
-    folder = tmp_path_factory.mktemp("interpreted")
-    torch.save(CASES, folder / "cases.pt")
-    script = """if True:
-        import sys, torch
-        from evaluator_kernels.label_head.triton_kernel import log_sum_exp
-        cases = torch.load(sys.argv[1])
-        torch.save({name: log_sum_exp(*case) for name, case in cases.items()}, sys.argv[2])
-    """
-    command = [sys.executable, "-c", script, str(folder / "cases.pt"), str(folder / "answers.pt")]
-    subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
-    return torch.load(folder / "answers.pt")
-
-
-@pytest.fixture(params=["tiled", pytest.param("triton", marks=needs_triton)])
-def answer_to(request: pytest.FixtureRequest) -> Callable[[str], torch.Tensor]:
-    """Each implementation of log_sum_exp, as a function of a case's name."""
-    if request.param == "triton":
-        return request.getfixturevalue("interpreted").__getitem__
-    return lambda name: tiled.log_sum_exp(*CASES[name])
-
-
-@pytest.fixture
-def fresh_choice():
-    label_head._log_sum_exp.cache_clear()
-    yield
-    label_head._log_sum_exp.cache_clear()
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_every_implementation_gives_the_log_sum_exp_over_the_whole_vocabulary(answer_to, name):
+def test_tiles_give_the_log_sum_exp_over_the_whole_vocabulary(name):
     with np.errstate(all="ignore"):
         expected = logsumexp(logits(*CASES[name]), axis=-1)
-    answer = answer_to(name)
+    answer = tiled.log_sum_exp(*CASES[name])
     assert answer.dtype == torch.float64
     np.testing.assert_allclose(answer.numpy(), expected, rtol=1e-6, atol=4e-6, err_msg=name)
 
 
-def test_infinities_and_nan_give_what_the_docstring_says_and_leave_other_rows_alone(answer_to):
+def test_infinities_and_nan_give_what_the_docstring_says_and_leave_other_rows_alone():
     nan, inf = math.nan, math.inf
-    answers = answer_to("odd rows").tolist()
+    answers = log_sum_exp(*CASES["odd rows"]).tolist()
     # NaN among the numbers; +inf and -inf among the logits; +inf alone; -inf alone.
     np.testing.assert_equal(answers[1:5], [nan, inf, inf, -inf])
     assert answers[5] < -1_000
     assert np.isfinite(answers[::6]).all()
-    np.testing.assert_array_equal(answer_to("impossible tokens").isfinite(), [False, True, False, True])
+    np.testing.assert_array_equal(log_sum_exp(*CASES["impossible tokens"]).isfinite(), [False, True, False, True])
 
 
 def test_hand_worked_distributions():
@@ -348,22 +308,6 @@ def test_a_centroid_of_no_anchors_is_refused():
         centroid_divergences(rows(2, 3), rows(0, 3), torch.zeros(1, 0), rows(5, 3))
 
 
-@pytest.mark.usefixtures("fresh_choice")
-def test_on_a_cpu_the_tiles_in_torch_are_the_fast_version_and_nothing_is_logged(caplog):
-    log_sum_exp(rows(2, 3), rows(5, 3))
-    assert implementations()["label_head on cpu"] == "tiled"
-    assert not caplog.records
-
-
-@pytest.mark.usefixtures("fresh_choice")
-def test_without_triton_a_cuda_device_uses_the_tiles_in_torch_and_logs_it_once(monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "evaluator_kernels.label_head.triton_kernel", None)  # its import fails
-    with caplog.at_level(logging.WARNING):
-        assert [label_head._log_sum_exp("cuda") for _ in range(2)] == [tiled.log_sum_exp] * 2
-    assert implementations()["label_head on cuda"] == "tiled"
-    assert [record.message.split(",")[0] for record in caplog.records] == ["Log-sum-exps fall back to torch"]
-
-
 def test_the_other_kernels_do_not_wait_for_torch_to_be_imported():
     script = """if True:
         import sys
@@ -375,31 +319,10 @@ def test_the_other_kernels_do_not_wait_for_torch_to_be_imported():
     assert run.stdout.strip() == "False"
 
 
-@needs_triton
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_the_triton_kernel_compiles_to_machine_code_of_a_gpu(dtype: str, tmp_path: Path, monkeypatch):
-    from triton import compile as compile_kernel
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    from evaluator_kernels.label_head import triton_kernel as module
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    # As for contiguous tensors: a stride of one is compiled in.
-    constants = {"hidden_stride_D": 1, "head_stride_D": 1}
-    constants |= {"ROWS": module.ROWS, "TOKENS": module.TOKENS, "FEATURES": module.FEATURES}
-    pointers = {"hidden_TD": "*fp32", "head_VD": f"*{dtype}", "max_TP": "*fp32", "sum_TP": "*fp32"}
-    kinds = pointers | dict.fromkeys(constants, "constexpr")
-    signature = {name: kinds.get(name, "i32") for name in module._tile_sums.arg_names}
-    source = ASTSource(module._tile_sums, signature=signature, constexprs=constants)
-    assert compile_kernel(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
 @pytest.mark.parametrize("name", CASES)
-def test_on_a_gpu_triton_gives_what_the_reference_gives_in_float64(name):
+def test_on_a_gpu_the_sum_is_what_the_reference_gives_in_float64(name):
     hidden_TD, head_VD = (tensor.to(CUDA) for tensor in CASES[name])
     expected_T = reference.log_sum_exp(hidden_TD.double(), head_VD).cpu()
     np.testing.assert_allclose(log_sum_exp(hidden_TD, head_VD).cpu(), expected_T, rtol=1e-6, atol=4e-6)
-    assert implementations()["label_head on cuda"] == "triton"

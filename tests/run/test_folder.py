@@ -96,6 +96,13 @@ def test_models_of_a_suite_without_metrics_are_refused_before_anything_is_built(
     assert not list(tmp_path.rglob("*.arrow"))
 
 
+def test_the_same_model_twice_is_refused_before_anything_is_built(tmp_path):
+    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",))
+    with pytest.raises(ConfigError, match="fake and fake are the same model: weights fake, in the same form"):
+        finish(pipeline.run_models(config, [FAKE, FAKE], tmp_path))
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
 def test_every_suite_writes_tables_that_are_sorted_the_same_way_twice(tmp_path):
     """A run again in another folder has the same bytes in every table."""
     for name in ("staicc-bias", "prompt-search", "pvi"):

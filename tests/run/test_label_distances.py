@@ -11,7 +11,7 @@ from evaluator.methods.base import Method
 from evaluator.methods.knn_prompting import KNN_CENTROID
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
-from evaluator.run import pipeline
+from evaluator.run import label_distances, pipeline
 from evaluator.run.folder import open_built, open_scored
 from evaluator.run.label_distances import load_head, with_distances
 
@@ -47,24 +47,26 @@ def without_memory(times: int, loader: Closing) -> tuple[Method, list[int]]:
 
 
 @pytest.mark.parametrize("times", [0, 1])
-def test_a_model_is_released_only_where_it_leaves_no_memory(tmp_path, times):
+def test_a_model_is_released_only_where_it_leaves_no_memory(tmp_path, times, monkeypatch):
     finish(pipeline.run(CONFIG, MODEL, tmp_path))
     folder = open_built(tmp_path)
     (part,) = open_scored(folder, tmp_path)
     source = fake_model_source()
     loader = Closing(source, MODEL, tmp_path)
     method, closed_before = without_memory(times, loader)
-    again = with_distances(folder.built, part, {"knn_centroid": method}, load_head(source), loader)
+    monkeypatch.setattr(label_distances, "chosen_methods", lambda _config: {"knn_centroid": method})
+    again = finish(with_distances(folder.built, part, load_head(folder.built, source), loader))
     assert closed_before == list(range(times + 1))
     assert again.scores.manifest.distances == part.scores.manifest.distances
 
 
-def test_a_device_that_is_too_small_for_the_head_alone_is_an_error(tmp_path):
+def test_a_device_that_is_too_small_for_the_head_alone_is_an_error(tmp_path, monkeypatch):
     finish(pipeline.run(CONFIG, MODEL, tmp_path))
     folder = open_built(tmp_path)
     (part,) = open_scored(folder, tmp_path)
     source = fake_model_source()
     loader = Closing(source, MODEL, tmp_path)
     method, _ = without_memory(2, loader)
+    monkeypatch.setattr(label_distances, "chosen_methods", lambda _config: {"knn_centroid": method})
     with pytest.raises(torch.OutOfMemoryError):
-        with_distances(folder.built, part, {"knn_centroid": method}, load_head(source), loader)
+        finish(with_distances(folder.built, part, load_head(folder.built, source), loader))

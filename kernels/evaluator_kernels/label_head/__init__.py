@@ -11,21 +11,12 @@ affects every row.
 Shape legend: T rows or queries, A anchors, C centroids, V vocabulary, D hidden size.
 """
 
-import functools
-import logging
-from collections.abc import Callable
-
 import torch
 
-from evaluator_kernels import record_choice
 from evaluator_kernels.label_head import centroids, tiled
 
 HEAD_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WEIGHT_TOLERANCE = 1e-5  # largest deviation of a row's sum from one; that of a thousand weights in fp32 is smaller
-
-LogSumExp = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-_log = logging.getLogger(__name__)
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
@@ -45,7 +36,7 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
     _check_head(head_VD)
     _check_rows("hidden_TD", hidden_TD, head_VD)
     with torch.no_grad():
-        return _log_sum_exp(head_VD.device.type)(hidden_TD, head_VD)
+        return tiled.log_sum_exp(hidden_TD, head_VD)
 
 
 def centroid_divergences(
@@ -121,26 +112,3 @@ def _check_weights(weights_CA: torch.Tensor, anchors_AD: torch.Tensor) -> None:
 def _check_device(name: str, tensor: torch.Tensor, other: torch.Tensor) -> None:
     if tensor.device != other.device:
         raise ValueError(f"All tensors must be on one device, but {name} is on {tensor.device}, not {other.device}.")
-
-
-@functools.cache
-def _log_sum_exp(device_type: str) -> LogSumExp:
-    """Choose the implementation for a type of device: Triton on CUDA if it compiles, else torch."""
-    name = "tiled"
-    implementation: LogSumExp = tiled.log_sum_exp
-    if device_type == "cuda":
-        try:
-            name, implementation = "triton", _compiled(device_type)
-        except Exception as error:  # any failure of Triton: torch gives the same numbers
-            _log.warning("Log-sum-exps fall back to torch, tile by tile, because Triton cannot be used: %r", error)
-    record_choice(f"label_head on {device_type}", name)
-    return implementation
-
-
-def _compiled(device_type: str) -> LogSumExp:
-    """Return the Triton kernel, compiled here by a call on one number, so that a broken compiler fails now."""
-    from evaluator_kernels.label_head.triton_kernel import log_sum_exp as compiled
-
-    number = torch.zeros(1, 1, device=device_type)
-    compiled(number, number)
-    return compiled
