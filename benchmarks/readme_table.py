@@ -2,8 +2,8 @@
 
     python -m benchmarks.readme_table [--write]
 
-README has the throughput of every workload and tool at one commit, the latest that results/throughput.csv has.
-docs/benchmarks.md has the latest rows of every case of every benchmark, also those in which another tool is faster;
+README has the throughput of every workload and tool at one commit: the latest of those with the most workloads in
+results/throughput.csv. docs/benchmarks.md has the latest rows of every case of every benchmark, also lost races;
 each line names the commit that was measured (a + after it: with changes that were not committed).
 """
 
@@ -65,10 +65,11 @@ def all_tables(results: Path) -> str:
 
 
 def throughput_table(path: Path) -> str:
-    """Return one row for each workload at the latest commit, with the prompts per second of every tool."""
-    rows = _latest_throughput(path)
+    """Return one row for each workload, with the prompts per second of every tool, from the fullest commit."""
+    rows = _read_throughput(path)
     if rows is None:
         return "No throughput was measured yet.\n"
+    rows = _latest(_of_fullest_commit(rows))
     tools = rows["contestant"].unique(maintain_order=True).to_list()
     lines = [f"| prompts/s | {' | '.join(tools)} | whole command |", "|---" * (len(tools) + 2) + "|"]
     for (case,), of_case in rows.partition_by("case", as_dict=True, maintain_order=True).items():
@@ -80,15 +81,16 @@ def throughput_table(path: Path) -> str:
 
 
 def throughput_lines(path: Path) -> str:
-    """Return one row for each workload and tool at the latest commit, with the spread of its times."""
-    rows = _latest_throughput(path)
+    """Return one row for each workload and tool, with the spread of its times in the latest race."""
+    rows = _read_throughput(path)
     if rows is None:
         return "No throughput was measured yet.\n"
+    rows = _latest(rows)
     heads = ["workload", "tool", "prompts/s", "scoring: median s (quartiles), prompts", "whole: median s (quartiles)"]
-    heads += ["MiB", "evaluator is"]
+    heads += ["MiB", "evaluator is", "commit", "device"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [f"| {' | '.join(_throughput_cells(row))} |" for row in rows.to_dicts()]
-    return "\n".join([*lines, "", f"Commit {rows['commit'][-1]}; {rows['device'][-1]}.", ""])
+    return "\n".join([*lines, ""])
 
 
 def _throughput_cells(row: dict[str, Any]) -> list[str]:
@@ -103,16 +105,28 @@ def _throughput_cells(row: dict[str, Any]) -> list[str]:
         spread("whole_", "whole_s"),
         f"{row['peak_mib']:,}",
         f"{_short(row['evaluator_times'])} times as fast",
+        row["commit"],
+        row["device"],
     ]
 
 
-def _latest_throughput(path: Path) -> pl.DataFrame | None:
-    """Return the rows of the latest commit, of each case those of its latest race; None if nothing was measured."""
+def _read_throughput(path: Path) -> pl.DataFrame | None:
+    """Return all rows; None if nothing was measured."""
     if not path.is_file():
         return None
-    rows = pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})  # 77e3673 is no number
-    rows = rows.filter(pl.col("commit") == pl.col("commit").last(), pl.col("device") == pl.col("device").last())
+    return pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})  # 77e3673 is no number
+
+
+def _latest(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the latest race of each case."""
     return rows.filter(pl.col("date") == pl.col("date").max().over("case"))
+
+
+def _of_fullest_commit(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the commit at which the most cases were raced on one device, the latest of several."""
+    n_cases = pl.col("case").n_unique().over("commit", "device")
+    most = rows.filter(n_cases == n_cases.max())
+    return most.filter(pl.col("commit") == pl.col("commit").last(), pl.col("device") == pl.col("device").last())
 
 
 def markdown(files: Sequence[Path]) -> str:

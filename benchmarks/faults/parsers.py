@@ -229,9 +229,7 @@ def parsers() -> dict[str, Parser]:
     store = StoreManifest(
         n_requests=1, n_prompts=1, requests={"requests-00000.arrow": digest}, prompts={}, tables={"t": {"a": digest}}
     )
-    plan = PlanRecord(
-        reused={"a/b.arrow": digest}, prompts=1, reused_prompts=0, n_shards=1, shard_tokens=64, shares_prefixes=True
-    )
+    plan = PlanRecord(reused={"a/b.arrow": digest}, prompts=1, reused_prompts=0, shard_tokens=64, shares_prefixes=True)
     shard = ShardRecord(sha256=digest, prompts=1, prompt_tokens=2, cached_tokens=0, elapsed_s=0.1)
     scores = ScoreManifest(plans={"scores": plan}, shards={"scores-0": shard}, distances={"knn": digest})
     totals = TokenTotals(request_tokens=1, tokens=1, floor_tokens=1, block_floor_tokens={"16": 1})

@@ -117,8 +117,6 @@ def _write_scores(folder: Path, rows: pl.DataFrame) -> ScoreTable:
         cached_tokens=0,
         elapsed_s=0.0,
     )
-    plan = PlanRecord(
-        reused={}, prompts=rows.height, reused_prompts=0, n_shards=1, shard_tokens=1, shares_prefixes=False
-    )
+    plan = PlanRecord(reused={}, prompts=rows.height, reused_prompts=0, shard_tokens=1, shares_prefixes=False)
     table = ScoreTable(folder, ScoreManifest())
     return table.with_manifest(ScoreManifest(engine=ENGINE, plans={"scores-imported": plan}, shards={name: shard}))

@@ -11,11 +11,10 @@ import numpy.typing as npt
 from evaluator.engine.loader import EngineLoader
 from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
-from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan, n_requests, plan_rows
+from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan, is_of_rows, plan_rows
 from evaluator.scores.shard_job import ShardUpdate, shard_job
 from evaluator.scores.table import Kind, ScoreTable, ShardRecord
 from evaluator.store import shards
-from evaluator.store.ids import id_numbers
 from evaluator.tokens.rows import TokenRows
 
 SHARDS_NAMED_AT_ONCE = 500  # the manifest is written after each of so many
@@ -63,14 +62,14 @@ def score_rows(
             total=plan.record.reused_prompts + plan.record.prompts,
             unit="prompts",
         )
-    if plan.key not in table.manifest.plans or not table.manifest.plans[plan.key].shard_tokens:
+    if plan.key not in table.manifest.plans:
         table, plan = yield from _write_plan(plan, table, loader)
     cut = plan.shards()
     missing = {name: shard for name, shard in cut.items() if name not in table.manifest.shards}
     if missing:
         replicas = yield from loader.replicas()
         done_before = sum(shard.prompts for name, shard in table.manifest.shards.items() if name in cut)
-        clock = _Clock(STAGE_NAMES[kind], done_before=done_before, total=n_requests(plan.rows))
+        clock = _Clock(STAGE_NAMES[kind], done_before=done_before, total=plan.record.prompts)
         jobs = [
             shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
             for name, shard in missing.items()
@@ -84,14 +83,11 @@ def score_rows(
                 yield clock.progress()
     elif plan.record.prompts:
         yield Progress(stage=STAGE_NAMES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
-    # A reused shard that was removed or damaged since the plan was made leaves rows to be planned again.
-    scored = table.read(kind).select(id_numbers("token_id")).collect(engine="streaming").to_series()
-    lost = tokens.where(~tokens.column(id_numbers("token_id")).is_in(scored.implode()).to_numpy())
-    return (yield from score_rows(lost, table, loader, kind, adapter, after_shard)) if lost.height else table
+    return table
 
 
 def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple[ScoreTable, Plan]]:
-    """Complete a new plan with the size of its shards, if the engine is needed, and write it."""
+    """Complete a plan with the size of its shards, if the engine is needed, and write it in place of an older one."""
     record, manifest = plan.record, table.manifest
     if plan.rows.height:
         replicas = yield from loader.replicas()
@@ -104,8 +100,9 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
             n_replicas=replicas.n,
             shares_prefixes=facts.prefix_block_tokens is not None,
         )
-        record = replace(record, n_shards=len(replace(plan, record=record).shards()))
-    table = table.with_manifest(replace(manifest, plans=manifest.plans | {plan.key: record}))
+    base, _, _ = plan.key.partition(".")
+    others = {key: other for key, other in manifest.plans.items() if not is_of_rows(key, base)}
+    table = table.with_manifest(replace(manifest, plans=others | {plan.key: record}))
     return table, replace(plan, record=record)
 
 

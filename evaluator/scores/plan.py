@@ -6,7 +6,7 @@ depends on the tokens and the plan alone, and an engine carries nothing from one
 killed and restarted writes the same bytes, also on another number of replicas.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -50,10 +50,6 @@ class Plan:
     record: PlanRecord
     rows: TokenRows  # without those that have scores in reused shards, each token_id once, in prefix order
 
-    @property
-    def kind(self) -> Kind:
-        return "states" if self.key.startswith("states") else "scores"
-
     def shards(self) -> dict[str, Shard]:
         """Return the shards by name."""
         record = self.record
@@ -70,7 +66,8 @@ class Plan:
 def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     """Plan how these rows get their scores: as planned before, or from all shards of the model and engine.
 
-    Nothing is written. A plan that is not in the manifest has no shard size yet.
+    Nothing is written. A plan that is not in the manifest has no shard size yet. Where scores that a plan reused are
+    lost, the rows are planned anew under another key, so that the shards of both have different names.
 
     Args:
         tokens: rows to get scores for.
@@ -80,31 +77,52 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     ids = tokens.column(id_numbers("token_id"))
     is_first = ids.is_first_distinct()
     rows, ids = tokens.where(is_first.to_numpy()), ids.filter(is_first)
-    key = f"{kind}-{list_fingerprint(rows.columns(pl.col('token_id')))[:8]}"
-    planned = table.manifest.plans.get(key)
-    files = dict(planned.reused) if planned else _other_shards(table, kind, key)
-    # Which file holds which row; the first file by name where several hold it.
-    names = sorted(files)
-    holders = [
-        pl.scan_ipc(table.folder.parent / name).select(id_numbers("token_id"), file=pl.lit(number, pl.UInt32))
-        for number, name in enumerate(names)
-    ]
-    scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.Int128(), "file": pl.UInt32()}), *holders])
-    reused = (
-        ids.to_frame().lazy().join(scored.unique("token_id", keep="first", maintain_order=True), on="token_id")
-    ).collect()
-    missing = rows.where(~ids.is_in(reused["token_id"].implode()).to_numpy()) if reused.height else rows
-    if planned:
-        return Plan(key, planned, missing)
+    base = f"{kind}-{list_fingerprint(rows.columns(pl.col('token_id')))[:8]}"
+    key = next((key for key in table.manifest.plans if is_of_rows(key, base)), base)
+    if planned := table.manifest.plans.get(key):
+        reused = _holders(ids, table, planned.reused)
+        if reused.height == planned.reused_prompts:
+            return Plan(key, planned, _without(rows, ids, reused))
+        _, _, n_lost = key.partition(".")
+        key = f"{base}.{int(n_lost or 0) + 1}"
+    files = _other_shards(table, kind, key)
+    reused = _holders(ids, table, files)
+    missing = _without(rows, ids, reused)
     record = PlanRecord(
-        reused={names[number]: files[names[number]] for number in reused["file"].unique().sort()},
+        reused={name: files[name] for name in reused["file"].cast(pl.String).unique().sort()},
         prompts=n_requests(missing),
         reused_prompts=reused.height,
-        n_shards=0,
         shard_tokens=0,
         shares_prefixes=False,
     )
     return Plan(key, record, missing)
+
+
+def is_of_rows(key: str, base: str) -> bool:
+    """Return whether a plan's key is that of these rows: the first, or one made after scores were lost."""
+    return key.partition(".")[0] == base
+
+
+def _holders(ids: pl.Series, table: ScoreTable, files: Collection[str]) -> pl.DataFrame:
+    """Return which file holds which row, token_id and file: the first file by name where several hold it."""
+    names = sorted(files)
+    kind = pl.Enum(names)  # a number a row in memory, not a path
+    holders = [
+        pl.scan_ipc(table.folder.parent / name).select(id_numbers("token_id"), file=pl.lit(name, kind))
+        for name in names
+    ]
+    scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.Int128(), "file": kind}), *holders])
+    return (
+        ids.to_frame()
+        .lazy()
+        .join(scored.unique("token_id", keep="first", maintain_order=True), on="token_id")
+        .collect()
+    )
+
+
+def _without(rows: TokenRows, ids: pl.Series, reused: pl.DataFrame) -> TokenRows:
+    """Return the rows whose ids no file holds."""
+    return rows.where(~ids.is_in(reused["token_id"].implode()).to_numpy()) if reused.height else rows
 
 
 def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
@@ -117,7 +135,7 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
         in_table = path.parent == table.folder  # verified when the table was opened
         manifest = table.manifest if in_table else read_manifest(path, ScoreManifest)
         for name, shard in sorted((manifest.shards if manifest else {}).items()):
-            fits = name.startswith(kind) and not (in_table and name.startswith(key))
+            fits = name.startswith(kind) and not (in_table and name.startswith(f"{key}-"))
             if fits and (in_table or shards.intact(path.parent, {name: shard.sha256})):
                 others[f"{path.parent.name}/{name}"] = shard.sha256
     return others

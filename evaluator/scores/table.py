@@ -44,7 +44,6 @@ class PlanRecord:
     reused: dict[str, str]  # path below the folder of the model and engine -> SHA-256
     prompts: int  # scored by this plan
     reused_prompts: int
-    n_shards: int  # into which these prompts are cut
     shard_tokens: int
     shares_prefixes: bool
     min_shard_tokens: int = 1  # with several replicas, where shards are smaller towards the end

@@ -73,12 +73,15 @@ THROUGHPUT_HEAD = (
 )
 
 
-def test_the_throughput_of_the_latest_commit_is_shown_whole(tmp_path: Path) -> None:
+def test_the_fullest_commit_is_shown_whole_and_elsewhere_the_latest_race_of_each_case(
+    tmp_path: Path,
+) -> None:
     rows = [
         "2026-01-01,old0000,CPU,v,PVI,evaluator,9,8,8,prompts,3,1,1,1,1,1,77,9,9,9,100,1",
         "2026-01-02,new0000,CPU,v,PVI,evaluator,9,8,8,prompts,3,4,3,5,3,5,2,9,8,10,100,1",
         "2026-01-02,new0000,CPU,v,PVI,plain vLLM,9,8,8,prompts,3,2,2,2,2,2,4,5,5,5,90,0.5",
         "2026-01-03,new0000,CPU,v,one dataset,evaluator,9,8,8,prompts,3,4,3,5,3,5,2.5,7,7,7,100,1",
+        "2026-01-04,few0000,GPU,v,search,evaluator,9,8,8,prompts,3,4,3,5,3,5,33,7,7,7,100,1",
     ]
     path = tmp_path / "throughput.csv"
     path.write_text("\n".join([THROUGHPUT_HEAD, *rows]) + "\n")
@@ -86,9 +89,12 @@ def test_the_throughput_of_the_latest_commit_is_shown_whole(tmp_path: Path) -> N
     assert "| prompts/s | evaluator | plain vLLM | whole command |" in table
     assert "| PVI | 2 | 4 | 9 s |" in table  # a race that was lost
     assert "| one dataset | 2.5 |  | 7 s |" in table
-    assert "77" not in table
+    assert table.endswith("Commit new0000; CPU.\n")
+    assert not {"77", "33"} & {*table.split()}
     lines = throughput_lines(path)
-    assert "| PVI | evaluator | 2 | 4 (3-5), 8 of 8 | 9 (8-10) | 100 | 1 times as fast |" in lines
+    assert "| PVI | evaluator | 2 | 4 (3-5), 8 of 8 | 9 (8-10) | 100 | 1 times as fast | new0000 | CPU |" in lines
+    assert "| search | evaluator | 33 | 4 (3-5), 8 of 8 | 7 (7-7) | 100 | 1 times as fast | few0000 | GPU |" in lines
+    assert "old0000" not in lines
 
 
 def test_readme_shows_the_throughput_that_was_measured_last() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 INTERRUPTED = Path(__file__).with_name("interrupted.py")
 TABLES = ("metrics.parquet", "predictions.parquet")
@@ -31,11 +32,21 @@ def stopped(*words: object, at_call: int) -> subprocess.Popen[str]:
     return process
 
 
-def shards_done(out: Path) -> tuple[int, int]:
-    """Shards that the manifests of the scores name, and how many there will be."""
-    manifests = [json.loads(path.read_text()) for path in out.glob("scores/*/*/manifest.json")]
-    planned = [plan["n_shards"] for content in manifests for plan in content["plans"].values()]
-    return sum(len(content["shards"]) for content in manifests), sum(planned)
+def shards_done(out: Path) -> int:
+    """Number of shards that the manifests of the scores name."""
+    return sum(len(content["shards"]) for content in _manifests(out))
+
+
+def prompts_left(out: Path) -> int:
+    """Number of prompts that are planned and not scored."""
+    contents = _manifests(out)
+    planned = [plan["prompts"] for content in contents for plan in content["plans"].values()]
+    scored = [shard["prompts"] for content in contents for shard in content["shards"].values()]
+    return sum(planned) - sum(scored)
+
+
+def _manifests(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in out.glob("scores/*/*/manifest.json")]
 
 
 def table_bytes(out: Path) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ import pytest
 import evaluator
 from evaluator.schemas import METRICS, PREDICTIONS
 from tests.command_line import command
-from tests.end_to_end.processes import killed, shards_done, start, stopped, table_bytes
+from tests.end_to_end.processes import killed, prompts_left, shards_done, start, stopped, table_bytes
 from tests.report.reading import (
     addresses_asked_by,
     as_shown,
@@ -205,10 +205,10 @@ def test_a_run_killed_while_prompts_are_built_goes_on(never_killed, tmp_path):
 def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(never_killed, tmp_path):
     out = tmp_path / "killed"
     for _ in range(2):
-        before, _ = shards_done(out)
+        before = shards_done(out)
         killed(*LONGER, "--out", out, at_call=3)
-        done, planned = shards_done(out)
-        assert before + 2 == done < planned
+        assert shards_done(out) == before + 2
+        assert prompts_left(out) > 0
     command(*LONGER, "--out", out)
     assert table_bytes(never_killed) == table_bytes(out)
 

@@ -11,7 +11,7 @@ import pytest
 import evaluator
 from evaluator.engine import transformers_engine
 from tests.command_line import command
-from tests.end_to_end.processes import killed, shards_done, table_bytes
+from tests.end_to_end.processes import killed, prompts_left, shards_done, table_bytes
 
 EMBEDDED = ("run", "staicc-normal", "--model", "embedded", "--datasets", "sst5,trec,agnews")
 
@@ -28,7 +28,8 @@ def embedded_run(tmp_path_factory):
 def test_a_run_killed_while_vllm_scores_ends_with_the_bytes_of_one_never_killed(embedded_run, tmp_path):
     words = (*EMBEDDED, "--engine", "vllm", "--queries", 128, "--out", tmp_path)
     killed(*words, at_call=2)
-    assert shards_done(tmp_path) == (1, 2)
+    assert shards_done(tmp_path) == 1
+    assert prompts_left(tmp_path) > 0
     command(*words)
     assert table_bytes(tmp_path) == table_bytes(embedded_run)
 

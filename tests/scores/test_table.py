@@ -1,4 +1,5 @@
 import math
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -125,6 +126,28 @@ def test_rows_with_scores_in_another_folder_are_not_scored_again(tmp_path):
     assert again.asked == 0
 
 
+@pytest.mark.parametrize("dies_after", [None, 20])
+def test_rows_whose_reused_scores_were_removed_are_scored_again_and_no_others(tmp_path, dies_after):
+    score(token_rows(60), CountingEngine(), tmp_path / "first")
+    alone = score(token_rows(100), CountingEngine(), tmp_path / "alone" / "rows").read("scores").collect()
+    if dies_after is None:
+        score(token_rows(100), CountingEngine(), tmp_path / "second")
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            score(token_rows(100), CountingEngine(dies_after=dies_after), tmp_path / "second")
+    kept = sum(shard.prompts for shard in open_scores(tmp_path / "second").manifest.shards.values())
+    assert kept == 40 or 0 < kept < 20
+    shutil.rmtree(tmp_path / "first")
+    engine = CountingEngine()
+    table = score(token_rows(100), engine, tmp_path / "second")
+    assert engine.asked == 100 - kept
+    assert table.read("scores").collect().sort("token_id").equals(alone.sort("token_id"))
+    assert len(table.manifest.plans) == 1
+    again = CountingEngine()
+    assert score(token_rows(100), again, tmp_path / "second").manifest == table.manifest
+    assert again.asked == 0
+
+
 def test_a_plan_stays_as_it_was_when_other_folders_are_added(tmp_path):
     """So that a run which was killed ends with the bytes of one that was not, whatever ran in between."""
     with pytest.raises(KeyboardInterrupt):
@@ -147,7 +170,7 @@ def test_every_shard_is_hashed_once_when_scores_are_opened_and_none_when_they_ar
     monkeypatch.setattr(shards, "file_digest", lambda path: hashed.append(path) or digest(path))
     table = open_scores(tmp_path / "second")
     table.read("scores").collect()
-    score_rows(TokenRows.of(token_rows(100)), table, Loaded(OneReplica(CountingEngine())), "scores")
+    finish(score_rows(TokenRows.of(token_rows(100)), table, Loaded(OneReplica(CountingEngine())), "scores"))
     assert len(hashed) == len(set(hashed)) == len([*tmp_path.glob("*/*.arrow")])
 
 
