@@ -43,7 +43,7 @@ def configurations(given: dict[str, Any]) -> tuple[RunConfig, list[ModelConfig]]
 
 def accepted(given: dict[str, Any]) -> tuple[str, ...]:
     """Return the findings that do not stop a run."""
-    return names(given["accept"], ()) if given["accept"] else ()
+    return names(given["accept"]) if given["accept"] else ()
 
 
 def run_config(given: dict[str, Any]) -> RunConfig:
@@ -68,13 +68,13 @@ def run_config(given: dict[str, Any]) -> RunConfig:
         )
     return RunConfig(
         suites=suites,
-        datasets=default if given["datasets"] is None else names(given["datasets"], INSTALLED),
+        datasets=default if given["datasets"] is None else names_or_all(given["datasets"], INSTALLED),
         data=data_options(given),
         n_shots=shots[0] if shots and not takes_several else 4,
         n_queries=given["queries"],
-        methods=names(given["methods"], first.all_methods) if given["methods"] else first.methods,
+        methods=names_or_all(given["methods"], first.all_methods) if given["methods"] else first.methods,
         definitions=measured if given["definition"] == "all" else (given["definition"],),
-        parts=names(given["parts"], ()) if given["parts"] else None,
+        parts=names(given["parts"]) if given["parts"] and given["parts"] != "all" else None,
         suite_options=suite_options("options", given | {"shots": shots}, suites),
     )
 
@@ -89,7 +89,7 @@ def data_options(given: dict[str, Any]) -> DataOptions:
         hub=HUB in given["data"],
         repositories=tuple(word.removeprefix(ON_HUB) for word in given["data"] if word.startswith(ON_HUB)),
         columns=TableColumns(
-            inputs=names(inputs, ()) if inputs else None,
+            inputs=names(inputs) if inputs else None,
             choices=given["choices_column"],
             gold=given["gold_column"],
             example_id=given["id_column"],
@@ -145,7 +145,7 @@ def chat_configs(given: dict[str, Any]) -> list[ChatConfig | None]:
     settings = {name: value for name, value in settings.items() if value is not None}
     if template is None:
         return [ChatConfig(**settings)] if settings else [None]
-    forms = names(template, ())
+    forms = names(template)
     if not forms or len(set(forms)) < len(forms):
         raise ConfigError(f"--chat-template takes auto, none, a file, or different ones of these, got {template!r}.")
     plain_alone = forms == (NO_TEMPLATE,)
@@ -161,9 +161,14 @@ def suite_names(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for word in given for name in SUITE_GROUPS.get(word, (word,)))
 
 
-def names(given: str, all_names: Iterable[str]) -> tuple[str, ...]:
+def names(given: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list."""
+    return tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+def names_or_all(given: str, all_names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of a comma-separated list; the word `all` stands for `all_names`."""
-    return tuple(all_names) if given == "all" else tuple(name.strip() for name in given.split(",") if name.strip())
+    return tuple(all_names) if given == "all" else names(given)
 
 
 def numbers(option: str, given: str) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ def import_answers(files: tuple[Path, ...], out: Path, **given: Any) -> None:
     from evaluator.run.import_answers import import_answers as import_files
     from evaluator.run.report import summary_lines
 
-    scores, labels = (names(given[name], ()) if given[name] else None for name in ("score_column", "labels"))
+    scores, labels = (names(given[name]) if given[name] else None for name in ("score_column", "labels"))
     columns = ImportColumns(
         gold=given["gold_column"],
         scores=scores,

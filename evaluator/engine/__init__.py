@@ -19,8 +19,11 @@ class EngineKind:
     """What is known about an engine before it loads a model."""
 
     summary: str
-    find: Callable[[ModelConfig], ModelSource] = find_model
-    """Read the model's facts from its files. Raises ModelError if it is missing or does not fit the engine."""
+    find: Callable[..., ModelSource] = find_model
+    """Read a ModelConfig's model from its files; with `needs_weights=False` its weights may be absent.
+
+    Raises ModelError if it is missing or does not fit the engine.
+    """
 
     load: Callable[[ModelSource, ModelConfig], Engine]
     versions: Callable[[], dict[str, str]]  # package -> version; packages that affect the numbers
@@ -34,10 +37,10 @@ class EngineKind:
     runs_a_model: bool = True  # False: no weights are read and `--model` is ignored
 
 
-def _find_for_vllm(config: ModelConfig) -> ModelSource:
+def _find_for_vllm(config: ModelConfig, *, needs_weights: bool) -> ModelSource:
     from evaluator.engine.vllm_loading import generates_text
 
-    return find_model(config, generates_text)
+    return find_model(config, generates_text, needs_weights=needs_weights)
 
 
 def _vllm(source: ModelSource, config: ModelConfig) -> Engine:
@@ -105,7 +108,7 @@ ENGINES: dict[str, EngineKind] = {
     ),
     "fake": EngineKind(
         summary="No model: numbers made up from a hash of the tokens, for tests.",
-        find=lambda _config: fake_model_source(),
+        find=lambda _config, **_: fake_model_source(),
         load=_fake,
         versions=dict,
         runs_a_model=False,
@@ -126,8 +129,8 @@ def engine_name(config: ModelConfig) -> str:
     return name
 
 
-def find_source(config: ModelConfig) -> ModelSource:
-    """Find the configured model for its engine.
+def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSource:
+    """Find the configured model for its engine; without `needs_weights`, its weights may be absent.
 
     Raises ConfigError for an unknown engine or one that cannot quantise or take adapters, ModelError as EngineKind.find
     and find_adapter do.
@@ -137,11 +140,11 @@ def find_source(config: ModelConfig) -> ModelSource:
         able = ", ".join(name for name, each in ENGINES.items() if each.quantizes)
         raise ConfigError(f"--quantization {config.quantization} needs --engine {able}.")
     if config.adapter is None:
-        return kind.find(config)
+        return kind.find(config, needs_weights=needs_weights)
     if not kind.takes_adapters:
         able = " or ".join(name for name, each in ENGINES.items() if each.takes_adapters)
         raise ConfigError(f"--adapter {config.adapter} needs --engine {able}.")
-    source = kind.find(config)
+    source = kind.find(config, needs_weights=needs_weights)
     adapter = find_adapter(config.adapter, source.name, () if source.quantization else weight_files(source.folder))
     return replace(source, adapter=adapter, adapters=(adapter,))
 

@@ -6,7 +6,7 @@ import io
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -67,16 +67,22 @@ def _sync_folder(folder: Path) -> None:
 
 def remove_partial_files(folder: Path, *patterns: str) -> None:
     """Remove what writers that were killed left in a folder and those below it that match; files in writing stay."""
-    name = f".*.{'[0-9a-f]' * 8}{PARTIAL}"
-    for path in chain.from_iterable(folder.glob(f"{pattern}{name}") for pattern in ("", *patterns)):
-        with suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for path in _dead(chain.from_iterable(folder.glob(f"{pattern}{_PARTIAL_FILE}") for pattern in ("", *patterns))):
+        with suppress(OSError):  # another process may have removed it
             path.unlink()
 
 
 def dead_partial_files(folder: Path) -> Iterator[Path]:
     """Yield what writers that were killed left in a folder and below it, sorted; files in writing are left out."""
-    for path in sorted(folder.rglob(f".*.{'[0-9a-f]' * 8}{PARTIAL}")):
+    yield from _dead(sorted(folder.rglob(_PARTIAL_FILE)))
+
+
+_PARTIAL_FILE = f".*.{'[0-9a-f]' * 8}{PARTIAL}"
+
+
+def _dead(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield those files that no process has locked, locked meanwhile."""
+    for path in paths:
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield path

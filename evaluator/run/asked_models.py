@@ -80,9 +80,10 @@ def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) ->
     return PromptForm(model.label_boundary or in_place or default_label_boundary(config.suites), chat)
 
 
-def find_model(model: ModelConfig) -> ModelSource:
+def find_model(model: ModelConfig, *, needs_weights: bool = True) -> ModelSource:
     """Return the facts of a model, which is made on the spot if it is one that ships. Raises as find_source does."""
-    return find_source(shipped_model(model) if ENGINES[engine_name(model)].runs_a_model else model)
+    shipped = shipped_model(model) if ENGINES[engine_name(model)].runs_a_model else model
+    return find_source(shipped, needs_weights=needs_weights)
 
 
 def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[AskedModel]:

@@ -158,6 +158,7 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
     require_run(out)  # before the lock, which would make the folder
     with writing_to(out):
         folder = open_built(out)
+        _require_prompts_for_a_model(folder.record, out)
         check_capabilities(folder.built.config, model)
         asked = asked_model(folder.built.config, model)
         with closing(EngineLoader(asked.source, asked.config, out / LOGS)) as loader:
@@ -201,6 +202,7 @@ def receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]
     with writing_to(out):
         clock, folder = time.monotonic(), open_built(out)
         record, parts = folder.record, open_scored(folder, out)
+        _require_prompts_for_a_model(record, out)
         built = folder.built.without(scores_section(record, out).left_out)
         assert record.model is not None, "the run was scored"
         assert record.engine is not None, "the run was scored"
@@ -231,6 +233,12 @@ def receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]
         if record.measures:
             yield from _report(MeasuredFolder(out, record, built.store))
         return name, made
+
+
+def _require_prompts_for_a_model(record: RunRecord, out: Path) -> None:
+    """Raise ConfigError for imported answers: their prompts are not known here."""
+    if record.model is not None and record.model.kind == "imported":
+        raise ConfigError(f"{out} holds imported answers, which no model can give again here.")
 
 
 def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig) -> ModelConfig:

@@ -14,9 +14,8 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name
 from evaluator.errors import LabelError, PromptTooLongError
 from evaluator.models.chat import chat_form
-from evaluator.models.embedded import shipped_model
 from evaluator.models.sizes import model_size
-from evaluator.models.source import ModelSource, find_model, scoring_dtype
+from evaluator.models.source import ModelSource, scoring_dtype
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
 from evaluator.preflight.engines import engine_findings
 from evaluator.preflight.findings import finding, in_order
@@ -32,7 +31,7 @@ from evaluator.preflight.queries import (
 )
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
-from evaluator.run.asked_models import AskedModel, prompt_form
+from evaluator.run.asked_models import AskedModel, find_model, prompt_form
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, examine_sample
 from evaluator.run.score import check_capabilities
@@ -58,7 +57,7 @@ def preflight(
     check_config(config)
     check_capabilities(config, model)
     devices = chosen_devices(assumptions)
-    source = describe_model(model)
+    source = find_model(model, needs_weights=False)
     # A finding says that a chat template is not applied, so that no warning needs to.
     form = prompt_form(config, model, chat_form(source, model.chat or ChatConfig()))
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
@@ -72,12 +71,6 @@ def preflight(
         record = checked(built, asked, examined, devices, assumptions.utilisation)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record
-
-
-def describe_model(model: ModelConfig) -> ModelSource:
-    """Read a model's configuration and tokenizer, without its weights. Raises ModelError."""
-    kind = ENGINES[engine_name(model)]
-    return find_model(shipped_model(model), needs_weights=False) if kind.runs_a_model else kind.find(model)
 
 
 def checked(

@@ -150,7 +150,10 @@ def scoring_of(record: RunRecord, data: Path) -> Iterator[Scoring]:
     for path in sorted((data / "scores").glob(f"*/*/{MANIFEST}")):
         manifest = _content(path) if path.parent.name in rows else {}
         if manifest:
-            shards, plans = manifest["shards"].values(), manifest["plans"].values()
+            plans = manifest["plans"].values()
+            # Without those of a plan that another one has replaced: it reuses them.
+            begins = tuple(f"{key}-" for key in manifest["plans"])
+            shards = [shard for name, shard in manifest["shards"].items() if name.startswith(begins)]
             reused = sum(plan["reused_prompts"] for plan in plans)
             engine = manifest["engine"]
             yield Scoring(
@@ -158,7 +161,7 @@ def scoring_of(record: RunRecord, data: Path) -> Iterator[Scoring]:
                 done=sum(shard["prompts"] for shard in shards) + reused,
                 planned=sum(plan["prompts"] for plan in plans) + reused,
                 elapsed_s=sum(shard["elapsed_s"] for shard in shards),
-                last_s=max((shard["finished_s"] for shard in shards), default=0.0),
+                last_s=max((shard.get("finished_s", 0.0) for shard in shards), default=0.0),
             )
 
 

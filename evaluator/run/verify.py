@@ -9,7 +9,7 @@ import polars as pl
 from evaluator import schemas
 from evaluator.errors import EvaluatorError, StoreError
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.whole import PARTIAL
+from evaluator.files.whole import dead_partial_files
 from evaluator.progress import Progress, Stage
 from evaluator.record import RunRecord, measured_record
 from evaluator.run import pipeline
@@ -114,8 +114,8 @@ def _found(out: Path) -> Stage[list[Fault]]:
 
 
 def _partial_files(out: Path) -> Iterator[Fault]:
-    for path in sorted(out.rglob(f".*{PARTIAL}")):
-        yield Fault("partial", path, "A process that was killed left it; the next command removes it.", "any command")
+    for path in dead_partial_files(out):
+        yield Fault("partial", path, "A process that was killed left it.", f"evaluator clean {out} --yes")
 
 
 def _prompt_faults(out: Path, record: RunRecord) -> Iterator[Fault]:

@@ -97,8 +97,9 @@ class ScoreTable:
         return pl.concat([pl.LazyFrame(schema=LABEL_DISTANCES), *(pl.scan_ipc(file) for file in files)])
 
     def totals(self) -> dict[str, int]:
-        """Return prompts and tokens over all shards of this folder, whichever process wrote them."""
-        written = self.manifest.shards.values()
+        """Return prompts and tokens over all shards of this folder's plans, whichever process wrote them."""
+        begins = tuple(f"{key}-" for key in self.manifest.plans)
+        written = [shard for name, shard in self.manifest.shards.items() if name.startswith(begins)]
         total = {key: sum(getattr(shard, key) for shard in written) for key in ("prompts", *TOKEN_COUNTS)}
         total["reused_prompts"] = sum(plan.reused_prompts for plan in self.manifest.plans.values())
         return total

@@ -207,3 +207,8 @@ def test_a_table_whose_columns_are_not_clear_is_refused_with_the_options_that_sa
 def test_the_suite_of_imported_runs_builds_no_prompts(tmp_path):
     said = command("build", "imported", "--datasets", "sst5", "--out", tmp_path / "run", exits=2)
     assert "Make such a run with `evaluator import FILE --out DIR`" in said
+
+
+def test_imported_answers_are_not_asked_again_here(imported):
+    for words in (("score", imported, "--model", "fake", "--engine", "fake"), ("receipt", imported)):
+        assert "holds imported answers, which no model can give again here" in command(*words, exits=2)

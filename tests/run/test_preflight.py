@@ -56,6 +56,22 @@ def test_a_model_without_weights_is_described(tmp_path, weightless):
     assert {"chat-template-unused", "trailing-space"} <= names(found).keys()
 
 
+@pytest.mark.parametrize(
+    ("option", "refused"),
+    [
+        (("--quantization", "fp8", "--engine", "transformers"), "--quantization fp8 needs --engine vllm"),
+        (
+            ("--adapter", "nowhere/at-all", "--engine", "fake"),
+            "--adapter nowhere/at-all needs --engine vllm or",
+        ),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused(tmp_path, weightless, option, refused):
+    assert refused in command(
+        "preflight", "classify", "--data", table(tmp_path), "--model", weightless, *option, exits=2
+    )
+
+
 def test_the_text_names_labels_classes_devices_and_findings(tmp_path, weightless):
     said = command_outputs("preflight", "classify", "--data", table(tmp_path), "--model", weightless).out
     for part in (

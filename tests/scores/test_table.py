@@ -143,6 +143,8 @@ def test_rows_whose_reused_scores_were_removed_are_scored_again_and_no_others(tm
     assert engine.asked == 100 - kept
     assert table.read("scores").collect().sort("token_id").equals(alone.sort("token_id"))
     assert len(table.manifest.plans) == 1
+    totals = table.totals()
+    assert totals["prompts"] + totals["reused_prompts"] == 100
     again = CountingEngine()
     assert score(token_rows(100), again, tmp_path / "second").manifest == table.manifest
     assert again.asked == 0

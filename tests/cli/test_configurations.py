@@ -1,0 +1,37 @@
+"""Words that options take: lists of names, and `all`."""
+
+import polars as pl
+import pytest
+
+from evaluator.cli.configurations import names, names_or_all
+from evaluator.run.folder import read_requests
+from tests.command_line import command
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("a,b", ("a", "b")), (" a , ,b", ("a", "b")), ("all", ("all",)), ("", ())]
+)
+def test_a_list_of_names_is_split_at_commas(given, found):
+    assert names(given) == found
+
+
+def test_all_stands_for_all_names_alone():
+    assert names_or_all("all", "xy") == ("x", "y")
+    assert names_or_all("all,x", "xy") == ("all", "x")
+
+
+def test_a_column_can_be_called_all(tmp_path):
+    rows = {"all": [f"told {n}" for n in range(40)], "text": ["not this"] * 40, "label": ["no", "yes"] * 20}
+    pl.DataFrame(rows).write_csv(tmp_path / "mine.csv")
+    command("build", "classify", "--data", tmp_path / "mine.csv", "--input-column", "all", "--out", tmp_path / "out")
+    prompts = read_requests(tmp_path / "out").collect()["prompt"]
+    assert prompts.str.contains("told").all()
+    assert not prompts.str.contains("not this").any()
+
+
+def test_all_parts_are_those_of_no_option(tmp_path):
+    words = ("build", "staicc-bias", "--datasets", "sst5", "--queries", 2)
+    command(*words, "--parts", "all", "--out", tmp_path / "all")
+    command(*words, "--out", tmp_path / "none")
+    one, other = (read_requests(tmp_path / name).collect() for name in ("all", "none"))
+    assert one.equals(other)
