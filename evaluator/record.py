@@ -181,19 +181,19 @@ class ModelRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRecord:
-    """The engine that computed the scores: the fields of engine.base.EngineFacts."""
+    """What an engine is: stated next to the numbers that it computed."""
 
     name: str
-    versions: dict[str, str]
+    versions: dict[str, str]  # package -> version
     device: str
     dtype: str
-    prefix_block_tokens: int | None
-    has_hidden_states: bool
-    tokens_per_step: int
-    sequences_per_step: int | None = None
-    compiled: bool = False
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
+    prefix_block_tokens: int | None  # unit in which prefixes are shared; None without a prefix cache
+    has_hidden_states: bool = True
+    tokens_per_step: int  # capacity of one forward pass; a shard holds a multiple of it
+    sequences_per_step: int | None = None  # None: no limit but the tokens
+    compiled: bool = False  # torch.compile and CUDA graphs, or eager
+    tensor_parallel: int = 1  # devices that share each layer
+    pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers
 
 
 @dataclass(frozen=True, kw_only=True)

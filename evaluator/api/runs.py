@@ -23,7 +23,7 @@ from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.whole import write_bytes
 from evaluator.progress import Stage, finish
-from evaluator.record import MeasuredRecord, measured_record
+from evaluator.record import MeasuredRecord
 from evaluator.run import pipeline
 from evaluator.run.compare import Compared
 from evaluator.run.compare import compare as compare_folders
@@ -156,7 +156,6 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
 def open_run(out: str | Path) -> Run:
     """Return the run in a folder. Raises StoreError if there is none, or one that is not measured."""
     folder = open_built(Path(out))
-    measured_record(folder.record, str(out))
     return Run(MeasuredFolder(Path(out), folder.record, folder.built.store), Path(out) / PAGE)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
+from evaluator.cli.options import FOLDER
 
 
 @click.command()

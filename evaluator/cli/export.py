@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import existing_folder
+from evaluator.cli.options import run_folder
 from evaluator.schemas import DEFINITIONS
 
 
@@ -22,7 +22,7 @@ class ExportCommand(click.Command):
 
 
 @click.command(cls=ExportCommand)
-@existing_folder
+@run_folder
 @click.option("--format", "name", required=True, metavar="NAME", help="One of those below.")
 @click.option(
     "--out",

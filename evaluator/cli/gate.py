@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
+from evaluator.cli.options import FOLDER
+
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 EXIT_CODES = {"GO": 0, "NO-GO": 1, "INCONCLUSIVE": 2}

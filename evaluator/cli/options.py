@@ -11,7 +11,7 @@ from evaluator.schemas import DEFINITIONS
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
-OUTPUT_FOLDER = click.Path(file_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 def options(*decorators: Decorator) -> Decorator:
@@ -25,14 +25,12 @@ def options(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-out_option = click.option(
-    "--out", required=True, type=OUTPUT_FOLDER, help="Output folder; an interrupted run resumes in it."
-)
+out_option = click.option("--out", required=True, type=FOLDER, help="Output folder; an interrupted run resumes in it.")
 prompt_options = options(
     click.argument("suites", nargs=-1, required=True, metavar="SUITE..."),
     click.option(
         "--store",
-        type=OUTPUT_FOLDER,
+        type=FOLDER,
         help="Folder of prompts and scores, OUT if left out. Runs that share one score each prompt only once per "
         "model.",
     ),
@@ -187,4 +185,4 @@ engine_options = options(
         help="With --engine server: HTTP requests in flight to each server.",
     ),
 )
-existing_folder = click.argument("out", metavar="DIR", type=OUTPUT_FOLDER)
+run_folder = click.argument("out", metavar="DIR", type=FOLDER)

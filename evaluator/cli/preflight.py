@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from evaluator.cli.configurations import configurations
-from evaluator.cli.options import MODEL_HELP, OUTPUT_FOLDER, engine_options, prompt_options
+from evaluator.cli.options import FOLDER, MODEL_HELP, engine_options, prompt_options
 from evaluator.cli.suite_options import SuiteCommand
 
 
 @click.command(cls=SuiteCommand)
 @prompt_options
-@click.option("--out", type=OUTPUT_FOLDER, help="Folder of the run to come, which then finds its prompts there.")
+@click.option("--out", type=FOLDER, help="Folder of the run to come, which then finds its prompts there.")
 @click.option("--model", "models", required=True, multiple=True, help=f"{MODEL_HELP} Its weights are not read.")
 @engine_options
 @click.option("--device", multiple=True, metavar="NAME", help="Estimate for this device; all of them if left out.")

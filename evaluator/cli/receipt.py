@@ -5,12 +5,12 @@ from typing import Any, get_args
 
 import click
 
-from evaluator.cli.options import existing_folder
+from evaluator.cli.options import run_folder
 from evaluator.config import Dtype, ReceiptConfig
 
 
 @click.command()
-@existing_folder
+@run_folder
 @click.option("--n", "n_prompts", type=int, default=256, show_default=True, help="Prompts to score again.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sample, its order and its batches.")
 @click.option("--engine", help="vllm, transformers or fake; the run's own if left out.")

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
+from evaluator.cli.options import FOLDER
 from evaluator.reproductions import REPRODUCTIONS
-
-FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 class ReproduceCommand(click.Command):

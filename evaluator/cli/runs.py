@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evaluator.files.sizes import size_text
+
 if TYPE_CHECKING:
     from evaluator.run.clean import Cleaning
     from evaluator.run.state import RunState, Scoring
 
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command("list")
-@click.argument("folder", metavar="[DIR]", type=FOLDER, default=".")
+@click.argument("folder", metavar="[DIR]", type=EXISTING_FOLDER, default=".")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def list_runs(folder: Path, as_json: bool) -> None:
     """List the runs in DIR and below it; the current folder if left out."""
@@ -32,11 +34,11 @@ def list_runs(folder: Path, as_json: bool) -> None:
     width = max((len(state.folder) for state in states), default=0)
     for state in states:
         what = ", ".join(filter(None, (" ".join(state.suites), state.model)))
-        click.echo(f"{state.folder:{width}}  {_how_far(state):24}  {_size(state.run_bytes):>10}  {what}".rstrip())
+        click.echo(f"{state.folder:{width}}  {_how_far(state):24}  {size_text(state.run_bytes):>10}  {what}".rstrip())
 
 
 @click.command()
-@click.argument("out", metavar="DIR", type=FOLDER)
+@click.argument("out", metavar="DIR", type=EXISTING_FOLDER)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def show(out: Path, as_json: bool) -> None:
     """Show what the run in DIR is and how far it is, also while another process works on it."""
@@ -47,7 +49,7 @@ def show(out: Path, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="[DIR]", type=FOLDER, default=".")
+@click.argument("folder", metavar="[DIR]", type=EXISTING_FOLDER, default=".")
 @click.option("--yes", is_flag=True, help="Remove it; without this option, it is only said.")
 @click.option("--cache", is_flag=True, help="Also the cache of converted datasets, which are converted again.")
 @click.option("--json", "as_json", is_flag=True, help="Print every file and folder as JSON.")
@@ -71,9 +73,9 @@ def clean(folder: Path, yes: bool, cache: bool, as_json: bool) -> None:
     if not found.removable:
         click.echo(f"Nothing in {folder} can go.")
     elif yes:
-        click.echo(f"Freed {_size(found.n_bytes)}.")
+        click.echo(f"Freed {size_text(found.n_bytes)}.")
     else:
-        click.echo(f"This would free {_size(found.n_bytes)}. The same command with --yes removes it.")
+        click.echo(f"This would free {size_text(found.n_bytes)}. The same command with --yes removes it.")
 
 
 def _cleaning_lines(found: "Cleaning") -> Iterator[str]:
@@ -81,7 +83,7 @@ def _cleaning_lines(found: "Cleaning") -> Iterator[str]:
 
     for (kind, parent), group in by_kind(found.removable).items():
         where = group[0].path if len(group) == 1 else parent
-        yield f"{kind:9} {len(group):>6,}  {_size(sum(one.n_bytes for one in group)):>10}  {where}"
+        yield f"{kind:9} {len(group):>6,}  {size_text(sum(one.n_bytes for one in group)):>10}  {where}"
     yield from (f"{'kept':9} {'':6}  {'':10}  {folder}: {why}" for folder, why in found.kept.items())
 
 
@@ -101,7 +103,8 @@ def _lines(state: "RunState") -> Iterator[str]:
         "finished": state.finished,
     }
     facts |= {f"left out: {name}": why for name, why in state.left_out.items()}
-    facts["disk"] = _size(state.run_bytes) + (f", and {_size(state.data_bytes)} in {state.data}" if state.data else "")
+    in_data = f", and {size_text(state.data_bytes)} in {state.data}" if state.data else ""
+    facts["disk"] = size_text(state.run_bytes) + in_data
     facts["last logged"] = state.last_message
     for name, value in facts.items():
         if value:
@@ -125,10 +128,3 @@ def _scored(one: "Scoring") -> str:
     speed = f", {one.done / one.elapsed_s:,.0f} prompts/s" if one.elapsed_s else ""
     ago = f", the last {max(time.time() - one.last_s, 0):,.0f} s ago" if one.last_s else ""
     return f"{one.done:,} of {one.planned:,} planned prompts{speed}{ago}{f' ({one.engine})' if one.engine else ''}"
-
-
-def _size(n_bytes: int) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.1f} {unit}"
-    return f"{n_bytes} bytes"

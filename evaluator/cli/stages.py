@@ -6,13 +6,13 @@ from typing import Any
 import click
 
 from evaluator.cli.configurations import adapter_names, chat_configs, model_config
-from evaluator.cli.options import MODEL_HELP, engine_options, existing_folder
+from evaluator.cli.options import MODEL_HELP, engine_options, run_folder
 from evaluator.cli.suite_options import MeasureCommand, suite_options
 from evaluator.errors import ConfigError
 
 
 @click.command()
-@existing_folder
+@run_folder
 @click.option("--model", required=True, help=MODEL_HELP)
 @engine_options
 def score(**given: Any) -> None:
@@ -33,7 +33,7 @@ def score(**given: Any) -> None:
 
 
 @click.command(cls=MeasureCommand)
-@existing_folder
+@run_folder
 def measure(out: Path, **given: Any) -> None:
     """Compute predictions, metrics and other tables from the scores in DIR."""
     from evaluator.cli.terminal import draw
@@ -44,7 +44,7 @@ def measure(out: Path, **given: Any) -> None:
 
 
 @click.command()
-@existing_folder
+@run_folder
 def report(out: Path) -> None:
     """Write the report about the tables in DIR."""
     from evaluator.cli.terminal import draw

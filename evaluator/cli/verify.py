@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import existing_folder
+from evaluator.cli.options import run_folder
 
 
 @click.command()
-@existing_folder
+@run_folder
 @click.option("--repair", is_flag=True, help="Build prompts, measure tables and write the report again where damaged.")
 def verify(out: Path, repair: bool) -> None:
     """Check every file of the run in DIR: digests, columns, counts, keys, and that rows fit together.

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.models.adapters import Adapter
+from evaluator.record import EngineRecord
 
 
 class ContinuationRequest(NamedTuple):
@@ -41,23 +42,6 @@ class TokenCounts:
         return self.prompt_tokens - self.cached_tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineFacts:
-    """Facts about an engine that a report states next to its numbers."""
-
-    name: str
-    versions: dict[str, str]  # package -> version
-    device: str
-    dtype: str
-    prefix_block_tokens: int | None  # unit in which prefixes are shared; None without a prefix cache
-    has_hidden_states: bool = True
-    tokens_per_step: int  # capacity of one forward pass; a shard holds a multiple of it
-    sequences_per_step: int | None = None  # None: no limit but the tokens
-    compiled: bool = False  # torch.compile and CUDA graphs, or eager
-    tensor_parallel: int = 1  # devices that share each layer
-    pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers
-
-
 class Engine(Protocol):
     """A loaded model.
 
@@ -65,7 +49,7 @@ class Engine(Protocol):
     resumed run gives the same numbers as an uninterrupted one.
     """
 
-    facts: EngineFacts
+    facts: EngineRecord
     counts: TokenCounts
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
 from evaluator.models.fake_source import HIDDEN_SIZE, VOCAB_SIZE, uniform_hash
+from evaluator.record import EngineRecord
 
 
 class FakeEngine:
     """Scores that are a pure function of the tokens; some tokens are always likelier, as in a biased model."""
 
     def __init__(self) -> None:
-        self.facts = EngineFacts(
+        self.facts = EngineRecord(
             name="fake", versions={}, device="none", dtype="float64", prefix_block_tokens=None, tokens_per_step=256
         )
         self.counts = TokenCounts()

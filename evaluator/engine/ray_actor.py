@@ -10,10 +10,11 @@ from typing import Any
 
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
-from evaluator.engine.base import Engine, EngineFacts
+from evaluator.engine.base import Engine
 from evaluator.engine.replicas import Job
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource
+from evaluator.record import EngineRecord
 from evaluator.run_log import now
 
 _SECONDS_BETWEEN_STARTS = 0.5  # replicas of a host read the same files and look for free memory
@@ -40,7 +41,7 @@ class ReplicaActor:
         self._settings = settings
         self._engine: Engine | None = None
 
-    def load(self, source: ModelSource, config: ModelConfig) -> EngineFacts:
+    def load(self, source: ModelSource, config: ModelConfig) -> EngineRecord:
         """Load the model and return the facts of its engine. Raises as load_engine does."""
         settings = self._settings
         _write_output_to(Path(settings.log))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import EngineFacts
 from evaluator.engine.device import cores, split
 from evaluator.engine.devices import Machine, n_replicas
 from evaluator.engine.ray_actor import ReplicaActor, ReplicaSettings
@@ -22,6 +21,7 @@ from evaluator.engine.ray_cluster import joined_cluster, local_cluster
 from evaluator.engine.replicas import Job
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource
+from evaluator.record import EngineRecord
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class RayReplicas:
         self._loading: dict[Any, _Replica] = {}  # by the reference to the facts of its engine
         self._free: list[_Replica] = []
         self._times_loaded: Counter[int] = Counter()
-        self._facts: EngineFacts | None = None
+        self._facts: EngineRecord | None = None
         self._resources = ExitStack()
         devices = config.devices
         try:
@@ -68,7 +68,7 @@ class RayReplicas:
             self._wait({})
 
     @property
-    def facts(self) -> EngineFacts:
+    def facts(self) -> EngineRecord:
         assert self._facts is not None, "wait() comes first"
         return self._facts
 
@@ -158,7 +158,7 @@ class RayReplicas:
                 self._load(replica.number)
         return [stream for stream in ready if stream in running]
 
-    def _admit(self, replica: _Replica, facts: EngineFacts) -> None:
+    def _admit(self, replica: _Replica, facts: EngineRecord) -> None:
         """Let a loaded replica work. Raises ModelError if it would compute other numbers than the first."""
         if self._machine.kind == "cpu" and not self._config.devices.ray_address:
             facts = replace(facts, device=self._machine.name)  # a replica sees its own cores alone

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from evaluator.engine.base import Engine, EngineFacts
+from evaluator.engine.base import Engine
+from evaluator.record import EngineRecord
 
 
 class Job(NamedTuple):
@@ -29,7 +30,7 @@ class Replicas(Protocol):
         ...
 
     @property
-    def facts(self) -> EngineFacts:
+    def facts(self) -> EngineRecord:
         """Return the facts of the engines, which are the same for all and known once one is loaded."""
         ...
 
@@ -59,7 +60,7 @@ class OneReplica:
         """Do nothing: the engine is loaded."""
 
     @property
-    def facts(self) -> EngineFacts:
+    def facts(self) -> EngineRecord:
         return self.engine.facts
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:

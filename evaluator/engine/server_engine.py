@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from evaluator.config import ModelConfig
 from evaluator.engine import continuation_trie
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
 from evaluator.engine.continuation_trie import ContinuationTrie, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient
 from evaluator.engine.server_protocols import Question
@@ -22,6 +22,7 @@ from evaluator.engine.server_work import answer_all
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
 from evaluator.models.source import ModelSource
+from evaluator.record import EngineRecord
 
 _PROMPTS_PER_REQUEST = 16  # an HTTP request costs about as much as several small prompts
 _TOKENS_PER_QUESTION = 32  # what one more question costs, in computed tokens: the rest of a cache block, and itself
@@ -57,7 +58,7 @@ class ServerEngine:
         self._served = served_model(self._clients, source, config)
         for client in self._clients:
             _check_tokenizer(client, self._served, source)
-        self.facts = EngineFacts(
+        self.facts = EngineRecord(
             name="server",
             versions={self._served.kind: self._served.version},
             device=f"{self._served.name} at {', '.join(client.url for client in self._clients)}",

@@ -14,12 +14,13 @@ import torch
 
 from evaluator.config import ModelConfig
 from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
 from evaluator.engine.device import device_kind, device_name
 from evaluator.engine.refusals import first_sentence
 from evaluator.errors import ModelError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, reads_images_as_well, scoring_dtype
+from evaluator.record import EngineRecord
 
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
 _LOGITS_PER_BATCH = 2**26  # floats: 256 MiB of log-probabilities at a time
@@ -49,7 +50,7 @@ class TransformersEngine:
         self._takes_positions = "position_ids" in accepted
         self._keeps_logits = "logits_to_keep" in accepted
         self._vocab_size = source.vocab_size
-        self.facts = EngineFacts(
+        self.facts = EngineRecord(
             name="transformers",
             versions={package: version(package) for package in ("transformers", "torch")},
             device=device_name(),

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
 from evaluator.engine.block_index import n_shared
 from evaluator.engine.continuation_trie import ContinuationTrie, Question
 from evaluator.engine.device import device_name
@@ -46,6 +46,7 @@ from evaluator.engine.vllm_requests import (
 from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.record import EngineRecord
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class VllmEngine:
         self._block_tokens = loaded.cache_config.block_size
         self._max_contexts = max_contexts(self._cache_blocks)
         self._state_unit = shared_block_tokens(self._llm) if keeps_states(self._llm) else None
-        self.facts = EngineFacts(
+        self.facts = EngineRecord(
             name="vllm",
             versions={"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")},
             device=device_name(),

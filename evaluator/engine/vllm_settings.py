@@ -1,7 +1,7 @@
 """How large a step and a cache vLLM is given on each kind of device.
 
 vLLM's own choice stands wherever nothing better was measured; `python -m benchmarks.end_to_end.engine_settings` tries
-others on the device at hand. What vLLM made of it is in run.json (EngineFacts).
+others on the device at hand. What vLLM made of it is in run.json (EngineRecord).
 """
 
 from typing import NamedTuple

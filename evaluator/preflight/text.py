@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from evaluator.files.sizes import size_text
 from evaluator.record import CheckedDatasetRecord, FindingRecord, LabelRecord, PreflightRecord
 
 MAX_SHOWN = 12  # labels of a dataset
@@ -71,10 +72,9 @@ def token_lines(record: PreflightRecord) -> Iterator[str]:
     floors = ", ".join(f"{floor:,} in blocks of {size}" for size, floor in record.block_floor_tokens.items())
     yield f"  to compute, shared prefixes once: {about}{record.floor_tokens:,}; {floors}"
     if record.weight_bytes:
-        yield (
-            f"  memory: weights {_size(record.weight_bytes)}, cache {_size(record.cache_bytes_per_token)} a token"
-            + (f"; {record.n_parameters:,} parameters" if record.n_parameters else "")
-        )
+        weights, cache = size_text(record.weight_bytes), size_text(record.cache_bytes_per_token)
+        parameters = f"; {record.n_parameters:,} parameters" if record.n_parameters else ""
+        yield f"  memory: weights {weights}, cache {cache} a token{parameters}"
 
 
 def _device_lines(record: PreflightRecord, utilisation: float) -> Iterator[str]:
@@ -118,10 +118,3 @@ def duration(seconds: float) -> str:
 def _listed(parts: Sequence[str]) -> str:
     more = len(parts) - MAX_SHOWN
     return ", ".join(parts[:MAX_SHOWN]) + (f" and {more} others" if more > 0 else "")
-
-
-def _size(n_bytes: int) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.2f} {unit}"
-    return f"{n_bytes} bytes"

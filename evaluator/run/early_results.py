@@ -6,6 +6,7 @@ It is the accuracy that the table of metrics will have: the same predictions and
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import polars as pl
 
@@ -17,6 +18,7 @@ from evaluator.progress import Progress
 from evaluator.run.build import Built
 from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import PROMPTS_KEY, Definition
+from evaluator.scores.compute import AfterShard, nothing_to_say
 from evaluator.scores.prompts import scores_by_prompt
 from evaluator.scores.table import ScoreTable
 from evaluator.store.ids import id_numbers
@@ -26,15 +28,26 @@ from evaluator.suites import SUITES, methods_of
 STAGE = "First results"
 
 
-class EarlyResults:
-    """Yields a line for each dataset that is complete in the run's first part of classification, by vanilla."""
+def early_results(built: Built, scored: ScoredStore) -> AfterShard:
+    """Return what says the accuracy of each dataset that is complete in the run's first part of classification."""
+    shown = _first_part(built)
+    return _EarlyResults(built, scored, shown).after_shard if shown else nothing_to_say
 
-    def __init__(self, built: Built, part: ScoredStore) -> None:
-        self._built, self._part = built, part
-        self._shown = _first_part(built)
-        self._waiting = pl.DataFrame(schema={"dataset": pl.Categorical(), "token_id": pl.Int128()})
-        if self._shown:
-            self._waiting = _needed(part, *self._shown[:2])
+
+class _Shown(NamedTuple):
+    """Whose accuracy is said."""
+
+    suite: str
+    part: str
+    definition: Definition
+
+
+class _EarlyResults:
+    """Yields a line for each dataset that is complete, by vanilla."""
+
+    def __init__(self, built: Built, scored: ScoredStore, shown: _Shown) -> None:
+        self._built, self._scored, self._shown = built, scored, shown
+        self._waiting = _needed(scored, shown)
         self._n_datasets = self._waiting["dataset"].n_unique()
         self._seen: set[str] = set()
 
@@ -60,9 +73,8 @@ class EarlyResults:
         return rows.select(id_numbers("token_id")).collect(engine="streaming")
 
     def _accuracy(self, dataset: str, table: ScoreTable) -> str:
-        assert self._shown is not None, "there are rows to wait for"
         suite, part, definition = self._shown
-        requests = self._part.store.requests().filter(suite=suite, part=part, dataset=dataset)
+        requests = self._scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
         n_requests = requests.select(pl.len()).collect().item()
         # Predicted slice by slice, so that of all requests only what the accuracy needs is in memory at once.
         n_slices = math.ceil(n_requests / ROWS_PER_SHARD)
@@ -75,13 +87,12 @@ class EarlyResults:
 
     def _predictions(self, requests: pl.LazyFrame, table: ScoreTable, which: pl.Expr) -> pl.DataFrame:
         """Return what is measured of those of these requests whose prompt_id is among `which`."""
-        assert self._shown is not None, "there are rows to wait for"
-        _, part, definition = self._shown
-        tokens = self._part.tokens.tokens().filter(which)
+        suite, part, definition = self._shown
+        tokens = self._scored.tokens.tokens().filter(which)
         scores = table.read("scores").join(tokens.select("token_id"), on="token_id", how="semi")
         by_prompt = scores_by_prompt(tokens, scores.collect(engine="streaming").lazy())
         rows = requests.filter(which).join(by_prompt, on=PROMPTS_KEY, how="inner", maintain_order="left")
-        about = next(parts[part] for parts in self._built.parts.values() if part in parts)
+        about = self._built.parts[suite][part]
         scored = ScoredRequests(rows=rows, parts={part: MeasuredPart(about.kind, about.definitions)})
         methods = {REFERENCE_METHOD: methods_of(self._built.config.suites)[REFERENCE_METHOD]}
         predictions = predict(scored, methods, [definition])
@@ -95,8 +106,8 @@ def _slices_of_ids(n_slices: int) -> Iterator[pl.Expr]:
         yield (pl.col("prompt_id") >= low) & (pl.col("prompt_id") < high)
 
 
-def _first_part(built: Built) -> tuple[str, str, Definition] | None:
-    """Return the suite, the part and the definition whose accuracy is said; None if the run has no such part."""
+def _first_part(built: Built) -> _Shown | None:
+    """Return whose accuracy is said; None if the run has no part of classification, or chooses prompts by scores."""
     if REFERENCE_METHOD not in built.config.methods:
         return None
     for suite, parts in built.parts.items():
@@ -105,14 +116,14 @@ def _first_part(built: Built) -> tuple[str, str, Definition] | None:
         for name, part in parts.items():
             shared = [one for one in DEFINITIONS if one in built.config.definitions and one in part.definitions]
             if part.kind == "classification" and shared:
-                return suite, name, shared[0]
+                return _Shown(suite, name, shared[0])
     return None
 
 
-def _needed(part: ScoredStore, suite: str, name: str) -> pl.DataFrame:
+def _needed(scored: ScoredStore, shown: _Shown) -> pl.DataFrame:
     """Return dataset and token_id of every row that the accuracies need."""
-    requests = part.store.requests().filter(suite=suite, part=name)
+    requests = scored.store.requests().filter(suite=shown.suite, part=shown.part)
     requests = requests.select(pl.col("dataset").cast(pl.Categorical), id_numbers("prompt_id"))
-    tokens = part.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id"))
+    tokens = scored.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id"))
     needed = requests.join(tokens, on="prompt_id").select("dataset", "token_id").unique()
     return needed.collect(engine="streaming")

@@ -59,6 +59,12 @@ class _Sample(PromptStore):
         return super().prompts().join(self.chosen.lazy(), on="prompt_id", how="semi", maintain_order="left")
 
 
+def _sample(store: PromptStore, prompts: pl.DataFrame) -> _Sample:
+    return _Sample(
+        store.folder, store.manifest, store.left_out, store.hint, store.verified, prompts.select("prompt_id")
+    )
+
+
 def examine_sample(built: Built, asked: AskedModel) -> Examined:
     """Tokenise a sample: blocks of neighbours, a prompt of every label space, and the longest prompts.
 
@@ -72,12 +78,10 @@ def examine_sample(built: Built, asked: AskedModel) -> Examined:
     rows = sorted({row for start in starts for row in range(start, start + BLOCK)})
     blocks = prompts[rows]
     chosen = pl.concat([blocks, _of_each_label_space(store, prompts), _longest(prompts, asked.source.context_length)])
-    sample = _Sample(store.folder, store.manifest, store.left_out, chosen=chosen.select("prompt_id").unique())
+    sample = _sample(store, chosen.unique("prompt_id"))
     tokens, refused = _tokens_of_sample(built, sample, asked)
     in_blocks = tokens.join(blocks.select("prompt_id"), on="prompt_id", how="semi")
-    counted = count_tokens(
-        _Sample(store.folder, store.manifest, chosen=blocks.select("prompt_id")).requests(), in_blocks
-    )
+    counted = count_tokens(_sample(store, blocks).requests(), in_blocks)
     n_bytes = blocks.join(in_blocks.select("prompt_id"), on="prompt_id", how="semi")["n_bytes"].sum()
     kept = store.without(refused).prompts().select(pl.col("prompt").str.len_bytes().sum()).collect().item()
     return Examined(tokens.lazy(), _scaled(counted, kept / n_bytes if n_bytes else 0.0), refused)

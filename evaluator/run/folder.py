@@ -12,7 +12,7 @@ from evaluator.config import RunConfig
 from evaluator.errors import StoreError
 from evaluator.files.digests import bytes_digest
 from evaluator.files.whole import read_bytes, reason
-from evaluator.record import ChatRecord, RunRecord, ScoresRecord
+from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_from_json
 from evaluator.run.record import RUN_FILE, read_run
@@ -89,22 +89,8 @@ def _require_recorded_scores(scores: ScoresRecord, parts: Sequence[ScoredStore],
 
 
 def score_command(record: RunRecord, out: Path) -> str:
-    """Return the command that scores this run again."""
-    if record.model is None:
-        return f"evaluator score {out} --model MODEL"
-    if record.model.kind == "imported":
-        return record.commands["score"]
-    engine = f" --engine {record.engine.name}" if record.engine else ""
-    adapter = f" --adapter {quote(record.model.adapter.name)}" if record.model.adapter else ""
-    chat = record.scores.chat if record.scores else None
-    return f"evaluator score {out} --model {record.model.name}{adapter}{engine}{_chat_options(chat) if chat else ''}"
-
-
-def _chat_options(chat: ChatRecord) -> str:
-    options = {"--chat-template": chat.template, "--chat-demonstrations": chat.demonstrations}
-    if chat.system_instruction is not None:
-        options["--system-instruction"] = chat.system_instruction
-    return "".join(f" {option} {quote(value)}" for option, value in options.items())
+    """Return the command that scores this run again: the one that did, so that no option is another."""
+    return record.commands["score"] if record.model else f"evaluator score {quote(str(out))} --model MODEL"
 
 
 def scores_section(record: RunRecord, out: Path) -> ScoresRecord:

@@ -8,7 +8,6 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.config import DataOptions, RunConfig
-from evaluator.engine.base import EngineFacts
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, write_record
 from evaluator.files.locks import writing_to
@@ -17,7 +16,7 @@ from evaluator.imports import read_files
 from evaluator.imports.base import IMPORTED, SUITE, ImportColumns, ImportedDataset
 from evaluator.imports.rows import answer_rows
 from evaluator.progress import Progress, Stage
-from evaluator.record import ModelRecord
+from evaluator.record import EngineRecord, ModelRecord
 from evaluator.run.build import Built
 from evaluator.run.pipeline import Finished, finished
 from evaluator.run.score import Scored
@@ -31,7 +30,7 @@ from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, write_stor
 from evaluator.tokens.counts import TokenTotals
 from evaluator.tokens.table import TokenManifest, TokenTable
 
-ENGINE = EngineFacts(
+ENGINE = EngineRecord(
     name="imported",
     versions={},
     device="unknown",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.files.sizes import size_text
 from evaluator.methods.predictions import scored_definitions
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress
@@ -22,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 ID_BYTES = 40  # of a row's key, with its offset
 PAGE_BYTES = 5_000_000  # most that a page takes
-
-SIZES = {"GB": 10**9, "MB": 10**6, "kB": 10**3}
 
 
 class Outlook(NamedTuple):
@@ -93,19 +92,13 @@ def said(ahead: Outlook, data: Path) -> Iterator[Progress]:
     asked = f"{left:,} prompts will be asked"
     if ahead.scored:
         asked = f"Of {ahead.prompts:,} prompts {ahead.scored:,} have scores already, {left:,} will be asked"
-    line = f"{asked}; at most {_size(ahead.bytes_to_write)} to write, {_size(ahead.bytes_free)} free"
+    line = f"{asked}; at most {size_text(ahead.bytes_to_write)} to write, {size_text(ahead.bytes_free)} free"
     yield Progress(stage="Looking ahead", done=ahead.scored, total=ahead.prompts, unit="prompts", line=line)
     if ahead.bytes_to_write > ahead.bytes_free:
         logger.warning(
             "The disk of %s has %s free, and this run may write %s. Make room (`evaluator clean` says what can go), or "
             "take another disk with --store or --out.",
             data,
-            _size(ahead.bytes_free),
-            _size(ahead.bytes_to_write),
+            size_text(ahead.bytes_free),
+            size_text(ahead.bytes_to_write),
         )
-
-
-def _size(n_bytes: int) -> str:
-    unit, size = next(((unit, size) for unit, size in SIZES.items() if n_bytes >= size), ("bytes", 1))
-    number = n_bytes / size
-    return f"{number:,.0f} {unit}" if number >= 10 or size == 1 else f"{number:.1f} {unit}"

@@ -37,6 +37,7 @@ from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, exami
 from evaluator.run.score import check_capabilities
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES
+from evaluator.tokens.boundary import tokens_around
 
 MAX_TOKENISED = 16_384
 """Prompts of which all are tokenised; of more, a sample."""
@@ -84,7 +85,7 @@ def checked(
     taken = _taken(built)
     sets = _demonstration_sets(store, taken)
     lengths = _longest_tokens(store, tokens)
-    n_front = tokens_in_front(source)
+    n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     runs_a_model = ENGINES[engine_name(model)].runs_a_model
     findings = [
         *_refusal_findings(examined.refused),
@@ -201,13 +202,6 @@ def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) ->
     for dataset, error in refused.items():
         name = "unscorable-labels" if isinstance(error, LabelError) else "prompts-over-context"
         yield finding(name, str(error).split("\n")[0].removesuffix(" The longest:"), dataset)
-
-
-def tokens_in_front(source: ModelSource) -> int:
-    """Return how many tokens the tokenizer puts before a text, such as BOS."""
-    (bare,) = source.tokenizer.token_ids(["a"], special_tokens=False)
-    (whole,) = source.tokenizer.token_ids(["a"], special_tokens=True)
-    return next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
 
 
 def _model_findings(template_unused: bool, tokens: pl.LazyFrame, n_front: int) -> Iterator[FindingRecord]:

@@ -6,7 +6,7 @@ and an engine begins each of them with an empty cache. With another engine or dt
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from evaluator.engine import ENGINES
 from evaluator.engine.base import Engine
 from evaluator.errors import ConfigError
 from evaluator.progress import Progress, Stage
-from evaluator.record import EngineRecord, ReceiptRecord, RunRecord
+from evaluator.record import ReceiptRecord, RunRecord
 from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
 from evaluator.scores.prompts import scores_by_prompt
@@ -177,7 +177,7 @@ def receipt_record(
         scores=record.scores.fingerprint,
         made=made,
         seed=seed,
-        engine=EngineRecord(**asdict(engine.facts)),
+        engine=engine.facts,
         threads=_threads(engine.facts.name),
         batch_invariant=engine.facts.name == "vllm" and os.environ.get("VLLM_BATCH_INVARIANT") == "1",
         prompts=table.height,

@@ -12,23 +12,23 @@ import polars as pl
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_identity, engine_name
-from evaluator.engine.base import EngineFacts
 from evaluator.engine.loader import EngineLoader
 from evaluator.errors import ConfigError, ScoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
+from evaluator.record import EngineRecord
 from evaluator.run.asked_models import AskedModel
 from evaluator.run.build import Built
-from evaluator.run.early_results import EarlyResults
+from evaluator.run.early_results import early_results
 from evaluator.run.label_distances import load_head, with_distances
 from evaluator.run.locks import held
 from evaluator.run.outlook import outlook, said
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
 from evaluator.run.tokenise import tokenise_what_fits
-from evaluator.scores.compute import AfterShard, nothing_to_say, score_rows
+from evaluator.scores.compute import nothing_to_say, score_rows
 from evaluator.scores.table import ScoreManifest, open_scores
 from evaluator.scores.throughput import scoring_seconds
 from evaluator.store.prompt_store import PromptStore
@@ -48,7 +48,7 @@ class Scored(NamedTuple):
     built: Built  # without the datasets that are left out
     parts: Sequence[ScoredStore]
     left_out: Mapping[str, str]  # dataset that cannot be scored with this model -> why
-    engine: EngineFacts
+    engine: EngineRecord
     elapsed_s: Mapping[str, float]
 
 
@@ -110,11 +110,11 @@ def score_run(
             lock = yield from held(folder / tokens.fingerprint)
             with lock:
                 part = ScoredStore(store, tokens, open_scores(folder / tokens.fingerprint))
-                after_shard: AfterShard = nothing_to_say
+                after_shard = nothing_to_say
                 if not parts:
                     run = built.without(left_out)
                     yield from said(outlook(run, part, source, data), data)
-                    after_shard = EarlyResults(run, part).after_shard
+                    after_shard = early_results(run, part)
                 # First the log-likelihoods, in the steps that the suite asks for, then the hidden states.
                 step = 0
                 while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
@@ -169,7 +169,7 @@ def _rows_of_step(built: Built, part: ScoredStore, rows: TokenRows, step: int) -
     return None if prompts is None else rows.filter(pl.col("prompt_id").is_in(prompts["prompt_id"].implode()))
 
 
-def _engine_facts(folder: Path, parts: Sequence[ScoredStore]) -> EngineFacts:
+def _engine_facts(folder: Path, parts: Sequence[ScoredStore]) -> EngineRecord:
     """Return the facts of the engine that computed the scores, in this run or an earlier one."""
     earlier = (read_manifest(path, ScoreManifest) for path in sorted(folder.glob(f"*/{MANIFEST}")))
     manifests = chain((part.scores.manifest for part in parts), earlier)

@@ -1,12 +1,11 @@
 """Make and write the sections of run.json that building and scoring leave."""
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from evaluator.config import RunConfig
 from evaluator.datasets.multiple_choice import AnyDataset
-from evaluator.engine.base import EngineFacts
 from evaluator.preflight.devices import peak_flops
 from evaluator.record import (
     EngineRecord,
@@ -68,7 +67,7 @@ def with_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path
         elapsed_s=dict(scored.elapsed_s),
         tokens=_tokens_record(scored),
         model=model,
-        engine=EngineRecord(**asdict(scored.engine)),
+        engine=scored.engine,
         scores=_scores_record(scored, model),
     )
     write_run(out, record)
@@ -113,7 +112,7 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
     )
 
 
-def _with_arithmetic(rates: ThroughputRecord, model: ModelRecord, engine: EngineFacts) -> ThroughputRecord:
+def _with_arithmetic(rates: ThroughputRecord, model: ModelRecord, engine: EngineRecord) -> ThroughputRecord:
     """Return the rates with the operations that computed tokens took, and their share of the devices' peak (MFU)."""
     flop_per_s = rates.computed_tokens_per_s * (model.flop_per_token or 0)
     n_devices = len(rates.replica_computed_tokens_per_s) * engine.tensor_parallel * engine.pipeline_parallel

@@ -19,7 +19,7 @@ from evaluator.run.folder import open_built, open_scored, read_table, score_comm
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.report import PAGE
 from evaluator.run.scored_run import complete_run, scored_run
-from evaluator.scores.table import SCHEMAS, Kind, ScoreManifest, distances_file
+from evaluator.scores.table import SCHEMAS, Kind, ScoreManifest
 from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore, StoreManifest
 from evaluator.tokens.table import TokenManifest
@@ -199,10 +199,7 @@ def _table_of_scores_faults(folder: Path) -> Iterator[tuple[Path, str]]:
     if manifest is None:
         yield folder / MANIFEST, what
         return
-    files = {name: shard.sha256 for name, shard in manifest.shards.items()}
-    distances = {distances_file(method): sha256 for method, sha256 in manifest.distances.items()}
-    reused = {name: sha256 for plan in manifest.plans.values() for name, sha256 in plan.reused.items()}
-    damaged = [*_changed_files(folder, files | distances), *_changed_files(folder.parent, reused)]
+    damaged = [*_changed_files(folder, manifest.written), *_changed_files(folder.parent, manifest.reused)]
     yield from damaged
     if damaged:
         return
@@ -255,10 +252,9 @@ def _manifest(path: Path, kind: type[T]) -> tuple[T | None, str]:
 
 
 def _changed_files(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    for name, sha256 in digests.items():
-        if not shards.intact(folder, {name: sha256}):
-            there = (folder / name).exists()
-            yield folder / name, "Its SHA-256 is not the one that was recorded." if there else "It is missing."
+    for name in shards.changed(folder, digests):
+        there = (folder / name).exists()
+        yield folder / name, "Its SHA-256 is not the one that was recorded." if there else "It is missing."
 
 
 def _frame_faults(

@@ -134,10 +134,11 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
     for path in sorted(table.folder.parent.glob(f"*/{MANIFEST}")):
         in_table = path.parent == table.folder  # verified when the table was opened
         manifest = table.manifest if in_table else read_manifest(path, ScoreManifest)
-        for name, shard in sorted((manifest.shards if manifest else {}).items()):
-            fits = name.startswith(kind) and not (in_table and name.startswith(f"{key}-"))
-            if fits and (in_table or shards.intact(path.parent, {name: shard.sha256})):
-                others[f"{path.parent.name}/{name}"] = shard.sha256
+        written = {name: shard.sha256 for name, shard in sorted(manifest.shards.items())} if manifest else {}
+        fitting = {name: digest for name, digest in written.items() if name.startswith(kind)}
+        of_plan = {name for name in fitting if name.startswith(f"{key}-")}
+        left_out = of_plan if in_table else {*shards.changed(path.parent, fitting)}
+        others |= {f"{path.parent.name}/{name}": digest for name, digest in fitting.items() if name not in left_out}
     return others
 
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 import polars as pl
 
-from evaluator.engine.base import EngineFacts
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
+from evaluator.record import EngineRecord
 from evaluator.schemas import LABEL_DISTANCES, TOKEN_SCORES, TOKEN_STATES
 from evaluator.store import shards
 
@@ -54,10 +54,21 @@ class PlanRecord:
 class ScoreManifest:
     """manifest.json of one folder of scores."""
 
-    engine: EngineFacts | None = None  # None: all rows have scores from earlier runs
+    engine: EngineRecord | None = None  # None: all rows have scores from earlier runs
     plans: dict[str, PlanRecord] = field(default_factory=dict)
     shards: dict[str, ShardRecord] = field(default_factory=dict)
     distances: dict[str, str] = field(default_factory=dict)  # method -> SHA-256 of its file
+
+    @property
+    def reused(self) -> dict[str, str]:
+        """Shards that any plan reuses: path below the folder of the model and engine -> SHA-256."""
+        return {name: sha256 for plan in self.plans.values() for name, sha256 in plan.reused.items()}
+
+    @property
+    def written(self) -> dict[str, str]:
+        """Files in the folder itself: name -> SHA-256."""
+        shards = {name: shard.sha256 for name, shard in self.shards.items()}
+        return shards | {distances_file(method): sha256 for method, sha256 in self.distances.items()}
 
 
 @dataclass(frozen=True)
@@ -84,12 +95,9 @@ class ScoreTable:
 
     def files(self) -> dict[str, str]:
         """Return every file that these scores are read from: path below scores/ -> SHA-256."""
-        manifest, engine = self.manifest, self.folder.parent.name
-        reused = {name: sha256 for plan in manifest.plans.values() for name, sha256 in plan.reused.items()}
-        written = {name: shard.sha256 for name, shard in manifest.shards.items()}
-        written |= {distances_file(method): sha256 for method, sha256 in manifest.distances.items()}
-        files = {f"{engine}/{name}": sha256 for name, sha256 in reused.items()}
-        return dict(sorted((files | {f"{self.name}/{name}": sha256 for name, sha256 in written.items()}).items()))
+        reused = {f"{self.folder.parent.name}/{name}": sha256 for name, sha256 in self.manifest.reused.items()}
+        written = {f"{self.name}/{name}": sha256 for name, sha256 in self.manifest.written.items()}
+        return dict(sorted((reused | written).items()))
 
     def distances(self) -> pl.LazyFrame:
         """Return schemas.LABEL_DISTANCES of all methods that have any."""
@@ -116,18 +124,14 @@ def open_scores(folder: Path) -> ScoreTable:
     A plan stays without the reused shards that are missing or changed; their rows are planned again.
     """
     manifest = read_manifest(folder / MANIFEST, ScoreManifest) or ScoreManifest()
-    kept = {name: shard for name, shard in manifest.shards.items() if shards.intact(folder, {name: shard.sha256})}
-    reused = {name: sha256 for plan in manifest.plans.values() for name, sha256 in plan.reused.items()}
-    intact = {name for name, sha256 in reused.items() if shards.intact(folder.parent, {name: sha256})}
+    lost = {*shards.changed(folder, manifest.written)}
+    lost_elsewhere = {*shards.changed(folder.parent, manifest.reused)}
+    kept = {name: shard for name, shard in manifest.shards.items() if name not in lost}
     plans = {
-        key: replace(plan, reused={name: sha256 for name, sha256 in plan.reused.items() if name in intact})
+        key: replace(plan, reused={name: digest for name, digest in plan.reused.items() if name not in lost_elsewhere})
         for key, plan in manifest.plans.items()
     }
-    distances = {
-        method: sha256
-        for method, sha256 in manifest.distances.items()
-        if shards.intact(folder, {distances_file(method): sha256})
-    }
+    distances = {method: digest for method, digest in manifest.distances.items() if distances_file(method) not in lost}
     return ScoreTable(folder, replace(manifest, plans=plans, shards=kept, distances=distances))
 
 

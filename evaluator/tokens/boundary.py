@@ -78,9 +78,12 @@ TokenRows = tuple[list[list[int]], list[list[list[int]]]]
 """Contexts and continuations, one entry per prompt."""
 
 
-def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
-    """Return a function that tokenises texts with the tokens put in front (BOS), without those appended (EOS)."""
-    # Find the tokens of "a" within the tokens of "a" as a text: what follows them is appended.
+def tokens_around(tokenizer: TextTokenizer) -> tuple[int, int]:
+    """Return how many tokens a tokenizer puts in front of a text (BOS), and how many it appends (EOS).
+
+    Raises ModelError if it cannot be seen where the text begins.
+    """
+    # Find the tokens of "a" within the tokens of "a" as a text.
     (bare,) = tokenizer.token_ids(["a"], special_tokens=False)
     (whole,) = tokenizer.token_ids(["a"], special_tokens=True)
     n_before = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
@@ -88,7 +91,12 @@ def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
         raise ModelError(
             f"The tokenizer turns 'a' into {bare} but the text 'a' into {whole}: unclear where a text begins."
         )
-    n_after = len(whole) - n_before - len(bare)
+    return n_before, len(whole) - n_before - len(bare)
+
+
+def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
+    """Return a function that tokenises texts with the tokens put in front (BOS), without those appended (EOS)."""
+    _, n_after = tokens_around(tokenizer)
 
     def tokenize(texts: Sequence[str]) -> list[list[int]]:
         rows = tokenizer.token_ids(texts, special_tokens=True)

@@ -10,12 +10,11 @@ import pytest
 
 from evaluator.config import ModelConfig
 from evaluator.engine import vllm_loading, vllm_settings
-from evaluator.engine.base import ContinuationRequest, Engine, EngineFacts
+from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.device import DeviceKind
 from evaluator.engine.vllm_engine import VllmEngine
 from evaluator.engine.vllm_loading import import_vllm, start_vllm
 from evaluator.models.source import ModelSource
-from evaluator.record import EngineRecord
 
 
 @pytest.fixture
@@ -75,10 +74,6 @@ def test_a_model_whose_prefixes_are_longer_than_every_prompt_is_warned_about_onc
     assert "shares prefixes in units of 528 tokens" in message
     assert "the longest prompt has 4" in message
     engine._warned.clear()
-
-
-def test_every_choice_is_in_the_record_of_a_run() -> None:
-    assert EngineFacts.__dataclass_fields__.keys() == EngineRecord.__dataclass_fields__.keys()
 
 
 def test_log_probabilities_of_prompt_tokens_take_a_gibibyte_at_most(told, tiny_source: ModelSource) -> None:

@@ -97,7 +97,7 @@ def test_what_is_reused_and_what_is_asked_is_said_before_a_model_is_loaded(tmp_p
     fake = ("--model", "fake", "--engine", "fake", "--store", tmp_path / "store")
     words = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries")
     first = command(*words, 8, *fake, "--out", tmp_path / "first")
-    assert re.search(r"^32 prompts will be asked; at most \S+ MB to write, \S+ GB free$", first, re.MULTILINE)
+    assert re.search(r"^32 prompts will be asked; at most \S+ MiB to write, \S+ GiB free$", first, re.MULTILINE)
     second = command(*words, 16, *fake, "--out", tmp_path / "second")
     said = second.index("Of 64 prompts 32 have scores already, 32 will be asked")
     assert said < second.index("Loading the model")
@@ -133,7 +133,7 @@ def test_a_disk_that_may_become_full_is_a_warning(tmp_path, monkeypatch, caplog)
     monkeypatch.setattr(outlook.shutil, "disk_usage", lambda _path: usage(10**9, 10**9 - 4000, 4000))
     finish(pipeline.run(RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=2), FAKE, tmp_path))
     (said,) = [record.getMessage() for record in caplog.records if "free" in record.getMessage()]
-    assert "has 4.0 kB free" in said
+    assert "has 3.9 KiB free" in said
     assert "--store or --out" in said
 
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from evaluator.engine.base import EngineFacts
 from evaluator.preflight.devices import peak_flops
-from evaluator.record import ModelRecord, ThroughputRecord
+from evaluator.record import EngineRecord, ModelRecord, ThroughputRecord
 from evaluator.report.terminal import throughput_line
 from evaluator.run.stage_records import _with_arithmetic
 from tests.report.made_record import made_record
@@ -20,7 +19,7 @@ MODEL = ModelRecord(
     context_tokens=1,
     flop_per_token=14 * 10**9,
 )
-FACTS = EngineFacts(
+FACTS = EngineRecord(
     name="vllm",
     versions={},
     device="NVIDIA H200",

@@ -23,13 +23,14 @@ from evaluator.store.shards import write_shard
 from tests.command_line import command
 
 FAKE = ModelConfig(model="fake", engine="fake")
-CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "knn_centroid"))
+WORDS = ("run", "staicc-normal", "--datasets", "sst5", "--queries", 4, "--methods", "vanilla,knn_centroid", "--model",
+         "fake", "--engine", "fake", "--dtype", "float32")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("verify") / "out"
-    finish(pipeline.run(CONFIG, FAKE, out))
+    command(*WORDS, "--out", out)
     return out
 
 
@@ -102,8 +103,8 @@ def test_damaged_scores_are_left_to_the_command_that_scores(out, whole):
     shard = next(path for path in sorted(out.glob("scores/*/*/scores-*.arrow")))
     flip(shard, 100)
     said = command("verify", out, "--repair", exits=2)
-    assert f"evaluator score {out} --model fake --engine fake" in said
-    with pytest.raises(StoreError, match=r"missing, damaged or made again since .*evaluator score"):
+    assert f"evaluator {' '.join(map(str, WORDS))} --out {whole}" in said
+    with pytest.raises(StoreError, match=r"missing, damaged or made again since .*evaluator run"):
         finish(pipeline.measure(out))
     command("score", out, "--model", "fake", "--engine", "fake")
     command("measure", out)

@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineFacts, TokenCounts
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica, Replicas
 from evaluator.errors import ScoreError
 from evaluator.progress import Stage, finish
+from evaluator.record import EngineRecord
 from evaluator.schemas import TOKEN_STATES, TOKENS
 from evaluator.scores.compute import score_rows
 from evaluator.scores.plan import shard_plan
@@ -27,7 +28,7 @@ class CountingEngine:
     """Answers the negative sum of the context's tokens for each token; can be told to die after some requests."""
 
     def __init__(self, dies_after: int | None = None) -> None:
-        self.facts = EngineFacts(
+        self.facts = EngineRecord(
             name="counting", versions={}, device="none", dtype="float64", prefix_block_tokens=None, tokens_per_step=1
         )
         self.counts = TokenCounts()
