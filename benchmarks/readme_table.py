@@ -2,7 +2,7 @@
 
     python -m benchmarks.readme_table [--write]
 
-README has the throughput of every workload and tool at one commit: the latest of those with the most workloads in
+README has the throughput of every workload and tool at one commit: the latest of those with the most of both in
 results/throughput.csv. docs/benchmarks.md has the latest rows of every case of every benchmark, also lost races;
 each line names the commit that was measured (a + after it: with changes that were not committed).
 """
@@ -123,9 +123,9 @@ def _latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_fullest_commit(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the commit at which the most cases were raced on one device, the latest of several."""
-    n_cases = pl.col("case").n_unique().over("commit", "device")
-    most = rows.filter(n_cases == n_cases.max())
+    """Return the rows of the commit with the most cases and tools on one device, the latest of several."""
+    n_turns = pl.struct("case", "contestant").n_unique().over("commit", "device")
+    most = rows.filter(n_turns == n_turns.max())
     return most.filter(pl.col("commit") == pl.col("commit").last(), pl.col("device") == pl.col("device").last())
 
 

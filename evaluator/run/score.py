@@ -28,7 +28,7 @@ from evaluator.run.outlook import outlook, said
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
 from evaluator.run.tokenise import tokenise_what_fits
-from evaluator.scores.compute import nothing_to_say, score_rows
+from evaluator.scores.compute import AfterShard, nothing_to_say, score_rows
 from evaluator.scores.table import ScoreManifest, open_scores
 from evaluator.scores.throughput import scoring_seconds
 from evaluator.store.prompt_store import PromptStore
@@ -110,7 +110,7 @@ def score_run(
             lock = yield from held(folder / tokens.fingerprint)
             with lock:
                 part = ScoredStore(store, tokens, open_scores(folder / tokens.fingerprint))
-                after_shard = nothing_to_say
+                after_shard: AfterShard = nothing_to_say
                 if not parts:
                     run = built.without(left_out)
                     yield from said(outlook(run, part, source, data), data)
