@@ -83,7 +83,7 @@ def test_a_dataset_too_long_for_the_model_is_left_out_for_this_model_alone(tmp_p
     short = replace(fake_model_source(), context_length=5000)
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
-        patched.setattr(asked_models, "find_source", lambda _model: short)
+        patched.setattr(asked_models, "find_source", lambda _model, **_: short)
         page, run = finish(pipeline.run(config(long), MODEL, out, accept=["prompts-over-context"]))
     assert_named(run, page, "long", "of 5000 tokens")
     finish(pipeline.score(out, MODEL))  # a model of more context

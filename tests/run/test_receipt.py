@@ -47,7 +47,7 @@ class Recording(FakeEngine):
 def kind_of(engine: type[FakeEngine]) -> EngineKind:
     return EngineKind(
         summary="Made up.",
-        find=lambda _config: fake_model_source(),
+        find=lambda _config, **_: fake_model_source(),
         load=lambda _source, _config: engine(),
         versions=dict,
         runs_a_model=False,

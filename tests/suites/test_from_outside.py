@@ -186,7 +186,7 @@ def test_an_engine_is_one_entry(tmp_path):
         summary="Likes what comes first.",
         load=lambda _s, _c: First(),
         versions=dict,
-        find=lambda _config: fake_model_source(),
+        find=lambda _config, **_: fake_model_source(),
         runs_a_model=False,
     )
     config = RunConfig(suites=("staicc-normal",), datasets=("glue_sst2",), n_queries=4)
