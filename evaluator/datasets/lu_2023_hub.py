@@ -22,7 +22,7 @@ import polars as pl
 from evaluator.config import cache_folder
 from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES, PublishedTable
 from evaluator.datasets.parquet_columns import read_columns, read_names
-from evaluator.errors import DatasetError
+from evaluator.errors import DatasetError, WriteError
 from evaluator.files.whole import write_bytes
 from evaluator.hub import hub_snapshot
 
@@ -217,7 +217,7 @@ def _write(folder: Path, tables: Mapping[str, pl.DataFrame]) -> None:
                 content = io.BytesIO()
                 rows.write_parquet(content)
                 write_bytes(folder / f"{name}.parquet", content.getbuffer())
-    except OSError as error:
+    except (OSError, WriteError) as error:
         raise DatasetError(
             f"Cannot write tables from the hub to {folder}: {error}. Set EVALUATOR_CACHE to a folder with space."
         ) from error

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.models.names import last_part
 from evaluator.record import MeasuredRecord
 from evaluator.report.metric_texts import MetricTexts
 
@@ -44,9 +45,10 @@ class ExportedRun:
 
     @property
     def model(self) -> str:
-        """Return the model's name; of one in a local folder, the folder's name without its path."""
-        name = self.record.model.title
-        return name.rstrip("/").rpartition("/")[2] if self.record.model.kind == "folder" else name
+        """Return the model's name, followed by that of its adapter; of local folders, the names without their paths."""
+        model, adapter = self.record.model, self.record.model.adapter
+        name = last_part(model.name) if model.kind == "folder" else model.name
+        return f"{name} + {last_part(adapter.name)}" if adapter else name
 
     @property
     def finished(self) -> datetime:

@@ -26,7 +26,7 @@ def read_samples(path: Path) -> ImportedDataset:
     A document with several filters has several rows, with the same responses: those of the first filter are read.
     Raises DatasetError, naming file, row and column, for a task that is not of this kind.
     """
-    rows, accuracies, first = [], [], None
+    rows, first = [], None
     has_accuracy = "acc" in column_names(path)
     for number, cells in enumerate(read_rows(path, [*COLUMNS, *(["acc"] if has_accuracy else [])], "")):
         row = dict(zip([*COLUMNS, "acc"], cells, strict=False))
@@ -38,7 +38,6 @@ def read_samples(path: Path) -> ImportedDataset:
             same = f"the choices of row 0, {list(_choices(path, 0, first['arguments']))}: other choices are no labels"
             raise cell_error(path, number, "arguments", list(choices), same)
         rows.append((number, row))
-        accuracies.append(row.get("acc"))
     if first is None:
         raise DatasetError(f"{path} has no rows.")
     labels = _choices(path, 0, first["arguments"])

@@ -45,26 +45,52 @@ def read_table(path: Path, columns: ImportColumns) -> list[ImportedDataset]:
     chosen = _columns(path, columns)
     others = [name for name in (chosen.dataset, chosen.query, chosen.prompt) if name]
     names = [chosen.gold, *chosen.scores, *others, *([] if chosen.labels else [LABEL_NAMES])]
-    datasets: dict[str, ImportedDataset] = {}
+    rows: dict[str, list[_Row]] = {}
     for number, cells in enumerate(read_rows(path, names, _HINT)):
         row = dict(zip(names, cells, strict=True))
-        name = str(row[chosen.dataset]) if chosen.dataset else path.stem
-        labels = chosen.labels or _label_names(path, number, row[LABEL_NAMES])
-        dataset = datasets.setdefault(name, ImportedDataset(name, labels, chosen.numbers, [], path.name))
-        if labels != dataset.label_names:
-            same = f"the labels of the dataset's first row, {list(dataset.label_names)}"
-            raise cell_error(path, number, LABEL_NAMES, list(labels), same)
-        dataset.rows.append(
-            ImportedRow(
-                query=str(row[chosen.query]) if chosen.query else str(number),
-                prompt=str(row[chosen.prompt] or "") if chosen.prompt else "",
-                gold=_label(path, number, chosen.gold, row[chosen.gold], labels),
-                log_likelihoods=_log_likelihoods(path, number, row, labels, chosen),
-            )
-        )
-    if not datasets:
+        name = _text(path, number, chosen.dataset, row) if chosen.dataset else path.stem
+        rows.setdefault(name, []).append((number, row))
+    if not rows:
         raise DatasetError(f"{path} has no rows.")
-    return list(datasets.values())
+    return [_dataset(path, name, of_dataset, chosen) for name, of_dataset in rows.items()]
+
+
+_Row = tuple[int, Mapping[str, Any]]
+"""Number of a row in its table, from 0, and its cells by column."""
+
+
+def _dataset(path: Path, name: str, rows: Sequence[_Row], columns: _Columns) -> ImportedDataset:
+    labels = columns.labels or _label_names(path, *rows[0])
+    for number, row in rows:
+        if not columns.labels and (others := _label_names(path, number, row)) != labels:
+            same = f"the labels of the dataset's first row, {list(labels)}"
+            raise cell_error(path, number, LABEL_NAMES, list(others), same)
+    label_columns = [columns.gold, *(columns.scores if columns.numbers == "labels" else ())]
+    found = _label_numbers(path, rows, label_columns, labels)
+    imported = [
+        ImportedRow(
+            query=_text(path, number, columns.query, row) if columns.query else str(number),
+            prompt=str(row[columns.prompt] or "") if columns.prompt else "",
+            gold=found[columns.gold][place],
+            log_likelihoods=_certain(found[columns.scores[0]][place], len(labels))
+            if columns.numbers == "labels"
+            else _log_likelihoods(path, number, row, labels, columns),
+        )
+        for place, (number, row) in enumerate(rows)
+    ]
+    return ImportedDataset(name, labels, columns.numbers, imported, path.name)
+
+
+def _certain(label: int, n_labels: int) -> list[float]:
+    """Return log-likelihoods that say nothing but which label was predicted."""
+    return [0.0 if index == label else -math.inf for index in range(n_labels)]
+
+
+def _text(path: Path, number: int, column: str, row: Mapping[str, Any]) -> str:
+    """Return a cell as a text. Raises DatasetError for an empty one."""
+    if row[column] is None:
+        raise cell_error(path, number, column, None, "a text or a number")
+    return str(row[column])
 
 
 def _columns(path: Path, given: ImportColumns) -> _Columns:
@@ -83,30 +109,58 @@ def _columns(path: Path, given: ImportColumns) -> _Columns:
     return _Columns(given.gold, scores, numbers, labels, *found)
 
 
-def _label_names(path: Path, number: int, cell: Any) -> tuple[str, ...]:
+def _label_names(path: Path, number: int, row: Mapping[str, Any]) -> tuple[str, ...]:
+    cell = row[LABEL_NAMES]
     names = parsed(cell) if isinstance(cell, str) else cell
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise cell_error(path, number, LABEL_NAMES, cell, "a list of texts")
     return tuple(names)
 
 
-def _label(path: Path, number: int, column: str, cell: Any, labels: Sequence[str]) -> int:
-    """Return the index of a label from its name, or from an index."""
-    if str(cell) in labels:
-        return labels.index(str(cell))
-    if (index := label_number(cell, len(labels))) is not None:
-        return index
-    allowed = f"one of {', '.join(labels)}, or a number from 0 to {len(labels) - 1}"
-    raise cell_error(path, number, column, cell, allowed)
+def _label_numbers(
+    path: Path, rows: Sequence[_Row], columns: Sequence[str], labels: Sequence[str]
+) -> dict[str, list[int]]:
+    """Return the indices of the labels in some columns, which hold names of labels or indices.
+
+    Where labels are numbers themselves, a cell alone could be either. So all cells are read alike, as names if all can
+    be; only where this fails does each column count for itself.
+    """
+    by_name = {name: index for index, name in enumerate(labels)}
+    names = {column: [by_name.get(str(row[column])) for _, row in rows] for column in columns}
+    numbers = {column: [label_number(row[column], len(labels)) for _, row in rows] for column in columns}
+    for found in (names, numbers):
+        if not any(None in indices for indices in found.values()):
+            return _whole(found)
+    for column in columns:
+        if None in names[column] and None in numbers[column]:
+            raise _not_a_label(path, rows, column, names[column], numbers[column], labels)
+    return _whole({column: numbers[column] if None in names[column] else names[column] for column in columns})
+
+
+def _whole(found: Mapping[str, Sequence[int | None]]) -> dict[str, list[int]]:
+    return {column: [index for index in indices if index is not None] for column, indices in found.items()}
+
+
+def _not_a_label(
+    path: Path,
+    rows: Sequence[_Row],
+    column: str,
+    names: Sequence[int | None],
+    numbers: Sequence[int | None],
+    labels: Sequence[str],
+) -> DatasetError:
+    allowed = f"one of {', '.join(labels)}"
+    for (number, row), name, index in zip(rows, names, numbers, strict=True):
+        if name is None and index is None:
+            return cell_error(path, number, column, row[column], f"{allowed}, or a number from 0 to {len(labels) - 1}")
+    number, row = rows[names.index(None)]
+    return cell_error(path, number, column, row[column], f"{allowed}, since other rows have names")
 
 
 def _log_likelihoods(
     path: Path, number: int, row: Mapping[str, Any], labels: Sequence[str], columns: _Columns
 ) -> list[float]:
     first, *others = columns.scores
-    if columns.numbers == "labels":
-        pred = _label(path, number, first, row[first], labels)
-        return [0.0 if label == pred else -math.inf for label in range(len(labels))]
     cell = [row[name] for name in columns.scores] if others else row[first]
     values = parsed(cell) if isinstance(cell, str) else cell
     where = ",".join(columns.scores)

@@ -15,6 +15,7 @@ from evaluator.errors import ModelError, shown
 from evaluator.files.json_files import read_foreign_object
 from evaluator.hub import hub_snapshot
 from evaluator.models.digests import combined_digest, file_digests
+from evaluator.models.names import last_part
 from evaluator.models.safetensors_header import Tensor, read_header
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def find_adapter(name: str, base: str, base_files: Iterable[Path]) -> Adapter:
     files = [file for file in base_files if file.suffix == ".safetensors"]
     _require_fit(name, base, shapes, [tensor for file in files for tensor in read_header(file)])
     stated = settings.get("base_model_name_or_path")
-    if isinstance(stated, str) and _last_part(stated) != _last_part(base):
+    if isinstance(stated, str) and last_part(stated) != last_part(base):
         logger.warning("%s says that it was trained on %s; its shapes fit %s as well.", name, stated, base)
     return Adapter(
         name=name,
@@ -180,7 +181,3 @@ def _in_layers(module: str) -> str:
 
 def _any_layer(module: str) -> str:
     return re.sub(r"\d+", "#", module)
-
-
-def _last_part(name: str) -> str:
-    return name.rstrip("/").rsplit("/", 1)[-1]

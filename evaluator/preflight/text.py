@@ -26,10 +26,15 @@ def _model(record: PreflightRecord) -> str:
     context = f"{record.context_tokens:,} tokens" if record.context_tokens else "no limit"
     front = record.tokens_in_front
     added = f"{front} token{'s' * (front != 1)} (BOS)" if front else "no BOS"
-    template = "chat template present, not used" if record.has_chat_template else "no chat template"
-    if record.chat:
-        template = f"prompts go through {record.chat.form}"
+    template = f"chat template: {template_text(record)}"
     return f"context {context}; {added} in front of a prompt; {template}; label boundary {record.label_boundary}"
+
+
+def template_text(record: PreflightRecord) -> str:
+    """Return whether the model has a chat template, and whether prompts go through one."""
+    if record.chat:
+        return f"prompts go through {record.chat.form}"
+    return "present, not used" if record.has_chat_template else "none"
 
 
 def dataset_lines(name: str, dataset: CheckedDatasetRecord) -> Iterator[str]:

@@ -43,6 +43,7 @@ class QueryNumbers(NamedTuple):
     columns: tuple[NumberColumn, ...]
     rows: pl.DataFrame  # those of QUERIES_KEY and `method` that tell its rows apart, and the columns by their names
     is_right: bool = False  # rows have the column `is_right`; else an answer is right that is the gold label
+    note: str = ""  # what the columns are, for the text above the table
 
 
 NO_NUMBERS = QueryNumbers((), pl.DataFrame())

@@ -12,6 +12,7 @@ from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.errors import ConfigError
 from evaluator.models.chat import chat_form
 from evaluator.models.embedded import EMBEDDED_MODELS, shipped_model
+from evaluator.models.names import last_part
 from evaluator.models.sizes import model_size
 from evaluator.models.source import ModelSource
 from evaluator.record import AdapterRecord, ModelKind, ModelRecord
@@ -131,16 +132,12 @@ def model_folders(asked: Sequence[AskedModel]) -> list[str]:
 
 
 def _folder_name(one: AskedModel) -> str:
-    name, adapter, chat = _last_part(one.source.name), one.source.adapter, one.form.chat
+    name, adapter, chat = last_part(one.source.name), one.source.adapter, one.form.chat
     if adapter is not None:
-        name += f"-{_last_part(adapter.name)}"
+        name += f"-{last_part(adapter.name)}"
     if chat is not None:
         name += "-chat" if chat.source == OWN_TEMPLATE else f"-chat-{Path(chat.source).stem}"
     return re.sub(r"[^\w.-]+", "--", name)
-
-
-def _last_part(name: str) -> str:
-    return name.rstrip("/").rsplit("/", 1)[-1]
 
 
 def of_one_load(items: Sequence[T], key: Callable[[T], AskedModel]) -> Iterator[list[T]]:

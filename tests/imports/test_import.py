@@ -212,3 +212,33 @@ def test_the_suite_of_imported_runs_builds_no_prompts(tmp_path):
 def test_imported_answers_are_not_asked_again_here(imported):
     for words in (("score", imported, "--model", "fake", "--engine", "fake"), ("receipt", imported)):
         assert "holds imported answers, which no model can give again here" in command(*words, exits=2)
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "found"),
+    [
+        ([0, 1, 2], [2, 1, 1], ([0, 1, 2], [2, 1, 1])),  # 0 is no name, so that 1 and 2 are indices as well
+        ([1, 2, 3], [3, 2, 2], ([0, 1, 2], [2, 1, 1])),
+    ],
+)
+def test_labels_that_are_numbers_are_read_alike_in_all_rows(tmp_path, gold, predicted, found):
+    path = tmp_path / "mine.csv"
+    pl.DataFrame({"gold": gold, "pred": predicted}).write_csv(path)
+    [dataset] = read_files([path], ImportColumns(labels=("1", "2", "3")))
+    assert [row.gold for row in dataset.rows] == found[0]
+    assert [row.log_likelihoods.index(0.0) for row in dataset.rows] == found[1]
+
+
+def test_names_and_indices_are_not_mixed(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("gold,pred\na,a\n1,b\n")
+    said = command("import", path, "--labels", "a,b", "--out", tmp_path / "run", exits=2)
+    assert "row 1 (from 0), column 'gold': found '1'; allowed is one of a, b, since other rows have names" in said
+
+
+@pytest.mark.parametrize("column", ["dataset", "query_id"])
+def test_a_row_without_a_dataset_or_a_query_is_refused(tmp_path, column):
+    path = write_samples(tmp_path / "mine.jsonl", [GOOD | {column: "x"}, GOOD | {column: None}])
+    said = command("import", path, "--out", tmp_path / "run", exits=2)
+    assert f"row 1 (from 0), column '{column}': found" in said
+    assert "allowed is a text or a number" in said

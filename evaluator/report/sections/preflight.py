@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from evaluator.preflight.text import detectable_text, label_text
+from evaluator.preflight.text import detectable_text, label_text, template_text
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.report.facts import Fact
 from evaluator.report.section import Section, core_template
@@ -46,7 +46,7 @@ def accepted_warnings(record: PreflightRecord | None) -> list[str]:
 def _facts(record: PreflightRecord) -> list[Fact]:
     return [
         Fact("Tokens in front of a prompt", str(record.tokens_in_front)),
-        Fact("Chat template", "present, not used" if record.has_chat_template else "none"),
+        Fact("Chat template", template_text(record)),
         Fact("Context", f"{record.context_tokens:,} tokens" if record.context_tokens else "no limit"),
     ]
 

@@ -27,7 +27,7 @@ class QueriesContext(NamedTuple):
     n_queries_shown: int
     n_rows_shown: int
     n_prompts_shown: int  # rows with their whole prompt
-    has_pvi: bool
+    note: str
     columns: Sequence[NumberColumn]
     query_data: Markup
 
@@ -69,7 +69,7 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
         n_queries_shown=rows.select(query).n_unique(),
         n_rows_shown=rows.height,
         n_prompts_shown=sum(n_whole for _, n_whole in shown),
-        has_pvi=bool(numbers.columns),
+        note=numbers.note,
         columns=(*numbers.columns, GOLD_PROBABILITY),
         query_data=packed([data for data, _ in shown]),
     )

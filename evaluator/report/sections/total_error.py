@@ -74,4 +74,8 @@ def _rows(frame: pl.DataFrame, order: Sequence[str], texts: MetricTexts) -> list
     kept = order[:-1] if len(order) == 2 else order
     rows = [row for row in frame.to_dicts() if row["dataset"] in kept]
     titled = [row | {"title": texts.title(row["metric"])} for row in rows]
-    return sorted(titled, key=lambda row: (*(str(row[name]) for name in ANSWERS), kept.index(row["dataset"])))
+
+    def place(row: dict[str, Any]) -> tuple[object, ...]:
+        return str(row["part"]), str(row["method"]), row["n_shots"] or 0, row["metric"], kept.index(row["dataset"])
+
+    return sorted(titled, key=place)

@@ -43,5 +43,5 @@ class PviMeasureOptions:
     """Options of `evaluator measure`: data that PVI is compared with."""
 
     annotations: tuple[Path, ...] = option(
-        (), "Parquet file with the labels of several annotators (uid, premise, hypothesis, label_count)."
+        (), "Parquet file with the labels of several annotators (premise, hypothesis, old_labels, label_count)."
     )

@@ -14,7 +14,6 @@ PVI_QUERIES = pl.Schema(
     }
 )
 
-PVI_CANDIDATES_KEY = ["dataset", "training_row"]
 PVI_CANDIDATES = pl.Schema(  # training rows from which a method chooses demonstrations by PVI
     {
         "dataset": pl.String(),

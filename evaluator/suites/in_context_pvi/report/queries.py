@@ -10,6 +10,7 @@ from evaluator.suites.in_context_pvi.report.views import DRAWN
 from evaluator.suites.in_context_pvi.schema import PVI_RUN
 
 COLUMNS = (NumberColumn("rank", "Rank", 0, 5), NumberColumn("bits", "PVI", 3, 6.5))
+NOTE = "PVI is in bits, and rank 1 is the lowest of its run, equal PVIs share a rank"
 
 
 def pvi_numbers(run: MeasuredRun) -> QueryNumbers:
@@ -19,4 +20,4 @@ def pvi_numbers(run: MeasuredRun) -> QueryNumbers:
     method = pl.col("demonstrations").replace_strict(methods, default=REFERENCE_METHOD)
     rank = pl.col("pvi_bits").rank("min").over(PVI_RUN)
     key = ("dataset", "n_shots", "demonstration_set", "query_id")
-    return QueryNumbers(COLUMNS, pvi.select(*key, method=method, rank=rank, bits="pvi_bits"))
+    return QueryNumbers(COLUMNS, pvi.select(*key, method=method, rank=rank, bits="pvi_bits"), note=NOTE)

@@ -1,0 +1,23 @@
+"""The name of a model in exports: of local folders no path."""
+
+from dataclasses import replace
+
+import pytest
+
+from evaluator.record import AdapterRecord
+from tests.report.made_record import changed_record
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "adapter", "said"),
+    [
+        ("hub", "acme/small", None, "acme/small"),
+        ("folder", "/models/llama/", None, "llama"),
+        ("folder", "/models/llama", "/adapters/mine", "llama + mine"),
+        ("hub", "acme/small", "/adapters/mine", "acme/small + mine"),
+    ],
+)
+def test_a_model_is_named_without_the_paths_of_folders(made, kind, name, adapter, said):
+    record = AdapterRecord(name=adapter, rank=8, fingerprint="00") if adapter else None
+    model = {"kind": kind, "name": name, "adapter": record}
+    assert replace(made, record=changed_record(made.record, model=model)).model == said
