@@ -90,7 +90,7 @@ def _require_recorded_scores(scores: ScoresRecord, parts: Sequence[ScoredStore],
 
 def score_command(record: RunRecord, out: Path) -> str:
     """Return the command that scores this run again: the one that did, so that no option is another."""
-    return record.commands["score"] if record.model else f"evaluator score {quote(str(out))} --model MODEL"
+    return record.commands.get("score", f"evaluator score {quote(str(out))} --model MODEL")
 
 
 def scores_section(record: RunRecord, out: Path) -> ScoresRecord:

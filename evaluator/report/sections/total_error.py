@@ -10,9 +10,6 @@ from evaluator.report.section import MeasuredRun, Section, core_template
 from evaluator.report.tables import DEFINITIONS
 from evaluator.schemas import MEAN_OVER_DATASETS
 
-ANSWERS = ("part", "method", "n_shots", "metric")
-"""Columns, after the dataset, that tell the rows of a definition apart."""
-
 
 class TotalErrorView(NamedTuple):
     """The rows of one definition."""
