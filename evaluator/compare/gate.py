@@ -1,8 +1,6 @@
 """Decide whether a run is tolerably close to another one: GO, NO-GO or INCONCLUSIVE, by a policy."""
 
-import difflib
 import math
-import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,7 +13,7 @@ from scipy.special import ndtri
 from evaluator.compare.differences import COLUMNS, estimated_differences
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
-from evaluator.files.whole import read_bytes, reason
+from evaluator.files.toml_files import read_toml, require_known_keys
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.multiple_tests import holm
 from evaluator.statistics.paired import POWER, Estimate, equivalence_test, worse_test
@@ -85,18 +83,8 @@ class Gate:
 
 def read_policy(path: Path) -> Policy:
     """Read a policy file, TOML with the fields of Policy. Raises ConfigError, naming file and key."""
-    try:
-        content = tomllib.loads(read_bytes(path).decode("utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(f"--policy {path} cannot be read: {reason(error)}.") from error
-    except ValueError as error:
-        raise ConfigError(f"--policy {path} is no TOML in UTF-8: {error}.") from error
-    allowed = [entry.name for entry in fields(Policy)]
-    for key in content:
-        if key not in allowed:
-            nearest = difflib.get_close_matches(key, allowed, n=1)
-            meant = f" Did you mean {nearest[0]!r}?" if nearest else ""
-            raise ConfigError(f"{path}: there is no key {key!r}.{meant} Keys are: {', '.join(allowed)}.")
+    content = read_toml(path, ConfigError, f"--policy {path}")
+    require_known_keys(content, Policy, ConfigError, str(path))
     try:
         return msgspec.convert(content, Policy)
     except msgspec.ValidationError as error:

@@ -1,16 +1,12 @@
 """Read what a user states about the text around a table's examples: label names and a template file."""
 
-import difflib
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from evaluator.errors import ConfigError, TemplateError
-from evaluator.files.whole import read_bytes, reason
+from evaluator.files.toml_files import read_toml, require_known_keys
 from evaluator.templates.alternatives import Alternatives
 
 
@@ -38,9 +34,9 @@ def read_table_text(path: Path | None) -> TableText:
     """
     if path is None:
         return TableText()
-    content = _toml(path, TemplateError)
+    content = read_toml(path, TemplateError)
     for keys, kind in ((content, TableText), (content.get("alternatives", {}), Alternatives)):
-        _require_keys(keys, kind, path)
+        require_known_keys(keys, kind, TemplateError, str(path))
     try:
         return msgspec.convert(content, TableText)
     except msgspec.ValidationError as error:
@@ -53,7 +49,7 @@ def read_labels(stated: str) -> dict[str, str]:
     Several cells may have one name. Raises ConfigError.
     """
     if "=" not in stated:
-        content = _toml(Path(stated), ConfigError)
+        content = read_toml(Path(stated), ConfigError)
         wrong = next((key for key, name in content.items() if not isinstance(name, str)), None)
         if wrong is not None:
             raise ConfigError(f'{stated}: {wrong} must be a text, as in {wrong} = "name", got {content[wrong]!r}.')
@@ -67,23 +63,3 @@ def read_labels(stated: str) -> dict[str, str]:
             raise ConfigError(f"--labels {stated}: the cell {cell!r} has two names. Give it one.")
         labels[cell] = name
     return labels
-
-
-def _toml(path: Path, error: type[ConfigError] | type[TemplateError]) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_bytes(path).decode("utf-8-sig"))
-    except OSError as failure:
-        raise error(f"{path} cannot be read: {reason(failure)}.") from failure
-    except ValueError as failure:
-        raise error(f"{path} is no TOML in UTF-8: {failure}.") from failure
-    except RecursionError as failure:
-        raise error(f"{path} is nested too deeply.") from failure
-
-
-def _require_keys(content: Mapping[str, Any], kind: type, path: Path) -> None:
-    allowed = [entry.name for entry in fields(kind)]
-    for key in content if isinstance(content, Mapping) else ():
-        if key not in allowed:
-            nearest = difflib.get_close_matches(key, allowed, n=1)
-            meant = f" Did you mean {nearest[0]!r}?" if nearest else ""
-            raise TemplateError(f"{path}: there is no key {key!r}.{meant} Keys are: {', '.join(allowed)}.")

@@ -1,15 +1,14 @@
 """Estimate time, money and memory of a run on named devices, from their specifications."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from importlib.resources import files
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import msgspec
 
 from evaluator.errors import ConfigError
-from evaluator.files.whole import reason
+from evaluator.files.toml_files import read_toml, require_known_keys
 from evaluator.record import DeviceRecord
 
 UTILISATION = 0.4
@@ -65,14 +64,10 @@ class Work:
 
 def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
     """Return the devices to estimate for. Raises ConfigError for a name that is none, and for a file that has none."""
-    devices = _parsed(files(__package__).joinpath("devices.toml").read_text("utf-8"), "devices.toml")
+    with as_file(files(__package__) / "devices.toml") as shipped:
+        devices = _read_devices(shipped, "devices.toml")
     if assumptions.file is not None:
-        try:
-            text = assumptions.file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = reason(error) if isinstance(error, OSError) else str(error)
-            raise ConfigError(f"--device-file {assumptions.file} cannot be read: {why}.") from error
-        devices |= _parsed(text, f"--device-file {assumptions.file}")
+        devices |= _read_devices(assumptions.file, f"--device-file {assumptions.file}")
     for name in assumptions.devices:
         if name not in devices:
             raise ConfigError(
@@ -89,10 +84,13 @@ def peak_flops(driver_name: str, dtype: str) -> float | None:
     return None
 
 
-def _parsed(text: str, where: str) -> dict[str, Device]:
+def _read_devices(path: Path, where: str) -> dict[str, Device]:
+    content = read_toml(path, ConfigError, where)
+    for device in content.values():
+        require_known_keys(device, Device, ConfigError, where)
     try:
-        return msgspec.convert(tomllib.loads(text), dict[str, Device], strict=False)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        return msgspec.convert(content, dict[str, Device], strict=False)
+    except msgspec.ValidationError as error:
         needed = ", ".join(entry.name for entry in fields(Device))
         raise ConfigError(f"{where}: {error}. Each device is a table with {needed}.") from error
 

@@ -1,0 +1,42 @@
+"""TOML files that users write: template files, label names, policies and devices."""
+
+import difflib
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from evaluator.errors import EvaluatorError
+from evaluator.files.whole import read_bytes, reason
+
+
+def read_toml(path: Path, error: type[EvaluatorError], where: str = "") -> dict[str, Any]:
+    """Return the tables and values of a TOML file in UTF-8, with or without a byte order mark.
+
+    Args:
+        path: the file.
+        error: the kind of error to raise for what cannot be read or is no TOML.
+        where: what the error calls the file; its path if left out.
+    """
+    where = where or str(path)
+    try:
+        return tomllib.loads(read_bytes(path).decode("utf-8-sig"))
+    except OSError as failure:
+        raise error(f"{where} cannot be read: {reason(failure)}.") from failure
+    except ValueError as failure:
+        raise error(f"{where} is no TOML in UTF-8: {failure}.") from failure
+    except RecursionError as failure:
+        raise error(f"{where} is nested too deeply.") from failure
+
+
+def require_known_keys(content: object, kind: type, error: type[EvaluatorError], where: str) -> None:
+    """Raise an error that names the nearest field if a table has a key that is no field of the dataclass `kind`.
+
+    What is no table passes; converting it to `kind` says so.
+    """
+    allowed = [entry.name for entry in fields(kind)]
+    for key in content if isinstance(content, dict) else ():
+        if key not in allowed:
+            nearest = difflib.get_close_matches(key, allowed, n=1)
+            meant = f" Did you mean {nearest[0]!r}?" if nearest else ""
+            raise error(f"{where}: there is no key {key!r}.{meant} Keys are: {', '.join(allowed)}.")
