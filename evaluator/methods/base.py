@@ -56,7 +56,7 @@ class ScoredRequests:
         default_factory=lambda: pl.LazyFrame(schema={**REQUESTS, **HIDDEN_STATES})
     )
     distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
-    # Empty except while distances are computed.
+    # Of the prompts of the first round, with all that suites ask; empty where a table is made by hand.
     tokens: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=TOKENS))
     parts: Mapping[str, MeasuredPart]  # the parts of suites, by name
     answered_part: str = ""  # the part to predict
