@@ -229,11 +229,16 @@ def request_rows(name: str, dataset: AnyDataset, rows: pl.DataFrame, config: Run
     Requests that several methods add are kept once.
     """
     chosen = rows.filter(pl.col("part").is_in(list(chosen_parts(SUITES[name], config))))
-    added = [
-        frame.with_columns(for_part=pl.lit(part))
+    # Methods that share a function ask the same of a part.
+    functions = {
+        (part, method.requests): context
         for part, method, context in method_contexts(name, dataset, chosen, config)
         if method.requests
-        for frame in method.requests(context)
+    }
+    added = [
+        frame.with_columns(for_part=pl.lit(part))
+        for (part, requests), context in functions.items()
+        for frame in requests(context)
     ]
     suite_rows = chosen.with_columns(suite=pl.lit(name), for_part=pl.lit(None, pl.String))
     return [suite_rows, *without_repeats(added, name)]

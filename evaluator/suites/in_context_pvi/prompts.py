@@ -6,6 +6,7 @@ the space belongs to the label.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import polars as pl
 
@@ -31,33 +32,43 @@ _SETS = {
 """Columns of a table of demonstration sets: the first fields of DemonstrationSet."""
 
 
-def pvi_requests(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> pl.DataFrame:
+class PviPrompts(NamedTuple):
+    """The request rows of a dataset, and its queries."""
+
+    rows: pl.DataFrame  # schemas.REQUESTS and schemas.PROMPTS without suite and prompt_id
+    queries: pl.DataFrame  # query_schema.PVI_QUERIES
+
+
+def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> PviPrompts:
     """Build request rows: every query after every set, and one null prompt for each set.
 
-    A query whose texts are among the demonstrations of any set is left out for all sets.
-
-    Returns the columns of schemas.REQUESTS and schemas.PROMPTS without suite and prompt_id. `position` enumerates
-    numbers of shots, then sets, then all rows of the test split; for null prompts, whose query and gold are null,
-    numbers of shots, then sets.
+    A query whose texts are among the demonstrations of any set is left out for all sets. `position` enumerates numbers
+    of shots, then sets, then all rows of the test split; for null prompts, whose query and gold are null, numbers of
+    shots, then sets.
 
     Raises ConfigError for more queries than there are, DatasetError where no query is left, and what demonstration_sets
     raises.
     """
     sets = demonstration_sets(dataset, pvi)
-    queries = _queries(dataset, sets, n_queries).filter("asked")
-    if queries.is_empty():
+    n_rows = dataset.test.height
+    if n_queries is not None and n_queries > n_rows:
+        raise ConfigError(f"--queries {n_queries}: {dataset.name} has only {n_rows} test rows. Give at most {n_rows}.")
+    queries = as_queries(dataset, dataset.test.head(n_queries or n_rows)).with_columns(asked=~shown_by(sets))
+    asked = queries.filter("asked")
+    if asked.is_empty():
         raise DatasetError(
             f"{dataset.name}: every query is also a demonstration, so none is left. Choose fewer --sets or --shots, or "
             "more --queries."
         )
-    inputs = queries_after(dataset, sets, queries, part=INPUT, n_rows=dataset.test.height)
-    return pl.concat([inputs, null_prompts(dataset, sets, part=NULL)])
+    inputs = queries_after(dataset, sets, asked, part=INPUT, n_rows=n_rows)
+    rows = pl.concat([inputs, null_prompts(dataset, sets, part=NULL)])
+    return PviPrompts(rows, queries.select(PVI_QUERIES.names()).cast(PVI_QUERIES))
 
 
 def queries_after(
     dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], queries: pl.DataFrame, *, part: str, n_rows: int
 ) -> pl.DataFrame:
-    """Build request rows of every query after every set, with the columns of pvi_requests.
+    """Build request rows of every query after every set, as PviPrompts.rows.
 
     Args:
         queries: rows of as_queries.
@@ -74,7 +85,7 @@ def queries_after(
 
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:
-    """Build the prompt without any input of each set, with the columns of pvi_requests; `position` numbers the sets."""
+    """Build the prompt without any input of each set, as PviPrompts.rows; `position` numbers the sets."""
     label_prefix = dataset.template.label_prefix.removesuffix(LABEL_SPACE)
     prompt = pl.concat_str("null_text", pl.lit(dataset.template.query_prefix + label_prefix))
     rows = _table(sets).with_columns(
@@ -108,12 +119,6 @@ def _as_requests(dataset: ClassificationDataset, rows: pl.DataFrame, part: str) 
     )
 
 
-def pvi_queries(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> pl.DataFrame:
-    """Return query_schema.PVI_QUERIES of a dataset. Raises what pvi_requests raises."""
-    queries = _queries(dataset, demonstration_sets(dataset, pvi), n_queries)
-    return queries.select(pl.col(name).cast(dtype) for name, dtype in PVI_QUERIES.items())
-
-
 def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFrame:
     """Render the rows of a split as queries and as demonstrations.
 
@@ -137,11 +142,3 @@ def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFr
 def shown_by(sets: Sequence[DemonstrationSet]) -> pl.Expr:
     """Return whether the `inputs` of a query are among the demonstrations of any of the sets."""
     return pl.any_horizontal(pl.lit(shown.text).str.contains(pl.col("inputs"), literal=True) for shown in sets)
-
-
-def _queries(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], n_queries: int | None) -> pl.DataFrame:
-    """Return the first queries with the columns of as_queries and `asked`, as in PVI_QUERIES."""
-    n_rows = dataset.test.height
-    if n_queries is not None and n_queries > n_rows:
-        raise ConfigError(f"--queries {n_queries}: {dataset.name} has only {n_rows} test rows. Give at most {n_rows}.")
-    return as_queries(dataset, dataset.test.head(n_queries or n_rows)).with_columns(asked=~shown_by(sets))

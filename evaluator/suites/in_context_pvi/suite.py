@@ -19,7 +19,7 @@ from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, CHOSEN
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
 from evaluator.suites.in_context_pvi.measures import pvi_measures
 from evaluator.suites.in_context_pvi.options import PviMeasureOptions, PviOptions
-from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, pvi_queries, pvi_requests
+from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, pvi_prompts
 from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES, PVI_QUERIES
 from evaluator.suites.in_context_pvi.ranked_sets import pvi_candidates
 from evaluator.suites.in_context_pvi.released_scores import PVI_RELEASED
@@ -29,10 +29,11 @@ from evaluator.suites.in_context_pvi.terminal import v_information_lines
 def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
     """Build the request rows of a dataset and its side tables of queries and, where a method needs it, candidates."""
     options = resolved_options(config)
-    tables = {"pvi_queries": pvi_queries(dataset, options, config.n_queries)}
+    prompts = pvi_prompts(dataset, options, config.n_queries)
+    tables = {"pvi_queries": prompts.queries}
     if {*CHOSEN} & {*config.methods}:
         tables["pvi_candidates"] = pvi_candidates(dataset, options)
-    return Requests(pvi_requests(dataset, options, config.n_queries), tables)
+    return Requests(prompts.rows, tables)
 
 
 def describe(config: RunConfig) -> Described:

@@ -19,7 +19,7 @@ from evaluator.suites.in_context_pvi.chosen_demonstrations import (
     training_pvi,
 )
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
-from evaluator.suites.in_context_pvi.prompts import pvi_requests
+from evaluator.suites.in_context_pvi.prompts import pvi_prompts
 from tests.methods.answered import with_scores
 from tests.suites.in_context_pvi.pvi_answers import PARTS
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
@@ -38,7 +38,7 @@ class Round(NamedTuple):
 def asked_of(folder, name="cola", n_queries=None, **options):
     config = pvi_config(folder, datasets=(name,), n_queries=n_queries, **options)
     dataset = read_dataset(config)
-    rows = pvi_requests(dataset, resolved_options(config), n_queries)
+    rows = pvi_prompts(dataset, resolved_options(config), n_queries).rows
     return MethodContext(dataset, rows.filter(part="input"), config), rows
 
 

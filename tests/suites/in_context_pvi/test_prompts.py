@@ -7,7 +7,7 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
 from evaluator.suites.in_context_pvi.options import PviOptions
-from evaluator.suites.in_context_pvi.prompts import pvi_queries, pvi_requests
+from evaluator.suites.in_context_pvi.prompts import pvi_prompts
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
 from tests.shared_data import shared_data
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
@@ -22,7 +22,7 @@ def folder(tmp_path):
 def asked(folder, name, n_queries=None, **options):
     config = pvi_config(folder, datasets=(name,), **options)
     dataset = read_dataset(config)
-    rows = pvi_requests(dataset, resolved_options(config), n_queries)
+    rows = pvi_prompts(dataset, resolved_options(config), n_queries).rows
     return dataset, rows.filter(part="input"), rows.filter(part="null")
 
 
@@ -100,7 +100,7 @@ def test_queries_whose_text_is_shown_stay_in_the_table_of_queries_as_not_asked(f
     dataset, inputs, _ = asked(folder, "snli", source="published", sets=2)
     assert inputs["query_id"].unique().sort().to_list() == [0, 1, 2, 3]
     assert inputs["position"].max() == 3 * 5 + 3
-    queries = pvi_queries(dataset, resolved_options(pvi_config(folder, source="published", sets=2)), None)
+    queries = pvi_prompts(dataset, resolved_options(pvi_config(folder, source="published", sets=2)), None).queries
     assert queries.schema == PVI_QUERIES
     assert queries["asked"].to_list() == [True] * 4 + [False]
     assert queries.row(4, named=True)["text"] == "Cat 1  \nPet 1"
@@ -125,7 +125,7 @@ def test_more_queries_than_there_are_and_none_left_are_refused(folder):
 
 def test_datasets_of_staicc_are_asked_with_their_own_template_and_labels():
     sst5 = load_staicc("sst5")
-    rows = pvi_requests(sst5, PviOptions(sets=1, shots=(2,)), 3)
+    rows = pvi_prompts(sst5, PviOptions(sets=1, shots=(2,)), 3).rows
     prompt, ids = rows.filter(part="input").select("prompt", "demonstration_ids").row(0)
     names = sst5.verbalizer.label_names
     shown = sst5.demonstration[ids].select(pl.col("texts").list.first(), "gold").rows()
@@ -142,7 +142,7 @@ def test_datasets_of_staicc_are_asked_with_their_own_template_and_labels():
 def test_an_instruction_stands_before_the_null_prompt_too(folder):
     dataset, _, _ = asked(folder, "snli")
     told = replace(dataset, template=replace(dataset.template, instruction="Answer.\n", query_prefix="Now: "))
-    rows = pvi_requests(told, PviOptions(sets=1, shots=(1,)), 1)
+    rows = pvi_prompts(told, PviOptions(sets=1, shots=(1,)), 1).rows
     ((prompt,), (null,)) = (rows.filter(part=part)["prompt"] for part in ("input", "null"))
     assert prompt.startswith("Answer.\nSENTENCE1: Dog ")
     assert "\n\nNow: SENTENCE1: Dog " in prompt
