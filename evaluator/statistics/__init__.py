@@ -1,1 +1,1 @@
-"""General statistics: rank correlation, ranking curves and analysis of variance."""
+"""General statistics: correlations, ranking curves and analysis of variance."""

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtr
 from scipy.stats import rankdata
+
+from evaluator.statistics.correlation import correlation_p
 
 MAX_PERMUTED = 8
 """Number of points up to which the p-value is exact: 8! orders are 40,320."""
@@ -49,7 +50,7 @@ def rank_correlation(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> 
         return RankCorrelation(None, None, "one of them is the same everywhere")
     product = int(x_ranks @ y_ranks)
     rho = product / scale
-    p_value = _exact_p(x_ranks, y_ranks, product) if n <= MAX_PERMUTED else _approximate_p(rho, n)
+    p_value = _exact_p(x_ranks, y_ranks, product) if n <= MAX_PERMUTED else float(correlation_p(rho, n))
     return RankCorrelation(rho, p_value, None)
 
 
@@ -67,9 +68,3 @@ def _exact_p(x_ranks: npt.NDArray[np.int64], y_ranks: npt.NDArray[np.int64], pro
 @cache
 def _orders(n: int) -> npt.NDArray[np.int8]:
     return np.array(list(permutations(range(n))), dtype=np.int8)
-
-
-def _approximate_p(rho: float, n: int) -> float:
-    if abs(rho) >= 1:
-        return 0.0
-    return float(2 * stdtr(n - 2, -abs(rho) * math.sqrt((n - 2) / (1 - rho**2))))

@@ -10,11 +10,11 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.special import stdtr
 
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
 from evaluator.reproductions.lu_2023.paper import CORRELATION, GPT3, printed_cells
 from evaluator.reproductions.lu_2023.schema import PUBLISHED_TRIED
+from evaluator.statistics.correlation import correlation_p
 
 Floats = npt.NDArray[np.float64]
 
@@ -200,6 +200,4 @@ def _size_rules(results: PublishedResults, printed: Printed) -> Iterator[Row]:
 def p_values_that_fit(r: Floats, p: Floats, n: float) -> tuple[int, int]:
     """Return how many p-values are those of their correlations over n queries, and how many could be compared."""
     usable = (p > MIN_P) & (p < 1) & (np.abs(r) < 1)
-    t = np.abs(r[usable]) * np.sqrt((n - 2) / (1 - r[usable] ** 2))
-    expected = 2 * stdtr(n - 2, -t)
-    return int(np.isclose(expected, p[usable], rtol=1e-3, atol=0).sum()), int(usable.sum())
+    return int(np.isclose(correlation_p(r[usable], n), p[usable], rtol=1e-3, atol=0).sum()), int(usable.sum())

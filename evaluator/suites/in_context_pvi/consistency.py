@@ -7,12 +7,10 @@ Pearson's.
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
-from scipy.special import betainc
 
-from evaluator.statistics.anova import Floats, require_one_each
+from evaluator.statistics.anova import require_one_each
+from evaluator.statistics.correlation import correlation_p
 from evaluator.suites.in_context_pvi.schema import PVI_CORRELATIONS, PVI_STRENGTHS
 
 STRONG, WEAK = 0.6, 0.3
@@ -54,16 +52,6 @@ def correlations(
     n = table["n"].to_numpy()
     p_values = {f"{name}_p": correlation_p(table[name].to_numpy(), n) for name in ("pearson", "spearman")}
     return table.with_columns(**p_values).select(*by, *PVI_CORRELATIONS).cast(PVI_CORRELATIONS)
-
-
-def correlation_p(r: Floats, n: npt.NDArray[np.int64]) -> Floats:
-    """Return the two-sided probability of a correlation at least this far from 0 between n independent normal pairs.
-
-    Elementwise; NaN for NaN and for fewer than three pairs. For rank correlations it is an approximation, as in SciPy.
-    """
-    half_df = np.where(n > 2, (n - 2) / 2, np.nan)
-    # With t = r sqrt(df / (1 - r^2)), 1 - r^2 = df / (df + t^2), and Student's tails are a beta function of that.
-    return np.asarray(betainc(half_df, 0.5, np.clip((1 - r) * (1 + r), 0, 1)), dtype=np.float64)
 
 
 def case_means(pairs: pl.DataFrame, *, by: Sequence[str], coefficient: str = "pearson") -> pl.DataFrame:

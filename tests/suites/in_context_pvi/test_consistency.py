@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evaluator.errors import MetricError
-from evaluator.suites.in_context_pvi.consistency import case_means, correlation_p, correlations, strengths
+from evaluator.statistics.correlation import correlation_p
+from evaluator.suites.in_context_pvi.consistency import case_means, correlations, strengths
 from evaluator.suites.in_context_pvi.schema import PVI_CORRELATIONS, PVI_STRENGTHS
 from tests.shared_data import shared_data
 
