@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
@@ -191,6 +193,19 @@ def test_every_direct_dependency_is_pinned_to_a_version_it_allows() -> None:
 
 def test_pinned_versions_hold_on_any_machine() -> None:
     assert [line for line in pinned_lines() if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)] == []
+
+
+def test_pinned_versions_install_on_the_oldest_python_that_the_set_up_takes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    pinned = {canonicalize_name(Requirement(line).name) for line in pinned_lines()}
+    pythons = {
+        found.name: SpecifierSet(found.metadata["Requires-Python"])
+        for found in distributions()
+        if canonicalize_name(found.name) in pinned and "Requires-Python" in found.metadata
+    }
+    assert len(pythons) > 100
+    assert [name for name, python in pythons.items() if not python.contains(oldest)] == []
 
 
 def pinned_lines() -> list[str]:
