@@ -113,7 +113,9 @@ class Method:
     max_label_tokens: int | None = None  # longest label that it can score; None: no limit
     drawn_once: str = ""  # what is drawn once for all queries, so that intervals over queries do not cover it
     labelled_examples: Callable[[int], int] = lambda _n_shots: 0
-    """Returns the number of labelled examples used in addition to a prompt's demonstrations, from `n_shots`."""
+    """Returns the number of labelled examples in its training prompts, from `n_shots`."""
+
+    chooses_demonstrations: bool = False  # for each query, among all that a dataset has
 
 
 def softmax(scores: pl.Expr) -> pl.Expr:

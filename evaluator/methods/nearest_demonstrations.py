@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from evaluator.datasets.lcg import Ints
-from evaluator.datasets.staicc import SIZES
 from evaluator.errors import TemplateError
 from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.methods.training_states import state_array
@@ -90,11 +89,6 @@ def retrieved_requests(context: MethodContext, part: str, *, query_id: Ints, dem
     plan = PromptPlan(demonstration_set=np.zeros_like(query_id), query_id=query_id, demonstration_ids=demonstration_ids)
     rows = requests(context.classification, plan)
     return rows.with_columns(part=pl.lit(part)).select(context.rows.columns)
-
-
-def labelled_examples(_n_shots: int) -> int:
-    """Return the size of StaICC's demonstration split; two datasets and `released` have fewer demonstrations."""
-    return SIZES.demonstration
 
 
 def _query_ids(context: MethodContext) -> pl.Series:

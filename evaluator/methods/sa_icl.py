@@ -8,7 +8,6 @@ import polars as pl
 from evaluator.datasets.lcg import SEED, Ints
 from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.nearest_demonstrations import (
-    labelled_examples,
     nearest_demonstrations,
     retrieved_requests,
     text_requests,
@@ -83,5 +82,5 @@ SA_ICL = Method(
     part_kinds=("classification",),
     needs_states=True,
     prompts_differ=True,
-    labelled_examples=labelled_examples,
+    chooses_demonstrations=True,
 )

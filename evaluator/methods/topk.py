@@ -4,7 +4,6 @@ import polars as pl
 
 from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.nearest_demonstrations import (
-    labelled_examples,
     nearest_demonstrations,
     retrieved_requests,
     text_requests,
@@ -42,5 +41,5 @@ TOPK = Method(
     part_kinds=("classification",),
     needs_states=True,
     prompts_differ=True,
-    labelled_examples=labelled_examples,
+    chooses_demonstrations=True,
 )

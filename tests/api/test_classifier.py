@@ -53,8 +53,11 @@ def test_a_method_that_needs_the_lm_head_leaves_the_model_loaded():
     assert load.call_count == 1
 
 
-def test_demonstrations_show_labels_in_turn_and_are_the_same_for_all_queries():
-    classifier = evaluator.InContextClassifier(**FAKE, shots=4, n_sets=3).fit(TEXTS, ["a", *["b"] * 38, "a"])
+@pytest.mark.parametrize("method", ["vanilla", "topk"])  # neither sets training rows aside, so both rows "a" are shown
+def test_demonstrations_show_labels_in_turn_and_are_the_same_for_all_queries(method):
+    classifier = evaluator.InContextClassifier(**FAKE, method=method, shots=4, n_sets=3).fit(
+        TEXTS, ["a", *["b"] * 38, "a"]
+    )
     shown = classifier.demonstrations_.group_by("set", maintain_order=True).agg("label")["label"].to_list()
     assert [sorted(labels) for labels in shown] == [["a", "a", "b", "b"]] * 3
     again = clone(classifier).fit(TEXTS, ["a", *["b"] * 38, "a"])

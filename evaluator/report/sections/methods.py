@@ -35,7 +35,7 @@ class MethodRow(NamedTuple):
     method: str
     anchor: str  # of the section of the method
     summary: str | None
-    labelled_examples: int | None  # used in addition to a prompt's demonstrations; None where unknown
+    labelled_examples: float | None  # in addition to vanilla's; inf: all demonstrations; None where unknown
     cells: tuple[MethodCell | None, ...]  # in the order of the table's datasets; None where it was not measured
     mean: MethodCell | None
 
@@ -172,5 +172,7 @@ def _is_best(shown: MethodCell, highest: float | None) -> bool:
     return shown.cell.value == highest and shown.difference is not None and shown.difference.sign == "positive"
 
 
-def _labelled_examples(method: str, n_shots: object) -> int | None:
-    return METHODS[method].labelled_examples(n_shots) if method in METHODS and isinstance(n_shots, int) else None
+def _labelled_examples(method: str, n_shots: object) -> float | None:
+    if method not in METHODS or not isinstance(n_shots, int):
+        return None
+    return math.inf if METHODS[method].chooses_demonstrations else METHODS[method].labelled_examples(n_shots)

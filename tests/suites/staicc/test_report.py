@@ -101,14 +101,14 @@ def test_a_method_says_how_many_labelled_examples_and_requests_it_took(page: web
         row.find_element(By.TAG_NAME, "th").text: [cell.text for cell in row.find_elements(By.TAG_NAME, "td")][-2:]
         for row in rows
     }
-    # 128 training prompts of 4 shots and a query make 640; topk chooses from 4,096. The mean is over 12 queries.
-    assert sizes == {"vanilla": ["0", "24\n12"], "topk": ["4,096", "12\n12"], "knn_centroid": ["640", "24\n12"]}
+    # 128 training prompts of 4 shots and a query make 640; topk chooses among all. The mean is over 12 queries.
+    assert sizes == {"vanilla": ["0", "24\n12"], "topk": ["all", "12\n12"], "knn_centroid": ["640", "24\n12"]}
 
 
 def test_a_method_without_rows_under_a_definition_has_dashes_there(page: webdriver.Chrome) -> None:
     page.find_element(By.CSS_SELECTOR, "label:has(input[value=released])").click()
     (row,) = (text for text in shown(page, "table.methods tbody tr") if text.startswith("topk"))
-    assert row.split() == ["topk", *"–––––", "4,096", "–"]
+    assert row.split() == ["topk", *"–––––", "all", "–"]
 
 
 def test_vanilla_is_open_and_other_methods_are_folded_until_they_are_asked_for(page: webdriver.Chrome) -> None:
