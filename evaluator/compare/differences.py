@@ -13,6 +13,7 @@ from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, 
 from evaluator.compare.table import DATASET
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION, mean_of_intervals, two_way_standard_error
+from evaluator.metrics.registry import REQUEST_COLUMNS
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.multiple_tests import holm
 from evaluator.statistics.paired import (
@@ -27,9 +28,6 @@ from evaluator.statistics.paired import (
     plain_estimate,
     t_test,
 )
-
-COLUMNS = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
-"""Metric that is a mean over queries -> the column of request_results that it is the mean of."""
 
 SET = ["n_shots", "demonstration_set"]
 """Columns that identify a demonstration set where all queries share the same sets."""
@@ -215,8 +213,8 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     (Wilson's limit for none in Q) may differ, each by at most 1 + |difference|.
 
     Args:
-        paired: DIFFERENCES_KEY without metric, query_id, and the values of COLUMNS, those of b with suffix "_b"; one
-            row a query, or one a query and demonstration set, with the columns of SET.
+        paired: DIFFERENCES_KEY without metric, query_id, and the values of REQUEST_COLUMNS, those of b with suffix
+            "_b"; one row a query, or one a query and demonstration set, with the columns of SET.
 
     Returns:
         DIFFERENCES without columns that depend on other tests, and what means over datasets are computed from: `d`
@@ -224,7 +222,7 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     """
     group = [name for name in DIFFERENCES_KEY if name != "metric"]
     sets = [name for name in SET if name in paired.columns]
-    metrics = {metric: pl.col(column) - pl.col(f"{column}_b") for metric, column in COLUMNS.items()}
+    metrics = {metric: pl.col(column) - pl.col(f"{column}_b") for metric, column in REQUEST_COLUMNS.items()}
     by_metric = paired.select(*group, "query_id", *sets, **metrics).unpivot(
         list(metrics), index=[*group, "query_id", *sets], variable_name="metric", value_name="d"
     )

@@ -10,10 +10,11 @@ import msgspec
 import polars as pl
 from scipy.special import ndtri
 
-from evaluator.compare.differences import COLUMNS, estimated_differences
+from evaluator.compare.differences import estimated_differences
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
 from evaluator.files.toml_files import read_toml, require_known_keys
+from evaluator.metrics.registry import REQUEST_COLUMNS
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.multiple_tests import holm
 from evaluator.statistics.paired import POWER, Estimate, equivalence_test, worse_test
@@ -34,8 +35,8 @@ class Policy:
     part: str | None = None  # of a suite; None: all in which the metric was measured
 
     def __post_init__(self) -> None:
-        if self.metric not in COLUMNS:
-            raise ValueError(f"metric must be {' or '.join(COLUMNS)}, got {self.metric!r}")
+        if self.metric not in REQUEST_COLUMNS:
+            raise ValueError(f"metric must be {' or '.join(REQUEST_COLUMNS)}, got {self.metric!r}")
         if not 0 < self.margin < 1:
             raise ValueError(f"margin must be between 0 and 1, got {self.margin}")
         if not 0 < self.alpha < 0.5:

@@ -12,9 +12,9 @@ from evaluator.compare.report_correlations import Triangle, triangles
 from evaluator.compare.report_scaling import ScalingPanel, improvement_panels, value_panels
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
+from evaluator.metrics.registry import REQUEST_COLUMNS
 from evaluator.report import facts, tables
 from evaluator.report.differences import (
-    DATASET_METRICS,
     JUDGED_BY,
     MAX_PAIRS,
     Difference,
@@ -278,7 +278,7 @@ def _names(data: ComparisonData) -> Names:
             name: data.texts.title(metrics[name]) + name.removeprefix(metrics[name])
             for name in sorted(metrics, key=lambda name: (order.index(metrics[name]), name))
         },
-        metric_titles={metric: data.texts.title(metric) for metric in {*metrics.values(), *DATASET_METRICS}},
+        metric_titles={metric: data.texts.title(metric) for metric in {*metrics.values(), *REQUEST_COLUMNS}},
         lower_is_better=frozenset(name for name, metric in metrics.items() if data.texts.lower_is_better(metric)),
     )
 

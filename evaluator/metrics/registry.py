@@ -19,3 +19,6 @@ METRICS: dict[str, Metric] = {
 
 STAICC_METRICS = ("accuracy", "true_label_probability", "macro_f1", "expected_calibration_error")
 """Those of Cho & Inoue 2025; the others are ours."""
+
+REQUEST_COLUMNS = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
+"""Metric that is a mean over requests -> the column of each request's value (per_request.py)."""

@@ -7,12 +7,11 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
+from evaluator.metrics.registry import REQUEST_COLUMNS
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import LEVEL
 
 JUDGED_BY = "accuracy"
-DATASET_METRICS = (JUDGED_BY, "true_label_probability")
-"""Metrics whose differences are shown for every dataset."""
 
 MAX_PAIRS = 15
 """Largest number of pairs of models for which differences by dataset are shown: the pairs of six models."""
@@ -114,10 +113,10 @@ def pairs_of_models(differences: Differences, models: Sequence[str], datasets: S
 
 def _by_dataset(differences: Differences, a: str, b: str, datasets: Sequence[str]) -> DifferenceTable:
     rows = [
-        (dataset, [differences.between(*_sides(a, b), metric=metric, dataset=dataset) for metric in DATASET_METRICS])
+        (dataset, [differences.between(*_sides(a, b), metric=metric, dataset=dataset) for metric in REQUEST_COLUMNS])
         for dataset in (*datasets, MEAN_OVER_DATASETS)
     ]
-    return DifferenceTable(list(DATASET_METRICS), [row for row in rows if any(row[1])])
+    return DifferenceTable(list(REQUEST_COLUMNS), [row for row in rows if any(row[1])])
 
 
 def _sides(a: str, b: str) -> tuple[Side, Side]:

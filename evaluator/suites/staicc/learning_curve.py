@@ -99,10 +99,10 @@ def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) ->
 def _points(rows: pl.DataFrame, definition: Definition) -> Iterator[dict[str, object]]:
     """Yield a row of LEARNING_CURVE before its interval for each dataset, metric and number of demonstrations."""
     from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
-    from evaluator.metrics.registry import METRICS
+    from evaluator.metrics.registry import METRICS, REQUEST_COLUMNS
     from evaluator.metrics.values import metric_values
 
-    metrics = {name: METRICS[name] for name in ("accuracy", "true_label_probability")}
+    metrics = {name: METRICS[name] for name in REQUEST_COLUMNS}
     score = LABEL_SCORE["paper" if DEFINITIONS[definition].predictions == "paper" else "released"]
     examples = rows.with_columns(
         query_id=pl.coalesce("training_row", "query_id"), label_probs=softmax(pl.col(score))

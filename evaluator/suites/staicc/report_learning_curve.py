@@ -6,7 +6,9 @@ from typing import NamedTuple
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.metrics.registry import REQUEST_COLUMNS
 from evaluator.report import figures
+from evaluator.report.metric_texts import METRIC_TEXTS
 from evaluator.report.section import PackageFile, Section
 from evaluator.report.sections.results import decimals_text, row_title
 from evaluator.report.tables import DEFINITIONS
@@ -36,9 +38,6 @@ class LearningCurveContext(NamedTuple):
     mean_over_datasets: str
 
 
-METRIC_TITLES = {"accuracy": "Accuracy", "true_label_probability": "True-label probability"}
-
-
 def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Section:
     """Build the section from schemas.LEARNING_CURVE; `datasets` is the order of panels and rows."""
     order = (*datasets, MEAN_OVER_DATASETS)
@@ -57,8 +56,8 @@ def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Sect
             {name: list(_panels(accuracies.filter(definition=name), order)) for name in measured},
             {
                 name: {
-                    METRIC_TITLES[metric]: _points(rows, order)
-                    for metric in METRIC_TITLES
+                    METRIC_TEXTS[metric].title: _points(rows, order)
+                    for metric in REQUEST_COLUMNS
                     if (rows := _rows(curve, name, metric)).height
                 }
                 for name in measured

@@ -12,13 +12,10 @@ import polars as pl
 from evaluator.metrics.design_study import Design
 from evaluator.metrics.intervals import total_standard_error
 from evaluator.metrics.per_request import PredictionGroup, prediction_groups, repeated_requests
-from evaluator.metrics.registry import METRICS
+from evaluator.metrics.registry import METRICS, REQUEST_COLUMNS
 from evaluator.metrics.total_error import CrossedAnswers, components_and_design, crossed_cells, total_error
 from evaluator.metrics.values import metric_values
 from evaluator.suites.staicc.diagnostics.template_accuracy import template_attributes
-
-VALUES = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
-"""Metric that is a mean over requests -> the request's value."""
 
 HEADLINE, VARIED, SAMPLED = "normal", "template", "sampling"
 """Parts: of the headline, of varied templates, and of many demonstration sets, which is decomposed for itself."""
@@ -57,7 +54,7 @@ def _cases(group: PredictionGroup) -> Iterator[CrossedAnswers]:
     part, n_shots = group.key["part"], int(group.rows["n_shots"][0])
     requests = repeated_requests(group)
     level = "template" if part == VARIED else None
-    for metric, value in VALUES.items():
+    for metric, value in REQUEST_COLUMNS.items():
         cells, n_left_out = crossed_cells(requests, value, level, "demonstration_set")
         names = NAMES[part] if cells.shape[2] > 1 else ONE_DRAW
         attributes = template_attributes(cells.shape[1])
@@ -73,9 +70,10 @@ def _headlines(
     of_key = ("dataset", "method", "definition", "metric")
     varied = {tuple(case.key[name] for name in of_key): case for case in cases if case.key["part"] == VARIED}
     normal = predictions.filter(part=HEADLINE)
+    metrics_of_requests = {name: METRICS[name] for name in REQUEST_COLUMNS}
     for definition in ("paper", "released"):
         for group in prediction_groups(normal, definition):
-            measured = metric_values(repeated_requests(group), group.n_labels, {name: METRICS[name] for name in VALUES})
+            measured = metric_values(repeated_requests(group), group.n_labels, metrics_of_requests)
             naive = metrics.filter(pl.all_horizontal(pl.col(name) == value for name, value in group.key.items()))
             for metric, estimate in measured.items():
                 case = varied.get((*(group.key[name] for name in of_key[:3]), metric))
