@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -35,12 +35,24 @@ SET = ["n_shots", "demonstration_set"]
 _GROUP_OF_MEAN = [name for name in DIFFERENCES_KEY if name != "dataset"]
 
 
-def paired_differences(
+_PLAIN = ["difference", "standard_error", "degrees_of_freedom"]
+ADJUSTED = ["adjusted_difference", "adjusted_error", "adjusted_freedom"]
+"""Columns of statistics.paired.Estimate, plain and adjusted."""
+
+
+class Estimated(NamedTuple):
+    """Differences before they are corrected for the number of tests."""
+
+    rows: pl.DataFrame  # query_differences of everything that is compared
+    means: pl.DataFrame  # their means over datasets, with `n_datasets`
+
+
+def estimated_differences(
     models: Sequence[str],
     results: Sequence[pl.DataFrame],
     comparison: pl.DataFrame,
     shared_sets: Collection[tuple[str, str]] = (),
-) -> pl.DataFrame:
+) -> Estimated:
     """Compare every two models under each common method, and every method with vanilla within each model.
 
     A query counts once, by the mean over its requests. Where all queries have equally many requests, as in our suites,
@@ -52,19 +64,46 @@ def paired_differences(
         comparison: schema.COMPARISON, or schemas.METRICS of a single run; defines the common datasets.
         shared_sets: suite and part of those whose queries all have the same demonstration sets: models are compared
             over queries and sets crossed.
+    """
+    common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
+    answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
+    queries = [query_means(each) for each in answers]
+    groups = [
+        *_between_models(list(zip(models, answers, strict=True)), shared_sets),
+        *(_between_methods(model, means) for model, means in zip(models, queries, strict=True)),
+    ]
+    rows = pl.concat(groups)
+    means = [
+        dict(zip(_GROUP_OF_MEAN, key, strict=True)) | _mean_over_datasets(of_mean)
+        for key, of_mean in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
+    ]
+    intervals = (
+        rows.rename({"difference": "value"})
+        .group_by(_GROUP_OF_MEAN, maintain_order=True)
+        .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum(), n_datasets=pl.len())
+        .rename({"value": "difference"})
+        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
+    )
+    schema = {name: rows.schema[name] for name in (*_GROUP_OF_MEAN, "d", "p_value", "test", *ADJUSTED)}
+    tested = pl.DataFrame(means, schema=schema)
+    return Estimated(rows, intervals.join(tested, on=_GROUP_OF_MEAN, maintain_order="left"))
+
+
+def paired_differences(estimated: Estimated) -> pl.DataFrame:
+    """Correct all differences for their number, and say which ones could have been detected.
 
     Returns schema.DIFFERENCES, sorted by its key, with the plain mean over datasets. Differences between models and
     between methods are two families of tests, for each metric and definition; means over several datasets belong to
     them. A mean over one dataset is that dataset's test again.
     """
-    rows, means = estimated_differences(models, results, comparison, shared_sets)
+    rows, means = estimated
     family = ["metric", "definition", pl.col("model_a") == pl.col("model_b")]
     repeats = pl.col("n_datasets") == 1
     tested = pl.concat([rows, means.filter(~repeats)], how="diagonal").with_columns(
         p_holm=holm(pl.col("p_value")).over(family), n_tests=pl.len().cast(pl.Int64).over(family)
     )
     detectable = [
-        detectable_difference(Estimate(*row[:3]), row[3]) for row in tested.select(*_ADJUSTED, "n_tests").rows()
+        detectable_difference(Estimate(*row[:3]), row[3]) for row in tested.select(*ADJUSTED, "n_tests").rows()
     ]
     tested = tested.with_columns(min_detectable=pl.Series(detectable, dtype=pl.Float64))
     of_dataset = tested.select(*_GROUP_OF_MEAN, "p_value", "p_holm", "n_tests", "min_detectable", "test")
@@ -73,13 +112,7 @@ def paired_differences(
     return pl.concat(parts).sort(DIFFERENCES_KEY)
 
 
-def equivalence_table(
-    models: Sequence[str],
-    results: Sequence[pl.DataFrame],
-    comparison: pl.DataFrame,
-    margin: float,
-    shared_sets: Collection[tuple[str, str]] = (),
-) -> pl.DataFrame:
+def equivalence_table(estimated: Estimated, margin: float) -> pl.DataFrame:
     """Test every difference of accuracy against a margin: no worse by it, and equivalent within it.
 
     The estimate is adjusted (statistics.paired.adjusted_estimate), so that pairs that all agree do not pass for
@@ -87,16 +120,14 @@ def equivalence_table(
     the same families as those of paired_differences.
 
     Args:
-        margin: of accuracy, above 0. Other arguments as for paired_differences.
+        margin: of accuracy, above 0.
 
     Returns schema.EQUIVALENCE, sorted by its key.
     """
-    rows, means = estimated_differences(models, results, comparison, shared_sets)
+    rows, means = estimated
     repeats = pl.col("n_datasets") == 1
     both = pl.concat([rows, means.filter(~repeats)], how="diagonal").filter(metric="accuracy")
-    tests = [
-        equivalence_test(Estimate(*row[:3]), margin, row[3]) for row in both.select(*_ADJUSTED, "n_queries").rows()
-    ]
+    tests = [equivalence_test(Estimate(*row[:3]), margin, row[3]) for row in both.select(*ADJUSTED, "n_queries").rows()]
     family = ["definition", pl.col("model_a") == pl.col("model_b")]
     tested = both.with_columns(
         margin=pl.lit(margin),
@@ -121,45 +152,9 @@ def equivalence_table(
     return pl.concat([tested.select(columns), again.select(columns)]).sort(EQUIVALENCE_KEY)
 
 
-_PLAIN = ["difference", "standard_error", "degrees_of_freedom"]
-_ADJUSTED = ["adjusted_difference", "adjusted_error", "adjusted_freedom"]
-"""Columns of statistics.paired.Estimate, plain and adjusted."""
-
-
-def estimated_differences(
-    models: Sequence[str],
-    results: Sequence[pl.DataFrame],
-    comparison: pl.DataFrame,
-    shared_sets: Collection[tuple[str, str]] = (),
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return query_differences of everything that is compared, and their means over datasets with `n_datasets`."""
-    common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
-    answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
-    queries = [query_means(each) for each in answers]
-    groups = [
-        *_between_models(list(zip(models, answers, strict=True)), shared_sets),
-        *(_between_methods(model, means) for model, means in zip(models, queries, strict=True)),
-    ]
-    rows = pl.concat(groups)
-    means = [
-        dict(zip(_GROUP_OF_MEAN, key, strict=True)) | _mean_over_datasets(of_mean)
-        for key, of_mean in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
-    ]
-    intervals = (
-        rows.rename({"difference": "value"})
-        .group_by(_GROUP_OF_MEAN, maintain_order=True)
-        .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum(), n_datasets=pl.len())
-        .rename({"value": "difference"})
-        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
-    )
-    schema = {name: rows.schema[name] for name in (*_GROUP_OF_MEAN, "d", "p_value", "test", *_ADJUSTED)}
-    tested = pl.DataFrame(means, schema=schema)
-    return rows, intervals.join(tested, on=_GROUP_OF_MEAN, maintain_order="left")
-
-
 def _mean_over_datasets(rows: pl.DataFrame) -> dict[str, Any]:
     """Return the test of a mean: of all queries together where datasets have equally many and all tests are exact."""
-    adjusted = mean_estimate([Estimate(*row) for row in rows.select(_ADJUSTED).rows()])
+    adjusted = mean_estimate([Estimate(*row) for row in rows.select(ADJUSTED).rows()])
     p_value, test = None, "t"
     if rows["test"].is_in(["McNemar", "sign flips"]).all() and rows["n_queries"].n_unique() == 1:
         p_value, test = paired_test(np.concatenate([np.array(d) for d in rows["d"].to_list()]))
@@ -167,10 +162,10 @@ def _mean_over_datasets(rows: pl.DataFrame) -> dict[str, Any]:
         # Differences that do not vary at all have the adjusted error, which is not 0.
         plain = [
             Estimate(difference, error, freedom) if error else Estimate(difference, *others)
-            for difference, error, freedom, *others in rows.select(*_PLAIN, *_ADJUSTED[1:]).rows()
+            for difference, error, freedom, *others in rows.select(*_PLAIN, *ADJUSTED[1:]).rows()
         ]
         p_value = t_test(mean_estimate(plain))
-    return {"d": [], "p_value": p_value, "test": test} | dict(zip(_ADJUSTED, adjusted, strict=True))
+    return {"d": [], "p_value": p_value, "test": test} | dict(zip(ADJUSTED, adjusted, strict=True))
 
 
 def _between_models(
@@ -241,7 +236,7 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
 
 _ESTIMATE: dict[str, pl.DataType] = {
     "d": pl.List(pl.Float64),
-    **{name: pl.Float64() for name in (*_PLAIN, *_ADJUSTED)},
+    **{name: pl.Float64() for name in (*_PLAIN, *ADJUSTED)},
     "p_value": pl.Float64(),
     "test": pl.String(),
 }
@@ -257,7 +252,7 @@ def _estimate(cells: FloatArray) -> dict[str, Any]:
     else:
         plain, adjusted = plain_estimate(d), adjusted_estimate(d)
         p_value, test = paired_test(d)
-    numbers = dict(zip((*_PLAIN, *_ADJUSTED), (*plain, *adjusted), strict=True))
+    numbers = dict(zip((*_PLAIN, *ADJUSTED), (*plain, *adjusted), strict=True))
     return {"d": d.tolist(), "p_value": p_value, "test": test} | numbers
 
 

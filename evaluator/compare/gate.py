@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 from scipy.special import ndtri
 
-from evaluator.compare.differences import estimated_differences
+from evaluator.compare.differences import ADJUSTED, estimated_differences
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
 from evaluator.files.toml_files import read_toml, require_known_keys
@@ -110,7 +110,7 @@ def decide(
         runs: the run and its base.
         results: request_results of both.
         comparison: compare.table.comparison_table of both.
-        shared_sets: as for compare.differences.paired_differences.
+        shared_sets: as for compare.differences.estimated_differences.
 
     Raises ConfigError where the runs have nothing that the policy is about.
 
@@ -159,16 +159,13 @@ def _differences(
             known = ", ".join(rows["dataset"].unique().sort())
             raise ConfigError(f"The policy is about the dataset {name!r}, which the runs do not share: {known}.")
     chosen = rows.filter(pl.col("dataset").is_in(policy.datasets)).select(
-        "suite", "part", "dataset", "difference", "ci_low", "ci_high", "n_queries", "p_value", *_ADJUSTED
+        "suite", "part", "dataset", "difference", "ci_low", "ci_high", "n_queries", "p_value", *ADJUSTED
     )
     return chosen.sort("suite", "part", "dataset")
 
 
-_ADJUSTED = ("adjusted_difference", "adjusted_error", "adjusted_freedom")
-
-
 def _estimate(row: dict[str, Any]) -> Estimate:
-    return Estimate(*(row[name] for name in _ADJUSTED))
+    return Estimate(*(row[name] for name in ADJUSTED))
 
 
 def _check(policy: Policy, row: dict[str, Any]) -> Check:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.compare.differences import paired_differences
+from evaluator.compare.differences import estimated_differences, paired_differences
 from evaluator.compare.request_results import request_results
 from evaluator.compare.schema import DIFFERENCES
 from evaluator.methods import REFERENCE_METHOD
@@ -21,4 +21,4 @@ def method_differences(predictions: pl.DataFrame, metrics: pl.DataFrame, model: 
     """
     if metrics.filter(pl.col("metric") == "accuracy", pl.col("method") == REFERENCE_METHOD).is_empty():
         return pl.DataFrame(schema=DIFFERENCES)
-    return paired_differences([model], [request_results(predictions, metrics)], metrics)
+    return paired_differences(estimated_differences([model], [request_results(predictions, metrics)], metrics))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.compare.correlations import rank_correlations
-from evaluator.compare.differences import equivalence_table, paired_differences
+from evaluator.compare.differences import equivalence_table, estimated_differences, paired_differences
 from evaluator.compare.notes import comparison_notes
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
 from evaluator.compare.request_results import request_results, require_equal_prompts
@@ -46,9 +46,9 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
     results = yield from read_results(runs)
     notes = comparison_notes(runs, comparison)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
-    models, shared = [run.model for run in runs], shared_sets_of(runs)
-    differences = paired_differences(models, results, comparison, shared)
-    margins = {} if margin is None else {"equivalence": equivalence_table(models, results, comparison, margin, shared)}
+    estimated = estimated_differences([run.model for run in runs], results, comparison, shared_sets_of(runs))
+    differences = paired_differences(estimated)
+    margins = {} if margin is None else {"equivalence": equivalence_table(estimated, margin)}
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = comparison.filter(pl.col("metric").is_in([*filter(texts.is_headline, set(comparison["metric"]))]))
     points = scaling_points(headlines, differences)

@@ -1,6 +1,7 @@
 """Paired differences against SciPy's one-sample t interval over queries, and against the runs' own accuracies."""
 
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ from scipy.optimize import brentq
 from scipy.stats import binomtest, ttest_1samp
 from scipy.stats import t as student
 
-from evaluator.compare.differences import equivalence_table, paired_differences, query_differences
+from evaluator.compare.differences import (
+    Estimated,
+    equivalence_table,
+    estimated_differences,
+    paired_differences,
+    query_differences,
+)
 from evaluator.compare.method_differences import method_differences
 from evaluator.compare.request_results import require_equal_prompts
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, EQUIVALENCE_KEY
@@ -22,9 +29,13 @@ from evaluator.run.compare import read_runs
 from tests.compare.run_folders import LABELS, N_QUERIES, predictions, results_of, write_run
 
 
-def differences_of(folders: list[Path]) -> pl.DataFrame:
+def estimated_of(folders: list[Path], shared_sets: Collection[tuple[str, str]] = ()) -> Estimated:
     runs = read_runs(folders)
-    return paired_differences([run.model for run in runs], results_of(runs), comparison_table(runs))
+    return estimated_differences([run.model for run in runs], results_of(runs), comparison_table(runs), shared_sets)
+
+
+def differences_of(folders: list[Path]) -> pl.DataFrame:
+    return paired_differences(estimated_of(folders))
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +203,7 @@ def test_two_models_after_shared_sets_are_compared_over_queries_and_sets_crossed
 
 
 def test_a_part_with_shared_sets_is_crossed_between_models_and_not_between_methods(run_folders: list[Path]) -> None:
-    runs = read_runs(run_folders[:2])
-    found = paired_differences(
-        [run.model for run in runs], results_of(runs), comparison_table(runs), [("staicc-normal", "normal")]
-    )
+    found = paired_differences(estimated_of(run_folders[:2], [("staicc-normal", "normal")]))
     is_between = pl.col("model_a") != pl.col("model_b")
     assert found.filter(is_between, pl.col("dataset") != "mean")["test"].unique().to_list() == ["two-way t"]
     assert "two-way t" not in found.filter(~is_between)["test"].unique().to_list()
@@ -248,8 +256,7 @@ def test_the_detectable_difference_depends_on_how_queries_vary_and_on_the_number
 
 
 def test_a_margin_tests_every_difference_of_accuracy_from_both_sides(run_folders: list[Path]) -> None:
-    runs = read_runs(run_folders)
-    found = equivalence_table([run.model for run in runs], results_of(runs), comparison_table(runs), 0.25)
+    found = equivalence_table(estimated_of(run_folders), 0.25)
     assert found.schema == EQUIVALENCE
     assert found.equals(found.sort(EQUIVALENCE_KEY))
     assert found.height == (6 * 2 + 4) * 5 * 3
@@ -280,8 +287,7 @@ def test_a_mean_over_one_dataset_is_the_same_test_and_is_counted_once(tmp_path: 
     columns = ["p_value", "p_holm", "test", "min_detectable", "difference"]
     zoo, mean = (found.filter(dataset=name).select("metric", "definition", *columns) for name in ("zoo", "mean"))
     assert_frame_equal(zoo, mean)
-    runs = read_runs(folders)
-    equivalence = equivalence_table([run.model for run in runs], results_of(runs), comparison_table(runs), 0.1)
+    equivalence = equivalence_table(estimated_of(folders), 0.1)
     assert equivalence.filter(definition="paper")["p_no_worse"].n_unique() == 1
 
 

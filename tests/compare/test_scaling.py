@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy.stats import t as student
 
-from evaluator.compare.differences import paired_differences
+from evaluator.compare.differences import estimated_differences, paired_differences
 from evaluator.compare.scaling import scaling_lines, scaling_points
 from evaluator.compare.schema import SCALING
 from evaluator.compare.table import comparison_table
@@ -19,7 +19,8 @@ from tests.compare.run_folders import results_of
 def points_of(folders: list[Path]) -> pl.DataFrame:
     runs = read_runs(folders)
     comparison = comparison_table(runs)
-    return scaling_points(comparison, paired_differences([run.model for run in runs], results_of(runs), comparison))
+    estimated = estimated_differences([run.model for run in runs], results_of(runs), comparison)
+    return scaling_points(comparison, paired_differences(estimated))
 
 
 def points(values: list[float], counts: list[int | None]) -> pl.DataFrame:
