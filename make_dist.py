@@ -69,7 +69,9 @@ def build(root: Path, files: Sequence[Path], out: Path, epoch: int) -> tuple[Pat
             shutil.copy(root / file, folder / "tree" / file)
         source = _run_backend("build_sdist", folder / "tree", folder / "source", epoch)
         with tarfile.open(source) as archive:
-            archive.extractall(folder / "unpacked", filter="data")
+            # An attribute, because `filter` is not an argument before Python 3.11.4.
+            archive.extraction_filter = lambda member, _path: member
+            archive.extractall(folder / "unpacked")  # noqa: S202 - setuptools wrote it just now
         (unpacked,) = (folder / "unpacked").iterdir()
         wheel = _run_backend("build_wheel", unpacked, folder / "wheel", epoch)
         _repack_tar(source, out / source.name, epoch)
