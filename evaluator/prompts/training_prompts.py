@@ -33,12 +33,12 @@ def training_sample(dataset: ClassificationDataset, *, n_shots: int, n_samples: 
     return TrainingSample(demonstration_ids=drawn[:, :-1], query_ids=drawn[:, -1])
 
 
-def training_demonstrations(dataset: ClassificationDataset, *, n_shots: int, n_samples: int = N_SAMPLES) -> Ints:
-    """Draw demonstrations for artificial queries: rows of the calibration split, int64 of [n_samples, n_shots].
+def training_demonstrations(dataset: ClassificationDataset, *, n_shots: int) -> Ints:
+    """Draw demonstrations for artificial queries: rows of the calibration split, int64 of [N_SAMPLES, n_shots].
 
     They differ from those of training_sample, which draws its queries from the same generator. Raises as it does.
     """
-    return _draw_rows(dataset, n_samples, n_shots)
+    return _draw_rows(dataset, N_SAMPLES, n_shots)
 
 
 def _draw_rows(dataset: ClassificationDataset, n_samples: int, n_draws: int) -> Ints:

@@ -60,8 +60,8 @@ def recompute(results: PublishedResults) -> Stage[Published]:
             _run_means("14(a)", "dataset", runs, in_table_14a, all_runs=every_run),
             _run_means("14(b)", "model", runs, every_run, all_runs=every_run),
             _strength_cells(strengths_table),
-            _anova_cells(anova_table),
-            _multinli_cells(anova_table),
+            _anova_cells(anova_table, "15", pl.format("{}, {}", "dataset", "model")),
+            _anova_cells(anova_table.filter(dataset="MultiNLI"), "3", pl.col("model")),
             _exemplar_cells(runs.filter(is_gpt3)),
             _sizes(runs.filter(~is_gpt3)),
         ]
@@ -132,29 +132,13 @@ def _anova(runs: pl.DataFrame) -> pl.DataFrame:
     return table.hstack(reach).with_columns(f_needed=needed).cast(PUBLISHED_ANOVA)
 
 
-def _anova_cells(anova: pl.DataFrame) -> pl.DataFrame:
-    row = pl.format("{}, {}", "dataset", "model").alias("row")
+def _anova_cells(anova: pl.DataFrame, table: str, row: pl.Expr) -> pl.DataFrame:
     columns = zip(ANOVA, ("f", "p"), ("f_reach", "p_reach"), strict=True)
     return pl.concat(
         [
-            _cells(anova.select(row, column=pl.lit(column), recomputed=name, all_rows=name), "15", anova[reach])
+            _cells(anova.select(row=row, column=pl.lit(column), recomputed=name, all_rows=name), table, anova[reach])
             for column, name, reach in columns
         ]
-    )
-
-
-def _multinli_cells(anova: pl.DataFrame) -> pl.DataFrame:
-    """Return the cells of table 3, which are those of MultiNLI in table 15."""
-    wide = anova.filter(dataset="MultiNLI").select(row="model", **dict(zip(ANOVA, ("f", "p"), strict=True)))
-    reach = anova.filter(dataset="MultiNLI").select(
-        row="model", **dict(zip(ANOVA, ("f_reach", "p_reach"), strict=True))
-    )
-    cells = _cells_of_rows(wide, wide, "3", 0.0)
-    reaches = reach.unpivot(index="row", variable_name="column", value_name="reach")
-    return (
-        cells.join(reaches, on=["row", "column"], how="left", maintain_order="left")
-        .select(*CELL, "recomputed", "all_rows", input_reach="reach")
-        .select(cells.columns)
     )
 
 
