@@ -4,12 +4,14 @@ import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from ray.cluster_utils import Cluster
 
 import evaluator
 from evaluator.config import ChatConfig, DevicesConfig, ModelConfig, RunConfig
@@ -23,6 +25,9 @@ pytestmark = pytest.mark.skipif(this_processor().max_devices < 2, reason="one co
 
 WORDS = ("run", "staicc-normal", "--datasets", "sst5,trec")
 FAKE = (*WORDS, "--queries", 128, "--model", "fake", "--engine", "fake", "--methods", "vanilla,hidden_calibration")
+SAME_AS_FAKE = RunConfig(
+    suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=128, methods=("vanilla", "hidden_calibration")
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +44,23 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def wait_until_loaded(folder: Path) -> list[Path]:
+    """Wait until both replicas of a run have loaded their model; return their logs."""
+    logs = [folder / "logs" / f"replica-{number}.log" for number in range(2)]
+    deadline = time.monotonic() + 120
+    while not all(log.exists() and "loaded the model" in log.read_text() for log in logs):
+        assert time.monotonic() < deadline, "the replicas do not load"
+        time.sleep(0.01)  # the command does nothing meanwhile
+    return logs
+
+
 def running_children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True) if is_running(child.pid)}
 
 
 def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, tmp_path, caplog):
-    config = RunConfig(
-        suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=128, methods=("vanilla", "hidden_calibration")
-    )
     model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
-    run = pipeline.run(config, model, tmp_path)
+    run = pipeline.run(SAME_AS_FAKE, model, tmp_path)
     next(progress for progress in run if progress.stage == "Scoring")
     log = (tmp_path / "logs" / "replica-0.log").read_text()
     os.kill(int(re.search(r"process (\d+)", log)[1]), signal.SIGKILL)
@@ -57,8 +69,25 @@ def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, t
     assert "Replica 0 was lost while it computed scores-" in caplog.text
 
 
-def both_loaded(logs: list[Path]) -> bool:
-    return all(log.exists() and "loaded the model" in log.read_text() for log in logs)
+@pytest.fixture
+def two_hosts() -> Iterator[Cluster]:
+    """A Ray cluster of two nodes with a core each, as two hosts would be."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    yield cluster
+    cluster.shutdown()
+
+
+def test_a_host_that_is_lost_while_its_replica_scores_changes_no_byte(two_hosts, one_process, tmp_path, caplog):
+    devices = DevicesConfig(n=2, ray_address=two_hosts.address)
+    run = pipeline.run(SAME_AS_FAKE, ModelConfig(model="fake", engine="fake", devices=devices), tmp_path)
+    next(progress for progress in run if progress.stage == "Scoring")
+    wait_until_loaded(tmp_path)
+    (worker,) = two_hosts.worker_nodes
+    two_hosts.remove_node(worker, allow_graceful=False)
+    finish(run)
+    assert table_bytes(tmp_path) == table_bytes(one_process)
+    assert re.search("Replica [01] was lost while it computed scores-", caplog.text)
 
 
 @pytest.mark.parametrize("n_models", [1, 2])
@@ -71,22 +100,15 @@ def test_replicas_load_before_prompts_are_built_and_end_with_the_run(n_models, t
     run = pipeline.run(config, model, out) if n_models == 1 else pipeline.run_models(config, models, out)
     next(progress for progress in run if progress.stage == "Starting 2 replicas of the model" and progress.done)
     folder = out if n_models == 1 else out / "models" / "fake"
-    logs = [folder / "logs" / f"replica-{number}.log" for number in range(2)]
-    deadline = time.monotonic() + 120
-    while not both_loaded(logs):
-        assert time.monotonic() < deadline, "the replicas do not load"
-        time.sleep(0.01)  # the command does nothing meanwhile
+    logs = wait_until_loaded(folder)
     assert not (out / "store").exists()
     run.close()  # as an error does
     assert not any(is_running(int(re.search(r"process (\d+)", log.read_text())[1])) for log in logs)
 
 
 def test_replicas_do_not_start_where_scores_are_there_already(one_process, tmp_path):
-    config = RunConfig(
-        suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=128, methods=("vanilla", "hidden_calibration")
-    )
     model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
-    stages = {progress.stage for progress in pipeline.run(config, model, tmp_path, data=one_process)}
+    stages = {progress.stage for progress in pipeline.run(SAME_AS_FAKE, model, tmp_path, data=one_process)}
     assert "Writing the report" in stages
     assert not {stage for stage in stages if "replicas" in stage}
 
