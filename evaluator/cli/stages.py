@@ -18,6 +18,7 @@ from evaluator.errors import ConfigError
 def score(**given: Any) -> None:
     """Score the prompts in DIR with a model, except those that it has scored already."""
     from evaluator.cli.terminal import draw
+    from evaluator.report.terminal import throughput_line
     from evaluator.run import pipeline
 
     chat, *more = chat_configs(given)
@@ -30,6 +31,8 @@ def score(**given: Any) -> None:
         raise ConfigError("--adapter takes one adapter here. `evaluator run` compares several.")
     scores = draw(pipeline.score(given["out"], model_config(given | {"adapter": adapter}, chat)))
     click.echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
+    if speed := throughput_line(scores):
+        click.echo(speed)
 
 
 @click.command(cls=MeasureCommand)

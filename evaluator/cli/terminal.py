@@ -1,9 +1,13 @@
 """Show progress: requests and tokens per second, share of tokens from the cache, and time left.
 
-A line is printed every ten seconds, with or without a terminal. A terminal has progress bars below these lines.
+A line is printed every ten seconds, with or without a terminal, also while a stage has nothing new to say. A terminal
+has progress bars below these lines.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
 from typing import TypeVar
 
 from rich.console import Console
@@ -17,13 +21,18 @@ T = TypeVar("T")
 SECONDS_BETWEEN_LINES = 10.0
 """The interval between lines about the same stage."""
 
+SECONDS_BETWEEN_CHECKS = 1.0
+"""How often is looked whether a stage that says nothing is due for a line."""
+
 
 def draw(stage: Stage[T]) -> T:
     """Run a stage to its end, show its progress on standard error, and return its result."""
     console = Console(stderr=True)
     if console.is_terminal:
         return _draw_bars(stage, console)
-    return finish(stage, _Lines(console, ends_are_shown=True).show)
+    lines = _Lines(console, ends_are_shown=True)
+    with _repeating(lines):
+        return finish(stage, lines.show)
 
 
 def _draw_bars(stage: Stage[T], console: Console) -> T:
@@ -36,7 +45,7 @@ def _draw_bars(stage: Stage[T], console: Console) -> T:
     )
     tasks: dict[str, TaskID] = {}
     lines = _Lines(console, ends_are_shown=False)
-    with Bars(*columns, console=console) as bars:
+    with Bars(*columns, console=console) as bars, _repeating(lines):
 
         def show(now: Progress) -> None:
             if now.line:
@@ -51,23 +60,59 @@ def _draw_bars(stage: Stage[T], console: Console) -> T:
 
 
 class _Lines:
-    """Prints a line when a stage begins or ends, if that is wanted, and every ten seconds while it runs."""
+    """Prints a line when a stage begins or ends, if that is wanted, and every ten seconds while it runs.
+
+    Stages such as loading a model report nothing for minutes: a thread repeats their last line with the time they took.
+    """
 
     def __init__(self, console: Console, *, ends_are_shown: bool) -> None:
         self._console, self._ends_are_shown = console, ends_are_shown
-        self._stage, self._time = "", time.monotonic()
+        self._last: Progress | None = None
+        self._began = self._printed = time.monotonic()
+        self._lock = Lock()
 
     def show(self, now: Progress) -> None:
         if now.line:
             self._console.print(now.line, highlight=False, soft_wrap=True, markup=False)
             return
-        is_end = now.stage != self._stage or now.done == now.total
-        is_due = time.monotonic() - self._time > SECONDS_BETWEEN_LINES
-        if (is_end and self._ends_are_shown) or is_due:
-            line = f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}"
-            self._console.print(line, highlight=False, soft_wrap=True)
-        if now.stage != self._stage or is_due:
-            self._stage, self._time = now.stage, time.monotonic()
+        with self._lock:
+            begins = self._last is None or now.stage != self._last.stage
+            self._last = now
+            if begins:
+                self._began = self._printed = time.monotonic()
+            if self._is_due() or (self._ends_are_shown and (begins or now.done == now.total)):
+                self._print(now, _note(now))
+
+    def repeat(self) -> None:
+        """Print the last line again if ten seconds have passed since a line of its stage."""
+        with self._lock:
+            if self._last and self._is_due():
+                self._print(self._last, f"{self._last.unit}, {_clock(time.monotonic() - self._began)} so far")
+
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._printed > SECONDS_BETWEEN_LINES
+
+    def _print(self, now: Progress, note: str) -> None:
+        self._printed = time.monotonic()
+        self._console.print(f"{now.stage}: {now.done:,} of {now.total:,} {note}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _repeating(lines: _Lines) -> Iterator[None]:
+    """Repeat lines that are due while the context is open."""
+    ended = Event()
+
+    def repeat() -> None:
+        while not ended.wait(SECONDS_BETWEEN_CHECKS):
+            lines.repeat()
+
+    thread = Thread(target=repeat, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _note(now: Progress) -> str:
@@ -79,6 +124,9 @@ def _note(now: Progress) -> str:
     if now.cached_share is not None:
         parts.append(f"{now.cached_share:.0%} cached")
     if now.seconds_left is not None:
-        minutes, seconds = divmod(round(now.seconds_left), 60)
-        parts.append(f"{minutes}:{seconds:02d} left")
+        parts.append(f"{_clock(now.seconds_left)} left")
     return ", ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    return f"{round(seconds) // 60}:{round(seconds) % 60:02d}"

@@ -32,9 +32,7 @@ def throughput_line(scores: ScoresRecord) -> str | None:
     if not rates.elapsed_s or not scores.prompt_tokens:
         return None
     replicas = rates.replica_computed_tokens_per_s
-    together = ""
-    if rates.peak_share is not None:
-        together = f", {arithmetic_rate(rates)}"
+    together = f", {rate}" if (rate := arithmetic_rate(rates)) else ""
     if len(replicas) > 1:
         together += f"; {len(replicas)} replicas, the slowest at {min(replicas):,.0f} tokens computed/s"
     return (

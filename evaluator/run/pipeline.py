@@ -31,6 +31,7 @@ from evaluator.record import (
     RunRecord,
     ScoresRecord,
 )
+from evaluator.report.terminal import throughput_line
 from evaluator.run.asked_models import (
     AskedModel,
     asked_model,
@@ -133,9 +134,20 @@ def run_models(
                     record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
                     record = replace(record, preflight=with_accepted(checks[folder], accept))
                     scored = yield from score_run(built, one, data or out, loader, keep_loaded=True)
-                    yield from finished(with_scores(record, scored, one.record, folder), scored, folder)
+                    record = with_scores(record, scored, one.record, folder)
+                    yield from _speed(record)
+                    yield from finished(record, scored, folder)
             loader.close()
     return (yield from compare([folder for _, folder in runs], out)).page
+
+
+def _speed(record: RunRecord) -> Stage[None]:
+    """Say how fast one of several models was scored."""
+    assert record.model is not None, "it was scored"
+    assert record.scores is not None, "it was scored"
+    if speed := throughput_line(record.scores):
+        n = record.scores.prompts
+        yield Progress(stage="Scoring", done=n, total=n, unit="prompts", line=f"{record.model.title}: {speed}")
 
 
 def finished(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:

@@ -1,5 +1,7 @@
 """Progress on a terminal and without one."""
 
+import threading
+import time
 from collections.abc import Iterator
 from io import StringIO
 
@@ -44,6 +46,38 @@ def test_a_line_every_ten_seconds_has_all_numbers_and_is_not_wrapped(is_terminal
     ends = [] if is_terminal else [f"Scoring: 0 of 3 {NUMBERS}"]
     last = [] if is_terminal else [f"Scoring: 3 of 3 {NUMBERS}"]
     assert shown == [*ends, f"Scoring: 2 of 3 {NUMBERS}", *last]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_stage_that_says_nothing_is_named_every_ten_seconds_with_the_time_it_took(is_terminal, monkeypatch):
+    console = Console(force_terminal=is_terminal, width=60, record=True, file=StringIO())
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    lines = terminal._Lines(console, ends_are_shown=not is_terminal)
+    lines.repeat()  # before any stage
+    lines.show(Progress(stage="Loading", done=0, total=1, unit="models"))
+    for now[0] in (9, 11, 20, 75):
+        lines.repeat()
+    shown = [line.strip() for line in console.export_text().splitlines()]
+    begins = [] if is_terminal else ["Loading: 0 of 1 models"]
+    assert shown == [*begins, "Loading: 0 of 1 models, 0:11 so far", "Loading: 0 of 1 models, 1:15 so far"]
+
+
+def test_lines_are_repeated_while_a_stage_is_at_work(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0.02)
+    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_CHECKS", 0.01)
+    shown = []
+
+    def loading() -> Iterator[Progress]:
+        yield Progress(stage="Loading", done=0, total=1, unit="models")
+        deadline = time.monotonic() + 60
+        while "".join(shown).count("so far") < 2:
+            assert time.monotonic() < deadline, "no line is repeated"
+            time.sleep(0.01)
+            shown.append(capsys.readouterr().err)
+
+    terminal.draw(loading())
+    assert "progress" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -44,8 +44,12 @@ def test_the_arithmetic_rate_and_its_share_of_the_peak_of_all_devices():
 @pytest.mark.parametrize("device", ["NVIDIA H100 PCIe", "AMD EPYC, 2 cores", "served at http://host"])
 def test_a_device_of_unknown_peak_has_no_share(device):
     rates = _with_arithmetic(RATES, MODEL, replace(FACTS, device=device))
-    assert rates.flop_per_s > 0
     assert rates.peak_share is None
+    scores = made_record().scores
+    assert scores is not None
+    line = throughput_line(replace(scores, throughput=rates))
+    assert line is not None
+    assert "791 TFLOP/s; 2 replicas" in line
 
 
 def test_a_model_of_unknown_size_has_no_rate():
