@@ -187,10 +187,13 @@ class EngineRecord:
     versions: dict[str, str]  # package -> version
     device: str
     dtype: str
+    quantization: str | None = None  # of weights that were quantised while they were loaded
     prefix_block_tokens: int | None  # unit in which prefixes are shared; None without a prefix cache
     has_hidden_states: bool = True
     tokens_per_step: int  # capacity of one forward pass; a shard holds a multiple of it
     sequences_per_step: int | None = None  # None: no limit but the tokens
+    cache_block_tokens: int | None = None  # of a block of vLLM's prefix cache
+    model_runner: str | None = None  # of vLLM: "V1" | "V2"
     compiled: bool = False  # torch.compile and CUDA graphs, or eager
     tensor_parallel: int = 1  # devices that share each layer
     pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers

@@ -96,8 +96,9 @@ def _fewest(source: ModelSource, config: ModelConfig, machine: Machine, n_device
         divides = (source.n_heads or n) % n == 0 and (n_devices or n * groups) % (n * groups) == 0
         if divides and weights <= room * n * groups:
             return n
+    smaller = "" if config.quantization else ", --dtype bfloat16 or --quantization fp8"
     raise ModelError(
         f"{source.name} has {weights / _GIB:.0f} GiB of weights, more than {limit} devices of "
-        f"{machine.memory_bytes / _GIB:.0f} GiB hold beside a cache. Use more devices, --dtype bfloat16 or "
-        "--quantization fp8, or give --tensor-parallel to try all the same."
+        f"{machine.memory_bytes / _GIB:.0f} GiB hold beside a cache. Use more devices{smaller}, or give "
+        "--tensor-parallel to try all the same."
     )

@@ -18,8 +18,12 @@ def scores_several_rows(llm: Any) -> bool:
     """Return whether a request can name tokens for several positions of its prompt."""
     from vllm import SamplingParams
 
-    runs_v2 = getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False)
-    return runs_v2 and hasattr(SamplingParams, "prompt_logprob_token_ids")
+    return runs_v2(llm) and hasattr(SamplingParams, "prompt_logprob_token_ids")
+
+
+def runs_v2(llm: Any) -> bool:
+    """Return whether vLLM's model runner is V2."""
+    return getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False)
 
 
 def question_params(question: Question, n_prompt: int, *, no_reuse: bool) -> Any:

@@ -189,10 +189,22 @@ def scoring_dtype(source: ModelSource, config: ModelConfig) -> str:
 
 
 def loaded_bytes(source: ModelSource, config: ModelConfig) -> int:
-    """Return the size of the weights in memory: that of their files, in the dtype that engines compute in."""
+    """Return the size of the weights in memory, once they have the dtype that engines compute in."""
     if source.quantization:
         return source.weight_bytes
-    return source.weight_bytes * dtype_bytes(scoring_dtype(source, config)) // dtype_bytes(source.dtype)
+    return parameter_bytes(source.weight_bytes // dtype_bytes(source.dtype), source, config)
+
+
+def parameter_bytes(n_parameters: int, source: ModelSource, config: ModelConfig) -> int:
+    """Return the size of so many parameters in memory, in the dtype that engines compute in.
+
+    With --quantization fp8 those of linear layers take a byte each; vLLM leaves embeddings and the LM head as they are.
+    """
+    number_bytes = dtype_bytes(scoring_dtype(source, config))
+    if config.quantization != "fp8":
+        return n_parameters * number_bytes
+    kept = min(n_parameters, 2 * source.vocab_size * source.hidden_size)
+    return kept * number_bytes + n_parameters - kept
 
 
 def dtype_bytes(dtype: str) -> int:

@@ -29,11 +29,13 @@ class Device:
     flops_32_bit: float
     memory_gib: float
     usd_per_hour: float
+    flops_8_bit: float | None = None  # of FP8 products; None: it has none, or they are not known
     names: tuple[str, ...] = ()  # by which its driver calls it
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            if entry.name != "names" and getattr(self, entry.name) <= 0 and entry.name != "usd_per_hour":
+            value = getattr(self, entry.name)
+            if isinstance(value, float | int) and value <= 0 and entry.name != "usd_per_hour":
                 raise ValueError(f"{entry.name} must be above 0")
 
 
@@ -76,11 +78,18 @@ def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
     return {name: device for name, device in devices.items() if not assumptions.devices or name in assumptions.devices}
 
 
-def peak_flops(driver_name: str, dtype: str) -> float | None:
-    """Return the floating-point operations per second of a device that its driver calls so; None where not known."""
+def peak_flops(driver_name: str, dtype: str, quantization: str | None = None) -> float | None:
+    """Return the floating-point operations per second of a device that its driver calls so; None where not known.
+
+    Args:
+        driver_name: of the device.
+        dtype: that is computed in.
+        quantization: of the weights while they are loaded.
+    """
     for device in chosen_devices(Assumptions()).values():
         if driver_name in device.names:
-            return device.flops_32_bit if dtype == "float32" else device.flops_16_bit
+            unquantised = device.flops_32_bit if dtype == "float32" else device.flops_16_bit
+            return {None: unquantised, "fp8": device.flops_8_bit}.get(quantization)
     return None
 
 

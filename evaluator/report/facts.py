@@ -56,7 +56,7 @@ def headline_facts(run: MeasuredRecord) -> list[Fact]:
         Fact("Parameters", _text(run.model.n_parameters)),
         Fact("Engine", f"{engine.name} {version}" if version else engine.name),
         Fact("Device", engine.device),
-        Fact("dtype", engine.dtype),
+        Fact("dtype", engine.dtype + (f", weights in {engine.quantization}" if engine.quantization else "")),
         Fact("Shots", run.prompts.shots),
         Fact("Prompts", _form(run)),
         Fact("Label boundary", run.scores.label_boundary),

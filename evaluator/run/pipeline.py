@@ -12,7 +12,7 @@ from typing import NamedTuple, cast, get_args
 import polars as pl
 
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig, RunConfig
-from evaluator.engine import with_devices
+from evaluator.engine import ENGINES, with_devices
 from evaluator.engine.base import adapted
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica
@@ -256,12 +256,14 @@ def _require_prompts_for_a_model(record: RunRecord, out: Path) -> None:
 def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig) -> ModelConfig:
     """Return the model of a run as it was loaded, with what a receipt changes; a served one is loaded here."""
     dtype = cast(Dtype, engine.dtype) if engine.dtype in get_args(Dtype) else "auto"
-    loaded_with = None if engine.name == "server" else engine.name
+    engine_again = config.engine or (None if engine.name == "server" else engine.name)
+    can_quantize = engine_again in ENGINES and ENGINES[engine_again].quantizes
     return ModelConfig(
         model=config.model or model.name,
         adapter=config.adapter or (model.adapter.name if model.adapter else None),
-        engine=config.engine or loaded_with,
+        engine=engine_again,
         dtype=config.dtype or dtype,
+        quantization=engine.quantization if can_quantize else None,
         revision=model.revision if config.model is None else None,
         kv_cache_gib=config.kv_cache_gib,
         trust_remote_code=config.trust_remote_code,

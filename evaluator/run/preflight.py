@@ -15,7 +15,7 @@ from evaluator.engine import ENGINES, engine_name
 from evaluator.errors import LabelError, PromptTooLongError
 from evaluator.models.chat import chat_form
 from evaluator.models.sizes import model_size
-from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.models.source import ModelSource, parameter_bytes, scoring_dtype
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
 from evaluator.preflight.engines import engine_findings
 from evaluator.preflight.findings import finding, in_order
@@ -103,7 +103,9 @@ def checked(
     size = model_size(source.folder) if runs_a_model else None
     number_bytes = 4 if scoring_dtype(source, model) == "float32" else 2
     n_parameters = (source.n_parameters or size.n_parameters) if size else None
-    weight_bytes = n_parameters * number_bytes if n_parameters and not source.quantization else source.weight_bytes
+    weight_bytes = source.weight_bytes
+    if n_parameters and not source.quantization:
+        weight_bytes = parameter_bytes(n_parameters, source, model)
     cache_bytes = source.kv_values_per_token * number_bytes
     estimates = {}
     if size and weight_bytes:

@@ -116,6 +116,6 @@ def _with_arithmetic(rates: ThroughputRecord, model: ModelRecord, engine: Engine
     """Return the rates with the operations that computed tokens took, and their share of the devices' peak (MFU)."""
     flop_per_s = rates.computed_tokens_per_s * (model.flop_per_token or 0)
     n_devices = len(rates.replica_computed_tokens_per_s) * engine.tensor_parallel * engine.pipeline_parallel
-    peak = peak_flops(engine.device, engine.dtype)
+    peak = peak_flops(engine.device, engine.dtype, engine.quantization)
     share = flop_per_s / (peak * n_devices) if peak and flop_per_s else None
     return replace(rates, flop_per_s=flop_per_s, peak_share=share)

@@ -43,6 +43,22 @@ def test_a_replica_takes_the_fewest_devices_that_hold_the_model(gib, expected):
     assert layout(DevicesConfig(n="all"), gib=gib) == expected
 
 
+def test_quantised_while_they_are_loaded_weights_take_half_the_memory():
+    # 120 GiB of float16; fp8 leaves half of that, and of 64 GiB are four fifths of a device.
+    config = ModelConfig(model="some", dtype="float16", devices=DevicesConfig(n="all"))
+    source = replace(source_of(120), dtype="float16")
+    source.__dict__["weight_bytes"] = 120 * GIB
+    for quantization, expected in ((None, 2), ("fp8", 1), ("another", 2)):
+        asked = replace(config, quantization=quantization)
+        assert laid_out(source, asked, EIGHT_GPUS, splits_models=True).devices.tensor_parallel == expected
+
+
+def test_a_model_that_is_too_large_in_fp8_is_not_told_to_use_it():
+    config = ModelConfig(model="some", quantization="fp8", devices=DevicesConfig(n=1))
+    with pytest.raises(ModelError, match="Use more devices, or give --tensor-parallel"):
+        laid_out(source_of(600), config, EIGHT_GPUS, splits_models=True)
+
+
 def test_without_a_number_of_devices_there_is_one_replica():
     assert layout(DevicesConfig()) == (1, 1)
     assert layout(DevicesConfig(), gib=140, n_heads=48) == (1, 3)

@@ -181,6 +181,14 @@ def test_what_cannot_be_compared_is_refused(out, words, message):
     assert (out / "run.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(("engine", "expected"), [(None, "fp8"), ("vllm", "fp8"), ("transformers", None)])
+def test_a_model_that_was_quantised_while_it_was_loaded_is_again_where_the_engine_can(out, engine, expected):
+    record = read_run(out)
+    quantised = replace(record.engine, name="vllm", quantization="fp8")
+    again = pipeline._model_again(record.model, quantised, ReceiptConfig(engine=engine))
+    assert again.quantization == expected
+
+
 def test_a_folder_without_scores_says_what_to_run(tmp_path):
     assert "holds no run" in command("receipt", tmp_path, exits=2)
 

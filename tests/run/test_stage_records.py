@@ -59,6 +59,8 @@ def test_a_model_of_unknown_size_has_no_rate():
 
 def test_the_peak_is_that_of_the_dtype():
     assert peak_flops("NVIDIA H200", "float32") == 494e12
+    assert peak_flops("NVIDIA H200", "bfloat16", "fp8") == 1979e12
+    assert peak_flops("NVIDIA A100 80GB PCIe", "bfloat16", "fp8") is None
 
 
 def test_the_terminal_says_the_share_where_it_is_known():
