@@ -48,12 +48,16 @@ def laid_out(source: ModelSource, config: ModelConfig, machine: Machine, *, spli
         splits_models: whether the engine can lay one replica over several devices.
 
     Raises:
-        ConfigError: more devices than there are, or a number that is no multiple of a replica's.
+        ConfigError: more devices than there are, no multiple of a replica's, groups of layers on a CPU.
         ModelError: no number of these devices holds the model.
     """
     wanted = config.devices
     if wanted.per_replica > 1 and not splits_models:
         raise ConfigError("--tensor-parallel and --pipeline-parallel need --engine vllm.")
+    if wanted.pipeline_parallel > 1 and machine.kind == "cpu":
+        raise ConfigError(
+            "--pipeline-parallel needs GPUs: vLLM 0.32 on a CPU ends in an assertion. Use --tensor-parallel."
+        )
     asked = "all" if wanted.n is None and wanted.ray_address else wanted.n
     n_devices = machine.n_devices if asked == "all" else asked or 0
     if n_devices > machine.max_devices or wanted.per_replica > machine.max_devices:

@@ -97,6 +97,11 @@ def test_a_model_that_no_number_of_devices_holds_is_refused_unless_the_number_is
     assert layout(DevicesConfig(tensor_parallel=8), gib=600) == (1, 8)
 
 
+def test_groups_of_layers_are_refused_on_a_processor():
+    with pytest.raises(ConfigError, match="--pipeline-parallel needs GPUs"):
+        layout(DevicesConfig(pipeline_parallel=2), PROCESSOR)
+
+
 def test_engines_that_cannot_split_a_model_say_so():
     config = ModelConfig(model="some", engine="transformers", devices=DevicesConfig(tensor_parallel=2))
     with pytest.raises(ConfigError, match="need --engine vllm"):
