@@ -242,11 +242,15 @@ def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Se
         "case": case,
     }
     rows = [run | dict(values) for values in measured]
-    with (RESULTS / f"{benchmark}.csv").open("a", newline="") as out:
-        writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
-        if out.tell() == 0:
-            writer.writeheader()
-        writer.writerows(rows)
+    path, names = RESULTS / f"{benchmark}.csv", list(rows[0])
+    if not path.exists():
+        path.write_text(",".join(names) + "\n")
+    with path.open("r+", newline="") as table:
+        header = next(csv.reader(table))
+        if names != header:
+            raise ValueError(f"{path} has the columns {', '.join(header)}, and the rows have {', '.join(names)}.")
+        table.seek(0, os.SEEK_END)
+        csv.DictWriter(table, names, lineterminator="\n").writerows(rows)
 
 
 def _commit() -> str:

@@ -106,18 +106,18 @@ def vllm_settings(job: Job) -> dict[str, Any]:
 
     config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype))
     source = find_model(config)
-    cache_bytes = vllm_settings.kv_cache_bytes(source, config)
-    on_cpu = device_kind() == "cpu"
+    step = vllm_settings.step_settings()
     settings = {
         "enable_prefix_caching": True,
         "max_num_batched_tokens": vllm_settings.tokens_per_step(source),
-        "max_num_seqs": 256,
-        "block_size": 32 if on_cpu else 16,
-        "enforce_eager": on_cpu,
+        "max_num_seqs": step.max_sequences,
+        "block_size": step.block_tokens,
+        "enforce_eager": not step.compiled,
         "max_model_len": 4096,
         "disable_log_stats": True,
+        "kv_cache_memory_bytes": vllm_settings.kv_cache_bytes(source, config),
     }
-    return settings | ({"kv_cache_memory_bytes": cache_bytes} if cache_bytes else {})
+    return {name: value for name, value in settings.items() if value is not None}  # None: vLLM chooses
 
 
 def prepare_vllm() -> None:

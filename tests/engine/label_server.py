@@ -1,8 +1,10 @@
 """A small HTTP server that answers as vLLM's does, with made-up log-probabilities, and fails when it is told to."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -24,6 +26,22 @@ def completion(body: Answer) -> Answer:
             rows = [{str(token): {"logprob": log_prob(tokens[:n], token)}} for n, token in enumerate(tokens) if n]
             choices.append({"index": index, "prompt_logprobs": [None, *rows]})
     return {"model": body["model"], "choices": choices}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self.connections: list[socket.socket] = []
+        super().__init__(*arguments)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self.connections.append(connection)
+        return connection, address
+
+    def handle_error(self, *_arguments: object) -> None:
+        """Say nothing of a connection that was cut."""
 
 
 class LabelServer:
@@ -48,15 +66,18 @@ class LabelServer:
         self._listen(port)
 
     def _listen(self, port: int) -> None:
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", port), _handler(self))
         self.port = self._http.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def stop(self) -> None:
+        """Stop listening and cut open connections, as the end of the process would."""
         self._http.shutdown()
         self._http.server_close()
+        for connection in self._http.connections:
+            with suppress(OSError):  # it is closed already
+                connection.shutdown(socket.SHUT_RDWR)
 
     def start_again(self) -> None:
         self._listen(self.port)
