@@ -68,6 +68,7 @@ class _Lines:
     def __init__(self, console: Console, *, ends_are_shown: bool) -> None:
         self._console, self._ends_are_shown = console, ends_are_shown
         self._last: Progress | None = None
+        self._is_new = False  # whether the last progress differs from what was shown
         self._began = self._printed = time.monotonic()
         self._lock = Lock()
 
@@ -77,24 +78,25 @@ class _Lines:
             return
         with self._lock:
             begins = self._last is None or now.stage != self._last.stage
-            self._last = now
+            self._last, self._is_new = now, not begins
             if begins:
                 self._began = self._printed = time.monotonic()
             if self._is_due() or (self._ends_are_shown and (begins or now.done == now.total)):
-                self._print(now, _note(now))
+                self._print(now)
 
     def repeat(self) -> None:
-        """Print the last line again if ten seconds have passed since a line of its stage."""
+        """Print a line if ten seconds have passed since one of this stage; the last one again if nothing is new."""
         with self._lock:
             if self._last and self._is_due():
-                self._print(self._last, f"{self._last.unit}, {_clock(time.monotonic() - self._began)} so far")
+                self._print(self._last, "" if self._is_new else f", {_clock(time.monotonic() - self._began)} so far")
 
     def _is_due(self) -> bool:
         return time.monotonic() - self._printed > SECONDS_BETWEEN_LINES
 
-    def _print(self, now: Progress, note: str) -> None:
-        self._printed = time.monotonic()
-        self._console.print(f"{now.stage}: {now.done:,} of {now.total:,} {note}", highlight=False, soft_wrap=True)
+    def _print(self, now: Progress, more: str = "") -> None:
+        self._printed, self._is_new = time.monotonic(), False
+        line = f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}{more}"
+        self._console.print(line, highlight=False, soft_wrap=True)
 
 
 @contextmanager

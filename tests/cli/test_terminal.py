@@ -63,6 +63,19 @@ def test_a_stage_that_says_nothing_is_named_every_ten_seconds_with_the_time_it_t
     assert shown == [*begins, "Loading: 0 of 1 models, 0:11 so far", "Loading: 0 of 1 models, 1:15 so far"]
 
 
+def test_a_line_that_is_due_has_the_latest_numbers_whoever_prints_it(monkeypatch):
+    console = Console(width=60, record=True, file=StringIO())
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    lines = terminal._Lines(console, ends_are_shown=False)
+    for now[0], done in ((0, 0), (5, 1)):
+        lines.show(scoring(done))
+    for now[0] in (11, 25):
+        lines.repeat()
+    shown = [line.strip() for line in console.export_text().splitlines()]
+    assert shown == [f"Scoring: 1 of 3 {NUMBERS}", f"Scoring: 1 of 3 {NUMBERS}, 0:25 so far"]
+
+
 def test_lines_are_repeated_while_a_stage_is_at_work(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0.02)
     monkeypatch.setattr(terminal, "SECONDS_BETWEEN_CHECKS", 0.01)
