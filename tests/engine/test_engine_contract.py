@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.models.source import ModelSource
 from evaluator.tokens.boundary import tokenize_prompts
+from tests.engine.cpu_only import cpu_only
 
 BLOCK = 32  # tokens of a prefix-cache block on a CPU; twice that of a GPU
 VOCAB_SIZE = 258  # ids below are tokens of every engine's vocabulary
@@ -244,6 +245,7 @@ def test_prompts_whose_beginnings_push_each_other_out_of_the_cache_agree_with_lo
     assert_agrees(model_engine, oracle, [ContinuationRequest(prompt, [[5], [6]]) for prompt in prompts])
 
 
+@cpu_only
 def test_tokens_that_prompts_share_within_a_block_are_computed_once(loaded_engine: Callable[[str], Engine]) -> None:
     engine = loaded_engine("vllm")
     demonstrations = tokens(12, 2 * BLOCK + 20)

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.cpu_only import cpu_only
+
 ROOT = Path(__file__).parents[2]
 COMMAND = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.model_runner_v2"]
 CHOSEN = "vllm and not (real_prompts and prompt_logprobs)"
 
 
+@cpu_only  # a GPU runs V2 by itself
 @pytest.mark.slow
 def test_the_engine_contract_holds_on_model_runner_v2() -> None:
     """The part marked `runner_v2`, of real prompts without the slower way; `make test-runners` runs all of it."""

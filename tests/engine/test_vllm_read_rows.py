@@ -10,6 +10,9 @@ import torch
 
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.vllm_loading import import_vllm
+from tests.engine.cpu_only import cpu_only
+
+pytestmark = cpu_only
 
 CONTEXT = random.Random(1).choices(range(2, 258), k=50)
 N_LAYERS = 3

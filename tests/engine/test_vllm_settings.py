@@ -15,6 +15,7 @@ from evaluator.engine.device import DeviceKind
 from evaluator.engine.vllm_engine import VllmEngine
 from evaluator.engine.vllm_loading import import_vllm, start_vllm
 from evaluator.models.source import ModelSource
+from tests.engine.cpu_only import cpu_only
 
 
 @pytest.fixture
@@ -51,6 +52,7 @@ def test_on_a_cpu_it_is_told_what_was_measured(told) -> None:
     assert options["max_num_batched_tokens"] == 2048
 
 
+@cpu_only
 def test_facts_say_what_vllm_made_of_it(loaded_engine: Callable[[str], Engine]) -> None:
     facts = loaded_engine("vllm").facts
     assert (facts.tokens_per_step, facts.sequences_per_step, facts.compiled) == (256, 256, False)
