@@ -33,47 +33,47 @@ def stage() -> Iterator[Progress]:
 NUMBERS = "prompts, 20 prompts/s, 4,000 tokens computed/s, 25% cached, 1:15 left"
 
 
+class Clocked:
+    """Lines on a narrow console, with a clock that stands still between the seconds it is set to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        self._console = Console(force_terminal=is_terminal, width=60, record=True, file=StringIO())
+        self.lines = terminal._Lines(self._console, ends_are_shown=not is_terminal)
+
+    def shown(self) -> list[str]:
+        return [line.strip() for line in self._console.export_text().splitlines()]
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_line_every_ten_seconds_has_all_numbers_and_is_not_wrapped(is_terminal, monkeypatch):
-    console = Console(force_terminal=is_terminal, width=60, record=True, file=StringIO())
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    lines = terminal._Lines(console, ends_are_shown=not is_terminal)
-    for second, progress in zip([1, 5, 11.5, 12], stage(), strict=True):
-        now[0] = second
-        lines.show(progress)
-    shown = [line.strip() for line in console.export_text().splitlines()]
+    clocked = Clocked(monkeypatch, is_terminal=is_terminal)
+    for clocked.now, progress in zip([1, 5, 11.5, 12], stage(), strict=True):
+        clocked.lines.show(progress)
     ends = [] if is_terminal else [f"Scoring: 0 of 3 {NUMBERS}"]
     last = [] if is_terminal else [f"Scoring: 3 of 3 {NUMBERS}"]
-    assert shown == [*ends, f"Scoring: 2 of 3 {NUMBERS}", *last]
+    assert clocked.shown() == [*ends, f"Scoring: 2 of 3 {NUMBERS}", *last]
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_stage_that_says_nothing_is_named_every_ten_seconds_with_the_time_it_took(is_terminal, monkeypatch):
-    console = Console(force_terminal=is_terminal, width=60, record=True, file=StringIO())
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    lines = terminal._Lines(console, ends_are_shown=not is_terminal)
-    lines.repeat()  # before any stage
-    lines.show(Progress(stage="Loading", done=0, total=1, unit="models"))
-    for now[0] in (9, 11, 20, 75):
-        lines.repeat()
-    shown = [line.strip() for line in console.export_text().splitlines()]
+    clocked = Clocked(monkeypatch, is_terminal=is_terminal)
+    clocked.lines.repeat()  # before any stage
+    clocked.lines.show(Progress(stage="Loading", done=0, total=1, unit="models"))
+    for clocked.now in (9, 11, 20, 75):
+        clocked.lines.repeat()
     begins = [] if is_terminal else ["Loading: 0 of 1 models"]
-    assert shown == [*begins, "Loading: 0 of 1 models, 0:11 so far", "Loading: 0 of 1 models, 1:15 so far"]
+    assert clocked.shown() == [*begins, "Loading: 0 of 1 models, 0:11 so far", "Loading: 0 of 1 models, 1:15 so far"]
 
 
 def test_a_line_that_is_due_has_the_latest_numbers_whoever_prints_it(monkeypatch):
-    console = Console(width=60, record=True, file=StringIO())
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    lines = terminal._Lines(console, ends_are_shown=False)
-    for now[0], done in ((0, 0), (5, 1)):
-        lines.show(scoring(done))
-    for now[0] in (11, 25):
-        lines.repeat()
-    shown = [line.strip() for line in console.export_text().splitlines()]
-    assert shown == [f"Scoring: 1 of 3 {NUMBERS}", f"Scoring: 1 of 3 {NUMBERS}, 0:25 so far"]
+    clocked = Clocked(monkeypatch, is_terminal=True)
+    for clocked.now, done in ((0, 0), (5, 1)):
+        clocked.lines.show(scoring(done))
+    for clocked.now in (11, 25):
+        clocked.lines.repeat()
+    assert clocked.shown() == [f"Scoring: 1 of 3 {NUMBERS}", f"Scoring: 1 of 3 {NUMBERS}, 0:25 so far"]
 
 
 def test_lines_are_repeated_while_a_stage_is_at_work(monkeypatch, capsys):
