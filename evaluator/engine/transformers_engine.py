@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
-from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -17,6 +16,7 @@ from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
 from evaluator.engine.device import device_kind, device_name
 from evaluator.engine.refusals import first_sentence
+from evaluator.engine.versions import versions_for_transformers
 from evaluator.errors import ModelError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, reads_images_as_well, scoring_dtype
@@ -52,7 +52,7 @@ class TransformersEngine:
         self._vocab_size = source.vocab_size
         self.facts = EngineRecord(
             name="transformers",
-            versions={package: version(package) for package in ("transformers", "torch")},
+            versions=versions_for_transformers(),
             device=device_name(),
             dtype=dtype,
             prefix_block_tokens=None,

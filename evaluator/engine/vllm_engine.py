@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from importlib.metadata import version
 from itertools import count, islice
 from typing import Any, Self, TypeVar
 
@@ -23,6 +22,7 @@ from evaluator.engine.continuation_trie import ContinuationTrie, Question
 from evaluator.engine.device import device_name
 from evaluator.engine.refusals import first_sentence, way_out
 from evaluator.engine.shared_prefixes import shared_prefixes
+from evaluator.engine.versions import versions_for_vllm
 from evaluator.engine.vllm_hidden_states import recording_states
 from evaluator.engine.vllm_loading import (
     add_adapters,
@@ -32,7 +32,6 @@ from evaluator.engine.vllm_loading import (
     shared_block_tokens,
     start_vllm,
     stop_vllm,
-    vllm_version,
 )
 from evaluator.engine.vllm_requests import (
     MAX_IDS,
@@ -81,7 +80,7 @@ class VllmEngine:
         self._state_unit = shared_block_tokens(self._llm) if keeps_states(self._llm) else None
         self.facts = EngineRecord(
             name="vllm",
-            versions={"vllm": vllm_version()} | {package: version(package) for package in ("torch", "transformers")},
+            versions=versions_for_vllm(),
             device=device_name(),
             dtype=scoring_dtype(source, config),
             quantization=config.quantization,

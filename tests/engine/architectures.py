@@ -14,7 +14,7 @@ from evaluator.config import Dtype, ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.device import device_kind
-from evaluator.engine.vllm_loading import vllm_version
+from evaluator.engine.versions import vllm_version
 from evaluator.errors import EvaluatorError
 from evaluator.models.embedded.byte_level import byte_level_tokenizer
 from evaluator.models.embedded.model_folder import save_tokenizer
@@ -36,7 +36,14 @@ GATED = DECODER | {"intermediate_size": 256, "num_key_value_heads": 2}
 EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 HEAD = {"head_dim": WIDTH // N_HEADS}
 WINDOW = {"sliding_window": 32}
-VISION = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
 
 
 class Architecture(NamedTuple):
@@ -76,7 +83,21 @@ ARCHITECTURES = {
     "Gemma 3": Architecture(
         "Gemma3ForConditionalGeneration",
         "Gemma3Config",
-        {"text_config": GATED | HEAD | WINDOW, "vision_config": VISION | {"image_size": 32, "patch_size": 8}},
+        {"text_config": GATED | HEAD | WINDOW, "vision_config": VISION},
+    ),
+    "Idefics3": Architecture(
+        "Idefics3ForConditionalGeneration",
+        "Idefics3Config",
+        {"text_config": GATED | {"model_type": "llama"}, "vision_config": VISION, "image_token_id": VOCAB_SIZE - 1},
+    ),
+    "PaliGemma": Architecture(
+        "PaliGemmaForConditionalGeneration",
+        "PaliGemmaConfig",
+        {
+            "text_config": GATED | HEAD | {"model_type": "gemma"},
+            "vision_config": VISION | {"model_type": "siglip_vision_model", "projection_dim": WIDTH},
+            "image_token_index": VOCAB_SIZE - 1,
+        },
     ),
     "OLMo 2": Architecture("Olmo2ForCausalLM", "Olmo2Config", GATED),
     "gpt-oss": Architecture("GptOssForCausalLM", "GptOssConfig", GATED | HEAD | EXPERTS | WINDOW),
@@ -123,7 +144,7 @@ ARCHITECTURES = {
             "block_auto_adjust_ff_dim": False,
         },
     ),
-    "Qwen3.5": Architecture(
+    "Qwen3.5, bf16": Architecture(
         "Qwen3_5ForConditionalGeneration",
         "Qwen3_5Config",
         {
@@ -132,8 +153,8 @@ ARCHITECTURES = {
             | {
                 "linear_num_key_heads": 2,
                 "linear_num_value_heads": 4,
-                "linear_key_head_dim": 32,
-                "linear_value_head_dim": 32,
+                "linear_key_head_dim": 128,
+                "linear_value_head_dim": 128,
                 "layer_types": ["linear_attention", "full_attention"],
             },
             "vision_config": {
@@ -144,6 +165,8 @@ ARCHITECTURES = {
                 "out_hidden_size": WIDTH,
             },
         },
+        tolerance=0.1,
+        dtype="bfloat16",
     ),
 }
 
@@ -239,6 +262,13 @@ refuses a model, the table has its words. `make models` writes this page again.
 | model | architecture | transformers | vLLM | largest difference |
 |---|---|---|---|---:|
 {rows}
+
+## Models that read images as well
+
+They are evaluated as text: vLLM is told that no image comes. Most of them need torchvision, which the set-up without a
+GPU leaves out, because PyPI has it for CUDA alone. Beside a CUDA build of torch, still on a CPU, vLLM 0.32 takes both
+that the table calls refused for its lack: Gemma 3 is within 3e-6 nats of transformers in fp32, Qwen3.5 within 0.08 in
+bf16. On a GPU none was tried.
 
 ## Where the two engines compute something else
 

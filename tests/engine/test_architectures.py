@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from evaluator.engine.device import device_kind
 from tests.engine.architectures import ARCHITECTURES, WIDTH, measure, save_model
 from tests.shared_engines import close_engines
 
-REFUSED = {"Gemma 3": {"vllm"}, "LFM2": {"vllm"}, "Mamba": {"vllm"}, "Qwen3.5": {"vllm"}}
-"""Model -> the engines that refuse it on a CPU, and where torchvision is not installed."""
+REFUSED = {"LFM2": {"vllm"}, "Mamba": {"vllm"}}
+"""Model -> the engines that refuse it on a CPU."""
+
+if not find_spec("torchvision"):
+    REFUSED |= {"Gemma 3": {"vllm"}, "Qwen3.5, bf16": {"vllm"}}
 
 IN_EVERY_RUN = {
     "GPT-2",
@@ -23,6 +27,7 @@ IN_EVERY_RUN = {
     "Mistral, sliding window",
     "Falcon, ALiBi",
     "Gemma 2",
+    "Idefics3",
     "BLOOM",
     "Mamba",
     "LFM2",

@@ -281,7 +281,7 @@ def test_facts_name_engine_versions_device_and_dtype(model_engine: Engine) -> No
     facts = model_engine.facts
     assert facts.dtype == "float32"
     assert facts.device
-    assert facts.versions["torch"] == torch.__version__
+    assert facts.versions["torch"].split("+")[0] == torch.__version__.split("+")[0]  # "+cu130" is in one of them alone
     assert facts.versions["transformers"][0].isdigit()
     assert facts.tokens_per_step >= 256
 

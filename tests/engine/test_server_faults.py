@@ -221,6 +221,33 @@ def test_work_that_fails_every_time_ends_the_run_with_the_servers_words(serve):
         list(engine_of(server).log_likelihoods(some_requests()))
 
 
+def test_a_server_too_old_for_chosen_tokens_ends_the_run_with_the_version_it_needs(serve):
+    server = serve()
+
+    def by_likelihood_alone(body):
+        answer = completion(body)
+        for choice in answer["choices"] if "logprob_token_ids" in body else []:
+            choice["logprobs"]["top_logprobs"] = [{"token_id:99": -0.5}]
+        return answer
+
+    server.answer = by_likelihood_alone
+    with pytest.raises(ModelError, match=r"none of token \d+; vLLM has `logprob_token_ids` from version 0\.26 on"):
+        list(engine_of(server).log_likelihoods(some_requests()))
+
+
+def test_a_busy_server_is_given_the_time_it_asks_for(serve):
+    def busy(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(429)
+        handler.send_header("Retry-After", "1")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    engine = engine_of(serve(on_calls({2}, busy)), concurrency=1)
+    start = time.monotonic()
+    assert_all_answered_once(engine)
+    assert time.monotonic() - start >= 1  # without the header the first repetition comes at once
+
+
 def test_a_request_that_the_server_refuses_is_not_tried_again(serve):
     server = serve(lambda handler, _number: not send(handler, {"error": "prompt too long"}, 400))
     with pytest.raises(ModelError, match=r"400: .*prompt too long"):

@@ -3,7 +3,8 @@
 import pytest
 
 from evaluator.engine import vllm_loading
-from evaluator.engine.vllm_loading import TRIED_VERSIONS, import_vllm, is_tried, vllm_version
+from evaluator.engine.versions import vllm_version
+from evaluator.engine.vllm_loading import TRIED_VERSIONS, import_vllm, is_tried
 from evaluator.errors import ModelError
 
 
