@@ -12,10 +12,9 @@ import numpy.typing as npt
 import polars as pl
 import scipy.optimize
 
+from evaluator.engine.block_index import MIN_GAIN_TOKENS, n_shared
 from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, request_starts, shard_plan
 from evaluator.tokens.rows import TokenRows
-
-MIN_SHARED_IN_BLOCK = 4  # as in engine/block_sharing.py: tokens of a block that are worth a copy
 
 
 class Cache(NamedTuple):
@@ -109,8 +108,8 @@ def _through_cache(sequences: Iterable[list[int]], cache: Cache) -> ShardCost:
         n_hits = next((place for place, key in enumerate(keys) if key not in held), len(keys))
         cached = min(n_hits * size, (len(sequence) - 1) // size * size)  # the last token is always computed
         if cache.shares_parts:
-            common = min(_n_common(before, sequence), len(sequence) - 1)
-            if common - cached >= MIN_SHARED_IN_BLOCK and common // size == cached // size:
+            common = min(n_shared(before, sequence), len(sequence) - 1)
+            if common - cached >= MIN_GAIN_TOKENS and common // size == cached // size:
                 cached = common
         for key in reversed(keys):  # ends of prompts give way first
             held[key] = None
@@ -129,12 +128,6 @@ def _block_keys(sequence: Sequence[int], size: int) -> list[int]:
         key = hash((key, *sequence[end - size : end]))
         keys.append(key)
     return keys
-
-
-def _n_common(first: Sequence[int], second: Sequence[int]) -> int:
-    n = min(len(first), len(second))
-    differs = np.flatnonzero(np.asarray(first[:n]) != np.asarray(second[:n]))
-    return int(differs[0]) if differs.size else n
 
 
 def estimate(shards: Sequence[ShardCost], costs: Costs, n_replicas: int, n_prompts: int) -> Estimate:

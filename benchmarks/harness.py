@@ -24,7 +24,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import psutil
+
+from evaluator.engine.device import cores
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -108,12 +111,12 @@ def race(
         SystemExit: outputs differ.
     """
     memory = _warm_up(work, contestants, same)
-    seconds = {name: [memory[name].elapsed_s] if starts_anew else [] for name in contestants}
+    times = {name: [memory[name].elapsed_s] if starts_anew else [] for name in contestants}
     for _ in range(runs - starts_anew):
         for name, run in contestants.items():
-            seconds[name].append(_time(run))
-    baseline_s = float(np.median(next(iter(seconds.values()))))
-    timings = [_timing(name, seconds[name], memory[name], baseline_s) for name in contestants]
+            times[name].append(seconds(run))
+    baseline_s = float(np.median(next(iter(times.values()))))
+    timings = [_timing(name, times[name], memory[name], baseline_s) for name in contestants]
     _print_table(work, timings)
     _append(work, timings)
     return {timing.contestant: timing for timing in timings}
@@ -146,18 +149,19 @@ def _warm_up(
     return memory
 
 
-def _time(run: Callable[[], Any]) -> float:
+def seconds(run: Callable[[], object]) -> float:
+    """Return how long a call takes."""
     gc.collect()
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def _timing(name: str, seconds: list[float], memory: SimpleNamespace, baseline_s: float) -> Timing:
-    low, q1, median, q3, high = map(float, np.quantile(seconds, [0, 0.25, 0.5, 0.75, 1]))
+def _timing(name: str, times: list[float], memory: SimpleNamespace, baseline_s: float) -> Timing:
+    low, q1, median, q3, high = map(float, np.quantile(times, [0, 0.25, 0.5, 0.75, 1]))
     return Timing(
         contestant=name,
-        runs=len(seconds),
+        runs=len(times),
         median_s=median,
         q1_s=q1,
         q3_s=q3,
@@ -253,6 +257,11 @@ def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Se
         csv.DictWriter(table, names, lineterminator="\n").writerows(rows)
 
 
+def read_rows(path: Path) -> pl.DataFrame:
+    """Return a table of results. Commits are texts: 77e3673 is no number."""
+    return pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})
+
+
 def _commit() -> str:
     """Return the short hash of the commit, with a + if files other than results have changed."""
 
@@ -265,12 +274,10 @@ def _commit() -> str:
 
 def _device() -> str:
     """Return processor, cores available to this process, memory and graphics cards, without the host's name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
-    parts = [models[0] if models else platform.machine(), f"{cores} cores", memory]
+    parts = [models[0] if models else platform.machine(), f"{len(cores())} cores", memory]
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         parts += subprocess.run(query, capture_output=True, text=True, check=False).stdout.split("\n")[:-1]

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.harness import RESULTS, ROOT
+from benchmarks.harness import RESULTS, ROOT, read_rows
 
 THROUGHPUT = RESULTS / "throughput.csv"
 BEGIN, END = "<!-- begin: python -m benchmarks.readme_table --write -->", "<!-- end -->"
@@ -66,10 +66,7 @@ def all_tables(results: Path) -> str:
 
 def throughput_table(path: Path) -> str:
     """Return one row for each workload, with the prompts per second of every tool, from the fullest commit."""
-    rows = _read_throughput(path)
-    if rows is None:
-        return "No throughput was measured yet.\n"
-    rows = _latest(_of_fullest_commit(rows))
+    rows = _latest(_of_fullest_commit(read_rows(path)))
     tools = rows["contestant"].unique(maintain_order=True).to_list()
     lines = [f"| prompts/s | {' | '.join(tools)} | whole command |", "|---" * (len(tools) + 2) + "|"]
     for (case,), of_case in rows.partition_by("case", as_dict=True, maintain_order=True).items():
@@ -82,10 +79,7 @@ def throughput_table(path: Path) -> str:
 
 def throughput_lines(path: Path) -> str:
     """Return one row for each workload and tool, with the spread of its times in the latest race."""
-    rows = _read_throughput(path)
-    if rows is None:
-        return "No throughput was measured yet.\n"
-    rows = _latest(rows)
+    rows = _latest(read_rows(path))
     heads = ["workload", "tool", "prompts/s", "scoring: median s (quartiles), prompts", "whole: median s (quartiles)"]
     heads += ["MiB", "evaluator is", "commit", "device"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
@@ -108,13 +102,6 @@ def _throughput_cells(row: dict[str, Any]) -> list[str]:
         row["commit"],
         row["device"],
     ]
-
-
-def _read_throughput(path: Path) -> pl.DataFrame | None:
-    """Return all rows; None if nothing was measured."""
-    if not path.is_file():
-        return None
-    return pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})  # 77e3673 is no number
 
 
 def _latest(rows: pl.DataFrame) -> pl.DataFrame:
@@ -146,7 +133,7 @@ def markdown(files: Sequence[Path]) -> str:
 
 def _times(path: Path) -> pl.DataFrame | None:
     """Return RACE, date, commit and TIMES of a file."""
-    rows = pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})  # 77e3673 is no number
+    rows = read_rows(path)
     if "contestant" not in rows.columns or not {"median_s", "seconds"} & {*rows.columns}:
         return None
     count = {name: pl.col(name) if name in rows.columns else pl.lit(None) for name in ("items", "unit")}

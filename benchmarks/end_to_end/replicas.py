@@ -20,12 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from benchmarks.engine_work import random_llama
 from benchmarks.harness import Target, Work, print_targets, race
-from benchmarks.throughput.workloads import SHAPES
-from evaluator.datasets.staicc import load_staicc
 from evaluator.engine.device import cores
-from evaluator.models.embedded.random_llama import make_random_llama
-from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.run.folder import read_scores
 from evaluator.run.record import read_run
 
@@ -48,8 +45,7 @@ class Command(NamedTuple):
 def main(queries: int = 512, runs: int = 3) -> None:
     first, second = cores()[:2]
     with tempfile.TemporaryDirectory() as name:
-        model = Path(name) / "llama-28m"
-        make_random_llama(model, texts=tokenizer_texts([load_staicc(one) for one in DATASETS]), size=SHAPES["28M"])
+        model = random_llama(Path(name), datasets=DATASETS)
         folders = (Path(name) / str(number) for number in count())
         rates: dict[str, list[float]] = defaultdict(list)  # of each run: computed tokens a second
 

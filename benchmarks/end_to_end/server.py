@@ -8,33 +8,27 @@ tokens, nothing shared), and StaICC's learning curve of them (demonstrations sha
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.engine_work import Answers, answers, random_llama, sst5_requests
 from benchmarks.harness import Target, Work, print_targets, race
-from benchmarks.throughput.workloads import SHAPES
 from evaluator.config import ModelConfig, ServerConfig
-from evaluator.datasets.staicc import load_staicc
 from evaluator.engine import load_engine
 from evaluator.engine.base import ContinuationRequest, Engine
-from evaluator.models.embedded.random_llama import make_random_llama
-from evaluator.models.embedded.random_model import tokenizer_texts
-from evaluator.models.source import ModelSource, find_model
-from evaluator.prompts.rows import normal_requests
-from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.models.source import find_model
 from tests.engine.vllm_server import vllm_server
 
 TOLERANCE_NATS = 1e-5
-DATASET = "sst5"
 
 
 def main(n_prompts: int = 256, runs: int = 5, concurrency: int = 16) -> None:
-    dataset = load_staicc(DATASET)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        model = make_random_llama(Path(name) / "llama-28m", texts=tokenizer_texts([dataset]), size=SHAPES["28M"])
+        model = random_llama(Path(name))
         source = find_model(ModelConfig(model=str(model)))
         url = stack.enter_context(vllm_server(model, Path(name) / "server.log"))
         served = ServerConfig(urls=(url,), concurrency=concurrency)
@@ -42,7 +36,7 @@ def main(n_prompts: int = 256, runs: int = 5, concurrency: int = 16) -> None:
         stack.callback(over_http.close)
         here = load_engine(source, ModelConfig(model=str(model), engine="vllm", dtype="float32"))
         stack.callback(here.close)
-        apart = requests(source, n_prompts)
+        apart = sst5_requests(source, n_prompts)
         cases = {
             "labels of several tokens, little shared": apart,
             "labels of one token, little shared": [
@@ -60,32 +54,13 @@ def rate_over_http(case: str, some: Sequence[ContinuationRequest], here: Engine,
     packages = ("torch", "transformers", "urllib3")
     title = f"28 M random Llama, fp32, {len(some)} prompts, {case}"
     work = Work(benchmark="server", case=title, items=len(some), unit="prompts", packages=packages)
-    contestants: dict[str, Callable[[], np.ndarray]] = {
-        "in this process": lambda: scores(here, some),
-        "server": lambda: scores(over_http, some),
-    }
+    contestants = {"in this process": partial(answers, here, some), "server": partial(answers, over_http, some)}
     seconds = race(work, contestants, runs=runs, same=same)
     return seconds["in this process"].median_s / seconds["server"].median_s
 
 
-def scores(engine: Engine, some: Sequence[ContinuationRequest]) -> np.ndarray:
-    """Return the log-probabilities of all label tokens in order."""
-    answers = sorted(engine.log_likelihoods(some), key=lambda answer: answer.index)
-    return np.array([value for answer in answers for label in answer.token_log_probs for value in label])
-
-
-def same(expected: np.ndarray, found: np.ndarray) -> None:
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE_NATS)
-
-
-def requests(source: ModelSource, n_prompts: int) -> list[ContinuationRequest]:
-    """Return prompts of four demonstrations in prefix order, with the label names of the dataset."""
-    dataset = load_staicc(DATASET)
-    prompts = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)["prompt"].to_list()
-    labels = [list(dataset.verbalizer.label_names)] * len(prompts)
-    rows = tokenize_prompts(source.tokenizer, prompts, ["labels"] * len(prompts), labels, "separate")
-    pairs = zip(rows.contexts.to_pylist(), rows.continuations.to_pylist(), strict=True)
-    return sorted(ContinuationRequest(context, continuations) for context, continuations in pairs)
+def same(expected: Answers, found: Answers) -> None:
+    np.testing.assert_allclose(found.log_probs, expected.log_probs, rtol=0, atol=TOLERANCE_NATS)
 
 
 def sharing(apart: Sequence[ContinuationRequest]) -> list[ContinuationRequest]:

@@ -9,7 +9,6 @@ head and all else come on top. The toolkit scores every request by itself, and i
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.harness import append_rows
+from benchmarks.harness import append_rows, seconds
 from benchmarks.throughput.contestants import CONTESTANTS
 from benchmarks.throughput.processes import turn
 from benchmarks.throughput.race import TOLERANCE, part
@@ -70,11 +69,15 @@ def _arguments() -> argparse.Namespace:
 
 def seconds_a_token(size: LlamaSize, dtype: torch.dtype) -> float:
     """Return the seconds that a token's products with all weights of all layers take: the least of all ways tried."""
-    ways = [_plain]
-    if device_kind() == "cpu":
-        keep_freed_memory()
-        ways.append(_packed)
-    return min(_step_seconds(size, dtype, n_tokens, way) / n_tokens for n_tokens in STEP_TOKENS for way in ways)
+    return min(_step_seconds(size, dtype, n_tokens, way) / n_tokens for n_tokens in STEP_TOKENS for way in ways())
+
+
+def ways() -> list[Callable[[torch.Tensor], Product]]:
+    """Return the ways of multiplying with a weight that are tried on this device."""
+    if device_kind() == "cuda":
+        return [_plain]
+    keep_freed_memory()
+    return [_plain, _packed]
 
 
 def _step_seconds(size: LlamaSize, dtype: torch.dtype, n_tokens: int, way: Callable[[torch.Tensor], Product]) -> float:
@@ -93,7 +96,7 @@ def _step_seconds(size: LlamaSize, dtype: torch.dtype, n_tokens: int, way: Calla
 
     with torch.inference_mode():
         step()
-        return min(_seconds(step) for _ in range(RUNS))
+        return min(seconds(step) for _ in range(RUNS))
 
 
 def _plain(weight: torch.Tensor) -> Product:
@@ -104,12 +107,6 @@ def _packed(weight: torch.Tensor) -> Product:
     """Return a product by oneDNN with weights in its own order, which is what vLLM calls on a CPU."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight)
     return lambda tokens: torch.ops.mkldnn._linear_pointwise(tokens, packed, None, "none", [], "")
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

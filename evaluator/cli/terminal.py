@@ -1,7 +1,7 @@
-"""Show progress: requests and tokens per second, share of tokens from the cache, and time left.
+"""Show progress: requests and tokens per second, share of tokens from the cache, time left, and arithmetic rate.
 
 A line is printed every ten seconds, with or without a terminal, also while a stage has nothing new to say. A terminal
-has progress bars below these lines.
+has progress bars below these lines, with fewer numbers.
 """
 
 import time
@@ -95,7 +95,7 @@ class _Lines:
 
     def _print(self, now: Progress, more: str = "") -> None:
         self._printed, self._is_new = time.monotonic(), False
-        line = f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}{more}"
+        line = f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}{_devices_note(now)}{more}"
         self._console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -128,6 +128,13 @@ def _note(now: Progress) -> str:
     if now.seconds_left is not None:
         parts.append(f"{_clock(now.seconds_left)} left")
     return ", ".join(parts)
+
+
+def _devices_note(now: Progress) -> str:
+    """Return how busy the devices are, after a comma; nothing where that is not known."""
+    arithmetic = "" if now.flop_per_s is None else f", {now.flop_per_s / 1e12:,.3g} TFLOP/s"
+    slowest = now.slowest_replica_tokens_per_s
+    return arithmetic + ("" if slowest is None else f", slowest replica {slowest:,.0f} tokens computed/s")
 
 
 def _clock(seconds: float) -> str:

@@ -6,6 +6,12 @@ from typing import NamedTuple
 
 Tokens = tuple[int, ...]
 
+MIN_GAIN_TOKENS = 4
+"""So many tokens of a block are worth the wait for the step that computes them.
+
+For a thousand SNLI prompts 1 or 8 tokens instead of 4 made a difference of 1%.
+"""
+
 
 class Match(NamedTuple):
     """A block that begins with the same tokens as the requested ones."""

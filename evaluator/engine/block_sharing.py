@@ -25,17 +25,16 @@ from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys, get_block_hash, hash_block_tokens
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from evaluator.engine.block_index import BlockIndex
+from evaluator.engine.block_index import MIN_GAIN_TOKENS, BlockIndex
 
 MAX_SHARED_TOKENS, NO_REUSE = "max_shared_tokens", "no_reuse"
 """Keys of a request's `kv_transfer_params`: how many of its tokens may be taken from blocks of other requests (all but
 the last if left out); whether its last block is useless to other requests."""
 
-_MIN_GAIN_TOKENS, _MAX_WAITS = 4, 4
-"""A request waits for the step that computes tokens it could share: if it gains so many, and so many steps at most.
+_MAX_WAITS = 4
+"""So many steps a request waits at most for one that computes tokens it could share.
 
-For a thousand SNLI prompts a limit of one step computed 16% more tokens than a limit of two or more; 1 or 8 tokens
-instead of 4 made a difference of 1%.
+For a thousand SNLI prompts a limit of one step computed 16% more tokens than a limit of two or more.
 """
 
 _KEPT_SHARE = 4
@@ -113,9 +112,9 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         match = self._index.longest(prefix, tokens, self._holds) if sharable > 0 else None
         shared = min(match.n_tokens, sharable) if match else 0
         # Wait a step (None) where a request of the same step computes more of the block than is computed so far.
-        if sharable - shared >= _MIN_GAIN_TOKENS and self._waited[request.request_id] < _MAX_WAITS:
+        if sharable - shared >= MIN_GAIN_TOKENS and self._waited[request.request_id] < _MAX_WAITS:
             scheduled = self._scheduled.longest(prefix, tokens, lambda _block: True)
-            if scheduled and min(scheduled.n_tokens, sharable) - shared >= _MIN_GAIN_TOKENS:
+            if scheduled and min(scheduled.n_tokens, sharable) - shared >= MIN_GAIN_TOKENS:
                 self._waited[request.request_id] += 1
                 return None, False
         self._plans[request.request_id] = _Plan(num_computed_tokens, match.block if match else None)

@@ -9,7 +9,7 @@ from evaluator.errors import ConfigError, ModelError
 from evaluator.models.source import ModelSource, loaded_bytes
 
 # Of a GPU's memory; the rest is for the prefix cache and for what a step computes.
-_SHARE_FOR_WEIGHTS = 0.8
+SHARE_FOR_WEIGHTS = 0.8
 _GIB = 2**30
 
 
@@ -94,7 +94,7 @@ def _fewest(source: ModelSource, config: ModelConfig, machine: Machine, n_device
     if machine.memory_bytes is None or not splits_models:
         return 1
     groups = config.devices.pipeline_parallel
-    weights, room = loaded_bytes(source, config), machine.memory_bytes * _SHARE_FOR_WEIGHTS
+    weights, room = loaded_bytes(source, config), machine.memory_bytes * SHARE_FOR_WEIGHTS
     limit = n_devices or machine.n_devices
     for n in range(1, limit // groups + 1):
         divides = (source.n_heads or n) % n == 0 and (n_devices or n * groups) % (n * groups) == 0

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -91,6 +92,7 @@ def score_run(
     source = asked.source
     head = load_head(built, source)  # fail before scoring if the model has no LM head
     folder = scores_folder(source, asked.config, data)
+    score = partial(score_rows, loader=loader, adapter=source.adapter, flop_per_token=asked.record.flop_per_token)
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
     tokenise_s = tokenised_s
@@ -118,10 +120,10 @@ def score_run(
                 # First the log-likelihoods, in the steps that the suite asks for, then the hidden states.
                 step = 0
                 while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
-                    table = yield from score_rows(step_rows, part.scores, loader, "scores", source.adapter, after_shard)
+                    table = yield from score(step_rows, part.scores, kind="scores", after_shard=after_shard)
                     part, step = replace(part, scores=table), step + 1
                 states = rows.filter(pl.col("ask") == "state")
-                table = yield from score_rows(states, part.scores, loader, "states", source.adapter)
+                table = yield from score(states, part.scores, kind="states")
             parts.append(replace(part, scores=table))
             built = built.without(left_out)
             store = (yield from build_second_round(built, parts[0], data)) if len(parts) == 1 else None

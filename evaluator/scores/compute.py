@@ -39,6 +39,8 @@ def score_rows(
     kind: Kind,
     adapter: Adapter | None = None,
     after_shard: AfterShard = nothing_to_say,
+    *,
+    flop_per_token: int | None = None,
 ) -> Stage[ScoreTable]:
     """Compute the scores or states that are missing, and return the complete table.
 
@@ -51,6 +53,7 @@ def score_rows(
         kind: what is computed.
         adapter: that the engine computes with; None for the base model.
         after_shard: called with the table after each shard.
+        flop_per_token: floating-point operations of the model, for progress; None: not known.
     """
     if not tokens.height:
         return table
@@ -69,7 +72,7 @@ def score_rows(
     if missing:
         replicas = yield from loader.replicas()
         done_before = sum(shard.prompts for name, shard in table.manifest.shards.items() if name in cut)
-        clock = _Clock(STAGE_NAMES[kind], done_before=done_before, total=plan.record.prompts)
+        clock = _Clock(STAGE_NAMES[kind], done_before, plan.record.prompts, flop_per_token)
         jobs = [
             shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
             for name, shard in missing.items()
@@ -107,38 +110,48 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
 
 
 class _Clock:
-    """Adds up the prompts and tokens of this command's shards, for progress."""
+    """Adds up what this command's shards took, for progress."""
 
-    def __init__(self, stage: str, *, done_before: int, total: int) -> None:
-        self.stage, self.done_before, self.total = stage, done_before, total
+    def __init__(self, stage: str, done_before: int, total: int, flop_per_token: int | None) -> None:
+        self.stage, self.done_before, self.total, self.flop_per_token = stage, done_before, total, flop_per_token
         self.started = time.monotonic()
-        self.finished = np.zeros(3, int)  # prompts, tokens and cached tokens of finished shards
-        self.running: dict[str, npt.NDArray[np.int_]] = {}  # the same of each other shard
+        self.finished: dict[int, npt.NDArray[np.float64]] = {}  # replica -> _sums of its finished shards
+        self.running: dict[str, ShardUpdate] = {}  # the last of each other shard
 
     def add(self, update: ShardUpdate) -> None:
-        counts = np.array([update.prompts, update.prompt_tokens, update.cached_tokens])
         if update.frame is None:
-            self.running[update.shard] = counts
+            self.running[update.shard] = update
         else:
             self.running.pop(update.shard, None)
-            self.finished += counts
+            self.finished[update.replica] = self.finished.get(update.replica, 0) + _sums(update)
 
     def progress(self) -> Progress:
-        done, sent, cached = sum(self.running.values(), self.finished).tolist()
-        left = self.total - self.done_before - done
+        replicas = self.finished.copy()
+        for update in self.running.values():
+            replicas[update.replica] = replicas.get(update.replica, 0) + _sums(update)
+        done, sent, computed, _ = sum(replicas.values(), np.zeros(4)).tolist()
+        rates = [tokens / seconds for _, _, tokens, seconds in replicas.values() if seconds]
         elapsed = time.monotonic() - self.started
         # The first results wait for a whole batch and say little about the speed of the rest.
         timed = done > 0 and elapsed > 1
         return Progress(
             stage=self.stage,
-            done=self.done_before + done,
+            done=self.done_before + int(done),
             total=self.total,
             unit="prompts",
             requests_per_s=done / elapsed if timed else None,
-            computed_tokens_per_s=(sent - cached) / elapsed if timed else None,
-            cached_share=cached / sent if sent else None,
-            seconds_left=elapsed / done * left if timed else None,
+            computed_tokens_per_s=computed / elapsed if timed else None,
+            cached_share=1 - computed / sent if sent else None,
+            seconds_left=elapsed / done * (self.total - self.done_before - done) if timed else None,
+            flop_per_s=computed / elapsed * self.flop_per_token if timed and self.flop_per_token else None,
+            slowest_replica_tokens_per_s=min(rates) if timed and len(rates) > 1 else None,
         )
+
+
+def _sums(update: ShardUpdate) -> npt.NDArray[np.float64]:
+    """Return prompts, tokens sent, tokens computed and seconds."""
+    computed = update.prompt_tokens - update.cached_tokens
+    return np.array([update.prompts, update.prompt_tokens, computed, update.elapsed_s])
 
 
 class ShardWriter:

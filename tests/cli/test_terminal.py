@@ -22,6 +22,8 @@ def scoring(done: int) -> Progress:
         computed_tokens_per_s=4000,
         cached_share=0.25,
         seconds_left=75,
+        flop_per_s=1.25e11,
+        slowest_replica_tokens_per_s=1900,
     )
 
 
@@ -30,7 +32,10 @@ def stage() -> Iterator[Progress]:
         yield scoring(done)
 
 
-NUMBERS = "prompts, 20 prompts/s, 4,000 tokens computed/s, 25% cached, 1:15 left"
+NUMBERS = (
+    "prompts, 20 prompts/s, 4,000 tokens computed/s, 25% cached, 1:15 left, 0.125 TFLOP/s, "
+    "slowest replica 1,900 tokens computed/s"
+)
 
 
 class Clocked:

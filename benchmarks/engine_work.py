@@ -1,0 +1,104 @@
+"""A random Llama, prompts for it, and engines in processes of their own: what races of engines have in common."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.throughput.workloads import SHAPES
+from evaluator.config import ModelConfig
+from evaluator.datasets.staicc import load_staicc
+from evaluator.engine import find_source, load_engine
+from evaluator.engine.base import ContinuationRequest, Engine
+from evaluator.engine.device import device_kind
+from evaluator.engine.vllm_settings import SETTINGS, StepSettings
+from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.random_model import tokenizer_texts
+from evaluator.models.source import ModelSource
+from evaluator.prompts.rows import normal_requests
+from evaluator.tokens.boundary import tokenize_prompts
+
+DATASET = "sst5"
+
+
+class Answers(NamedTuple):
+    """What an engine made of some requests."""
+
+    log_probs: npt.NDArray[np.float64]  # of all label tokens in order, in nats
+    computed_tokens: int
+
+
+def random_llama(folder: Path, shape: str = "28M", datasets: Sequence[str] = (DATASET,)) -> Path:
+    """Make a random Llama in a folder whose tokenizer learned from these datasets of StaICC."""
+    texts = tokenizer_texts([load_staicc(name) for name in datasets])
+    return make_random_llama(folder / f"llama-{shape}", texts=texts, size=SHAPES[shape])
+
+
+def sst5_requests(source: ModelSource, n_prompts: int) -> list[ContinuationRequest]:
+    """Return prompts of four demonstrations in prefix order, with the label names of SST-5."""
+    dataset = load_staicc(DATASET)
+    prompts = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)["prompt"].to_list()
+    labels = [list(dataset.verbalizer.label_names)] * len(prompts)
+    rows = tokenize_prompts(source.tokenizer, prompts, ["labels"] * len(prompts), labels, "separate")
+    pairs = zip(rows.contexts.to_pylist(), rows.continuations.to_pylist(), strict=True)
+    return sorted(ContinuationRequest(context, continuations) for context, continuations in pairs)
+
+
+def answers(engine: Engine, requests: Sequence[ContinuationRequest]) -> Answers:
+    """Score requests."""
+    before = engine.counts.prompt_tokens - engine.counts.cached_tokens
+    answered = sorted(engine.log_likelihoods(requests), key=lambda answer: answer.index)
+    log_probs = [value for answer in answered for label in answer.token_log_probs for value in label]
+    return Answers(np.array(log_probs), engine.counts.prompt_tokens - engine.counts.cached_tokens - before)
+
+
+@contextmanager
+def engine_process(
+    config: ModelConfig, requests: Sequence[ContinuationRequest], settings: StepSettings | None = None
+) -> Iterator[Callable[[], Answers]]:
+    """Load an engine in a process of its own; yields what scores the requests there.
+
+    Args:
+        config: of the model.
+        requests: to score.
+        settings: that vLLM is given; those of a run if left out.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there, config, requests, settings))
+    process.start()
+    there.close()
+    here.recv()
+
+    def ask() -> Answers:
+        here.send(None)
+        given: Answers = here.recv()
+        return given
+
+    yield ask
+    here.close()
+    process.join()
+
+
+def _serve(
+    pipe: Connection,
+    config: ModelConfig,
+    requests: Sequence[ContinuationRequest],
+    settings: StepSettings | None,
+) -> None:
+    """Load an engine, and score the requests whenever something comes, until the pipe closes."""
+    if settings:
+        SETTINGS[device_kind()] = settings
+    engine = load_engine(find_source(config), config)
+    pipe.send(None)
+    try:
+        while True:
+            pipe.recv()
+            pipe.send(answers(engine, requests))
+    except EOFError:
+        engine.close()

@@ -1,0 +1,41 @@
+"""The numbers that are shown while shards are computed, worked by hand."""
+
+import polars as pl
+import pytest
+
+from evaluator.scores import compute
+from evaluator.scores.shard_job import ShardUpdate
+
+DONE = pl.DataFrame()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that was started at second 0 and looks at second 4: 30 prompts, of which 10 were there before."""
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+    clock = compute._Clock("Scoring", done_before=10, total=30, flop_per_token=1000)
+    monkeypatch.setattr("time.monotonic", lambda: 4.0)
+    return clock
+
+
+def test_rates_are_of_all_replicas_and_the_slowest_is_named(clock):
+    clock.add(ShardUpdate("a", 0, prompts=4, prompt_tokens=400, cached_tokens=100, elapsed_s=2.0, frame=DONE))
+    clock.add(ShardUpdate("b", 1, prompts=2, prompt_tokens=200, cached_tokens=150, elapsed_s=2.0))
+    clock.add(ShardUpdate("b", 1, prompts=3, prompt_tokens=300, cached_tokens=200, elapsed_s=4.0))
+    now = clock.progress()
+    assert (now.done, now.total) == (17, 30)
+    assert now.requests_per_s == 7 / 4
+    assert now.computed_tokens_per_s == (300 + 100) / 4
+    assert now.cached_share == pytest.approx(300 / 700)
+    assert now.seconds_left == pytest.approx(4 / 7 * 13)
+    assert now.flop_per_s == 100_000
+    assert now.slowest_replica_tokens_per_s == 100 / 4
+
+
+def test_a_shard_that_another_replica_begins_again_counts_once(clock):
+    clock.add(ShardUpdate("a", 0, prompts=4, prompt_tokens=400, cached_tokens=0, elapsed_s=2.0))
+    clock.add(ShardUpdate("a", 1, prompts=1, prompt_tokens=100, cached_tokens=0, elapsed_s=1.0))
+    now = clock.progress()
+    assert now.done == 11
+    assert now.computed_tokens_per_s == 25
+    assert now.slowest_replica_tokens_per_s is None  # one is at work
