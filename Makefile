@@ -117,11 +117,11 @@ fuzz: setup ## a million damaged inputs for every parser together (ARGS='--input
 
 test: export HF_HUB_OFFLINE = 1
 test: setup ## the whole test suite, on the CPU, in JOBS processes (ARGS='-k prefix' for some)
-	$(BIN)/python -m pytest -m 'not gpu and not network and not exhaustive' -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -m 'not gpu and not exhaustive' -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-runners: export HF_HUB_OFFLINE = 1
 test-runners: setup ## all architectures, and the engine contract on both of vLLM's model runners (V2 under Triton's interpreter: minutes)
-	$(BIN)/python -m pytest -m 'not gpu and not network' tests/engine $(ARGS)
+	$(BIN)/python -m pytest -m 'not gpu' tests/engine $(ARGS)
 	$(BIN)/python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm $(ARGS)
 
 test-vllm: VLLM = 0.27.1
@@ -132,7 +132,7 @@ test-vllm: setup ## the engine contract on both model runners of another vLLM (V
 	PYTHONPATH=.vllm $(BIN)/python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm $(ARGS)
 
 test-gpu: setup ## the engine contract on a CUDA device, and what only such a device shows
-	$(BIN)/python -m pytest -m 'not network' tests/engine tests/kernels $(ARGS)
+	$(BIN)/python -m pytest tests/engine tests/kernels $(ARGS)
 
 check: setup ## lint, format, types and layers
 	$(BIN)/ruff check

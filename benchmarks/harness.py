@@ -262,6 +262,13 @@ def read_rows(path: Path) -> pl.DataFrame:
     return pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})
 
 
+def with_block(page: str, command: str, text: str) -> str:
+    """Return a page with another text between the marks that name the module and options that write it."""
+    begin, end = f"<!-- begin: python -m {command} -->", "<!-- end -->"
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{text}{end}{rest.split(end, maxsplit=1)[1]}"
+
+
 def _commit() -> str:
     """Return the short hash of the commit, with a + if files other than results have changed."""
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.harness import RESULTS, ROOT, read_rows
+from benchmarks.harness import RESULTS, ROOT, read_rows, with_block
 
 THROUGHPUT = RESULTS / "throughput.csv"
-BEGIN, END = "<!-- begin: python -m benchmarks.readme_table --write -->", "<!-- end -->"
-"""Lines around what this module writes."""
+COMMAND = "benchmarks.readme_table --write"
+"""What the marks name around the tables of both pages."""
 
 REPLACED = ("scoring", "prompt_search", "pvi", "staicc")
 """Files of benchmarks that benchmarks.throughput took the place of: their rows are history."""
@@ -47,15 +47,9 @@ def main() -> None:
     short, full = throughput_table(THROUGHPUT), all_tables(RESULTS)
     if "--write" in sys.argv:
         for page, text in ((ROOT / "README.md", short), (ROOT / "docs" / "benchmarks.md", full)):
-            page.write_text(with_block(page.read_text(), text))
+            page.write_text(with_block(page.read_text(), COMMAND, text))
     else:
         print(short, full, sep="\n")
-
-
-def with_block(page: str, text: str) -> str:
-    """Return a page with another text between its marks."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{text}{END}{rest.split(END, maxsplit=1)[1]}"
 
 
 def all_tables(results: Path) -> str:

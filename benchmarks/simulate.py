@@ -22,7 +22,7 @@ import polars as pl
 from benchmarks.cost_model import Cache, Costs, Estimate, ShardCost, estimate, fitted, limits, shard_costs
 from benchmarks.end_to_end.replicas import HERE, ON_RAY, Command, start
 from benchmarks.engine_work import random_llama
-from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows, read_rows
+from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows, read_rows, with_block
 from benchmarks.throughput.workloads import evaluator
 from evaluator.config import ModelConfig
 from evaluator.engine.device import cores
@@ -98,7 +98,7 @@ def main() -> None:
     print(text)
     if arguments.write:
         page = ROOT / "docs" / "scale.md"
-        page.write_text(_with_block(page.read_text(), arguments.what, text))
+        page.write_text(with_block(page.read_text(), f"benchmarks.simulate {arguments.what} --write", text))
 
 
 def _arguments() -> argparse.Namespace:
@@ -327,12 +327,6 @@ class Gpu:
         kv_bytes = 4 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head_size
         room = 0.9 * memory * self.per_replica - weight_bytes
         self.cache = Cache(GPU_BLOCK_TOKENS, int(room // (kv_bytes * GPU_BLOCK_TOKENS)), shares_parts=False)
-
-
-def _with_block(page: str, what: str, text: str) -> str:
-    begin, end = f"<!-- begin: python -m benchmarks.simulate {what} --write -->", "<!-- end -->"
-    before, rest = page.split(begin)
-    return f"{before}{begin}\n{text}{end}{rest.split(end, maxsplit=1)[1]}"
 
 
 if __name__ == "__main__":

@@ -6,13 +6,12 @@ ties, one demonstration set, few templates and sets. Rows go to results/coverage
 queries. `python -m benchmarks.columnar.coverage --table` writes the page again without simulating.
 """
 
-import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
+import polars as pl
 
 from benchmarks.columnar.coverage_samples import (
     Simulate,
@@ -28,12 +27,13 @@ from benchmarks.columnar.coverage_samples import (
     over_templates,
     trained,
 )
-from benchmarks.harness import RESULTS, ROOT, append_rows
+from benchmarks.harness import RESULTS, ROOT, append_rows, read_rows, with_block
 
 SIZES = (32, 64, 128, 512)
 N_RUNS = 1_000
 PAGE = ROOT / "docs" / "coverage.md"
-START, END = "<!-- table: made by benchmarks/columnar/coverage.py -->\n", "<!-- end of table -->\n"
+COMMAND = "benchmarks.columnar.coverage --table"
+"""What the marks name around the table of the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ CASES = (
       for share in (0.005, 0.02, 0.05, 0.2, 0.5, 0.8, 0.95, 0.98, 0.995)),
     *(Case(value="accuracy", model=f"0.9, two sets, {alike:.0%} alike", simulate=accuracy_of_two_sets(0.9, alike))
       for alike in (0.0, 0.5, 1.0)),
-    Case(value="accuracy", model="batch calibration", simulate=batch_calibrated, sizes=(32, 64, 128, 512)),
+    Case(value="accuracy", model="batch calibration", simulate=batch_calibrated),
     Case(value="accuracy", model="trained on 16 prompts out of many", simulate=trained, printed=NOT_TOTAL),
     *(Case(value=ECE, model=f"{kind} confidence, {shift} too high" if shift else f"{kind} confidence, calibrated",
            simulate=calibration(kind, shift), printed=AT_LEAST)
@@ -93,22 +93,23 @@ def main() -> None:
                              "coverage": round(share, 4), "runs": n_runs})  # fmt: skip
                 print(*rows[-1].values(), sep=", ", flush=True)
         append_rows("coverage", "95% intervals", ["numpy", "scipy", "polars"], rows)
-    with (RESULTS / "coverage.csv").open() as file:
-        recorded = list(csv.DictReader(file))
-    last = [row for row in recorded if row["date"] == recorded[-1]["date"]]
-    text = PAGE.read_text()
-    before, after = text.split(START)[0], text.split(END)[1]
-    PAGE.write_text(before + START + "\n".join(table(last)) + "\n" + END + after)
+    PAGE.write_text(with_block(PAGE.read_text(), COMMAND, last_table()))
 
 
-def table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table: a row for each value and model, its coverage by number of queries."""
+def last_table() -> str:
+    """Return a Markdown table of the last simulation: a row for each value and model, coverage by number of queries."""
+    rows = read_rows(RESULTS / "coverage.csv")
+    return "\n".join([*_lines(rows.filter(pl.col("date") == pl.col("date").last())), ""])
+
+
+def _lines(rows: pl.DataFrame) -> Iterator[str]:
     yield f"Coverage in %, {N_RUNS:,} samples each; of accuracies with one set exact. Columns: number of queries.\n"
-    sizes = sorted({int(row["n_queries"]) for row in rows})
+    sizes = sorted(rows["n_queries"].unique())
     yield "| value | model | printed as | " + " | ".join(map(str, sizes)) + " |"
     yield "|---|---|---|" + "---:|" * len(sizes)
-    for (value, model, printed), group in groupby(rows, lambda row: (row["value"], row["model"], row["printed"])):
-        shares = {int(row["n_queries"]): f"{100 * float(row['coverage']):.1f}" for row in group}
+    keys = ["value", "model", "printed"]
+    for (value, model, printed), group in rows.partition_by(keys, as_dict=True, maintain_order=True).items():
+        shares = {size: f"{100 * share:.1f}" for size, share in group.select("n_queries", "coverage").iter_rows()}
         yield f"| {value} | {model} | {printed} | " + " | ".join(shares.get(size, "") for size in sizes) + " |"
 
 

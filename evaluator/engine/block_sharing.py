@@ -121,7 +121,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return shared, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        block_ids, *_ = blocks.get_block_ids()
+        block_ids = blocks.get_block_ids()[0] if self._active else []
         self._running[request.request_id] = running = _Running(request, block_ids)
         if not self._active:
             return

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.harness import ROOT
-from benchmarks.readme_table import THROUGHPUT, markdown, throughput_lines, throughput_table, with_block
+from benchmarks.readme_table import markdown, throughput_lines, throughput_table
 
 HEAD = "date,commit,device,versions,case,items,unit,contestant,runs,median_s"
 
@@ -95,8 +94,3 @@ def test_the_fullest_commit_is_shown_whole_and_elsewhere_the_latest_race_of_each
     assert "| PVI | evaluator | 2 | 4 (3-5), 8 of 8 | 9 (8-10) | 100 | 1 times as fast | new0000 | CPU |" in lines
     assert "| search | evaluator | 33 | 4 (3-5), 8 of 8 | 7 (7-7) | 100 | 1 times as fast | few0000 | GPU |" in lines
     assert "old0000" not in lines
-
-
-def test_readme_shows_the_throughput_that_was_measured_last() -> None:
-    page = (ROOT / "README.md").read_text()
-    assert with_block(page, throughput_table(THROUGHPUT)) == page
