@@ -13,7 +13,11 @@ from evaluator.config import Dtype, ReceiptConfig
 @run_folder
 @click.option("--n", "n_prompts", type=int, default=256, show_default=True, help="Prompts to score again.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sample, its order and its batches.")
-@click.option("--engine", help="vllm, transformers or fake; the run's own if left out.")
+@click.option(
+    "--engine",
+    type=click.Choice(("vllm", "transformers", "fake")),  # the model is loaded here: a server is no choice
+    help="The run's own if left out; the default one after --engine server.",
+)
 @click.option("--dtype", type=click.Choice(get_args(Dtype)), help="The run's own if left out.")
 @click.option("--model", help="Where the model is now; it must have the weights of the run. As recorded if left out.")
 @click.option("--adapter", help="Where its LoRA adapter is now. As recorded if left out.")

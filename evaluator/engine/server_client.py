@@ -41,8 +41,12 @@ class UnavailableError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class InternalError(UnavailableError):
+    """A server answered with an error of its own: it is in trouble, or the questions bring it there."""
+
+
 class BadAnswerError(UnavailableError):
-    """A server answered with an error of its own, or with something that is not the answer."""
+    """A server answered with something that is not the answer."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,7 @@ class ServerClient:
 
     def __init__(self, url: str, *, connections: int = 1) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        key = os.environ.get(API_KEY_VARIABLE)
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._headers = {"Content-Type": "application/json"} | _authorization()
         self._pool = urllib3.PoolManager(
             maxsize=connections, retries=False, timeout=urllib3.Timeout(connect=CONNECT_S, read=READ_S)
         )
@@ -136,7 +139,7 @@ class ServerClient:
         """Return the answers to questions, all with the same `next_token_ids`.
 
         Raises:
-            UnavailableError, BadAnswerError: the same questions may be answered later.
+            UnavailableError: the same questions may be answered later.
             ModelError: they never will.
         """
         protocol = model.protocol
@@ -145,8 +148,8 @@ class ServerClient:
             answers = protocol.read(model.name, questions, answer)
         except WrongModelError as error:
             raise ModelError(f"{self.url} answered for the model {error}, not for {model.name}.") from error
-        except (KeyError, ValueError) as error:
-            raise BadAnswerError(f"{self.url} left out log-probabilities ({type(error).__name__}: {error})") from error
+        except ValueError as error:
+            raise BadAnswerError(f"{self.url} left out what was asked: {error}") from error
         rows = answers.rows
         if any(value <= _MINUS_INFINITY for row in rows for value in row):
             raise BadAnswerError(f"{self.url} gave a log-probability of minus infinity")
@@ -169,10 +172,10 @@ class ServerClient:
         except urllib3.exceptions.HTTPError as error:
             raise UnavailableError(f"{self.url}: {error}") from error
         if response.status in _UNAVAILABLE:
-            retry_after_s = min(urllib3.Retry().get_retry_after(response) or 0.0, MAX_RETRY_AFTER_S)
-            raise UnavailableError(f"{self.url} answered {response.status} {_shown(response.data)}", retry_after_s)
+            message = f"{self.url} answered {response.status} {_shown(response.data)}"
+            raise UnavailableError(message, _retry_after_s(response))
         if response.status >= 500:
-            raise BadAnswerError(f"{self.url} answered {response.status} {_shown(response.data)}")
+            raise InternalError(f"{self.url} answered {response.status} {_shown(response.data)}")
         if 300 <= response.status < 400:
             target = urllib3.util.parse_url(response.headers.get("Location", "")).host
             raise ModelError(f"{self.url}{path} redirects to {target or 'another path'}; no redirect is followed.")
@@ -185,6 +188,21 @@ class ServerClient:
         # Of malformed JSON and of JSON of another form, of texts that are no UTF-8, and of lists nested without end.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadAnswerError(f"{self.url} answered what is not the expected JSON: {error}") from error
+
+
+def _authorization() -> dict[str, str]:
+    """Return the header with the key from the environment. Raises ModelError, without the key, if it cannot be sent."""
+    key = os.environ.get(API_KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ModelError(f"{API_KEY_VARIABLE} holds a line break or another character that no key has. Set it again.")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float:
+    """Return how long a server asks to wait; 0 if it does not, or in no form that HTTP has."""
+    with suppress(urllib3.exceptions.InvalidHeader, ValueError):  # ValueError: a date beyond the year 9999
+        return min(urllib3.Retry().get_retry_after(response) or 0.0, MAX_RETRY_AFTER_S)
+    return 0.0
 
 
 def _shown(body: bytes) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from evaluator.config import ModelConfig
 from evaluator.engine import continuation_trie
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
 from evaluator.engine.continuation_trie import ContinuationTrie, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient
 from evaluator.engine.server_protocols import Question
@@ -66,6 +66,7 @@ class ServerEngine:
             prefix_block_tokens=None,  # a server does not tell
             has_hidden_states=False,
             tokens_per_step=_TOKENS_PER_STEP,
+            counts_cached_tokens=self._served.protocol.tells_cached_tokens,
         )
         self.counts = TokenCounts()
 
@@ -116,8 +117,7 @@ class ServerEngine:
                 yield _Pending(index, trie, path, Question([*trie.context, *path], (), len(path)))
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
-        longest = max((len(r.context) + max(map(len, r.continuations)) for r in requests), default=0)
-        limit = self._served.max_tokens
+        longest, limit = longest_request(requests), self._served.max_tokens
         if limit is not None and longest > limit:
             raise PromptTooLongError(
                 f"A prompt of {longest} tokens is longer than the {limit} that the server allows. Start it with a "

@@ -26,7 +26,7 @@ class Answers(NamedTuple):
     """The answers to some questions."""
 
     rows: list[list[float]]  # log-probabilities in nats, of each question
-    cached_tokens: int = 0  # as far as the server tells
+    cached_tokens: int = 0  # of a protocol that tells them
 
 
 class WrongModelError(ValueError):
@@ -41,13 +41,14 @@ class ServerProtocol(Protocol):
     version_paths: ClassVar[Sequence[str]]  # where it tells its version
     answer: ClassVar[Any]  # type that JSON is read as
     reads_cache_for_prompts: ClassVar[bool]  # whether scored prompts take their beginning from the prefix cache
+    tells_cached_tokens: ClassVar[bool]  # of all prompts of a request
 
     def body(self, model: str, questions: Sequence[Question]) -> Body:
         """Return what is sent: questions all with the same `next_token_ids`, or all without any."""
         ...
 
     def read(self, model: str, questions: Sequence[Question], answer: Any) -> Answers:
-        """Read an answer. Raises KeyError or ValueError if something is missing, WrongModelError for another model."""
+        """Read an answer. Raises ValueError that says what is missing, WrongModelError for another model."""
         ...
 
 
@@ -82,6 +83,9 @@ class VllmProtocol:
     version_paths: ClassVar[Sequence[str]] = ("/version",)
     answer: ClassVar[Any] = _Completion
     reads_cache_for_prompts: ClassVar[bool] = False
+    # With --enable-prompt-tokens-details it tells those of the last prompt of a request alone
+    # (vllm/entrypoints/openai/completion/serving.py, request_output_to_completion_response).
+    tells_cached_tokens: ClassVar[bool] = False
 
     def body(self, model: str, questions: Sequence[Question]) -> Body:
         ids = questions[0].next_token_ids
@@ -104,14 +108,22 @@ class VllmProtocol:
 
 def _of_choice(question: Question, choice: _Choice) -> list[float]:
     if question.next_token_ids:
-        (row,) = choice.logprobs.top_logprobs if choice.logprobs else []
-        by_token = row or {}
+        rows = choice.logprobs.top_logprobs if choice.logprobs else []
+        by_token = (rows[0] if rows else None) or {}
         if missing := [token for token in question.next_token_ids if f"token_id:{token}" not in by_token]:
-            raise ValueError(f"none of token {missing[0]}; vLLM has `logprob_token_ids` from version 0.26 on")
+            since = "vLLM servers support `logprob_token_ids` from version 0.26 on"
+            raise ValueError(f"no log-probability of token {missing[0]}; {since}")
         return [by_token[f"token_id:{token}"] for token in question.next_token_ids]
-    rows = choice.prompt_logprobs or []  # nothing stands in that of the first token
-    scored = list(zip(rows, question.tokens, strict=True))[-question.n_scored :]
-    return [(row or {})[token].logprob for row, token in scored]
+    scored = choice.prompt_logprobs or []  # nothing stands in that of the first token
+    if len(scored) != len(question.tokens):
+        raise ValueError(f"{len(scored)} rows of log-probabilities for a prompt of {len(question.tokens)} tokens")
+    return [_of_row(*pair) for pair in list(zip(scored, question.tokens, strict=True))[-question.n_scored :]]
+
+
+def _of_row(row: dict[int, _LogProb] | None, token: int) -> float:
+    if row is None or token not in row:
+        raise ValueError(f"no log-probability of token {token} of a prompt")
+    return row[token].logprob
 
 
 _Entry = list[float | int | str | None]
@@ -139,6 +151,7 @@ class SglangProtocol:
     version_paths: ClassVar[Sequence[str]] = ("/server_info", "/get_server_info")
     answer: ClassVar[Any] = list[_Generated]
     reads_cache_for_prompts: ClassVar[bool] = True
+    tells_cached_tokens: ClassVar[bool] = True
 
     def body(self, model: str, questions: Sequence[Question]) -> Body:  # noqa: ARG002
         ids = questions[0].next_token_ids
@@ -164,11 +177,12 @@ def _of_about(question: Question, about: _About) -> list[float]:
     if about.prompt_tokens != len(question.tokens):
         raise ValueError(f"{about.prompt_tokens} tokens instead of {len(question.tokens)}")
     if question.next_token_ids:
-        (entries,), tokens = about.output_token_ids_logprobs or [[]], list(question.next_token_ids)
+        tokens = list(question.next_token_ids)
+        entries = (about.output_token_ids_logprobs or [[]])[0]
     else:
-        entries, tokens = about.input_token_logprobs or [], question.tokens[-question.n_scored :]
-        entries = entries[-len(tokens) :]
-    if [entry[1] for entry in entries] != tokens:
+        tokens = question.tokens[-question.n_scored :]
+        entries = (about.input_token_logprobs or [])[-len(tokens) :]
+    if [entry[1:2] for entry in entries] != [[token] for token in tokens]:
         raise ValueError("log-probabilities of other tokens")
     return [_number(entry[0]) for entry in entries]
 

@@ -1,7 +1,8 @@
 """The server engine against a real vLLM server: the engine contract, and a whole run against the reference's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import evaluator
 from evaluator.config import ModelConfig, ServerConfig
 from evaluator.engine import load_engine
-from evaluator.engine.base import Engine
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine
 from evaluator.errors import ModelError
 from evaluator.models.fake_source import WordTokenizer
 from evaluator.models.source import ModelSource
@@ -24,19 +25,25 @@ from tests.engine.test_engine_contract import (  # noqa: F401  (collected here o
     test_more_labels_than_fit_one_question_are_all_scored,
     test_random_requests_of_all_lengths_agree_with_log_softmax,
 )
-from tests.engine.vllm_server import vllm_server
+from tests.engine.vllm_server import VllmServer, running_server
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with vllm_server(tiny_model, tmp_path_factory.mktemp("server") / "log") as url:
-        yield url
+def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    with running_server(tiny_model, tmp_path_factory.mktemp("server") / "log") as server:
+        yield server
 
 
-def config(url: str, model: Path) -> ModelConfig:
-    return ModelConfig(model=str(model), engine="server", dtype="float32", server=ServerConfig(urls=(url,)))
+@pytest.fixture(scope="module")
+def url(server: VllmServer) -> str:
+    return server.url
+
+
+def config(url: str, model: Path, concurrency: int = 16) -> ModelConfig:
+    server = ServerConfig(urls=(url,), concurrency=concurrency)
+    return ModelConfig(model=str(model), engine="server", dtype="float32", server=server)
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +78,26 @@ def test_a_run_over_http_agrees_with_the_reference_engine(url: str, tiny_model: 
     np.testing.assert_allclose(*numbers, rtol=0, atol=1e-5)
     predictions = [pl.read_parquet(run / "tables" / "predictions.parquet") for run in runs]
     assert predictions[0]["pred"].equals(predictions[1]["pred"])
+
+
+def test_a_server_that_is_killed_and_started_again_answers_the_rest(
+    server: VllmServer, tiny_model: Path, tiny_source: ModelSource
+) -> None:
+    requests = [ContinuationRequest([2 + n % 7, 3 + n], [[5], [6, 7]]) for n in range(200)]
+    one_at_a_time = load_engine(tiny_source, config(server.url, tiny_model, concurrency=1))
+    undisturbed = _by_request(one_at_a_time.log_likelihoods(requests))
+    answers = one_at_a_time.log_likelihoods(requests)
+    first = next(answers)
+    server.kill()  # after one HTTP request of many
+    server.start()
+    disturbed = _by_request([first, *answers])
+    assert disturbed.keys() == undisturbed.keys()
+    for index, log_probs in undisturbed.items():
+        np.testing.assert_allclose(disturbed[index], log_probs, rtol=0, atol=1e-5)
+
+
+def _by_request(answers: Iterable[ContinuationScores]) -> dict[int, list[float]]:
+    """Return all log-probabilities of each request."""
+    scores = [(answer.index, [*chain.from_iterable(answer.token_log_probs)]) for answer in answers]
+    assert len(scores) == len(dict(scores)), "each is answered once"
+    return dict(scores)

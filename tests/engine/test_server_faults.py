@@ -9,11 +9,14 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from evaluator.config import ModelConfig, ServerConfig
+from evaluator.config import ModelConfig, RunConfig, ServerConfig
 from evaluator.engine import load_engine
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
 from evaluator.models.fake_source import fake_model_source
+from evaluator.progress import finish
+from evaluator.run import pipeline
+from evaluator.run.record import read_run
 from tests.command_line import command
 from tests.engine.label_server import LabelServer, completion, log_prob, send
 
@@ -211,16 +214,18 @@ def test_another_server_takes_over_from_one_that_is_gone(serve):
 def test_a_server_that_never_answers_again_ends_the_run_with_a_sentence(serve, monkeypatch):
     monkeypatch.setattr("evaluator.engine.server_work.PATIENCE_S", 0.3)
     server = serve(lambda handler, number: number > 3 and not drop(handler))
-    with pytest.raises(ModelError, match=r"127\.0\.0\.1.*for 0 s\. What was scored is kept"):
+    with pytest.raises(ModelError, match=r"127\.0\.0\.1.*\(for 0 s\)\. What was scored is kept"):
         list(engine_of(server).log_likelihoods(some_requests()))
 
 
-def test_work_that_fails_every_time_ends_the_run_with_the_servers_words(serve):
+def test_a_server_that_fails_at_everything_ends_the_run_with_its_words_once_patience_ends(serve, monkeypatch):
+    monkeypatch.setattr("evaluator.engine.server_work.PATIENCE_S", 0.3)
     server = serve(lambda handler, number: number > 3 and not send(handler, {"error": "out of memory"}, 500))
-    with pytest.raises(ModelError, match=r"500 .*out of memory.*5 times"):
+    with pytest.raises(ModelError, match=r"500 .*out of memory.*\(for 0 s\)"):
         list(engine_of(server).log_likelihoods(some_requests()))
 
 
+@pytest.mark.usefixtures("short_waits")
 def test_a_server_too_old_for_chosen_tokens_ends_the_run_with_the_version_it_needs(serve):
     server = serve()
 
@@ -231,8 +236,32 @@ def test_a_server_too_old_for_chosen_tokens_ends_the_run_with_the_version_it_nee
         return answer
 
     server.answer = by_likelihood_alone
-    with pytest.raises(ModelError, match=r"none of token \d+; vLLM has `logprob_token_ids` from version 0\.26 on"):
+    said = r"no log-probability of token \d+; vLLM servers support `logprob_token_ids` from version 0\.26 on"
+    with pytest.raises(ModelError, match=rf"127\.0\.0\.1:\d+ left out what was asked: {said} \(5 times\)"):
         list(engine_of(server).log_likelihoods(some_requests()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (None, "0 rows of log-probabilities for a prompt of 25 tokens"),
+        ([None, *({"1": {"logprob": -1.0}} for _ in range(24))], "no log-probability of token 7 of a prompt"),
+        ([None] * 25, "no log-probability of token 7 of a prompt"),
+    ],
+)
+@pytest.mark.usefixtures("short_waits")
+def test_what_a_scored_prompt_lacks_is_said_in_words(serve, rows, said):
+    server = serve()
+
+    def spoilt(body):
+        answer = completion(body)
+        for choice in answer["choices"] if "prompt_logprobs" in body else []:
+            choice["prompt_logprobs"] = rows
+        return answer
+
+    server.answer = spoilt
+    with pytest.raises(ModelError, match=rf"left out what was asked: {said} \(5 times\)"):
+        list(engine_of(server).log_likelihoods([ContinuationRequest([1] * 5, [[7] * 20])]))
 
 
 def test_a_busy_server_is_given_the_time_it_asks_for(serve):
@@ -246,6 +275,17 @@ def test_a_busy_server_is_given_the_time_it_asks_for(serve):
     start = time.monotonic()
     assert_all_answered_once(engine)
     assert time.monotonic() - start >= 1  # without the header the first repetition comes at once
+
+
+@pytest.mark.parametrize("hint", ["1.5", "soon", "Wed, 21 Oct 99999 07:28:00 GMT"])
+def test_a_time_to_wait_that_is_none_is_no_hint(serve, hint):
+    def busy(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(503)
+        handler.send_header("Retry-After", hint)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    assert_all_answered_once(engine_of(serve(on_calls({2}, busy))))
 
 
 def test_a_request_that_the_server_refuses_is_not_tried_again(serve):
@@ -313,6 +353,39 @@ def test_the_key_reaches_the_server_and_no_file(serve, tmp_path, monkeypatch):
     assert server.keys == {"Bearer key-0123456789"}
     assert "key-0123456789" not in shown
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"key-0123456789" in path.read_bytes()]
+
+
+def test_white_space_around_the_key_is_not_sent(serve, monkeypatch):
+    monkeypatch.setenv("VLLM_API_KEY", " key-0123456789\r\n")
+    server = serve()
+    assert_all_answered_once(engine_of(server))
+    assert server.keys == {"Bearer key-0123456789"}
+
+
+@pytest.mark.parametrize("key", ["key-0123\n456789", "key-0123\t456789", "κλειδί-0123456789", "schlüssel-0123456789"])
+def test_a_key_that_no_header_can_hold_is_refused_without_showing_it(serve, monkeypatch, key):
+    monkeypatch.setenv("VLLM_API_KEY", key)
+    with pytest.raises(ModelError, match=r"VLLM_API_KEY holds .*Set it again") as refusal:
+        engine_of(serve())
+    assert "456789" not in str(refusal.value)
+
+
+def test_a_run_says_nothing_of_the_cache_of_a_server_that_does_not_tell(serve, tmp_path):
+    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
+    model = ModelConfig(model="embedded", engine="server", server=ServerConfig(urls=(serve().url,)))
+    shown = []
+    finish(pipeline.run(config, model, tmp_path), shown.append)
+    record = read_run(tmp_path).scores
+    assert record.prompt_tokens > 0
+    assert (record.cached_tokens, record.computed_tokens, record.throughput.flop_per_s) == (None, None, 0.0)
+    scoring = [one for one in shown if one.stage == "Scoring"]
+    assert scoring
+    assert {(one.computed_tokens_per_s, one.cached_share, one.flop_per_s) for one in scoring} == {(None, None, None)}
+
+
+def test_a_receipt_offers_only_engines_that_load_the_model_here(tmp_path):
+    shown = command("receipt", tmp_path, "--engine", "server", exits=2)
+    assert "'server' is not one of 'vllm', 'transformers', 'fake'" in shown
 
 
 def test_two_servers_get_neighbouring_prompts(serve):

@@ -79,6 +79,7 @@ def test_what_a_server_took_from_its_cache_is_counted(serve):
     engine = engine_of(serve())
     list(engine.log_likelihoods([ContinuationRequest([1] * 10, [[5], [6]])]))
     assert (engine.counts.prompt_tokens, engine.counts.cached_tokens) == (10, 5)
+    assert engine.facts.counts_cached_tokens
 
 
 def test_a_long_label_is_scored_from_its_first_token_on(serve):
@@ -90,6 +91,22 @@ def test_a_long_label_is_scored_from_its_first_token_on(serve):
     (whole,) = [body for body in asked if "token_ids_logprob" not in body]
     assert whole["logprob_start_len"] == [29]
     assert [len(tokens) for tokens in whole["input_ids"]] == [35]
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_log_probabilities_without_their_tokens_end_the_run_with_a_sentence(serve):
+    server = serve()
+    right = server.answer
+
+    def without_tokens(body):
+        answers = right(body)
+        for answer in answers if "token_ids_logprob" in body else []:
+            answer["meta_info"]["output_token_ids_logprobs"] = [[[-1.0]]]
+        return answers
+
+    server.answer = without_tokens
+    with pytest.raises(ModelError, match=r"left out what was asked: log-probabilities of other tokens \(5 times\)"):
+        list(engine_of(server).log_likelihoods([ContinuationRequest([1] * 10, [[5]])]))
 
 
 def test_facts_and_identity_name_the_program(serve):

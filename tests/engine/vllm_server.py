@@ -1,6 +1,7 @@
 """A real vLLM server on this machine, for tests of the server engine."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,27 +22,60 @@ _ENVIRONMENT = {
 }
 
 
+class VllmServer:
+    """Serves a model in fp32 as `served`. It runs after `start`, until `stop` or `kill`, always at the same address."""
+
+    def __init__(self, model: Path, log: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self._log = log
+        words = ["--model", str(model), "--served-model-name", "served", "--host", "127.0.0.1", "--port", str(port)]
+        words += ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "64"]
+        words += ["--kv-cache-memory-bytes", str(2**28)]  # a size that is given needs no forward pass to be chosen
+        self._command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words]
+
+    def start(self) -> None:
+        """Start the server, and return once it answers."""
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                env=os.environ | _ENVIRONMENT,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # so that `kill` reaches the processes that it starts
+            )
+        while not _answers(self.url):
+            assert self._process.poll() is None, self._log.read_text()[-5000:]
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def kill(self) -> None:
+        """End all processes of the server at once, as a lack of memory would."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
 @contextmanager
 def vllm_server(model: Path, log: Path) -> Iterator[str]:
-    """Serve a model in fp32 as `served` until the context ends; yields the address once it answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["--model", str(model), "--served-model-name", "served", "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "64"]
-    words += ["--kv-cache-memory-bytes", str(2**28)]  # a size that is given needs no forward pass to be chosen
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=os.environ | _ENVIRONMENT, stdout=output, stderr=output)
-    url = f"http://127.0.0.1:{port}"
+    """Yield the address of a server that answers, and stop it when the context ends."""
+    with running_server(model, log) as server:
+        yield server.url
+
+
+@contextmanager
+def running_server(model: Path, log: Path) -> Iterator[VllmServer]:
+    """Yield a server that answers, and stop it when the context ends."""
+    server = VllmServer(model, log)
     try:
-        while not _answers(url):
-            assert process.poll() is None, log.read_text()[-5000:]
-            time.sleep(0.2)
-        yield url
+        server.start()
+        yield server
     finally:
-        process.terminate()
-        process.wait()
+        server.stop()
 
 
 def _answers(url: str) -> bool:

@@ -1,0 +1,12 @@
+"""Fixtures that several tests of engines share."""
+
+import pytest
+
+from evaluator.engine import server_work
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let work that failed at a server wait a thousandth of the usual time."""
+    monkeypatch.setattr(server_work, "FIRST_WAIT_S", server_work.FIRST_WAIT_S / 1000)
+    monkeypatch.setattr(server_work, "MAX_WAIT_S", server_work.MAX_WAIT_S / 1000)
