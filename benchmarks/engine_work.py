@@ -10,14 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.throughput.workloads import SHAPES
+from benchmarks.throughput.workloads import random_model
 from evaluator.config import ModelConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.device import device_kind
 from evaluator.engine.vllm_settings import SETTINGS, StepSettings
-from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.models.source import ModelSource
 from evaluator.prompts.rows import normal_requests
@@ -36,7 +35,7 @@ class Answers(NamedTuple):
 def random_llama(folder: Path, shape: str = "28M", datasets: Sequence[str] = (DATASET,)) -> Path:
     """Make a random Llama in a folder whose tokenizer learned from these datasets of StaICC."""
     texts = tokenizer_texts([load_staicc(name) for name in datasets])
-    return make_random_llama(folder / f"llama-{shape}", texts=texts, size=SHAPES[shape])
+    return random_model(folder / f"llama-{shape}", shape, texts)
 
 
 def sst5_requests(source: ModelSource, n_prompts: int) -> list[ContinuationRequest]:
@@ -51,10 +50,10 @@ def sst5_requests(source: ModelSource, n_prompts: int) -> list[ContinuationReque
 
 def answers(engine: Engine, requests: Sequence[ContinuationRequest]) -> Answers:
     """Score requests."""
-    before = engine.counts.prompt_tokens - engine.counts.cached_tokens
+    before = engine.counts.computed_tokens
     answered = sorted(engine.log_likelihoods(requests), key=lambda answer: answer.index)
     log_probs = [value for answer in answered for label in answer.token_log_probs for value in label]
-    return Answers(np.array(log_probs), engine.counts.prompt_tokens - engine.counts.cached_tokens - before)
+    return Answers(np.array(log_probs), engine.counts.computed_tokens - before)
 
 
 @contextmanager
@@ -80,9 +79,11 @@ def engine_process(
         given: Answers = here.recv()
         return given
 
-    yield ask
-    here.close()
-    process.join()
+    try:
+        yield ask
+    finally:
+        here.close()
+        process.join()
 
 
 def _serve(

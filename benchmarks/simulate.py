@@ -3,6 +3,7 @@
     python -m benchmarks.simulate measure   run commands on this machine; rows go to results/simulate.csv
     python -m benchmarks.simulate check     fit the cost model to some of these rows and predict the others
     python -m benchmarks.simulate predict   what StaICC, a prompt search and PVI take on many GPUs (options: --help)
+    python -m benchmarks.simulate hits      what prefix caches of several sizes hold of them
 
 Shards, prefix order and floors are those of the project's own planner on real stores (cost_model.py). `--write` puts
 the tables into docs/scale.md.
@@ -12,19 +13,22 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from benchmarks.cost_model import Cache, Costs, Estimate, ShardCost, estimate, fitted, limits, shard_costs
-from benchmarks.end_to_end.replicas import HERE, ON_RAY, Command, start
+from benchmarks.cost_model import Cache, Costs, Estimate, ShardCost, estimate, fed, fitted, limits, shard_costs
+from benchmarks.end_to_end.replicas import HERE, ON_RAY, WITHOUT_MODEL, Command, start
 from benchmarks.engine_work import random_llama
 from benchmarks.harness import RESULTS, ROOT, SHARED_DATA, append_rows, read_rows, with_block
 from benchmarks.throughput.workloads import evaluator
 from evaluator.config import ModelConfig
+from evaluator.engine import find_source
+from evaluator.engine.block_index import n_shared
 from evaluator.engine.device import cores
 from evaluator.engine.devices import SHARE_FOR_WEIGHTS
 from evaluator.engine.vllm_settings import step_settings, tokens_per_step
@@ -87,6 +91,7 @@ SCENARIOS: dict[str, list[str]] = {
 }  # fmt: skip
 
 GPU_BLOCK_TOKENS = 16  # vLLM's own
+CACHES = (2_048, 32_768, 524_288)  # tokens
 
 
 def main() -> None:
@@ -94,7 +99,7 @@ def main() -> None:
     if arguments.what == "measure":
         measure(POINTS)
         return
-    text = checked_table() if arguments.what == "check" else predicted_table(arguments)
+    text = TABLES[arguments.what](arguments)
     print(text)
     if arguments.write:
         page = ROOT / "docs" / "scale.md"
@@ -103,7 +108,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulate")
-    parser.add_argument("what", choices=["measure", "check", "predict"])
+    parser.add_argument("what", choices=["measure", *TABLES])
     parser.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
     parser.add_argument("--model", default="embedded", help="whose tokenizer cuts the prompts")
     parser.add_argument("--device", default="H200", help="a name that `evaluator preflight --help` tells of")
@@ -115,8 +120,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--load-bandwidth", type=float, default=2e9, help="bytes/s of weights from disk to a device")
     parser.add_argument("--prompts-per-s", type=float, default=6000, help="built and tokenised by the driver")
     parser.add_argument("--step-tokens", type=int, default=16_384, help="vLLM's own on an H100 or H200; else 8192")
-    parser.add_argument("--gpus", type=int, nargs="+", default=[8])
-    parser.add_argument("--replicas", type=int, nargs="+", default=[1000], help="on as many GPUs as they need")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[8], help="GPUs: a row for each number")
+    parser.add_argument(
+        "--replicas", type=int, nargs="+", default=[1000], help="a row for each number too, whatever GPUs that takes"
+    )
     parser.add_argument("--queries", help="of each dataset, instead of the scenarios' own: for a trial")
     return parser.parse_args()
 
@@ -233,7 +240,7 @@ def fit(rows: pl.DataFrame) -> Costs:
 
 def ray_seconds() -> float:
     """Return what Ray adds to a command on two cores, by the last measurement in results/replicas.csv."""
-    rows = read_rows(RESULTS / "replicas.csv")
+    rows = read_rows(RESULTS / "replicas.csv").filter(pl.col("case") == WITHOUT_MODEL)
     seconds = dict(rows.tail(2).select("contestant", "median_s").iter_rows())
     return float(seconds[ON_RAY] - seconds[HERE])
 
@@ -255,18 +262,19 @@ def predicted_table(arguments: argparse.Namespace) -> str:
     heads = ["work", "model", "GPUs", "replicas", "prompts", "tokens computed", "shards", "whole", "most of it"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     with tempfile.TemporaryDirectory() as folder:
-        for name, tokens, n_prompts in stores(arguments, Path(folder)):
+        for store in stores(arguments, Path(folder)):
             for model, shape in LLAMAS.items():
                 gpu = Gpu(device, shape, arguments)
                 for n_replicas in [*(max(n // gpu.per_replica, 1) for n in arguments.gpus), *arguments.replicas]:
-                    shards = shard_costs(tokens, gpu.cache, arguments.step_tokens, n_replicas=n_replicas)
-                    found = estimate(shards, gpu.costs, n_replicas, n_prompts)
+                    shards = shard_costs(store.tokens, gpu.cache, arguments.step_tokens, n_replicas=n_replicas)
+                    found = estimate(shards, gpu.costs, n_replicas, store.n_prompts)
                     parts = limits(found, gpu.costs, n_replicas)
                     most = ", ".join(
                         f"{part} {_time(s)}" for part, s in list(parts.items())[:3] if s > 0.05 * found.whole_s
                     )
                     n_gpus = n_replicas * gpu.per_replica
-                    cells = [name, model, f"{n_gpus:,}", f"{n_replicas:,} of {gpu.per_replica}", f"{n_prompts:,}"]
+                    cells = [store.name, model, f"{n_gpus:,}", f"{n_replicas:,} of {gpu.per_replica}"]
+                    cells.append(f"{store.n_prompts:,}")
                     cells += [
                         f"{found.computed_tokens / 1e6:,.1f} M",
                         f"{found.n_shards:,}",
@@ -290,18 +298,61 @@ def _time(seconds: float) -> str:
     )
 
 
-def stores(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, pl.DataFrame, int]]:
-    """Build every scenario's prompts and yield its name, schemas.TOKENS and the number of requests."""
-    from evaluator.run.asked_models import find_model as find_shipped
+# What a cache finds.
 
-    source = find_shipped(ModelConfig(model=arguments.model))
+
+def hits_table(arguments: argparse.Namespace) -> str:
+    """Return the share of tokens that caches of several sizes hold when they are sent, for each group of prompts."""
+    heads = ["prompts of", "tokens sent", "shared at most", *(f"cache of {size:,} tokens" for size in CACHES)]
+    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+    with tempfile.TemporaryDirectory() as folder:
+        for store in stores(arguments, Path(folder)):
+            for group, rows in store.groups():
+                lines.append(f"| {group} | {' | '.join(_hits(rows, arguments.step_tokens))} |")
+    return "\n".join([*lines, ""])
+
+
+def _hits(rows: pl.DataFrame, step_tokens: int) -> Iterator[str]:
+    sequences = list(fed(rows))
+    sent = sum(map(len, sequences))
+    yield f"{sent / 1e6:,.2f} M"
+    yield f"{sum(n_shared(*pair) for pair in pairwise(sequences)) / sent:.1%}"
+    for size in CACHES:
+        costs = shard_costs(rows, Cache(GPU_BLOCK_TOKENS, size // GPU_BLOCK_TOKENS, shares_parts=False), step_tokens)
+        yield f"{1 - sum(one.computed_tokens for one in costs) / sent:.1%}"
+
+
+# Prompts.
+
+
+class Store(NamedTuple):
+    """The prompts of a scenario."""
+
+    name: str
+    tokens: pl.DataFrame  # schemas.TOKENS
+    suites: pl.DataFrame  # prompt_id and the first suite that it belongs to
+    n_prompts: int
+
+    def groups(self) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield the distinct rows of each suite, in prefix order, with its name or that of the only one."""
+        rows = self.tokens.unique("token_id", keep="first", maintain_order=True).filter(pl.col("ask") != "state")
+        rows = rows.join(self.suites, on="prompt_id", how="left", maintain_order="left")
+        groups = rows.partition_by("suite", as_dict=True, maintain_order=True, include_key=False)
+        for (suite,), group in sorted(groups.items()):
+            yield f"{self.name}: {suite}" if len(groups) > 1 else self.name, group
+
+
+def stores(arguments: argparse.Namespace, folder: Path) -> Iterator[Store]:
+    """Build every scenario's prompts and yield their tokens."""
+    source = find_source(ModelConfig(model=arguments.model))
     for number, (name, words) in enumerate(SCENARIOS.items()):
         queries = ["--queries", arguments.queries] if arguments.queries else []
         evaluator("build", *words, *queries, "--out", str(folder / str(number)))
         built = open_built(folder / str(number)).built
         boundary = default_label_boundary(built.config.suites)
         table = finish(tokenise_store(built.store, source.tokenizer, source.tokenizer_fingerprint, boundary, ["paper"]))
-        yield name, table.tokens().collect(), built.store.manifest.n_prompts
+        suites = built.store.requests().select("prompt_id", "suite").unique("prompt_id", keep="first").collect()
+        yield Store(name, table.tokens().collect(), suites, built.store.manifest.n_prompts)
 
 
 class Gpu:
@@ -328,6 +379,12 @@ class Gpu:
         room = 0.9 * memory * self.per_replica - weight_bytes
         self.cache = Cache(GPU_BLOCK_TOKENS, int(room // (kv_bytes * GPU_BLOCK_TOKENS)), shares_parts=False)
 
+
+TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
+    "check": lambda _: checked_table(),
+    "predict": predicted_table,
+    "hits": hits_table,
+}
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,6 @@
 """Configurations of a run and of a model: frozen dataclasses, checked when they are made."""
 
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -146,11 +147,15 @@ class ServerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesConfig:
-    """On how many devices a model is loaded, and how often: replicas = devices / (tensor x pipeline parallel)."""
+    """On how many devices a model is loaded, and how often.
+
+    Replicas = devices / (tensor x pipeline parallel) x engines per device.
+    """
 
     n: int | Literal["all"] | None = None  # None: as many as one replica needs, or with ray_address all
     tensor_parallel: int | None = None  # devices that share each layer; None: the fewest that hold the model
     pipeline_parallel: int = 1  # groups of devices that hold consecutive layers
+    engines_per_device: int = 1  # replicas that share a GPU, each with an equal part of its memory
     ray_address: str | None = None  # of a Ray cluster; None: this machine
 
     def __post_init__(self) -> None:
@@ -158,10 +163,16 @@ class DevicesConfig:
             "--devices": None if self.n == "all" else self.n,
             "--tensor-parallel": self.tensor_parallel,
             "--pipeline-parallel": self.pipeline_parallel,
+            "--engines-per-device": self.engines_per_device,
         }
         for option, number in numbers.items():
             if number is not None and number < 1:
                 raise ConfigError(f"{option} must be 1 or more, got {number}.")
+        if self.engines_per_device > 1 and self.per_replica > 1:
+            raise ConfigError(
+                "--engines-per-device is for models that one device holds several times. Drop it, or --tensor-parallel "
+                "and --pipeline-parallel."
+            )
 
     @property
     def per_replica(self) -> int:
@@ -206,8 +217,8 @@ class ModelConfig:
     devices: DevicesConfig = DevicesConfig()
 
     def __post_init__(self) -> None:
-        if self.kv_cache_gib is not None and self.kv_cache_gib <= 0:
-            raise ConfigError(f"--kv-cache-gib must be above 0, got {self.kv_cache_gib}.")
+        if self.kv_cache_gib is not None and not 0 < self.kv_cache_gib < math.inf:
+            raise ConfigError(f"--kv-cache-gib must be a number above 0, got {self.kv_cache_gib}.")
         if self.engine == "server" and not self.server.urls:
             raise ConfigError("--engine server needs the address of a server: --server-url http://HOST:PORT.")
         if self.engine != "server" and self.server != ServerConfig():
@@ -235,6 +246,8 @@ class ReceiptConfig:
     def __post_init__(self) -> None:
         if self.n_prompts < 1:
             raise ConfigError(f"--n must be 1 or more, got {self.n_prompts}.")
+        if self.seed < 0:
+            raise ConfigError(f"--seed must be 0 or more, got {self.seed}.")
 
 
 def cache_folder() -> Path:

@@ -15,11 +15,12 @@ class Progress:
     done: int
     total: int
     unit: str  # what is counted: "datasets", "requests"
-    requests_per_s: float | None = None  # in this process
-    computed_tokens_per_s: float | None = None  # in this process, without tokens from the prefix cache
+    requests_per_s: float | None = None  # since scoring began, over all replicas
+    computed_tokens_per_s: float | None = None  # likewise, without tokens from the prefix cache
     cached_share: float | None = None  # share of tokens taken from the prefix cache
     seconds_left: float | None = None
     flop_per_s: float | None = None  # floating-point operations that the computed tokens take
+    peak_share: float | None = None  # that rate over the peak of all devices; None where that is not known
     slowest_replica_tokens_per_s: float | None = None  # computed, while it is at work; of several replicas
     line: str = ""  # a sentence to show once as it is, in place of the numbers
 

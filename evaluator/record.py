@@ -171,6 +171,7 @@ class ModelRecord:
     context_tokens: int | None  # None: no limit
     has_chat_template: bool = False
     flop_per_token: int | None = None  # of a prompt's token, by the configuration; None where it is not known
+    quantization: str | None = None  # of the weights as they were saved: "awq", "gptq", "fp8", "compressed-tensors"
     adapter: AdapterRecord | None = None
 
     @property
@@ -193,10 +194,13 @@ class EngineRecord:
     tokens_per_step: int  # capacity of one forward pass; a shard holds a multiple of it
     sequences_per_step: int | None = None  # None: no limit but the tokens
     cache_block_tokens: int | None = None  # of a block of vLLM's prefix cache
+    cache_tokens: int | None = field(default=None, compare=False)  # that the cache holds: of the first of several
     model_runner: str | None = None  # of vLLM: "V1" | "V2"
     compiled: bool = False  # torch.compile and CUDA graphs, or eager
     tensor_parallel: int = 1  # devices that share each layer
     pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers
+    engines_per_device: int = 1  # engines that share a GPU
+    counts_cached_tokens: bool = True  # False: whether tokens came from a prefix cache is not known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +209,7 @@ class ThroughputRecord:
 
     elapsed_s: float = 0.0
     requests_per_s: float = 0.0
-    computed_tokens_per_s: float = 0.0  # without those that the prefix cache served
+    computed_tokens_per_s: float = 0.0  # without those that the prefix cache served; 0: not known
     flop_per_s: float = 0.0  # of computed tokens, without attention itself and the LM head; 0: not known
     peak_share: float | None = None  # that rate over the peak of all devices; None where that is not known
     replica_computed_tokens_per_s: list[float] = field(default_factory=list)  # each while it computed
@@ -227,10 +231,11 @@ class ScoresRecord:
     prompts: int  # scored by this run or an earlier one
     reused_prompts: int  # of these, those scored by an earlier run
     prompt_tokens: int
-    cached_tokens: int
-    computed_tokens: int
+    cached_tokens: int | None  # None, as below: the engine does not tell
+    computed_tokens: int | None
     elapsed_s: float
     tokens_per_s: float
+    replicas: int = 1  # for which shards were cut, busy or idle
     throughput: ThroughputRecord = ThroughputRecord()
     kernels: dict[str, str] = field(default_factory=dict)  # kernel -> implementation used
     files: dict[str, str] = field(default_factory=dict)  # every file of scores below scores/ -> SHA-256

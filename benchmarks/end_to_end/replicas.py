@@ -32,6 +32,7 @@ TOLERANCE_NATS = 1e-5
 ONE, TWO = "one replica on one core", "two replicas on two cores"
 APART = "two commands at once, half the datasets each"  # what two cores can do without Ray
 HERE, ON_RAY = "in this process", "on Ray"
+WITHOUT_MODEL = "a command without a model"
 RUN = ("run", "staicc-normal")
 
 
@@ -77,7 +78,7 @@ def main(queries: int = 512, runs: int = 3) -> None:
 
         nothing = [*RUN, "--datasets", "sst5", "--queries", "16", "--model", "fake", "--engine", "fake"]
         here, on_ray = [Command([first, second], nothing)], [Command([first, second], [*nothing, "--devices", "2"])]
-        work = work_of("a command without a model", 4)
+        work = work_of(WITHOUT_MODEL, 4)
         bare = race(
             work, contestants(command, {HERE: here, ON_RAY: on_ray}), runs=max(runs, 3), same=same, starts_anew=True
         )

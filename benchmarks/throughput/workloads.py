@@ -5,7 +5,7 @@ Prompts are built by the command whose time is measured, so that what is raced i
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,10 +27,15 @@ from evaluator.tokens.table import TokenTable, tokenise_store
 SHAPES = {
     "28M": LlamaSize(hidden_size=512, n_layers=8, n_heads=8, intermediate_size=1408),
     "124M": LlamaSize(hidden_size=768, n_layers=12, n_heads=12, intermediate_size=2048, vocab_size=50_304),
-    "1B": LlamaSize(hidden_size=2048, n_layers=16, n_heads=32, intermediate_size=8192, vocab_size=128_256),
-    "8B": LlamaSize(hidden_size=4096, n_layers=32, n_heads=32, intermediate_size=14_336, vocab_size=128_256),
+    "1B": LlamaSize(
+        hidden_size=2048, n_layers=16, n_heads=32, n_kv_heads=8, intermediate_size=8192, vocab_size=128_256
+    ),
+    "8B": LlamaSize(
+        hidden_size=4096, n_layers=32, n_heads=32, n_kv_heads=8, intermediate_size=14_336, vocab_size=128_256
+    ),
 }
-"""Random Llamas by their number of parameters: weights do not change how long a forward pass takes."""
+"""Random Llamas by their number of parameters: weights do not change how long a forward pass takes. The largest two are
+shaped like Llama 3.2 1B and Llama 3.1 8B."""
 
 REPEATED_LABELS = 1000  # how often labels occur among the tokenizer's training texts: enough to become one token
 
@@ -105,7 +110,7 @@ def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) 
     prompts = built.store.prompts().collect()
     labels = prompts["continuations"].explode().drop_nulls().unique(maintain_order=True).to_list()
     texts = [*prompts["prompt"].unique(maintain_order=True), *labels * workload.label_repeats]
-    model = make_random_llama(folder / "model", texts=texts, size=SHAPES[shape])
+    model = random_model(folder / "model", shape, texts)
     source = find_model(ModelConfig(model=str(model)))
     boundary = default_label_boundary(built.config.suites)
     table = finish(
@@ -116,6 +121,14 @@ def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) 
     job = Job(model, "float32", table.folder, folder / "requests.parquet", list(range(rows.height)))
     command = [*words, "--model", str(model), "--engine", "vllm"]
     return Prepared(name, command, job, built.store.manifest.n_requests, table.manifest.counts.floor_tokens)
+
+
+def random_model(folder: Path, shape: str, texts: Iterable[str]) -> Path:
+    """Make a random Llama of this shape, whose tokenizer learns from the texts.
+
+    That of 8B is saved in bfloat16 (15 GB), the others in float32.
+    """
+    return make_random_llama(folder, texts=texts, size=SHAPES[shape], dtype="bfloat16" if shape == "8B" else "float32")
 
 
 def request_rows(table: TokenTable, prompts: pl.DataFrame) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import FOLDER
+from evaluator.errors import ConfigError
 
 
 @click.command()
@@ -12,7 +13,8 @@ from evaluator.cli.options import FOLDER
 @click.option("--out", required=True, type=FOLDER, help="Folder for tables (Parquet) and a page.")
 @click.option(
     "--margin",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=float,
+    metavar="0<X<1",
     help="Of accuracy, such as 0.02: also test which models and methods are no worse than others by it, or equivalent.",
 )
 def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
@@ -25,6 +27,8 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
     from evaluator.cli.terminal import draw
     from evaluator.run.compare import compare as compare_runs
 
+    if margin is not None and not 0 < margin < 1:
+        raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
     compared = draw(compare_runs(runs, out, margin))
     for note in compared.notes:
         click.echo(f"Note: {note}")

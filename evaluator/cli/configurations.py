@@ -124,9 +124,8 @@ def model_config(given: dict[str, Any], chat: ChatConfig | None) -> ModelConfig:
         served_name=given["served_name"],
         concurrency=given["concurrency"],
     )
-    devices = DevicesConfig(
-        n=given["devices"], **{key: given[key] for key in ("tensor_parallel", "pipeline_parallel", "ray_address")}
-    )
+    device_keys = ("tensor_parallel", "pipeline_parallel", "engines_per_device", "ray_address")
+    devices = DevicesConfig(n=given["devices"], **{key: given[key] for key in device_keys})
     return ModelConfig(
         **{key: given[key] for key in (*keys, "trust_remote_code")}, server=server, devices=devices, chat=chat
     )

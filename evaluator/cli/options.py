@@ -160,6 +160,14 @@ engine_options = options(
         help="Groups of such devices that hold consecutive layers of a replica.",
     ),
     click.option(
+        "--engines-per-device",
+        type=int,
+        metavar="K",
+        default=DevicesConfig.engines_per_device,
+        show_default=True,
+        help="Replicas on each GPU, which share its memory: for models so small that one replica leaves it idle.",
+    ),
+    click.option(
         "--ray-address", help="A Ray cluster (HOST:PORT, or auto) whose devices to use; this machine's if left out."
     ),
     click.option("--revision", help="Revision of a hub model."),

@@ -22,7 +22,7 @@ SECONDS_BETWEEN_LINES = 10.0
 """The interval between lines about the same stage."""
 
 SECONDS_BETWEEN_CHECKS = 1.0
-"""How often is looked whether a stage that says nothing is due for a line."""
+"""Seconds between checks whether a silent stage needs a line."""
 
 
 def draw(stage: Stage[T]) -> T:
@@ -133,6 +133,7 @@ def _note(now: Progress) -> str:
 def _devices_note(now: Progress) -> str:
     """Return how busy the devices are, after a comma; nothing where that is not known."""
     arithmetic = "" if now.flop_per_s is None else f", {now.flop_per_s / 1e12:,.3g} TFLOP/s"
+    arithmetic += "" if now.peak_share is None else f" ({now.peak_share:.0%} of the peak)"
     slowest = now.slowest_replica_tokens_per_s
     return arithmetic + ("" if slowest is None else f", slowest replica {slowest:,.0f} tokens computed/s")
 

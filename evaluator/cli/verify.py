@@ -14,7 +14,7 @@ from evaluator.cli.options import run_folder
 def verify(out: Path, repair: bool) -> None:
     """Check every file of the run in DIR: digests, columns, counts, keys, and that rows fit together.
 
-    Each fault is a line with the command that mends it, and the exit code is then 2.
+    Each fault is a line with the command that repairs it, and the exit code is then 2.
     """
     from evaluator.cli.terminal import draw
     from evaluator.run.verify import verify as verify_run

@@ -10,6 +10,7 @@ from evaluator.engine.devices import Machine, laid_out, this_machine, this_proce
 from evaluator.engine.versions import versions_for_transformers, versions_for_vllm
 from evaluator.errors import ConfigError
 from evaluator.models.adapters import find_adapter
+from evaluator.models.embedded import shipped_model
 from evaluator.models.fake_source import fake_model_source
 from evaluator.models.source import ModelSource, find_model, scoring_dtype, weight_files
 
@@ -122,6 +123,8 @@ def engine_name(config: ModelConfig) -> str:
 def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSource:
     """Find the configured model for its engine; without `needs_weights`, its weights may be absent.
 
+    A model of EMBEDDED_MODELS is made if it is not there yet.
+
     Raises ConfigError for an unknown engine or one that cannot quantise or take adapters, ModelError as EngineKind.find
     and find_adapter do.
     """
@@ -129,6 +132,8 @@ def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSour
     if config.quantization and not kind.quantizes:
         able = ", ".join(name for name, each in ENGINES.items() if each.quantizes)
         raise ConfigError(f"--quantization {config.quantization} needs --engine {able}.")
+    if kind.runs_a_model:
+        config = shipped_model(config)
     if config.adapter is None:
         return kind.find(config, needs_weights=needs_weights)
     if not kind.takes_adapters:

@@ -22,6 +22,13 @@ class ContinuationRequest(NamedTuple):
     continuations: Sequence[Sequence[int]]
 
 
+def longest_request(requests: Sequence[ContinuationRequest]) -> int:
+    """Return the tokens of the longest context with its longest continuation, if it has any; 0 without requests."""
+    return max(
+        (len(context) + max(map(len, continuations), default=0) for context, continuations in requests), default=0
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ContinuationScores:
     """The scores of one request."""

@@ -32,7 +32,7 @@ MAX_SHARED_TOKENS, NO_REUSE = "max_shared_tokens", "no_reuse"
 the last if left out); whether its last block is useless to other requests."""
 
 _MAX_WAITS = 4
-"""So many steps a request waits at most for one that computes tokens it could share.
+"""Maximum number of steps that a request waits for tokens it could share.
 
 For a thousand SNLI prompts a limit of one step computed 16% more tokens than a limit of two or more.
 """

@@ -58,51 +58,77 @@ def laid_out(source: ModelSource, config: ModelConfig, machine: Machine, *, spli
         raise ConfigError(
             "--pipeline-parallel needs GPUs: vLLM 0.32 on a CPU ends in an assertion. Use --tensor-parallel."
         )
+    if wanted.engines_per_device > 1 and machine.kind == "cpu":
+        raise ConfigError("--engines-per-device needs GPUs. Without one, --devices N splits the cores into N replicas.")
     asked = "all" if wanted.n is None and wanted.ray_address else wanted.n
     n_devices = machine.n_devices if asked == "all" else asked or 0
-    if n_devices > machine.max_devices or wanted.per_replica > machine.max_devices:
-        parts = "devices" if machine.kind == "cuda" else "cores, each of which counts as a device,"
+    for option, number in (
+        ("--devices", n_devices),
+        ("--tensor-parallel times --pipeline-parallel", wanted.per_replica),
+    ):
+        if number > machine.max_devices:
+            parts = "devices" if machine.kind == "cuda" else "cores, each of which counts as a device,"
+            raise ConfigError(f"{option} is {number}, and there are {machine.max_devices} {parts} here. Give fewer.")
+    tensor = wanted.tensor_parallel or _min_tensor_parallel(
+        source, config, machine, n_devices, splits_models=splits_models
+    )
+    if not _divides_heads(tensor, source):
+        key_values = f" and {source.n_kv_heads} key-value heads" if source.n_kv_heads else ""
         raise ConfigError(
-            f"{max(n_devices, wanted.per_replica)} devices are asked for, and there are {machine.max_devices} {parts} "
-            "here. Give fewer to --devices."
-        )
-    tensor = wanted.tensor_parallel or _fewest(source, config, machine, n_devices, splits_models=splits_models)
-    if source.n_heads and source.n_heads % tensor:
-        raise ConfigError(
-            f"--tensor-parallel {tensor} does not divide the {source.n_heads} attention heads of {source.name}."
+            f"--tensor-parallel {tensor} does not divide the {source.n_heads} attention heads{key_values} of "
+            f"{source.name}."
         )
     wanted = replace(wanted, tensor_parallel=tensor)
-    wanted = replace(wanted, n=n_devices or wanted.per_replica)
-    if n_replicas(wanted) * wanted.per_replica != wanted.n:
+    if n_devices % wanted.per_replica:
         raise ConfigError(
-            f"--devices {wanted.n} is no multiple of the {wanted.per_replica} devices of a replica (--tensor-parallel "
+            f"--devices {n_devices} is no multiple of the {wanted.per_replica} devices of a replica (--tensor-parallel "
             f"{tensor}, --pipeline-parallel {wanted.pipeline_parallel})."
         )
-    return replace(config, devices=wanted)
+    return replace(config, devices=replace(wanted, n=n_devices or wanted.per_replica))
 
 
 def n_replicas(devices: DevicesConfig) -> int:
     """Return how many replicas there are, once devices are laid out."""
-    return devices.n // devices.per_replica if isinstance(devices.n, int) else 1
+    groups = devices.n // devices.per_replica if isinstance(devices.n, int) else 1
+    return groups * devices.engines_per_device
 
 
-def _fewest(source: ModelSource, config: ModelConfig, machine: Machine, n_devices: int, *, splits_models: bool) -> int:
-    """Return the smallest number of devices whose memory holds the model; 1 where the memory is not known.
+def _min_tensor_parallel(
+    source: ModelSource, config: ModelConfig, machine: Machine, n_devices: int, *, splits_models: bool
+) -> int:
+    """Return the smallest number of devices for each layer with which the model fits; 1 where memory is not known.
 
-    It divides the devices asked for and the attention heads.
+    It divides the devices asked for and the heads. Raises ModelError if there is none.
     """
     if machine.memory_bytes is None or not splits_models:
         return 1
-    groups = config.devices.pipeline_parallel
-    weights, room = loaded_bytes(source, config), machine.memory_bytes * SHARE_FOR_WEIGHTS
-    limit = n_devices or machine.n_devices
+    devices = config.devices
+    groups = devices.pipeline_parallel
+    weights = loaded_bytes(source, config)
+    room = machine.memory_bytes * SHARE_FOR_WEIGHTS / devices.engines_per_device
+    limit = 1 if devices.engines_per_device > 1 else n_devices or machine.n_devices
     for n in range(1, limit // groups + 1):
-        divides = (source.n_heads or n) % n == 0 and (n_devices or n * groups) % (n * groups) == 0
+        divides = _divides_heads(n, source) and (n_devices or n * groups) % (n * groups) == 0
         if divides and weights <= room * n * groups:
             return n
-    smaller = "" if config.quantization else ", --dtype bfloat16 or --quantization fp8"
     raise ModelError(
-        f"{source.name} has {weights / _GIB:.0f} GiB of weights, more than {limit} devices of "
-        f"{machine.memory_bytes / _GIB:.0f} GiB hold beside a cache. Use more devices{smaller}, or give "
-        "--tensor-parallel to try all the same."
+        f"{source.name} has {weights / _GIB:.0f} GiB of weights, more than {_parts(limit, devices.engines_per_device)} "
+        f"of {machine.memory_bytes / _GIB:.0f} GiB can hold in addition to a prefix cache. {_way_out(config)}"
     )
+
+
+def _parts(n_devices: int, engines_per_device: int) -> str:
+    return f"{n_devices} devices" if engines_per_device == 1 else f"1/{engines_per_device} of a device"
+
+
+def _way_out(config: ModelConfig) -> str:
+    smaller = "" if config.quantization else ", --dtype bfloat16 or --quantization fp8"
+    if config.devices.engines_per_device > 1:
+        return f"Use fewer --engines-per-device{smaller}."
+    return f"Use more devices{smaller}, or give --tensor-parallel to try all the same."
+
+
+def _divides_heads(n: int, source: ModelSource) -> bool:
+    """Return whether n devices can share the attention heads: fewer key-value heads are copied, not split."""
+    n_kv_heads = source.n_kv_heads or n
+    return (source.n_heads or n) % n == 0 and (n_kv_heads % n == 0 or n % n_kv_heads == 0)

@@ -1,7 +1,7 @@
 """Loading of a run's model: at most once, and only if it is needed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from evaluator.config import DevicesConfig, ModelConfig
@@ -43,6 +43,7 @@ class EngineLoader:
         """Return the replicas once one is loaded. Raises as engine.load_engine does, and ConfigError."""
         if not self._is_loaded:
             yield from self._timed("Loading", self._load)
+            yield from self._shared_units()
         assert self._replicas is not None, "loaded"
         return self._replicas
 
@@ -61,6 +62,14 @@ class EngineLoader:
     def _is_here(self) -> bool:
         devices = self._config.devices
         return n_replicas(devices) == 1 and devices.ray_address is None
+
+    def _shared_units(self) -> Iterator[Progress]:
+        """Say in which units prefixes are shared, if the engine has a cache of them."""
+        assert self._replicas is not None, "loaded"
+        facts = self._replicas.facts
+        if unit := facts.prefix_block_tokens:
+            line = f"{facts.name} shares the prefixes of prompts in blocks of {unit} tokens"
+            yield Progress(stage="Loaded", done=1, total=1, unit="models", line=line)
 
     def _timed(self, verb: str, step: Callable[[], None]) -> Stage[None]:
         clock, stage = time.monotonic(), f"{verb} {_described(self._config.devices)}"

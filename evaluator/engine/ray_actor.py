@@ -1,12 +1,16 @@
 """The process of one replica: where it computes, where it writes, and what it loads."""
 
 import os
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import filelock
 
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
@@ -17,9 +21,13 @@ from evaluator.models.source import ModelSource
 from evaluator.record import EngineRecord
 from evaluator.run_log import now
 
+LOGS_ELSEWHERE = f"evaluator-logs-{os.getuid()}"
+"""Folder below the temporary one of a host that has not the run's folder."""
+
 _SECONDS_BETWEEN_STARTS = 0.5  # replicas of a host read the same files and look for free memory
+_MAX_STARTS_AT_A_TIME = 8  # without GPUs: neighbours are mostly on one host, and no more of them than that wait
 # Below the ports that systems hand out by themselves. Each replica looks for its free ports in a range of its own.
-_FIRST_PORT, _LAST_PORT, _PORTS = 20_000, 32_767, 64
+_FIRST_PORT, _LAST_PORT, PORTS = 20_000, 32_767, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +37,17 @@ class ReplicaSettings:
     number: int
     n_replicas: int
     cores: list[int] | None  # to compute on; None: those that Ray gives
-    log: str  # file, if its folder is on this host
+    log: str  # file, used if its folder is on this host
     ports_of: int  # process id of the command: two commands begin with different ports
     on_other_hosts: bool  # whether this may be another host than the command's
+
+
+class Loaded(NamedTuple):
+    """What a replica says once it has loaded its model."""
+
+    facts: EngineRecord
+    host: str
+    log: Path  # on that host
 
 
 class ReplicaActor:
@@ -41,23 +57,24 @@ class ReplicaActor:
         self._settings = settings
         self._engine: Engine | None = None
 
-    def load(self, source: ModelSource, config: ModelConfig) -> EngineRecord:
+    def load(self, source: ModelSource, config: ModelConfig) -> Loaded:
         """Load the model and return the facts of its engine. Raises as load_engine does."""
-        settings = self._settings
-        _write_output_to(Path(settings.log))
-        place = f"replica {settings.number} of {settings.n_replicas}, process {os.getpid()} on {os.uname().nodename}"
+        settings, host = self._settings, os.uname().nodename
+        log = write_output_to(log_file(settings))
+        place = f"replica {settings.number} of {settings.n_replicas}, process {os.getpid()} on {host}"
         _log_line(f"started: {place}, cores {settings.cores or 'not chosen'}, GPUs {_visible_gpus() or 'none'}")
-        _use(settings)
-        time.sleep(_SECONDS_BETWEEN_STARTS * _place_on_host(settings))
+        use_cores_and_ports(settings)
+        time.sleep(seconds_before_start(settings))
         clock = time.monotonic()
         try:
-            self._engine = load_engine(found_here(source, config, settings), config)
+            with _loading_alone(config.devices.engines_per_device):
+                self._engine = load_engine(found_here(source, config, settings), config)
         except Exception:
             _log_line("the model was not loaded:")
             traceback.print_exc()
             raise
         _log_line(f"loaded the model in {time.monotonic() - clock:.1f} s")
-        return self._engine.facts
+        return Loaded(self._engine.facts, host, log)
 
     def run(self, replica: int, job: Job) -> Iterator[Any]:
         """Do a job and yield what it yields."""
@@ -73,20 +90,32 @@ class ReplicaActor:
         _log_line(f"finished {job.name} in {time.monotonic() - clock:.1f} s")
 
 
-def _use(settings: ReplicaSettings) -> None:
+def use_cores_and_ports(settings: ReplicaSettings) -> None:
     """Compute on the settings' cores, and take ports from the settings' range; before other libraries are imported."""
     if settings.cores:
         os.sched_setaffinity(0, settings.cores)
         for library in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "NUMBA_NUM_THREADS"):
             os.environ[library] = str(len(settings.cores))
-    ranges = (_LAST_PORT - _FIRST_PORT) // _PORTS
-    os.environ["VLLM_PORT"] = str(_FIRST_PORT + (8 * settings.ports_of + settings.number) % ranges * _PORTS)
+    ranges = (_LAST_PORT - _FIRST_PORT) // PORTS
+    os.environ["VLLM_PORT"] = str(_FIRST_PORT + (8 * settings.ports_of + settings.number) % ranges * PORTS)
 
 
-def _place_on_host(settings: ReplicaSettings) -> int:
-    """Return how many replicas of this host start earlier."""
+def seconds_before_start(settings: ReplicaSettings) -> float:
+    """Return how long a replica waits before it loads: half a second for each that starts earlier on its host."""
     gpus = _visible_gpus()
-    return int(gpus[0]) if gpus and gpus[0].isdigit() else settings.number if settings.cores else 0
+    place = int(gpus[0]) if gpus and gpus[0].isdigit() else settings.number % _MAX_STARTS_AT_A_TIME
+    return _SECONDS_BETWEEN_STARTS * place
+
+
+@contextmanager
+def _loading_alone(engines_per_device: int) -> Iterator[None]:
+    """Load while no other engine is loaded on this GPU: vLLM takes what is free before and after for its own."""
+    if engines_per_device == 1:
+        yield
+        return
+    name = f"evaluator-{os.getuid()}-gpu-{'-'.join(_visible_gpus())}.lock"
+    with filelock.FileLock(Path(tempfile.gettempdir()) / name):
+        yield
 
 
 def _visible_gpus() -> list[str]:
@@ -109,13 +138,25 @@ def found_here(source: ModelSource, config: ModelConfig, settings: ReplicaSettin
     return replace(here, adapters=tuple(adapters))
 
 
-def _write_output_to(path: Path) -> None:
-    """Send what this process writes to its terminal to a file, if the file's folder is on this host."""
-    if not path.parent.is_dir():
-        return
+def log_file(settings: ReplicaSettings) -> Path:
+    """Return the file for the output of this process: in the run's folder, or on a host without it, in LOGS_ELSEWHERE.
+
+    Its folder is made if it is missing.
+    """
+    path = Path(settings.log)
+    if path.parent.is_dir():
+        return path
+    folder = Path(tempfile.gettempdir()) / LOGS_ELSEWHERE
+    folder.mkdir(exist_ok=True)
+    return folder / f"{settings.ports_of}-{path.name}"
+
+
+def write_output_to(path: Path) -> Path:
+    """Send what this process writes to its terminal to a file; returns the file."""
     with path.open("a") as log:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
+    return path
 
 
 def _log_line(text: str) -> None:

@@ -87,11 +87,11 @@ def _require_answer(address: str) -> None:
     host, _, port = address.rpartition(":")
     if address == "auto":
         return
-    if not host or not port.isdigit() or "/" in address:
+    if not host or not port.isdecimal() or "/" in address:
         raise ConfigError(f"--ray-address takes HOST:PORT of a cluster's head, or auto, got {address}.")
     try:
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a host name with an empty part cannot be encoded
         raise ConfigError(
             f"No Ray cluster answers at {address} ({error}). Start one with `ray start --head`."
         ) from error

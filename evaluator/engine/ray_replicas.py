@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 from evaluator.config import ModelConfig
 from evaluator.engine.device import cores, split
 from evaluator.engine.devices import Machine, n_replicas
-from evaluator.engine.ray_actor import ReplicaActor, ReplicaSettings
+from evaluator.engine.ray_actor import LOGS_ELSEWHERE, Loaded, ReplicaActor, ReplicaSettings
 from evaluator.engine.ray_cluster import joined_cluster, local_cluster
 from evaluator.engine.replicas import Job
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource
 from evaluator.record import EngineRecord
+from evaluator.run_log import now
 
 _log = logging.getLogger(__name__)
 
@@ -51,11 +52,12 @@ class RayReplicas:
         self._facts: EngineRecord | None = None
         self._resources = ExitStack()
         devices = config.devices
+        n_devices = self.n // devices.engines_per_device * devices.per_replica
         try:
             self._ray = self._resources.enter_context(
                 joined_cluster(devices.ray_address)
                 if devices.ray_address
-                else local_cluster(self.n, self.n * devices.per_replica if machine.kind == "cuda" else 0)
+                else local_cluster(self.n, n_devices if machine.kind == "cuda" else 0)
             )
             for number in range(self.n):
                 self._load(number)
@@ -127,11 +129,12 @@ class RayReplicas:
             number=number,
             n_replicas=self.n,
             cores=cores_of,
-            log=str(self._logs / f"replica-{number}.log"),
+            log=str(self._log(number)),
             ports_of=os.getpid(),
             on_other_hosts=devices.ray_address is not None,
         )
-        options = {"num_gpus": devices.per_replica, "num_cpus": 0} if on_gpus else {"num_cpus": self._cpus()}
+        gpus = devices.per_replica / devices.engines_per_device
+        options = {"num_gpus": gpus, "num_cpus": 0} if on_gpus else {"num_cpus": self._cpus()}
         actor = self._ray.remote(**options)(ReplicaActor).remote(settings)
         config = replace(self._config, devices=replace(devices, ray_address=None))
         # Copied: the source may hold a tokenizer, which a replica does not need.
@@ -158,8 +161,12 @@ class RayReplicas:
                 self._load(replica.number)
         return [stream for stream in ready if stream in running]
 
-    def _admit(self, replica: _Replica, facts: EngineRecord) -> None:
+    def _admit(self, replica: _Replica, loaded: Loaded) -> None:
         """Let a loaded replica work. Raises ModelError if it would compute other numbers than the first."""
+        facts = loaded.facts
+        if loaded.log != (here := self._log(replica.number)):
+            with here.open("a") as log:
+                log.write(f"{now()} replica {replica.number} writes to {loaded.log} on {loaded.host}\n")
         if self._machine.kind == "cpu" and not self._config.devices.ray_address:
             facts = replace(facts, device=self._machine.name)  # a replica sees its own cores alone
         self._facts = self._facts or facts
@@ -176,7 +183,12 @@ class RayReplicas:
 
     def _lost(self, number: int, doing: str, error: Exception) -> ModelError:
         reason = " ".join(str(error).split())[:300]
+        elsewhere = f" (or, on another host, {LOGS_ELSEWHERE} in its temporary folder)"
         return ModelError(
-            f"A replica was lost {MAX_ATTEMPTS} times while it {doing}, the last time replica {number} ({reason}). "
-            f"{self._logs / f'replica-{number}.log'} has its last words. What was scored is kept."
+            f"A replica was lost {MAX_ATTEMPTS} times while it {doing}, the last time replica {number} ({reason}). Its "
+            f"last words are in {self._log(number)}{elsewhere if self._config.devices.ray_address else ''}. What was "
+            "scored is kept."
         )
+
+    def _log(self, number: int) -> Path:
+        return self._logs / f"replica-{number}.log"

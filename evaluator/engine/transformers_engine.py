@@ -13,11 +13,11 @@ import torch
 
 from evaluator.config import ModelConfig
 from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
 from evaluator.engine.device import device_kind, device_name
 from evaluator.engine.refusals import first_sentence
 from evaluator.engine.versions import versions_for_transformers
-from evaluator.errors import ModelError
+from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, reads_images_as_well, scoring_dtype
 from evaluator.record import EngineRecord
@@ -50,6 +50,7 @@ class TransformersEngine:
         self._takes_positions = "position_ids" in accepted
         self._keeps_logits = "logits_to_keep" in accepted
         self._vocab_size = source.vocab_size
+        self._context_length = source.context_length
         self.facts = EngineRecord(
             name="transformers",
             versions=versions_for_transformers(),
@@ -61,6 +62,7 @@ class TransformersEngine:
         self.counts = TokenCounts()
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+        self._check_lengths(requests)
         texts = [text for index, request in enumerate(requests) for text in _texts_of(index, request)]
         n_continuations = [len(request.continuations) for request in requests]
         scores: dict[int, dict[int, list[float]]] = defaultdict(dict)  # request -> continuation -> log-probabilities
@@ -72,6 +74,7 @@ class TransformersEngine:
                     yield ContinuationScores(text.request, [by_place[place] for place in range(len(by_place))])
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+        self._check_lengths([ContinuationRequest(text, []) for text in texts])
         states = np.empty((len(texts), self._model.config.get_text_config().hidden_size), np.float32)
         for batch in self._batches([_Text(index, list(tokens), 1, []) for index, tokens in enumerate(texts)]):
             with self._computing():
@@ -100,6 +103,14 @@ class TransformersEngine:
             torch.cuda.empty_cache()
         else:
             return_freed_memory()
+
+    def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
+        longest, limit = longest_request(requests), self._context_length
+        if limit is not None and longest > limit:
+            raise PromptTooLongError(
+                f"A prompt of {longest} tokens is longer than the {limit} that the model's context allows. Use fewer "
+                "demonstrations (--shots), or choose a model with a longer one."
+            )
 
     def _batches(self, texts: Sequence[_Text]) -> Iterator[list[_Text]]:
         """Yield batches of texts of similar length, longest first: little padding, and a lack of memory shows first."""

@@ -9,21 +9,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
 from evaluator.engine.block_index import n_shared
 from evaluator.engine.continuation_trie import ContinuationTrie, Question
 from evaluator.engine.device import device_name
 from evaluator.engine.refusals import first_sentence, way_out
 from evaluator.engine.shared_prefixes import shared_prefixes
 from evaluator.engine.versions import versions_for_vllm
-from evaluator.engine.vllm_hidden_states import recording_states
+from evaluator.engine.vllm_hidden_states import Recording, recording_states
 from evaluator.engine.vllm_loading import (
     add_adapters,
     empty_cache,
@@ -88,10 +88,12 @@ class VllmEngine:
             tokens_per_step=loaded.scheduler_config.max_num_batched_tokens,
             sequences_per_step=loaded.scheduler_config.max_num_seqs,
             cache_block_tokens=self._block_tokens,
+            cache_tokens=self._cache_blocks * self._block_tokens,
             model_runner="V2" if runs_v2(self._llm) else "V1",
             compiled=not loaded.model_config.enforce_eager,
             tensor_parallel=loaded.parallel_config.tensor_parallel_size,
             pipeline_parallel=loaded.parallel_config.pipeline_parallel_size,
+            engines_per_device=config.devices.engines_per_device,
         )
         self.counts = TokenCounts()
 
@@ -109,18 +111,25 @@ class VllmEngine:
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
         self._check_lengths([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts])
         empty_cache(self._llm)
-        params = state_params()
         states: dict[int, npt.NDArray[np.float32]] = {}
-        with recording_states(self._llm) as recording:
-            for first in range(0, len(texts), recording.max_texts):
-                some = range(first, min(first + recording.max_texts, len(texts)))
-                prompts = ((index, list(texts[index]), params) for index in some)
-                numbers = {index: output.outputs[0].token_ids[0] for index, output in self._run(prompts)}
-                taken = recording.take()
-                states |= {index: taken[number] for index, number in numbers.items()}
+        for window in self._windows(range(len(texts))):
+            self._send_shared_prefixes([texts[index] for index in window])
+            with recording_states(self._llm) as recording:
+                for first in range(0, len(window), recording.max_texts):
+                    states |= self._record(texts, window[first : first + recording.max_texts], recording)
         if not states:
             return np.empty((0, self._llm.llm_engine.model_config.get_hidden_size()), np.float32)
         return np.stack([states[index] for index in range(len(texts))])
+
+    def _record(
+        self, texts: Sequence[Sequence[int]], indices: Sequence[int], recording: Recording
+    ) -> dict[int, npt.NDArray[np.float32]]:
+        """Return the hidden states of some texts, by the text's index."""
+        params = state_params()
+        prompts = ((index, list(texts[index]), params) for index in indices)
+        numbers = {index: output.outputs[0].token_ids[0] for index, output in self._run(prompts)}
+        taken = recording.take()
+        return {index: taken[number] for index, number in numbers.items()}
 
     def with_adapter(self, adapter: Adapter) -> Self:
         """Return the engine as it scores with one of its adapters. Both share the model, its cache and the counts."""
@@ -133,8 +142,8 @@ class VllmEngine:
         del self._llm
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
-        longest = max((len(r.context) + max(map(len, r.continuations)) for r in requests), default=0)
-        self._warn_if_nothing_is_shared(longest)
+        longest = longest_request(requests)
+        self._warn_if_nothing_is_shared([request.context for request in requests])
         limit = self._llm.llm_engine.model_config.max_model_len
         if longest > limit:
             raise PromptTooLongError(
@@ -142,15 +151,18 @@ class VllmEngine:
                 "Give a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
             )
 
-    def _warn_if_nothing_is_shared(self, longest: int) -> None:
+    def _warn_if_nothing_is_shared(self, contexts: Sequence[Sequence[int]]) -> None:
+        """Warn once if vLLM's unit of sharing is longer than what any two neighbours have in common."""
         unit = self.facts.prefix_block_tokens
-        if unit is not None and unit <= _PLAIN_BLOCK_TOKENS:
+        if self._warned or len(contexts) < 2 or (unit is not None and unit <= _PLAIN_BLOCK_TOKENS):
             return
-        if 0 < longest < (unit or math.inf) and not self._warned:
+        longest = max(n_shared(one, other) for one, other in pairwise(contexts))
+        if 0 < longest < (unit or math.inf):
             self._warned.append(longest)
             how = f"in units of {unit} tokens" if unit else "not at all"
             _log.warning(
-                "vLLM shares prefixes %s for %s, and the longest prompt has %d: every prompt is computed whole.",
+                "vLLM shares prefixes %s for %s, and these prompts have at most %d tokens in common: every prompt is "
+                "computed whole.",
                 how,
                 self._model_name,
                 longest,

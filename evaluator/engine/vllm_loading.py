@@ -18,7 +18,13 @@ from evaluator.engine.device import DeviceKind, cores, device_kind, split
 from evaluator.engine.refusals import first_sentence, way_out
 from evaluator.engine.versions import vllm_version
 from evaluator.engine.vllm_requests import MAX_IDS
-from evaluator.engine.vllm_settings import check_memory, kv_cache_bytes, step_settings, tokens_per_step
+from evaluator.engine.vllm_settings import (
+    check_memory,
+    device_share,
+    kv_cache_bytes,
+    step_settings,
+    tokens_per_step,
+)
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource, scoring_dtype
 
@@ -45,7 +51,7 @@ _ENVIRONMENT = {
 def version_note() -> str:
     """Return one sentence: which vLLM this is, and which versions were tried."""
     oldest, newest = TRIED_VERSIONS
-    return f"This is vLLM {vllm_version()}; tried were {oldest if oldest == newest else f'{oldest} to {newest}'}."
+    return f"This is vLLM {vllm_version()}; {oldest} to {newest} were tested."
 
 
 def is_tried(vllm: str) -> bool:
@@ -99,7 +105,6 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     device, settings = device_kind(), step_settings()
     if device == "cpu" and source.architecture in _WRONG_ON_A_CPU:
         raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
-    cache_bytes = kv_cache_bytes(source, config)
     if device == "cpu":
         keep_freed_memory()
     try:
@@ -126,7 +131,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
                 kv_transfer_config=_block_sharing() if device == "cpu" else None,  # never tried on a GPU
-                **({"kv_cache_memory_bytes": cache_bytes} if cache_bytes else {}),
+                **_memory(source, config),
             )
             if device == "cpu" and not source.adapters:  # adapters are applied to all tokens of a step
                 llm.apply_model(compute_read_rows_only)
@@ -137,6 +142,12 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
             f"vLLM cannot load {source.folder}: {first_sentence(error)}{_NO_VISION if lacks_vision else ''}. "
             f"{way_out(error, scoring_dtype(source, config))}"
         ) from error
+
+
+def _memory(source: ModelSource, config: ModelConfig) -> dict[str, Any]:
+    """Return the options of vLLM for memory; none of them where vLLM chooses."""
+    options = {"kv_cache_memory_bytes": kv_cache_bytes(source, config), "gpu_memory_utilization": device_share(config)}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
@@ -155,7 +166,7 @@ def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
 
 
 def _states(source: ModelSource) -> dict[str, Any]:
-    """Return the options of vLLM for models with recurrent states beside attention.
+    """Return the options of vLLM for models with recurrent states in addition to attention.
 
     Their blocks hold hundreds of tokens, and without this nothing shorter than a block is shared.
     """
@@ -229,7 +240,7 @@ def _block_sharing() -> Any:
     from evaluator.engine.block_sharing import BlockSharing
 
     name, module = BlockSharing.__name__, BlockSharing.__module__
-    # A consumer would be ready for images that other processes have read, and for that want a tokenizer.
+    # With kv_consumer, vLLM also accepts image embeddings computed by other processes, and that needs a tokenizer.
     return KVTransferConfig(kv_connector=name, kv_connector_module_path=module, kv_role="kv_producer")
 
 

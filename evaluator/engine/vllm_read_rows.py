@@ -23,7 +23,10 @@ _MIN_ROWS = 16
 
 
 def compute_read_rows_only(model: Any) -> None:
-    """Change a model so; called in the process that has it. Does nothing if its last layer is not recognised."""
+    """Make a model compute its last feed-forward network for tokens that are read only.
+
+    Called in the process that has the model. Does nothing if its last layer is not recognised.
+    """
     if (network := _last_feed_forward(model)) is not None:
         network.forward = ReadRows(network.forward)
 

@@ -52,7 +52,7 @@ def tokens_per_step(source: ModelSource) -> int | None:
 
 
 def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
-    """Return the size of the KV cache in bytes; None on a GPU, where vLLM takes the memory that is left."""
+    """Return the size of the KV cache of one device in bytes; None on a GPU: vLLM takes the memory that is left."""
     if config.kv_cache_gib is not None:
         return int(config.kv_cache_gib * 2**30)
     if device_kind() == "cuda":
@@ -60,12 +60,29 @@ def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
     return _CACHED_TOKENS_ON_CPU * source.kv_values_per_token * dtype_bytes(scoring_dtype(source, config))
 
 
+def device_share(config: ModelConfig) -> float | None:
+    """Return the share of a GPU's memory that this engine takes; None: vLLM's own choice, the GPU is not shared."""
+    n_engines = config.devices.engines_per_device
+    if n_engines == 1:
+        return None
+    from vllm import EngineArgs
+
+    return float(EngineArgs.gpu_memory_utilization) / n_engines
+
+
 def check_memory(source: ModelSource, config: ModelConfig) -> None:
-    """Raise ModelError if weights and KV cache together need more memory than is free."""
+    """Raise ModelError if weights and KV cache together need more memory than is free.
+
+    Both are those of one GPU, or of all parts of a processor, which share its memory.
+    """
     cache = kv_cache_bytes(source, config)
     if cache is None:
         return
-    weights = loaded_bytes(source, config)
+    weights, n_devices = loaded_bytes(source, config), config.devices.per_replica
+    if device_kind() == "cuda":
+        weights //= n_devices
+    else:
+        cache *= n_devices
     free = _free_bytes()
     if weights + cache > free:
         raise ModelError(

@@ -45,6 +45,7 @@ class ModelSource:
     kv_values_per_token: int  # numbers in the KV cache for one token, over all layers
     hidden_size: int = 0  # numbers in a hidden state; 0: not known
     n_heads: int | None = None  # attention heads of a layer; None where the configuration does not say
+    n_kv_heads: int | None = None  # heads of keys and values, which attention heads share; None as above
     dtype: str  # of the saved weights
     quantization: dict[str, Any] | None = None  # "quantization_config" of config.json
     trust_remote_code: bool
@@ -177,6 +178,7 @@ def find_model(
         kv_values_per_token=_kv_values_per_token(sizes),
         hidden_size=_hidden_size(sizes),
         n_heads=sizes.first("num_attention_heads", "n_head") or None,
+        n_kv_heads=sizes.first("num_key_value_heads") or None,
         dtype=dtype if dtype in _DTYPES else "float32",
         quantization=description.get("quantization_config") or text_part.get("quantization_config"),
         trust_remote_code=config.trust_remote_code,
@@ -192,7 +194,9 @@ def loaded_bytes(source: ModelSource, config: ModelConfig) -> int:
     """Return the size of the weights in memory, once they have the dtype that engines compute in."""
     if source.quantization:
         return source.weight_bytes
-    return parameter_bytes(source.weight_bytes // dtype_bytes(source.dtype), source, config)
+    # Without safetensors' headers the stated dtype tells the size of a parameter.
+    n_parameters = source.n_parameters or source.weight_bytes // dtype_bytes(source.dtype)
+    return parameter_bytes(n_parameters, source, config)
 
 
 def parameter_bytes(n_parameters: int, source: ModelSource, config: ModelConfig) -> int:

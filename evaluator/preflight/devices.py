@@ -9,7 +9,7 @@ import msgspec
 
 from evaluator.errors import ConfigError
 from evaluator.files.toml_files import read_toml, require_known_keys
-from evaluator.record import DeviceRecord
+from evaluator.record import DeviceRecord, EngineRecord
 
 UTILISATION = 0.4
 """Share of a device's peak that a run is assumed to reach. vLLM scored a model of 28 million parameters at 0.6 of the
@@ -17,6 +17,9 @@ matrix products of two cores in bf16 (docs/preflight.md)."""
 
 SECONDS_PER_REQUEST = 0.001
 """The engine's own time for a request: what vLLM took on two cores with a model of 3.4 million parameters."""
+
+UNPACKED_FOR_PRODUCTS = ("awq", "gptq", "bitsandbytes")
+"""Quantised weights that are multiplied in the dtype of the model."""
 
 MEMORY_SHARE = 0.9  # of a device that a run may take: vLLM's own default
 
@@ -37,6 +40,14 @@ class Device:
             value = getattr(self, entry.name)
             if isinstance(value, float | int) and value <= 0 and entry.name != "usd_per_hour":
                 raise ValueError(f"{entry.name} must be above 0")
+
+    def peak(self, dtype: str, quantization: str | None) -> float | None:
+        """Return the operations per second of products in a dtype with quantised weights; None where not known."""
+        if quantization == "fp8":
+            return self.flops_8_bit
+        if quantization is None or quantization in UNPACKED_FOR_PRODUCTS:
+            return self.flops_32_bit if dtype == "float32" else self.flops_16_bit
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +70,8 @@ class Work:
     computed_tokens: int
     prompts: int
     flop_per_token: int
-    number_bytes: int  # of the dtype
+    dtype: str
+    quantization: str | None = None  # of the weights
     weight_bytes: int
     cache_bytes: int  # of the longest prompt
 
@@ -78,18 +90,20 @@ def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
     return {name: device for name, device in devices.items() if not assumptions.devices or name in assumptions.devices}
 
 
-def peak_flops(driver_name: str, dtype: str, quantization: str | None = None) -> float | None:
-    """Return the floating-point operations per second of a device that its driver calls so; None where not known.
+def peak_of_replicas(engine: EngineRecord, n_replicas: int, saved_quantization: str | None) -> float | None:
+    """Return the operations per second of all devices of a run, at the peak; None where that is not known.
 
     Args:
-        driver_name: of the device.
-        dtype: that is computed in.
-        quantization: of the weights while they are loaded.
+        engine: of each replica; its device is called as its driver calls it.
+        n_replicas: busy or idle.
+        saved_quantization: of the weights as they were saved.
     """
     for device in chosen_devices(Assumptions()).values():
-        if driver_name in device.names:
-            unquantised = device.flops_32_bit if dtype == "float32" else device.flops_16_bit
-            return {None: unquantised, "fp8": device.flops_8_bit}.get(quantization)
+        if engine.device in device.names and (
+            peak := device.peak(engine.dtype, engine.quantization or saved_quantization)
+        ):
+            per_replica = engine.tensor_parallel * engine.pipeline_parallel
+            return peak * n_replicas * per_replica / engine.engines_per_device
     return None
 
 
@@ -114,7 +128,9 @@ def estimate(work: Work, devices: Mapping[str, Device], utilisation: float) -> d
 
 
 def _of_device(work: Work, device: Device, utilisation: float) -> DeviceRecord:
-    peak = device.flops_32_bit if work.number_bytes == 4 else device.flops_16_bit
+    # Without FP8 products, or where they are not known, weights are multiplied in the dtype.
+    peak = device.peak(work.dtype, work.quantization) or device.peak(work.dtype, None)
+    assert peak is not None, "of plain weights it is known"
     seconds = work.computed_tokens * work.flop_per_token / (peak * utilisation) + work.prompts * SECONDS_PER_REQUEST
     held = work.weight_bytes + work.cache_bytes
     return DeviceRecord(

@@ -127,10 +127,14 @@ def token_summary(run: MeasuredRecord) -> str:
     """Summarise the token counts in sentences."""
     sentences = [f"{run.prompts.requests:,} requests are {run.prompts.distinct_prompts:,} distinct prompts."]
     if run.scores.reused_prompts:
-        sentences.append(f"Earlier runs had answered {run.scores.reused_prompts:,} of them.")
-    if run.scores.prompt_tokens:
-        share = run.scores.cached_tokens / run.scores.prompt_tokens
-        sentences.append(f"{share:.1%} of the tokens sent came from the prefix cache.")
+        sentences.append(f"Earlier runs had scored {run.scores.reused_prompts:,} of them.")
+    if sent := run.scores.prompt_tokens:
+        cached = run.scores.cached_tokens
+        sentences.append(
+            "The engine does not tell how many of the tokens sent came from a prefix cache."
+            if cached is None
+            else f"{cached / sent:.1%} of the tokens sent came from the prefix cache."
+        )
     if run.scores.tokens_per_s:
         arithmetic = arithmetic_rate(run.scores.throughput)
         at = f", at {arithmetic}" if arithmetic else ""

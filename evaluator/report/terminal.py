@@ -31,6 +31,8 @@ def throughput_line(scores: ScoresRecord) -> str | None:
     rates = scores.throughput
     if not rates.elapsed_s or not scores.prompt_tokens:
         return None
+    if scores.cached_tokens is None:
+        return f"Scored at {rates.requests_per_s:,.1f} prompts/s"
     replicas = rates.replica_computed_tokens_per_s
     together = f", {rate}" if (rate := arithmetic_rate(rates)) else ""
     if len(replicas) > 1:

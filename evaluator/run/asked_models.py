@@ -11,7 +11,7 @@ from evaluator.config import OWN_TEMPLATE, LabelBoundary, ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.errors import ConfigError
 from evaluator.models.chat import chat_form
-from evaluator.models.embedded import EMBEDDED_MODELS, shipped_model
+from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.names import last_part
 from evaluator.models.sizes import model_size
 from evaluator.models.source import ModelSource
@@ -62,6 +62,7 @@ class AskedModel(NamedTuple):
             context_tokens=source.context_length,
             has_chat_template=source.has_chat_template,
             flop_per_token=size.flop_per_token if size else None,
+            quantization=(source.quantization or {}).get("quant_method"),
             adapter=AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint)
             if adapter
             else None,
@@ -82,9 +83,7 @@ def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) ->
 
 
 def find_model(model: ModelConfig, *, needs_weights: bool = True) -> ModelSource:
-    """Return the facts of a model, which is made on the spot if it is one that ships. Raises as find_source does."""
-    shipped = shipped_model(model) if ENGINES[engine_name(model)].runs_a_model else model
-    return find_source(shipped, needs_weights=needs_weights)
+    return find_source(model, needs_weights=needs_weights)
 
 
 def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[AskedModel]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from shlex import quote
+from shlex import join
 from typing import NamedTuple
 
 import polars as pl
@@ -36,11 +36,11 @@ def open_built(out: Path) -> BuiltFolder:
     record = read_run(out)
     prompts = record.prompts
     if prompts is None:
-        raise StoreError(f"{out} has no prompts yet. Run `evaluator build SUITE --out {out}` first.")
+        raise StoreError(f"{out} has no prompts yet. Run `{command_for('build', 'SUITE', '--out', out)}` first.")
     data = out / record.data
     config = config_from_json(prompts.config, where=str(out / RUN_FILE))
     _require_known_names(config, out / RUN_FILE)
-    hint = f"Run `evaluator verify {out} --repair`, which builds it again."
+    hint = f"Run `{command_for('verify', out, '--repair')}`, which builds it again."
     built = Built(config, require_store(data / "store" / prompts.fingerprint, hint), {})
     return BuiltFolder(record, data, built.without(prompts.left_out))
 
@@ -90,13 +90,18 @@ def _require_recorded_scores(scores: ScoresRecord, parts: Sequence[ScoredStore],
 
 def score_command(record: RunRecord, out: Path) -> str:
     """Return the command that scores this run again: the one that did, so that no option is another."""
-    return record.commands.get("score", f"evaluator score {quote(str(out))} --model MODEL")
+    return record.commands.get("score", command_for("score", out, "--model", "MODEL"))
+
+
+def command_for(*words: str | Path) -> str:
+    """Return the command `evaluator` with these words, as it can be typed."""
+    return join(["evaluator", *map(str, words)])
 
 
 def scores_section(record: RunRecord, out: Path) -> ScoresRecord:
     """Return the record of a run's scores. Raises StoreError if nothing was scored."""
     if record.scores is None:
-        raise StoreError(f"{out} has no scores yet. Run `evaluator score {out} --model MODEL` first.")
+        raise StoreError(f"{out} has no scores yet. Run `{command_for('score', out, '--model', 'MODEL')}` first.")
     return record.scores
 
 
@@ -137,16 +142,15 @@ def read_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.DataFrame
 
     Raises StoreError where it is missing or not the one that was measured; such bytes are never parsed.
     """
-    path = out / "tables" / f"{name}.parquet"
+    path, command = out / "tables" / f"{name}.parquet", command_for("measure", out)
     if name not in digests or not path.is_file():
-        raise StoreError(f"{path} is not there. Run `evaluator measure {out}` first.")
+        raise StoreError(f"{path} is not there. Run `{command}` first.")
     try:
         content = read_bytes(path)
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {reason(error)}. Run `evaluator measure {out}`.") from error
+        raise StoreError(f"{path} cannot be read: {reason(error)}. Run `{command}`.") from error
     if bytes_digest(content) != digests[name]:
         raise StoreError(
-            f"{path} is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}. Run `evaluator "
-            f"measure {out}`."
+            f"{path} is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}. Run `{command}`."
         )
     return pl.read_parquet(content)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evaluator.errors import StoreError
-from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, read_json
 from evaluator.record import RunRecord
+from evaluator.tokens.table import rows_fingerprint
 
 
 class Needs(NamedTuple):
@@ -45,9 +45,9 @@ def needs_of(runs: Iterable[tuple[RunRecord, Path]]) -> Needs:
 
 
 def _rows(manifest: Path) -> str:
-    """Return the name that scores of a token table have (TokenTable.fingerprint); of a damaged one, a name of none."""
+    """Return the name of the folders with scores of a token table; "-", which names none, if the table is damaged."""
     try:
-        return fingerprint([*(read_json(manifest) or {})["shards"].values()])
+        return rows_fingerprint((read_json(manifest) or {})["shards"])
     except (StoreError, KeyError):
         return "-"
 

@@ -1,4 +1,4 @@
-"""Say before a run asks anything what it takes from earlier runs, what it asks, and how much it writes to the disk."""
+"""Say before a run scores anything what it takes from earlier runs, what it scores, and how much it writes."""
 
 import logging
 import shutil
@@ -16,7 +16,7 @@ from evaluator.run.build import Built
 from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import TOKEN_SCORES
 from evaluator.scores.plan import plan_rows
-from evaluator.scores.table import Kind, ScoreTable
+from evaluator.scores.table import Kind
 from evaluator.tokens.rows import TokenRows
 
 logger = logging.getLogger(__name__)
@@ -51,19 +51,12 @@ def outlook(built: Built, part: ScoredStore, source: ModelSource, data: Path) ->
         if not asked.height:
             continue
         plan = plan_rows(asked, part.scores, kind)
-        done = plan.record.reused_prompts + _finished(part.scores, plan.key)
-        total = plan.record.reused_prompts + plan.record.prompts
-        prompts, scored = prompts + total, scored + done
-        missing = plan.rows.height * (total - done) // max(total - plan.record.reused_prompts, 1)
-        n_bytes += (
-            missing * (4 * source.hidden_size if kind == "states" else _numbers_bytes(asked)) + missing * ID_BYTES
-        )
+        reused, planned = plan.record.reused_prompts, plan.record.prompts
+        done = sum(shard.prompts for shard in part.scores.manifest.shards_of([plan.key]))  # by an interrupted run
+        prompts, scored = prompts + reused + planned, scored + reused + done
+        n_rows = plan.rows.height * (planned - done) // max(planned, 1)
+        n_bytes += n_rows * (ID_BYTES + (4 * source.hidden_size if kind == "states" else _numbers_bytes(asked)))
     return Outlook(prompts, scored, n_bytes, shutil.disk_usage(_existing(data)).free)
-
-
-def _finished(table: ScoreTable, plan: str) -> int:
-    """Return the prompts of a plan that an interrupted run has scored."""
-    return sum(shard.prompts for name, shard in table.manifest.shards.items() if name.startswith(f"{plan}-"))
 
 
 def _numbers_bytes(asked: TokenRows) -> int:
@@ -89,10 +82,10 @@ def _existing(folder: Path) -> Path:
 def said(ahead: Outlook, data: Path) -> Iterator[Progress]:
     """Yield one line about what is ahead; warn if the disk may become full."""
     left = ahead.prompts - ahead.scored
-    asked = f"{left:,} prompts will be asked"
+    to_score = f"{left:,} prompts to score"
     if ahead.scored:
-        asked = f"Of {ahead.prompts:,} prompts {ahead.scored:,} have scores already, {left:,} will be asked"
-    line = f"{asked}; at most {size_text(ahead.bytes_to_write)} to write, {size_text(ahead.bytes_free)} free"
+        to_score = f"Of {ahead.prompts:,} prompts {ahead.scored:,} have scores already, {left:,} to score"
+    line = f"{to_score}; at most {size_text(ahead.bytes_to_write)} to write, {size_text(ahead.bytes_free)} free"
     yield Progress(stage="Looking ahead", done=ahead.scored, total=ahead.prompts, unit="prompts", line=line)
     if ahead.bytes_to_write > ahead.bytes_free:
         logger.warning(

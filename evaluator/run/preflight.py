@@ -1,21 +1,21 @@
 """`evaluator preflight`, and the same checks at the start of `evaluator run`."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.config import ChatConfig, ModelConfig, RunConfig
+from evaluator.config import ChatConfig, LabelBoundary, ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name
 from evaluator.errors import LabelError, PromptTooLongError
 from evaluator.models.chat import chat_form
 from evaluator.models.sizes import model_size
-from evaluator.models.source import ModelSource, parameter_bytes, scoring_dtype
+from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
 from evaluator.preflight.engines import engine_findings
 from evaluator.preflight.findings import finding, in_order
@@ -35,6 +35,7 @@ from evaluator.run.asked_models import AskedModel, find_model, prompt_form
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, examine_sample
 from evaluator.run.score import check_capabilities
+from evaluator.scores.checks import longest_tokens
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokens_around
@@ -74,71 +75,76 @@ def preflight(
     return record
 
 
+class _Examples(NamedTuple):
+    """What is known of the labels, queries and demonstrations of each dataset, by name."""
+
+    spaces: Mapping[str, list[LabelSpace]]
+    counted: Mapping[str, Classes]
+    sets: Mapping[str, Sets]
+    lengths: Mapping[str, int]  # tokens of the longest prompt with its longest label
+    taken: Mapping[str, ClassificationDataset]  # those with one label space, as the first suite takes them
+
+
+class _Footprint(NamedTuple):
+    """What a model takes in memory and computes."""
+
+    n_parameters: int | None  # None: not known, or no model runs here
+    weight_bytes: int  # 0: not known
+    cache_bytes_per_token: int
+    flop_per_token: int | None
+
+
 def checked(
     built: Built, asked: AskedModel, examined: Examined, devices: Mapping[str, Device], utilisation: float
 ) -> PreflightRecord:
     """Return everything that is known about a run before its prompts are scored."""
     source, model, form = asked
-    store, tokens = built.store, examined.tokens
-    spaces = label_spaces(store.requests(), store.prompts(), tokens)
-    counted = classes(store.requests())
-    taken = _taken(built)
-    sets = _demonstration_sets(store, taken)
-    lengths = _longest_tokens(store, tokens)
+    examples, footprint = _examples(built, examined.tokens), _footprint(asked)
     n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
-    runs_a_model = ENGINES[engine_name(model)].runs_a_model
     findings = [
         *_refusal_findings(examined.refused),
-        *chain.from_iterable(label_findings(name, of_dataset) for name, of_dataset in spaces.items()),
-        *space_findings(store.requests(), store.prompts(), "merged" if form.chat else form.boundary),
-        *chain.from_iterable(class_findings(name, each, _any_of(taken, name)) for name, each in counted.items()),
-        *chain.from_iterable(
-            set_finding(name, each, len(dataset.verbalizer.label_names))
-            for name, each in sets.items()
-            if (dataset := _any_of(taken, name))
-        ),
-        *(engine_findings(source) if runs_a_model else ()),
-        *_model_findings(source.has_chat_template and not form.chat, tokens, n_front),
+        *_example_findings(built.store, examples, "merged" if form.chat else form.boundary),
+        *(engine_findings(source) if _runs_here(model) else ()),
+        *_model_findings(source.has_chat_template and not form.chat, examined.tokens, n_front),
     ]
-    size = model_size(source.folder) if runs_a_model else None
-    number_bytes = 4 if scoring_dtype(source, model) == "float32" else 2
-    n_parameters = (source.n_parameters or size.n_parameters) if size else None
-    weight_bytes = source.weight_bytes
-    if n_parameters and not source.quantization:
-        weight_bytes = parameter_bytes(n_parameters, source, model)
-    cache_bytes = source.kv_values_per_token * number_bytes
-    estimates = {}
-    if size and weight_bytes:
-        work = Work(
-            computed_tokens=examined.counts.block_floor_tokens[BLOCK_TOKENS],
-            prompts=store.manifest.n_prompts,
-            flop_per_token=size.flop_per_token,
-            number_bytes=number_bytes,
-            weight_bytes=weight_bytes,
-            cache_bytes=cache_bytes * max(lengths.values(), default=0),
-        )
-        estimates = estimate(work, devices, utilisation)
+    work = _work(asked, examined, built.store.manifest.n_prompts, footprint, max(examples.lengths.values(), default=0))
+    counts = examined.counts
     return PreflightRecord(
-        model=model.model + source.title.removeprefix(source.name) if runs_a_model else source.name,
+        model=model.model + source.title.removeprefix(source.name) if _runs_here(model) else source.name,
         label_boundary=form.boundary,
         tokens_in_front=n_front,
         has_chat_template=source.has_chat_template,
         chat=form.chat.record if form.chat else None,
         context_tokens=source.context_length,
-        datasets={name: _dataset_record(name, each, spaces, sets, lengths, source) for name, each in counted.items()},
-        requests=store.manifest.n_requests,
-        prompts=store.manifest.n_prompts,
-        tokenised_prompts=tokens.select(pl.col("prompt_id").n_unique()).collect(engine="streaming").item(),
-        request_tokens=examined.counts.request_tokens,
-        tokens=examined.counts.tokens,
-        floor_tokens=examined.counts.floor_tokens,
-        block_floor_tokens=examined.counts.block_floor_tokens,
-        n_parameters=n_parameters,
-        weight_bytes=weight_bytes or None,
-        cache_bytes_per_token=cache_bytes,
-        flop_per_token=size.flop_per_token if size else None,
-        devices=estimates,
+        datasets={name: _dataset_record(name, examples, source) for name in examples.counted},
+        requests=built.store.manifest.n_requests,
+        prompts=built.store.manifest.n_prompts,
+        tokenised_prompts=examined.tokens.select(pl.col("prompt_id").n_unique()).collect(engine="streaming").item(),
+        request_tokens=counts.request_tokens,
+        tokens=counts.tokens,
+        floor_tokens=counts.floor_tokens,
+        block_floor_tokens=counts.block_floor_tokens,
+        n_parameters=footprint.n_parameters,
+        weight_bytes=footprint.weight_bytes or None,
+        cache_bytes_per_token=footprint.cache_bytes_per_token,
+        flop_per_token=footprint.flop_per_token,
+        devices=estimate(work, devices, utilisation) if work else {},
         findings=in_order(findings),
+    )
+
+
+def _runs_here(model: ModelConfig) -> bool:
+    return ENGINES[engine_name(model)].runs_a_model
+
+
+def _examples(built: Built, tokens: pl.LazyFrame) -> _Examples:
+    store, taken = built.store, _taken(built)
+    return _Examples(
+        spaces=label_spaces(store.requests(), store.prompts(), tokens),
+        counted=classes(store.requests()),
+        sets=_demonstration_sets(store, taken),
+        lengths=_longest_tokens(store, tokens),
+        taken={name: dataset for datasets in reversed(taken.values()) for name, dataset in datasets.items()},
     )
 
 
@@ -154,10 +160,6 @@ def _taken(built: Built) -> dict[str, dict[str, ClassificationDataset]]:
     }
 
 
-def _any_of(taken: Mapping[str, Mapping[str, ClassificationDataset]], name: str) -> ClassificationDataset | None:
-    return next((datasets[name] for datasets in taken.values() if name in datasets), None)
-
-
 def _demonstration_sets(
     store: PromptStore, taken: Mapping[str, Mapping[str, ClassificationDataset]]
 ) -> dict[str, Sets]:
@@ -171,33 +173,69 @@ def _demonstration_sets(
 
 def _longest_tokens(store: PromptStore, tokens: pl.LazyFrame) -> dict[str, int]:
     """Return the tokens of each dataset's longest prompt with its longest label."""
-    longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max().fill_null(0)
-    lengths = tokens.select("prompt_id", n=pl.col("context").list.len() + longest)
+    lengths = tokens.select("prompt_id", n=longest_tokens())
     requests = store.requests().select("prompt_id", "dataset").unique()
     rows = requests.join(lengths, on="prompt_id").group_by("dataset").agg(pl.col("n").max()).collect(engine="streaming")
     return dict(rows.iter_rows())
 
 
-def _dataset_record(
-    name: str,
-    counted: Classes,
-    spaces: Mapping[str, Sequence[LabelSpace]],
-    sets: Mapping[str, Sets],
-    lengths: Mapping[str, int],
-    source: ModelSource,
-) -> CheckedDatasetRecord:
-    of_dataset = spaces.get(name, [])
-    has_one = bool(counted.by_label) and bool(of_dataset)
+def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> CheckedDatasetRecord:
+    spaces, counted, sets = examples.spaces.get(name, []), examples.counted[name], examples.sets.get(name)
+    has_one = bool(counted.by_label) and bool(spaces)
     return CheckedDatasetRecord(
-        labels=label_records(of_dataset[0], source.tokenizer) if has_one else [],
-        label_spaces=len(of_dataset),
+        labels=label_records(spaces[0], source.tokenizer) if has_one else [],
+        label_spaces=len(spaces),
         queries=counted.n_queries,
         class_queries=counted.by_label,
-        demonstration_sets=sets[name].n_sets if name in sets else 0,
-        sets_without_a_class=sets[name].without_a_class if name in sets else 0,
+        demonstration_sets=sets.n_sets if sets else 0,
+        sets_without_a_class=sets.without_a_class if sets else 0,
         detectable=detectable(counted.n_queries),
-        longest_prompt_tokens=lengths.get(name, 0),
+        longest_prompt_tokens=examples.lengths.get(name, 0),
     )
+
+
+def _footprint(asked: AskedModel) -> _Footprint:
+    source, model, _ = asked
+    size = model_size(source.folder) if _runs_here(model) else None
+    n_parameters = (source.n_parameters or size.n_parameters) if size else None
+    weight_bytes = source.weight_bytes
+    if n_parameters and not source.quantization:
+        weight_bytes = parameter_bytes(n_parameters, source, model)
+    return _Footprint(
+        n_parameters=n_parameters,
+        weight_bytes=weight_bytes,
+        cache_bytes_per_token=source.kv_values_per_token * dtype_bytes(scoring_dtype(source, model)),
+        flop_per_token=size.flop_per_token if size else None,
+    )
+
+
+def _work(
+    asked: AskedModel, examined: Examined, n_prompts: int, footprint: _Footprint, longest_prompt_tokens: int
+) -> Work | None:
+    """Return what a run computes and holds; None where the model's size is not known."""
+    source, model, _ = asked
+    if footprint.flop_per_token is None or not footprint.weight_bytes:
+        return None
+    return Work(
+        computed_tokens=examined.counts.block_floor_tokens[BLOCK_TOKENS],
+        prompts=n_prompts,
+        flop_per_token=footprint.flop_per_token,
+        dtype=scoring_dtype(source, model),
+        quantization=model.quantization or (source.quantization or {}).get("quant_method"),
+        weight_bytes=footprint.weight_bytes,
+        cache_bytes=footprint.cache_bytes_per_token * longest_prompt_tokens,
+    )
+
+
+def _example_findings(store: PromptStore, examples: _Examples, boundary: LabelBoundary) -> Iterator[FindingRecord]:
+    for name, spaces in examples.spaces.items():
+        yield from label_findings(name, spaces)
+    yield from space_findings(store.requests(), store.prompts(), boundary)
+    for name, counted in examples.counted.items():
+        yield from class_findings(name, counted, examples.taken.get(name))
+    for name, sets in examples.sets.items():
+        if dataset := examples.taken.get(name):
+            yield from set_finding(name, sets, len(dataset.verbalizer.label_names))
 
 
 def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) -> Iterator[FindingRecord]:

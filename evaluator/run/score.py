@@ -18,8 +18,9 @@ from evaluator.errors import ConfigError, ScoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.models.source import ModelSource
+from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
-from evaluator.record import EngineRecord
+from evaluator.record import EngineRecord, ModelRecord
 from evaluator.run.asked_models import AskedModel
 from evaluator.run.build import Built
 from evaluator.run.early_results import early_results
@@ -29,7 +30,7 @@ from evaluator.run.outlook import outlook, said
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
 from evaluator.run.tokenise import tokenise_what_fits
-from evaluator.scores.compute import AfterShard, nothing_to_say, score_rows
+from evaluator.scores.compute import AfterShard, Arithmetic, nothing_to_say, score_rows
 from evaluator.scores.table import ScoreManifest, open_scores
 from evaluator.scores.throughput import scoring_seconds
 from evaluator.store.prompt_store import PromptStore
@@ -92,7 +93,7 @@ def score_run(
     source = asked.source
     head = load_head(built, source)  # fail before scoring if the model has no LM head
     folder = scores_folder(source, asked.config, data)
-    score = partial(score_rows, loader=loader, adapter=source.adapter, flop_per_token=asked.record.flop_per_token)
+    score = partial(score_rows, loader=loader, adapter=source.adapter, arithmetic=_arithmetic(asked.record))
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
     tokenise_s = tokenised_s
@@ -141,7 +142,7 @@ def score_run(
     elapsed_s = {
         "tokenise": round(tokenise_s, 3),
         "load": round(loader.take_waited_s(), 3),
-        "score": scoring_seconds([shard for part in parts for shard in part.scores.manifest.shards.values()]),
+        "score": scoring_seconds([shard for part in parts for shard in part.scores.manifest.counted_shards]),
     }
     return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
 
@@ -156,6 +157,11 @@ def begin_loading(asked: AskedModel, data: Path, loader: EngineLoader) -> Stage[
     """Begin to load a model in processes of its own, unless the data folder holds scores of it: they may suffice."""
     if not scores_folder(asked.source, asked.config, data).exists():
         yield from loader.begin()
+
+
+def _arithmetic(model: ModelRecord) -> Arithmetic | None:
+    peak = partial(peak_of_replicas, saved_quantization=model.quantization)
+    return Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
 
 
 def _rows_of_step(built: Built, part: ScoredStore, rows: TokenRows, step: int) -> TokenRows | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evaluator.config import RunConfig
 from evaluator.datasets.multiple_choice import AnyDataset
-from evaluator.preflight.devices import peak_flops
+from evaluator.preflight.devices import peak_of_replicas
 from evaluator.record import (
     EngineRecord,
     ModelRecord,
@@ -90,8 +90,12 @@ def _tokens_record(scored: Scored) -> TokensRecord:
 def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
     totals = [part.scores.totals() for part in scored.parts]
     sums = {name: sum(total[name] for total in totals) for name in totals[0]}
-    shards = [shard for part in scored.parts for shard in part.scores.manifest.shards.values()]
+    shards = [shard for part in scored.parts for shard in part.scores.manifest.counted_shards]
     elapsed_s = scoring_seconds(shards)
+    rates = throughput(shards)
+    plans = [plan for part in scored.parts for plan in part.scores.manifest.plans.values()]
+    # A run that went on with more replicas keeps the plan that it began with.
+    n_replicas = max(len(rates.replica_computed_tokens_per_s), *(plan.n_replicas for plan in plans), 1)
     return ScoresRecord(
         stores=[part.store.fingerprint for part in scored.parts],
         tokens=[part.tokens.folder.name for part in scored.parts],
@@ -102,20 +106,28 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         prompts=sums["prompts"] + sums["reused_prompts"],
         reused_prompts=sums["reused_prompts"],
         prompt_tokens=sums["prompt_tokens"],
-        cached_tokens=sums["cached_tokens"],
-        computed_tokens=sums["prompt_tokens"] - sums["cached_tokens"],
+        cached_tokens=sums["cached_tokens"] if scored.engine.counts_cached_tokens else None,
+        computed_tokens=sums["prompt_tokens"] - sums["cached_tokens"] if scored.engine.counts_cached_tokens else None,
         elapsed_s=elapsed_s,
         tokens_per_s=sums["prompt_tokens"] / elapsed_s if elapsed_s else 0.0,
-        throughput=_with_arithmetic(throughput(shards), model, scored.engine),
+        replicas=n_replicas,
+        throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),
         kernels=implementations(),
         files={name: sha256 for part in scored.parts for name, sha256 in part.scores.files().items()},
     )
 
 
-def _with_arithmetic(rates: ThroughputRecord, model: ModelRecord, engine: EngineRecord) -> ThroughputRecord:
-    """Return the rates with the operations that computed tokens took, and their share of the devices' peak (MFU)."""
+def _with_arithmetic(
+    rates: ThroughputRecord, model: ModelRecord, engine: EngineRecord, n_replicas: int
+) -> ThroughputRecord:
+    """Return the rates with the operations that computed tokens took, and their share of the devices' peak (MFU).
+
+    Of an engine that does not tell which tokens were cached, return the rates without those of computed tokens.
+    """
+    if not engine.counts_cached_tokens:
+        return replace(
+            rates, computed_tokens_per_s=0.0, replica_computed_tokens_per_s=[], period_computed_tokens_per_s=[]
+        )
     flop_per_s = rates.computed_tokens_per_s * (model.flop_per_token or 0)
-    n_devices = len(rates.replica_computed_tokens_per_s) * engine.tensor_parallel * engine.pipeline_parallel
-    peak = peak_flops(engine.device, engine.dtype, engine.quantization)
-    share = flop_per_s / (peak * n_devices) if peak and flop_per_s else None
-    return replace(rates, flop_per_s=flop_per_s, peak_share=share)
+    peak = peak_of_replicas(engine, n_replicas, model.quantization)
+    return replace(rates, flop_per_s=flop_per_s, peak_share=flop_per_s / peak if peak and flop_per_s else None)

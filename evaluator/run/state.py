@@ -3,15 +3,19 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from evaluator.errors import StoreError
-from evaluator.files.digests import fingerprint
-from evaluator.files.json_files import MANIFEST, read_json
+from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.record import RunRecord
-from evaluator.run.record import RUN_FILE, read_run
+from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, read_run
 from evaluator.run_log import LOG_FILE
+from evaluator.scores.table import ScoreManifest
+from evaluator.tokens.table import TokenManifest, rows_fingerprint
+
+T = TypeVar("T")
 
 State = Literal["running", "finished", "unfinished", "damaged"]
 
@@ -83,9 +87,10 @@ def run_state(out: Path) -> RunState:
     data = out / record.data if record else out
     is_apart = data.resolve() != out.resolve()
     prompts, model, engine = (record.prompts, record.model, record.engine) if record else (None, None, None)
+    finished = _finished(out, record) if record else ""
     return RunState(
         folder=str(out),
-        state=_state(record, process, problem),
+        state=_state(process, problem, finished),
         process=process or None,
         problem=problem,
         suites=prompts.suites if prompts else [],
@@ -94,10 +99,10 @@ def run_state(out: Path) -> RunState:
         model=model.title if model else "",
         engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
         started=record.started if record else "",
-        finished=record.finished if record and _is_finished(record) else "",
-        stages=_stages(record),
+        finished=finished,
+        stages=_stages(record, finished),
         prompts=prompts.distinct_prompts if prompts else 0,
-        scoring=[] if record is None or _is_finished(record) else list(scoring_of(record, data)),
+        scoring=[] if record is None or finished else list(scoring_of(record, data)),
         left_out=_left_out(record),
         command=next((line.partition("started: ")[2] for line in reversed(log) if " started: " in line), ""),
         last_message=log[-1] if log else "",
@@ -112,27 +117,39 @@ def _left_out(record: RunRecord | None) -> dict[str, str]:
     return {name: why for section in sections if section for name, why in section.left_out.items()}
 
 
-def _state(record: RunRecord | None, process: int | None, problem: str) -> State:
+def _state(process: int | None, problem: str, finished: str) -> State:
     if process is not None:
         return "running"
     if problem:
         return "damaged"
-    return "finished" if record and _is_finished(record) else "unfinished"
+    return "finished" if finished else "unfinished"
 
 
-def _is_finished(record: RunRecord) -> bool:
+def _finished(out: Path, record: RunRecord) -> str:
+    """Return when a run, or the comparison of several models on its prompts, was finished; "" if it is not."""
+    if _is_measured(record):
+        return record.finished
+    page = out / COMPARISON_PAGE
+    if record.scores is not None or not page.is_file():
+        return ""
+    written = datetime.fromtimestamp(page.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    return written if written >= record.finished else ""  # an older page compares on earlier prompts
+
+
+def _is_measured(record: RunRecord) -> bool:
     scores, measures = record.scores, record.measures
     return scores is not None and measures is not None and measures.scores == scores.fingerprint
 
 
-def _stages(record: RunRecord | None) -> list[str]:
+def _stages(record: RunRecord | None, finished: str) -> list[str]:
     if record is None:
         return []
     done = {
         "built": record.prompts is not None,
         "checked": record.preflight is not None,
         "scored": record.scores is not None,
-        "measured": _is_finished(record),
+        "measured": _is_measured(record),
+        "compared": bool(finished) and not _is_measured(record),
     }
     return [name for name, is_done in done.items() if is_done]
 
@@ -142,35 +159,34 @@ def scoring_of(record: RunRecord, data: Path) -> Iterator[Scoring]:
     stores = {record.prompts.fingerprint} if record.prompts else set()
     stores |= {*record.scores.stores} if record.scores else set()
     rows = {
-        fingerprint([*manifest["shards"].values()])
+        rows_fingerprint(manifest.shards)
         for store in sorted(stores)
         for path in sorted((data / "store" / store).glob(f"tokens-*/{MANIFEST}"))
-        if (manifest := _content(path))
+        if (manifest := _manifest(path, TokenManifest))
     }
     for path in sorted((data / "scores").glob(f"*/*/{MANIFEST}")):
-        manifest = _content(path) if path.parent.name in rows else {}
-        if manifest:
-            plans = manifest["plans"].values()
-            # Without those of a plan that another one has replaced: it reuses them.
-            begins = tuple(f"{key}-" for key in manifest["plans"])
-            shards = [shard for name, shard in manifest["shards"].items() if name.startswith(begins)]
-            reused = sum(plan["reused_prompts"] for plan in plans)
-            engine = manifest["engine"]
-            yield Scoring(
-                engine=f"{engine['name']}, {engine['dtype']}, {engine['device']}" if engine else "",
-                done=sum(shard["prompts"] for shard in shards) + reused,
-                planned=sum(plan["prompts"] for plan in plans) + reused,
-                elapsed_s=sum(shard["elapsed_s"] for shard in shards),
-                last_s=max((shard.get("finished_s", 0.0) for shard in shards), default=0.0),
-            )
+        if path.parent.name in rows and (scores := _manifest(path, ScoreManifest)):
+            yield _scoring(scores)
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """Return a manifest, or nothing where it cannot be read: another process may be about to write it."""
+def _scoring(manifest: ScoreManifest) -> Scoring:
+    shards, engine = manifest.counted_shards, manifest.engine
+    reused = sum(plan.reused_prompts for plan in manifest.plans.values())
+    return Scoring(
+        engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
+        done=sum(shard.prompts for shard in shards) + reused,
+        planned=sum(plan.prompts for plan in manifest.plans.values()) + reused,
+        elapsed_s=sum(shard.elapsed_s for shard in shards),
+        last_s=max((shard.finished_s for shard in shards), default=0.0),
+    )
+
+
+def _manifest(path: Path, kind: type[T]) -> T | None:
+    """Return a manifest, or None where it cannot be read: another process may be about to write it."""
     try:
-        return read_json(path) or {}
+        return read_record(path, kind)
     except StoreError:
-        return {}
+        return None
 
 
 def lock_holder(path: Path) -> int | None:

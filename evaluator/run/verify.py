@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import split
 from typing import Literal, NamedTuple, TypeVar
 
 import polars as pl
@@ -15,7 +16,7 @@ from evaluator.record import RunRecord, measured_record
 from evaluator.run import pipeline
 from evaluator.run.build import build_prompts
 from evaluator.run.config_json import config_from_json
-from evaluator.run.folder import open_built, open_scored, read_table, score_command
+from evaluator.run.folder import command_for, open_built, open_scored, read_table, score_command
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.report import PAGE
 from evaluator.run.scored_run import complete_run, scored_run
@@ -92,7 +93,7 @@ def _repair(out: Path, damaged: set[Damaged]) -> Stage[None]:
 def _own_measure(record: RunRecord) -> str | None:
     """Return the command `evaluator measure` where one was typed, which may have had options; else None."""
     command = record.commands.get("measure", "")
-    return command if command.startswith("evaluator measure ") and len(command.split()) > 3 else None
+    return command if command.startswith("evaluator measure ") and len(split(command)) > 3 else None
 
 
 def _found(out: Path) -> Stage[list[Fault]]:
@@ -108,21 +109,21 @@ def _found(out: Path) -> Stage[list[Fault]]:
         yield Progress(stage="Verifying", done=done, total=len(steps), unit="stages")
         faults += step(out, record)
     if record.measures is not None and not (out / PAGE).is_file():
-        faults.append(Fault("page", out / PAGE, "It is missing.", f"evaluator report {out}"))
+        faults.append(Fault("page", out / PAGE, "It is missing.", command_for("report", out)))
     yield Progress(stage="Verifying", done=len(steps), total=len(steps), unit="stages")
     return faults
 
 
 def _partial_files(out: Path) -> Iterator[Fault]:
     for path in dead_partial_files(out):
-        yield Fault("partial", path, "A process that was killed left it.", f"evaluator clean {out} --yes")
+        yield Fault("partial", path, "A process that was killed left it.", command_for("clean", out, "--yes"))
 
 
 def _prompt_faults(out: Path, record: RunRecord) -> Iterator[Fault]:
     if record.prompts is None:
         return
     folder = out / record.data / "store" / record.prompts.fingerprint
-    command = f"evaluator verify {out} --repair"
+    command = command_for("verify", out, "--repair")
     counts = {"requests": record.prompts.requests, "prompts": record.prompts.distinct_prompts}
     for path, what in _store_faults(folder, counts):
         yield Fault("prompts", path, what, command)
@@ -214,13 +215,13 @@ def _table_of_scores_faults(folder: Path) -> Iterator[tuple[Path, str]]:
 def _receipt_faults(out: Path, record: RunRecord) -> Iterator[Fault]:
     if record.receipts:
         for _, (path, what) in _damaged_tables(out, {"receipt": record.receipt_table}):
-            yield Fault("receipt", path, what, f"evaluator receipt {out}")
+            yield Fault("receipt", path, what, command_for("receipt", out))
 
 
 def _table_faults(out: Path, record: RunRecord) -> Iterator[Fault]:
     if record.measures is None:
         return
-    command = _own_measure(record) or f"evaluator measure {out}"
+    command = _own_measure(record) or command_for("measure", out)
     try:
         tables = measured_record(record, str(out)).tables
     except StoreError as error:

@@ -76,6 +76,12 @@ def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
         )
 
 
+def longest_tokens() -> pl.Expr:
+    """Return the tokens of a row of schemas.TOKENS: its context and its longest continuation, if it has any."""
+    continuation = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
+    return pl.col("context").list.len() + continuation.fill_null(0)
+
+
 def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_length: int | None) -> None:
     """Raise PromptTooLongError, listing the longest prompts, if a prompt and its longest label exceed the context.
 
@@ -86,10 +92,7 @@ def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_le
     """
     if context_length is None:
         return
-    longest = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
-    lengths = tokens.filter(pl.col("ask") != "last_tokens").select(
-        "prompt_id", n=pl.col("context").list.len() + longest
-    )
+    lengths = tokens.filter(pl.col("ask") != "last_tokens").select("prompt_id", n=longest_tokens())
     over = lengths.filter(pl.col("n") > context_length).collect(engine="streaming")
     if over.is_empty():
         return

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from evaluator.engine.loader import EngineLoader
 from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
+from evaluator.record import EngineRecord
 from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan, is_of_rows, plan_rows
 from evaluator.scores.shard_job import ShardUpdate, shard_job
 from evaluator.scores.table import Kind, ScoreTable, ShardRecord
@@ -21,6 +23,13 @@ SHARDS_NAMED_AT_ONCE = 500  # the manifest is written after each of so many
 TIMES_BETWEEN_MANIFESTS = 20  # what passes after that between two manifests, by the time that one took to write
 
 STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
+
+
+class Arithmetic(NamedTuple):
+    """What a model computes for a token, and what devices can compute."""
+
+    flop_per_token: int
+    peak_flop_per_s: Callable[[EngineRecord, int], float | None]  # of the devices of so many replicas
 
 
 AfterShard = Callable[[ScoreTable], Iterator[Progress]]
@@ -40,7 +49,7 @@ def score_rows(
     adapter: Adapter | None = None,
     after_shard: AfterShard = nothing_to_say,
     *,
-    flop_per_token: int | None = None,
+    arithmetic: Arithmetic | None = None,
 ) -> Stage[ScoreTable]:
     """Compute the scores or states that are missing, and return the complete table.
 
@@ -53,7 +62,7 @@ def score_rows(
         kind: what is computed.
         adapter: that the engine computes with; None for the base model.
         after_shard: called with the table after each shard.
-        flop_per_token: floating-point operations of the model, for progress; None: not known.
+        arithmetic: operations of the model, for progress; None: not known.
     """
     if not tokens.height:
         return table
@@ -72,7 +81,9 @@ def score_rows(
     if missing:
         replicas = yield from loader.replicas()
         done_before = sum(shard.prompts for name, shard in table.manifest.shards.items() if name in cut)
-        clock = _Clock(STAGE_NAMES[kind], done_before, plan.record.prompts, flop_per_token)
+        peak = arithmetic.peak_flop_per_s(replicas.facts, replicas.n) if arithmetic else None
+        flop_per_token = arithmetic.flop_per_token if arithmetic else None
+        clock = _Clock(STAGE_NAMES[kind], done_before, plan.record.prompts, flop_per_token, peak)
         jobs = [
             shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
             for name, shard in missing.items()
@@ -83,7 +94,8 @@ def score_rows(
                 if update.frame is not None:
                     table = writer.add(update)
                     yield from after_shard(table)
-                yield clock.progress()
+                now = clock.progress()
+                yield now if replicas.facts.counts_cached_tokens else _without_computed(now)
     elif plan.record.prompts:
         yield Progress(stage=STAGE_NAMES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
     return table
@@ -112,8 +124,11 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
 class _Clock:
     """Adds up what this command's shards took, for progress."""
 
-    def __init__(self, stage: str, done_before: int, total: int, flop_per_token: int | None) -> None:
-        self.stage, self.done_before, self.total, self.flop_per_token = stage, done_before, total, flop_per_token
+    def __init__(
+        self, stage: str, done_before: int, total: int, flop_per_token: int | None, peak_flop_per_s: float | None
+    ) -> None:
+        self.stage, self.done_before, self.total = stage, done_before, total
+        self.flop_per_token, self.peak_flop_per_s = flop_per_token, peak_flop_per_s
         self.started = time.monotonic()
         self.finished: dict[int, npt.NDArray[np.float64]] = {}  # replica -> _sums of its finished shards
         self.running: dict[str, ShardUpdate] = {}  # the last of each other shard
@@ -134,6 +149,7 @@ class _Clock:
         elapsed = time.monotonic() - self.started
         # The first results wait for a whole batch and say little about the speed of the rest.
         timed = done > 0 and elapsed > 1
+        flop_per_s = computed / elapsed * self.flop_per_token if timed and self.flop_per_token else None
         return Progress(
             stage=self.stage,
             done=self.done_before + int(done),
@@ -143,9 +159,22 @@ class _Clock:
             computed_tokens_per_s=computed / elapsed if timed else None,
             cached_share=1 - computed / sent if sent else None,
             seconds_left=elapsed / done * (self.total - self.done_before - done) if timed else None,
-            flop_per_s=computed / elapsed * self.flop_per_token if timed and self.flop_per_token else None,
+            flop_per_s=flop_per_s,
+            peak_share=flop_per_s / self.peak_flop_per_s if flop_per_s and self.peak_flop_per_s else None,
             slowest_replica_tokens_per_s=min(rates) if timed and len(rates) > 1 else None,
         )
+
+
+def _without_computed(progress: Progress) -> Progress:
+    """Return the progress without what follows from the number of computed tokens."""
+    return replace(
+        progress,
+        computed_tokens_per_s=None,
+        cached_share=None,
+        flop_per_s=None,
+        peak_share=None,
+        slowest_replica_tokens_per_s=None,
+    )
 
 
 def _sums(update: ShardUpdate) -> npt.NDArray[np.float64]:

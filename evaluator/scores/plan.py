@@ -81,17 +81,20 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     key = next((key for key in table.manifest.plans if is_of_rows(key, base)), base)
     if planned := table.manifest.plans.get(key):
         reused = _holders(ids, table, planned.reused)
-        if reused.height == planned.reused_prompts:
+        if reused.height == planned.expected_rows:
             return Plan(key, planned, _without(rows, ids, reused))
         _, _, n_lost = key.partition(".")
         key = f"{base}.{int(n_lost or 0) + 1}"
     files = _other_shards(table, kind, key)
     reused = _holders(ids, table, files)
     missing = _without(rows, ids, reused)
+    n_missing = n_requests(missing)
     record = PlanRecord(
         reused={name: files[name] for name in reused["file"].cast(pl.String).unique().sort()},
-        prompts=n_requests(missing),
-        reused_prompts=reused.height,
+        prompts=n_missing,
+        # A prompt that lacks one of its rows is asked again, so it counts as scored by this plan.
+        reused_prompts=n_requests(rows) - n_missing if reused.height else 0,
+        reused_rows=reused.height,
         shard_tokens=0,
         shares_prefixes=False,
     )

@@ -6,6 +6,7 @@ Each set of rows that a run needs has its own folder below that of its model and
 folder computes, and compute.py computes them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -42,12 +43,18 @@ class PlanRecord:
     """How one set of rows gets its scores: from shards of earlier runs and from new shards."""
 
     reused: dict[str, str]  # path below the folder of the model and engine -> SHA-256
-    prompts: int  # scored by this plan
-    reused_prompts: int
+    prompts: int  # scored by this plan; with those reused, each prompt counts once
+    reused_prompts: int  # whose rows are all in reused shards
     shard_tokens: int
     shares_prefixes: bool
     min_shard_tokens: int = 1  # with several replicas, where shards are smaller towards the end
     n_replicas: int = 1  # for which the shards were cut
+    reused_rows: int | None = None  # in reused shards; None: an earlier version counted them as reused_prompts
+
+    @property
+    def expected_rows(self) -> int:
+        """Rows that the reused shards must hold for the plan to be complete."""
+        return self.reused_prompts if self.reused_rows is None else self.reused_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +70,16 @@ class ScoreManifest:
     def reused(self) -> dict[str, str]:
         """Shards that any plan reuses: path below the folder of the model and engine -> SHA-256."""
         return {name: sha256 for plan in self.plans.values() for name, sha256 in plan.reused.items()}
+
+    def shards_of(self, plans: Iterable[str]) -> list[ShardRecord]:
+        """Return the shards that these plans have written."""
+        begins = tuple(f"{key}-" for key in plans)
+        return [shard for name, shard in self.shards.items() if name.startswith(begins)]
+
+    @property
+    def counted_shards(self) -> list[ShardRecord]:
+        """Shards whose prompts, tokens and time count: not those of a replaced plan, which the newer plan reuses."""
+        return self.shards_of(self.plans)
 
     @property
     def written(self) -> dict[str, str]:
@@ -106,8 +123,7 @@ class ScoreTable:
 
     def totals(self) -> dict[str, int]:
         """Return prompts and tokens over all shards of this folder's plans, whichever process wrote them."""
-        begins = tuple(f"{key}-" for key in self.manifest.plans)
-        written = [shard for name, shard in self.manifest.shards.items() if name.startswith(begins)]
+        written = self.manifest.counted_shards
         total = {key: sum(getattr(shard, key) for shard in written) for key in ("prompts", *TOKEN_COUNTS)}
         total["reused_prompts"] = sum(plan.reused_prompts for plan in self.manifest.plans.values())
         return total

@@ -1,6 +1,6 @@
 """Token tables: a store's prompts as token ids, written once per tokenizer, in prefix order, with token counts."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -48,7 +48,7 @@ class TokenTable:
     @property
     def fingerprint(self) -> str:
         """Digest of the rows: equal for equal tokens, in whichever store."""
-        return fingerprint(list(self.manifest.shards.values()))
+        return rows_fingerprint(self.manifest.shards)
 
     def tokens(self) -> pl.LazyFrame:
         """Return schemas.TOKENS, in prefix order."""
@@ -57,6 +57,15 @@ class TokenTable:
     def rows(self) -> TokenRows:
         """Return the same rows, to be read shard by shard."""
         return TokenRows.of_shards([shards.scan_shards(self.folder, [name], TOKENS) for name in self.manifest.shards])
+
+
+def rows_fingerprint(shard_digests: Mapping[str, str]) -> str:
+    """Return the digest of a token table's rows: the name of the folders that hold their scores.
+
+    Args:
+        shard_digests: file -> SHA-256, as the manifest lists them.
+    """
+    return fingerprint(list(shard_digests.values()))
 
 
 def tokenise_store(

@@ -1,9 +1,11 @@
-"""Words that options take: lists of names, and `all`."""
+"""Words that options take: lists of names, and `all`; and numbers that an option refuses."""
 
 import polars as pl
 import pytest
 
 from evaluator.cli.configurations import names, names_or_all
+from evaluator.config import ModelConfig
+from evaluator.errors import ConfigError
 from evaluator.run.folder import read_requests
 from tests.command_line import command
 
@@ -35,3 +37,9 @@ def test_all_parts_are_those_of_no_option(tmp_path):
     command(*words, "--out", tmp_path / "none")
     one, other = (read_requests(tmp_path / name).collect() for name in ("all", "none"))
     assert one.equals(other)
+
+
+@pytest.mark.parametrize("size", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_size_of_the_cache_that_is_no_number_of_bytes_is_refused(size):
+    with pytest.raises(ConfigError, match="--kv-cache-gib must be a number above 0"):
+        ModelConfig(model="m", kv_cache_gib=size)

@@ -46,6 +46,15 @@ def test_with_a_margin_it_tests_which_are_no_worse_and_shows_that_on_the_page(
     assert f"{shown[0]} equivalent and {shown[1]} no worse, of {means.height} differences" in page
 
 
+@pytest.mark.parametrize("margin", ["nan", "inf", "0", "1"])
+def test_a_margin_that_is_no_part_of_the_accuracy_is_refused(
+    run_folders: list[Path], tmp_path: Path, margin: str
+) -> None:
+    with pytest.raises(ConfigError, match="--margin must be above 0 and below 1"):
+        run_compare(run_folders[:2], tmp_path / "out", "--margin", margin)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_same_runs_give_the_same_bytes(run_folders: list[Path], tmp_path: Path) -> None:
     for out in ("one", "two"):
         run_compare(run_folders[:2], tmp_path / out)

@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evaluator.config import ModelConfig
@@ -85,12 +85,16 @@ def test_prompts_share_the_recurrent_state_after_a_beginning_that_is_shorter_tha
     engine = load_engine(find_source(config), config)
     try:
         together = sorted(engine.log_likelihoods(requests), key=lambda answer: answer.index)
-        counts = replace(engine.counts)
+        of_scores = engine.counts.computed_tokens
+        states = engine.hidden_states(contexts)
+        of_states = engine.counts.computed_tokens - of_scores
         alone = [answer for request in requests for answer in engine.log_likelihoods([request])]
+        states_alone = np.concatenate([engine.hidden_states([context]) for context in contexts])
     finally:
         engine.close()
     # Computed: two beginnings, and of each prompt at most 15 of the shared tokens and the 20 others.
-    assert counts.prompt_tokens - counts.cached_tokens <= 100 + 2 + 12 * 35
+    assert max(of_scores, of_states) <= 100 + 2 + 12 * 35
+    np.testing.assert_allclose(states, states_alone, rtol=0, atol=hybrid.tolerance)
     assert sum(len(context) for context in contexts) == 1140
     for one, other in zip(together, alone, strict=True):
         assert one.token_log_probs == [pytest.approx(row, abs=hybrid.tolerance) for row in other.token_log_probs]

@@ -16,8 +16,8 @@ EIGHT_GPUS = Machine("cuda", "a GPU", 8, 8, 80 * GIB)
 PROCESSOR = Machine("cpu", "a processor", 1, 16)
 
 
-def source_of(gib: int, n_heads: int = 64):
-    source = replace(fake_model_source(), n_heads=n_heads)
+def source_of(gib: int, n_heads: int = 64, n_kv_heads: int | None = None):
+    source = replace(fake_model_source(), n_heads=n_heads, n_kv_heads=n_kv_heads)
     source.__dict__["weight_bytes"] = gib * GIB  # cached
     return source
 
@@ -65,6 +65,32 @@ def test_without_a_number_of_devices_there_is_one_replica():
     assert layout(DevicesConfig(tensor_parallel=4)) == (1, 4)
 
 
+@pytest.mark.parametrize(
+    ("n_heads", "n_kv_heads", "expected"),
+    [
+        (48, 8, 4),  # three devices hold it, but 8 heads of keys and values cannot be split among them
+        (24, 3, 3),
+        (48, 2, 4),  # two devices each have a copy of a head
+    ],
+)
+def test_key_value_heads_are_split_or_copied_evenly(n_heads, n_kv_heads, expected):
+    heads = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
+    assert layout(DevicesConfig(), gib=140, **heads) == (1, expected)
+    with pytest.raises(ConfigError, match="--tensor-parallel 6 does not divide the 48 attention heads and 4 key-value"):
+        layout(DevicesConfig(tensor_parallel=6), n_heads=48, n_kv_heads=4)
+
+
+def test_engines_that_share_a_gpu_are_replicas_with_a_part_of_its_memory():
+    assert layout(DevicesConfig(engines_per_device=4), gib=16) == (4, 1)
+    assert layout(DevicesConfig(n=2, engines_per_device=4), gib=16) == (8, 1)
+    with pytest.raises(ModelError, match=r"17 GiB of weights, more than 1/4 of a device .* Use fewer --engines-per-"):
+        layout(DevicesConfig(engines_per_device=4), gib=17)  # a fourth of four fifths of 80 GiB holds 16
+    with pytest.raises(ConfigError, match="--engines-per-device needs GPUs"):
+        layout(DevicesConfig(engines_per_device=2), PROCESSOR)
+    with pytest.raises(ConfigError, match="for models that one device holds several times"):
+        DevicesConfig(engines_per_device=2, tensor_parallel=2)
+
+
 def test_groups_of_layers_count_too():
     assert layout(DevicesConfig(n=8, tensor_parallel=2, pipeline_parallel=2)) == (2, 2)
     assert layout(DevicesConfig(n=8, pipeline_parallel=2), gib=100) == (4, 1)
@@ -73,15 +99,15 @@ def test_groups_of_layers_count_too():
 def test_a_processor_is_one_device_that_can_be_split_into_its_cores():
     assert layout(DevicesConfig(n="all"), PROCESSOR) == (1, 1)
     assert layout(DevicesConfig(n=16), PROCESSOR, gib=1000) == (16, 1)
-    with pytest.raises(ConfigError, match="17 devices are asked for, and there are 16 cores"):
+    with pytest.raises(ConfigError, match="--devices is 17, and there are 16 cores"):
         layout(DevicesConfig(n=17), PROCESSOR)
 
 
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        (DevicesConfig(n=9), "9 devices are asked for, and there are 8 devices here"),
-        (DevicesConfig(tensor_parallel=16), "16 devices are asked for"),
+        (DevicesConfig(n=9), "--devices is 9, and there are 8 devices here"),
+        (DevicesConfig(tensor_parallel=16), "--tensor-parallel times --pipeline-parallel is 16, and there are 8"),
         (DevicesConfig(n=6, tensor_parallel=4), "--devices 6 is no multiple of the 4 devices of a replica"),
         (DevicesConfig(n=6, tensor_parallel=3), "--tensor-parallel 3 does not divide the 64 attention heads"),
     ],
@@ -92,7 +118,7 @@ def test_devices_that_do_not_fit_are_refused(devices, message):
 
 
 def test_a_model_that_no_number_of_devices_holds_is_refused_unless_the_number_is_given():
-    with pytest.raises(ModelError, match="600 GiB of weights, more than 8 devices of 80 GiB hold"):
+    with pytest.raises(ModelError, match="600 GiB of weights, more than 8 devices of 80 GiB can hold"):
         layout(DevicesConfig(n="all"), gib=600)
     assert layout(DevicesConfig(tensor_parallel=8), gib=600) == (1, 8)
 
@@ -125,7 +151,13 @@ def test_fewer_than_one_device_is_refused():
 
 @pytest.mark.parametrize(
     ("address", "message"),
-    [("ray://host:1", "takes HOST:PORT"), ("host", "takes HOST:PORT"), ("127.0.0.1:1", "No Ray cluster answers at")],
+    [
+        ("ray://host:1", "takes HOST:PORT"),
+        ("host", "takes HOST:PORT"),
+        ("host:²", "takes HOST:PORT"),
+        ("127.0.0.1:1", "No Ray cluster answers at"),
+        ("a..b:6379", "No Ray cluster answers at"),
+    ],
 )
 def test_an_address_without_a_cluster_is_refused_at_once(address, message):
     with pytest.raises(ConfigError, match=message):

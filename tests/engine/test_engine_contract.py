@@ -13,7 +13,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from evaluator.engine.base import ContinuationRequest, Engine
+from evaluator.engine.base import ContinuationRequest, Engine, longest_request
+from evaluator.errors import PromptTooLongError
 from evaluator.models.source import ModelSource
 from evaluator.tokens.boundary import tokenize_prompts
 from tests.engine.cpu_only import cpu_only
@@ -300,6 +301,20 @@ def test_log_likelihoods_are_the_same_after_hidden_states(engine: Engine) -> Non
     before = answers(engine, mixed_requests())
     engine.hidden_states([tokens(1, 20)])
     assert answers(engine, mixed_requests()) == before
+
+
+def test_the_longest_request_is_a_context_with_its_longest_continuation() -> None:
+    requests = [ContinuationRequest([1] * 5, [[1], [1, 2]]), ContinuationRequest([1] * 6, [])]
+    assert longest_request(requests) == 7
+    assert longest_request([]) == 0
+
+
+def test_a_prompt_longer_than_the_models_context_is_refused(model_engine: Engine) -> None:
+    text = tokens(16, 3_000)  # the model's context has 2,048
+    with pytest.raises(PromptTooLongError, match="A prompt of 3001 tokens is longer than the "):
+        answers(model_engine, [ContinuationRequest(text, [[5]])])
+    with pytest.raises(PromptTooLongError, match=r"A prompt of 300\d tokens is longer than the "):
+        model_engine.hidden_states([text])
 
 
 def test_no_texts_have_no_hidden_states(engine: Engine) -> None:

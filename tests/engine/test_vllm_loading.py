@@ -40,7 +40,7 @@ def test_an_untried_version_is_named_beside_the_tried_ones(monkeypatch, caplog):
     monkeypatch.setattr(vllm_loading, "vllm_version", lambda: "0.99.0")
     import_vllm()
     (message,) = said(caplog)
-    assert message.startswith("This is vLLM 0.99.0; tried were ")
+    assert message.startswith("This is vLLM 0.99.0; 0.24.0 to ")
     assert TRIED_VERSIONS[1] in message
 
 

@@ -2,18 +2,20 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from evaluator.config import ModelConfig
+from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import vllm_loading, vllm_settings
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.device import DeviceKind
 from evaluator.engine.vllm_engine import VllmEngine
 from evaluator.engine.vllm_loading import import_vllm, start_vllm
+from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource
 from tests.engine.cpu_only import cpu_only
 
@@ -24,14 +26,14 @@ def told(monkeypatch: pytest.MonkeyPatch, tiny_source: ModelSource) -> Callable[
 
     import_vllm()  # quietly; the patch below would import it with its warnings
 
-    def told(device: DeviceKind) -> dict[str, Any]:
+    def told(device: DeviceKind, **options: Any) -> dict[str, Any]:
         for module in (vllm_loading, vllm_settings):
             monkeypatch.setattr(module, "device_kind", lambda: device)
         monkeypatch.setattr("torch.compiler.set_stance", lambda _stance: None)
         monkeypatch.setattr(
             "vllm.LLM", lambda **options: SimpleNamespace(options=options, apply_model=lambda _change: [])
         )
-        llm = start_vllm(tiny_source, ModelConfig(model="tiny", engine="vllm", dtype="float32"))
+        llm = start_vllm(tiny_source, ModelConfig(model="tiny", engine="vllm", dtype="float32", **options))
         return dict(llm.options)
 
     return told
@@ -44,6 +46,30 @@ def test_on_a_gpu_vllm_chooses_its_step_its_blocks_and_its_cache_and_compiles(to
     assert options["enforce_eager"] is False
     assert "kv_cache_memory_bytes" not in options
     assert options["kv_transfer_config"] is None
+
+
+def test_engines_that_share_a_gpu_take_equal_parts_of_what_vllm_takes_of_one(told) -> None:
+    assert "gpu_memory_utilization" not in told("cuda")
+    shared = told("cuda", devices=DevicesConfig(engines_per_device=4))
+    assert shared["gpu_memory_utilization"] == pytest.approx(0.92 / 4)  # vLLM 0.32: 0.92
+
+
+@pytest.mark.parametrize(
+    ("device", "free_gib", "refused"),
+    [
+        ("cuda", 26, False),  # a quarter of 64 GiB, and 10 of cache
+        ("cuda", 25, True),
+        ("cpu", 105, False),  # all parts of a processor have one memory: 64 and four times 10
+        ("cpu", 103, True),
+    ],
+)
+def test_memory_is_checked_where_it_is_taken(device, free_gib, refused, monkeypatch, tiny_source) -> None:
+    monkeypatch.setattr(vllm_settings, "device_kind", lambda: device)
+    monkeypatch.setattr(vllm_settings, "_free_bytes", lambda: free_gib * 2**30)
+    monkeypatch.setattr(vllm_settings, "loaded_bytes", lambda _source, _config: 64 * 2**30)
+    config = ModelConfig(model="m", kv_cache_gib=10, devices=DevicesConfig(tensor_parallel=4))
+    with pytest.raises(ModelError, match=r"needs .* for its weights") if refused else nullcontext():
+        vllm_settings.check_memory(tiny_source, config)
 
 
 def test_on_a_cpu_it_is_told_what_was_measured(told) -> None:
@@ -59,22 +85,25 @@ def test_facts_say_what_vllm_made_of_it(loaded_engine: Callable[[str], Engine]) 
     assert facts.prefix_block_tokens == 32
 
 
-def test_a_model_whose_prefixes_are_longer_than_every_prompt_is_warned_about_once(
+def test_a_model_that_shares_nothing_of_these_prompts_is_warned_about_once(
     loaded_engine: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As with a recurrent state, whose unit is hundreds of tokens."""
     engine = loaded_engine("vllm")
     assert isinstance(engine, VllmEngine)
-    request = ContinuationRequest([5, 6, 7], [[8]])
-    list(engine.log_likelihoods([request]))
-    assert not caplog.messages, "a prompt shorter than a plain block is nothing to warn about"
-    monkeypatch.setattr(engine, "facts", replace(engine.facts, prefix_block_tokens=528))
+    start = [token % 250 for token in range(140)]
+    requests = [ContinuationRequest([*start, 5, 6], [[8]]), ContinuationRequest([*start, 7, 7, 7], [[8]])]
     with caplog.at_level(logging.WARNING):
-        list(engine.log_likelihoods([request]))
-        list(engine.log_likelihoods([request]))
+        list(engine.log_likelihoods(requests))
+        monkeypatch.setattr(engine, "facts", replace(engine.facts, prefix_block_tokens=140))
+        list(engine.log_likelihoods(requests))
+        assert not caplog.messages, "the prompts share as much as a block"
+        monkeypatch.setattr(engine, "facts", replace(engine.facts, prefix_block_tokens=141))
+        list(engine.log_likelihoods(requests))
+        list(engine.log_likelihoods(requests))
     (message,) = caplog.messages
-    assert "shares prefixes in units of 528 tokens" in message
-    assert "the longest prompt has 4" in message
+    assert "shares prefixes in units of 141 tokens" in message
+    assert "these prompts have at most 140 tokens in common" in message
     engine._warned.clear()
 
 

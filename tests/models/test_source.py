@@ -16,7 +16,7 @@ from evaluator.engine import ENGINES, load_engine
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.embedded.llama import LlamaSize
 from evaluator.models.embedded.random_llama import make_random_llama
-from evaluator.models.source import ModelSource, find_model
+from evaluator.models.source import ModelSource, find_model, loaded_bytes
 from evaluator.tokens.boundary import tokenize_prompts
 
 
@@ -164,6 +164,20 @@ def test_a_random_model_is_the_same_in_the_same_seed_and_another_in_another(tmp_
     )
     assert found(one).fingerprint == found(same).fingerprint != found(other).fingerprint
     assert found(one).tokenizer_fingerprint == found(same).tokenizer_fingerprint
+
+
+def test_weights_take_the_memory_of_their_number_whatever_dtype_they_are_saved_in(tmp_path):
+    size = LlamaSize(vocab_size=300, n_kv_heads=1)
+    sources = [
+        found(make_random_llama(tmp_path / dtype, texts=["some text to learn from"], size=size, dtype=dtype))
+        for dtype in ("float32", "bfloat16")
+    ]
+    # 300 embeddings of 64. A layer: queries and outputs 64 x 64 each, keys and values 64 x 32 each, feed-forward
+    # 3 x 64 x 176, two norms of 64; one norm at the end.
+    n_parameters = 300 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 176 + 2 * 64) + 64
+    assert [loaded_bytes(source, ModelConfig(model="m", dtype="float32")) for source in sources] == [
+        4 * n_parameters
+    ] * 2
 
 
 def test_an_unknown_engine_is_refused_and_the_known_ones_named(tiny_source, tiny_model):

@@ -1,5 +1,7 @@
 """Estimates of time and money, worked by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from evaluator.errors import ConfigError
@@ -10,7 +12,7 @@ WORK = Work(
     computed_tokens=10**6,
     prompts=5_000,
     flop_per_token=16 * 10**9,
-    number_bytes=2,
+    dtype="bfloat16",
     weight_bytes=16 * 2**30,
     cache_bytes=2**30,
 )
@@ -24,8 +26,15 @@ def test_seconds_and_dollars_of_a_device():
 
 
 def test_numbers_of_32_bits_take_the_other_peak():
-    work = Work(**{**WORK.__dict__, "number_bytes": 4})
+    work = Work(**{**WORK.__dict__, "dtype": "float32"})
     assert estimate(work, {"d": DEVICE}, 0.4)["d"].elapsed_s == pytest.approx(405)
+
+
+@pytest.mark.parametrize(("flops_8_bit", "expected"), [(400e12, 105), (None, 205)])
+def test_weights_in_fp8_take_its_peak_where_the_device_has_one(flops_8_bit, expected):
+    # 16e15 operations at 0.4 x 400e12 a second are 100 s, and 5,000 requests 5 s.
+    device, work = replace(DEVICE, flops_8_bit=flops_8_bit), replace(WORK, quantization="fp8")
+    assert estimate(work, {"d": device}, 0.4)["d"].elapsed_s == pytest.approx(expected)
 
 
 def test_weights_and_cache_fit_in_nine_tenths_of_the_memory():

@@ -27,12 +27,20 @@ def test_an_engine_without_a_prefix_cache_has_no_floor_in_blocks() -> None:
     assert names == ["All requests", "Distinct prompts", "Sent to the engine", "Computed", "Floor"]
 
 
+def test_where_it_is_not_told_what_was_cached_nothing_is_said_of_computed_tokens() -> None:
+    untold = made_record(scores={"cached_tokens": None, "computed_tokens": None})
+    assert "Computed" not in [count.name for count in facts.token_counts(untold)]
+    assert facts.token_summary(untold).endswith(
+        "The engine does not tell how many of the tokens sent came from a prefix cache."
+    )
+
+
 def test_the_summary_of_tokens_says_only_what_was_counted() -> None:
     # 750 of 2,000 tokens are 37.5%; no speed was measured.
     requests = "24 requests are 20 distinct prompts."
     assert facts.token_summary(made_record()) == f"{requests} 37.5% of the tokens sent came from the prefix cache."
     answered_before = made_record(scores={"reused_prompts": 20, "prompt_tokens": 0, "cached_tokens": 0})
-    assert facts.token_summary(answered_before) == f"{requests} Earlier runs had answered 20 of them."
+    assert facts.token_summary(answered_before) == f"{requests} Earlier runs had scored 20 of them."
 
 
 @pytest.mark.parametrize(

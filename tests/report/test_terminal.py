@@ -78,5 +78,11 @@ def test_the_speed_of_scoring_is_a_line() -> None:
     assert throughput_line(replicas).endswith("cached; 2 replicas, the slowest at 1,250 tokens computed/s")
 
 
+def test_where_it_is_not_told_what_was_cached_the_speed_is_that_of_prompts() -> None:
+    throughput = ThroughputRecord(elapsed_s=8, requests_per_s=30)
+    scores = replace(made_record().scores, cached_tokens=None, computed_tokens=None, throughput=throughput)
+    assert throughput_line(scores) == "Scored at 30.0 prompts/s"
+
+
 def test_a_run_that_scored_nothing_itself_has_no_speed() -> None:
     assert throughput_line(made_record().scores) is None

@@ -97,12 +97,12 @@ def test_what_is_reused_and_what_is_asked_is_said_before_a_model_is_loaded(tmp_p
     fake = ("--model", "fake", "--engine", "fake", "--store", tmp_path / "store")
     words = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries")
     first = command(*words, 8, *fake, "--out", tmp_path / "first")
-    assert re.search(r"^32 prompts will be asked; at most \S+ MiB to write, \S+ GiB free$", first, re.MULTILINE)
+    assert re.search(r"^32 prompts to score; at most \S+ MiB to write, \S+ GiB free$", first, re.MULTILINE)
     second = command(*words, 16, *fake, "--out", tmp_path / "second")
-    said = second.index("Of 64 prompts 32 have scores already, 32 will be asked")
+    said = second.index("Of 64 prompts 32 have scores already, 32 to score")
     assert said < second.index("Loading the model")
     again = command(*words, 16, *fake, "--out", tmp_path / "third")
-    assert "Of 64 prompts 64 have scores already, 0 will be asked" in again
+    assert "Of 64 prompts 64 have scores already, 0 to score" in again
     assert "Loading the model" not in again
 
 
@@ -115,7 +115,7 @@ def test_prompts_that_an_interrupted_run_scored_are_counted(tmp_path):
             break
         done = now.done if now.stage == "Scoring" else done
     (line,) = [now.line for now in all_progress(CONFIG, tmp_path) if now.stage == "Looking ahead"]
-    assert re.match(r"Of 384 prompts [1-9]\d* have scores already, [1-9]\d* will be asked", line)
+    assert re.match(r"Of 384 prompts [1-9]\d* have scores already, [1-9]\d* to score", line)
 
 
 def test_hidden_states_count_among_what_is_written(tmp_path):

@@ -1,5 +1,6 @@
 """What a stage reads of a run's folder: everything once, and nothing that another version or a damage has left."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from evaluator.files.json_files import read_json, write_json
 from evaluator.progress import finish
 from evaluator.run import pipeline, record
 from evaluator.run.config_json import config_from_json, config_to_json, identity
+from evaluator.run.folder import read_table
 from evaluator.store import shards
 from evaluator.suites.in_context_pvi.options import PviOptions
 from evaluator.suites.prompt_search.options import SearchOptions
@@ -45,6 +47,15 @@ def test_a_record_of_another_version_is_an_error_that_names_the_field(finished):
     write_json(finished / "run.json", content | {"prompts": content["prompts"] | {"n_queries": "four"}})
     with pytest.raises(StoreError, match=r"run\.json is damaged or of another version .*\$\.prompts\.n_queries"):
         finish(pipeline.measure(finished))
+
+
+def test_in_a_folder_with_a_space_the_next_command_can_be_typed(tmp_path):
+    out = tmp_path / "my runs"
+    finish(pipeline.build(replace(CONFIG, suites=("staicc-normal",)), out))
+    with pytest.raises(StoreError, match=re.escape(f"Run `evaluator score '{out}' --model MODEL` first.")):
+        finish(pipeline.measure(out))
+    with pytest.raises(StoreError, match=re.escape(f"Run `evaluator measure '{out}'` first.")):
+        read_table(out, "metrics", {})
 
 
 def test_tables_of_earlier_scores_are_not_reported(finished):

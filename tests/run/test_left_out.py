@@ -73,7 +73,7 @@ def test_a_dataset_whose_labels_the_model_cannot_tell_apart_is_left_out_of_every
     assert_named(run, page, "twins", "'one end' and 'other end'")
     before = run.table("metrics")
     again = finish(pipeline.measure(out))
-    assert again["metrics"].equals(before)
+    assert again["metrics"].collect().equals(before)
     assert "twins failed" in finish(pipeline.report(out)).read_text("utf-8")
     assert set(read_scores(out).collect()["dataset"]) == {"sst5"}
 
@@ -87,7 +87,7 @@ def test_a_dataset_too_long_for_the_model_is_left_out_for_this_model_alone(tmp_p
         page, run = finish(pipeline.run(config(long), MODEL, out, accept=["prompts-over-context"]))
     assert_named(run, page, "long", "of 5000 tokens")
     finish(pipeline.score(out, MODEL))  # a model of more context
-    assert "long" in set(finish(pipeline.measure(out))["metrics"]["dataset"])
+    assert "long" in set(finish(pipeline.measure(out))["metrics"].collect()["dataset"])
 
 
 def test_what_the_command_line_gets_wrong_is_refused_before_any_work(tmp_path):

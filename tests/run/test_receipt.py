@@ -171,8 +171,10 @@ def test_a_receipt_of_earlier_scores_is_not_shown_with_new_ones(out):
     ("words", "message"),
     [
         (("--n", 0), "--n must be 1 or more, got 0"),
+        (("--seed", -1), "--seed must be 0 or more, got -1"),
+        (("--kv-cache-gib", "nan"), "--kv-cache-gib must be a number above 0, got nan"),
         (("--engine", "transformers", "--model", "embedded"), "Name the run's model with --model."),
-        (("--engine", "warp"), "There is no engine 'warp'"),
+        (("--engine", "warp"), "'warp' is not one of 'vllm', 'transformers', 'fake'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(out, words, message):

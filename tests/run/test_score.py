@@ -19,6 +19,7 @@ from evaluator.engine import ENGINES
 from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.errors import ConfigError, ScoreError
+from evaluator.files.json_files import MANIFEST, read_json, write_json
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.progress import finish
 from evaluator.run import pipeline
@@ -149,6 +150,18 @@ def test_a_definition_added_later_asks_for_last_tokens_alone(tmp_path, tiny_mode
         np.testing.assert_allclose(*numbers, rtol=0, atol=1e-5)
 
 
+def test_a_larger_run_counts_prompts_and_not_their_rows(tmp_path, tiny_model):
+    """With labels of several tokens and the definition `released`, a prompt has two rows."""
+    model = ModelConfig(model=str(tiny_model), engine="transformers", dtype="float32")
+    small = replace(CONFIG, n_queries=1)
+    finish(pipeline.run(small, model, tmp_path / "first", data=tmp_path / "data"))
+    stage = pipeline.run(replace(small, n_queries=2), model, tmp_path / "second", data=tmp_path / "data")
+    (line,) = [now.line for now in stage if now.stage == "Looking ahead"]
+    assert line.startswith("Of 4 prompts 2 have scores already, 2 to score; ")
+    scores = read_run(tmp_path / "second").scores
+    assert (scores.prompts, scores.reused_prompts) == (4, 2)
+
+
 def test_what_another_dtype_or_engine_answered_is_not_reused(tmp_path, tiny_model):
     finish(pipeline.run(CONFIG, MODEL, tmp_path / "fake", data=tmp_path / "data"))
     model = ModelConfig(model=str(tiny_model), engine="transformers", dtype="float32")
@@ -170,6 +183,25 @@ def test_what_is_reused_and_was_damaged_since_is_asked_again(tmp_path):
     assert again
     assert not {*again} & {*asked}
     assert tables(tmp_path / "second") == before
+
+
+def test_the_time_of_a_plan_that_was_replaced_is_not_counted(tmp_path):
+    """Its tokens are not counted either: the newer plan reuses its shards."""
+    larger = replace(CONFIG, n_queries=6)
+    contexts_asked(CONFIG, tmp_path / "first", tmp_path / "data")
+    contexts_asked(larger, tmp_path / "second", tmp_path / "data")
+    scores = tmp_path / "data" / "scores"
+    first, second = (scores / read_run(tmp_path / name).scores.tables[0] for name in ("first", "second"))
+    content = read_json(second / MANIFEST)
+    for shard in content["shards"].values():
+        shard["elapsed_s"] = 1000.0
+    write_json(second / MANIFEST, content)
+    for path in first.glob("*.arrow"):
+        path.unlink()
+    assert contexts_asked(larger, tmp_path / "second", tmp_path / "data")
+    record = read_run(tmp_path / "second")
+    assert {*content["shards"]} < {*read_json(second / MANIFEST)["shards"]}
+    assert max(record.elapsed_s["score"], record.scores.elapsed_s, record.scores.throughput.elapsed_s) < 1000
 
 
 def test_what_follows_from_changed_answers_is_built_again(tmp_path):

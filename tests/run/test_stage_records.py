@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from evaluator.preflight.devices import peak_flops
+from evaluator.preflight.devices import peak_of_replicas
 from evaluator.record import EngineRecord, ModelRecord, ThroughputRecord
 from evaluator.report.terminal import throughput_line
 from evaluator.run.stage_records import _with_arithmetic
@@ -36,14 +36,14 @@ RATES = ThroughputRecord(
 
 def test_the_arithmetic_rate_and_its_share_of_the_peak_of_all_devices():
     # 56,514 tokens/s x 14 GFLOP = 791.2 TFLOP/s; four H200 have 4 x 989 = 3,956, of which that is a fifth.
-    rates = _with_arithmetic(RATES, MODEL, FACTS)
+    rates = _with_arithmetic(RATES, MODEL, FACTS, 2)
     assert rates.flop_per_s == pytest.approx(791.2e12, rel=1e-6)
     assert rates.peak_share == pytest.approx(0.2, rel=1e-6)
 
 
 @pytest.mark.parametrize("device", ["NVIDIA H100 PCIe", "AMD EPYC, 2 cores", "served at http://host"])
 def test_a_device_of_unknown_peak_has_no_share(device):
-    rates = _with_arithmetic(RATES, MODEL, replace(FACTS, device=device))
+    rates = _with_arithmetic(RATES, MODEL, replace(FACTS, device=device), 2)
     assert rates.peak_share is None
     scores = made_record().scores
     assert scores is not None
@@ -53,19 +53,32 @@ def test_a_device_of_unknown_peak_has_no_share(device):
 
 
 def test_a_model_of_unknown_size_has_no_rate():
-    rates = _with_arithmetic(RATES, replace(MODEL, flop_per_token=None), FACTS)
+    rates = _with_arithmetic(RATES, replace(MODEL, flop_per_token=None), FACTS, 2)
     assert (rates.flop_per_s, rates.peak_share) == (0, None)
 
 
-def test_the_peak_is_that_of_the_dtype():
-    assert peak_flops("NVIDIA H200", "float32") == 494e12
-    assert peak_flops("NVIDIA H200", "bfloat16", "fp8") == 1979e12
-    assert peak_flops("NVIDIA A100 80GB PCIe", "bfloat16", "fp8") is None
+@pytest.mark.parametrize(
+    ("changes", "n_replicas", "saved", "expected"),
+    [
+        ({"dtype": "float32"}, 1, None, 2 * 494e12),
+        ({"quantization": "fp8"}, 1, None, 2 * 1979e12),
+        ({}, 1, "fp8", 2 * 1979e12),  # weights that were saved so
+        ({}, 1, "awq", 2 * 989e12),  # multiplied in bfloat16
+        ({}, 1, "compressed-tensors", None),  # of many kinds
+        ({"quantization": "fp8", "device": "NVIDIA A100 80GB PCIe"}, 1, None, None),  # it has no such products
+        ({}, 8, None, 16 * 989e12),  # replicas that had nothing to do count as well
+        ({"tensor_parallel": 1, "engines_per_device": 4}, 8, None, 2 * 989e12),
+    ],
+)
+def test_the_peak_is_that_of_all_devices_in_the_form_that_weights_are_multiplied_in(
+    changes, n_replicas, saved, expected
+):
+    assert peak_of_replicas(replace(FACTS, **changes), n_replicas, saved) == expected
 
 
 def test_the_terminal_says_the_share_where_it_is_known():
     scores = made_record().scores
     assert scores is not None
-    line = throughput_line(replace(scores, throughput=_with_arithmetic(RATES, MODEL, FACTS)))
+    line = throughput_line(replace(scores, throughput=_with_arithmetic(RATES, MODEL, FACTS, 2)))
     assert line is not None
     assert "791 TFLOP/s, 20% of the devices' peak (MFU); 2 replicas" in line

@@ -2,11 +2,15 @@
 
 import json
 import os
+from dataclasses import fields, replace
+from unittest.mock import patch
 
 import pytest
 
 from evaluator.config import ModelConfig, RunConfig
+from evaluator.engine import ENGINES
 from evaluator.files.locks import writing_to
+from evaluator.models.fake_source import FakeModelSource, fake_model_source
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.state import find_runs, lock_holder, run_state
@@ -60,6 +64,27 @@ def test_a_run_that_was_stopped_says_how_much_is_scored(tmp_path):
     (scoring,) = state.scoring
     assert (scoring.done, scoring.planned) == (6, 6)
     assert "6 of 6 planned prompts" in command("show", tmp_path / "out")
+
+
+class OtherModel(FakeModelSource):
+    fingerprint = "other"
+
+
+def of_its_name(config: ModelConfig, **_: object) -> FakeModelSource:
+    fake = fake_model_source()
+    return fake if config.model == "fake" else OtherModel(**{one.name: getattr(fake, one.name) for one in fields(fake)})
+
+
+def test_a_comparison_of_several_models_is_finished_once_it_is_written(tmp_path):
+    models = [FAKE, replace(FAKE, model="other")]
+    with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], find=of_its_name)}):
+        page = finish(pipeline.run_models(CONFIG, models, tmp_path))
+    state = run_state(tmp_path)
+    assert (state.state, state.stages, state.scoring) == ("finished", ["built", "compared"], [])
+    assert state.finished >= state.started
+    os.utime(page, (0, 0))  # of earlier prompts, as while another comparison is at work or was stopped
+    state = run_state(tmp_path)
+    assert (state.state, state.stages, state.finished) == ("unfinished", ["built"], "")
 
 
 def test_a_run_at_work_is_seen_and_not_disturbed(runs):

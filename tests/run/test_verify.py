@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,6 +98,20 @@ def test_what_needs_no_model_is_repaired_to_the_same_bytes(out, whole, name):
     assert "every file is as it was written" in command("verify", out, "--repair")
     assert tables(out) == tables(whole)
     assert (out / "report.html").is_file()
+
+
+def test_in_a_folder_with_a_space_every_command_can_be_typed_and_tables_are_repaired(whole, tmp_path):
+    out = Path(shutil.copytree(whole, tmp_path / "my runs" / "out"))
+    command("measure", out)  # without options, so that verify may measure again
+    (out / "report.html").unlink()
+    (out / "tables" / "metrics.parquet").write_bytes(b"")
+    next(out.glob("store/*/manifest.json")).write_bytes(b"")
+    faults = finish(verify(out))
+    assert {"prompts", "tables", "page"} <= {fault.damaged for fault in faults}
+    for fault in faults:
+        assert fault.damaged == "scores" or str(out) in shlex.split(fault.command)
+    assert finish(verify(out, repair=True)) == []
+    assert tables(out) == tables(whole)
 
 
 def test_damaged_scores_are_left_to_the_command_that_scores(out, whole):

@@ -68,3 +68,14 @@ def test_prompts_longer_than_the_context_are_listed_with_their_length_and_none_i
     check_prompt_lengths(tokens, prompts, context_length=11)  # nine tokens and a label of two fit exactly
     with pytest.raises(PromptTooLongError, match=r"1 of 2 prompts .* 10 tokens.*\n  11 tokens: 'the long one"):
         check_prompt_lengths(tokens, prompts, context_length=10)
+
+
+def test_a_text_without_labels_is_too_long_by_itself():
+    tokens = pl.LazyFrame(
+        {"prompt_id": ["a"], "token_id": ["1"], "ask": "state", "context": [[1] * 50], "continuations": [[]]},
+        schema=TOKENS,
+    )
+    prompts = pl.LazyFrame({"prompt_id": ["a"], "prompt": ["a text whose hidden state is asked for"]})
+    check_prompt_lengths(tokens, prompts, context_length=50)
+    with pytest.raises(PromptTooLongError, match=r"1 of 1 prompts .* 49 tokens.*\n  50 tokens: 'a text whose"):
+        check_prompt_lengths(tokens, prompts, context_length=49)

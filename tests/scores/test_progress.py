@@ -13,7 +13,7 @@ DONE = pl.DataFrame()
 def clock(monkeypatch):
     """A clock that was started at second 0 and looks at second 4: 30 prompts, of which 10 were there before."""
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
-    clock = compute._Clock("Scoring", done_before=10, total=30, flop_per_token=1000)
+    clock = compute._Clock("Scoring", done_before=10, total=30, flop_per_token=1000, peak_flop_per_s=400_000)
     monkeypatch.setattr("time.monotonic", lambda: 4.0)
     return clock
 
@@ -29,6 +29,7 @@ def test_rates_are_of_all_replicas_and_the_slowest_is_named(clock):
     assert now.cached_share == pytest.approx(300 / 700)
     assert now.seconds_left == pytest.approx(4 / 7 * 13)
     assert now.flop_per_s == 100_000
+    assert now.peak_share == 0.25
     assert now.slowest_replica_tokens_per_s == 100 / 4
 
 

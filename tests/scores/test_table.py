@@ -12,6 +12,7 @@ from evaluator.engine.base import ContinuationRequest, ContinuationScores, Token
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica, Replicas
 from evaluator.errors import ScoreError
+from evaluator.files.json_files import MANIFEST, read_json, write_json
 from evaluator.progress import Stage, finish
 from evaluator.record import EngineRecord
 from evaluator.schemas import TOKEN_STATES, TOKENS
@@ -149,6 +150,44 @@ def test_rows_whose_reused_scores_were_removed_are_scored_again_and_no_others(tm
     again = CountingEngine()
     assert score(token_rows(100), again, tmp_path / "second").manifest == table.manifest
     assert again.asked == 0
+
+
+def rows_with_last_tokens(n: int) -> pl.DataFrame:
+    """Two rows a prompt: its labels, and their last tokens."""
+    return with_last_tokens(token_rows(n)).sort("prompt_id", "ask")
+
+
+def test_a_prompt_of_two_rows_counts_once_whether_it_is_scored_or_reused(tmp_path):
+    score(rows_with_last_tokens(10), CountingEngine(), tmp_path / "first")
+    table = open_scores(tmp_path / "second")
+    loader = Loaded(OneReplica(CountingEngine()))
+    stage = score_rows(TokenRows.of(rows_with_last_tokens(20)), table, loader, "scores")
+    said = [(now.done, now.total) for now in stage if now.stage == "Reused from earlier runs"]
+    assert said == [(10, 20)]
+    totals = open_scores(tmp_path / "second").totals()
+    assert (totals["prompts"], totals["reused_prompts"]) == (10, 10)
+
+
+def test_a_prompt_that_lacks_only_its_last_tokens_counts_as_scored(tmp_path):
+    score(token_rows(10), CountingEngine(), tmp_path / "first")
+    engine = CountingEngine()
+    totals = score(rows_with_last_tokens(15), engine, tmp_path / "second").totals()
+    assert engine.asked == 15
+    assert (totals["prompts"], totals["reused_prompts"]) == (15, 0)
+
+
+def test_a_plan_of_an_earlier_version_which_counted_rows_is_still_complete(tmp_path):
+    score(rows_with_last_tokens(10), CountingEngine(), tmp_path / "first")
+    score(rows_with_last_tokens(20), CountingEngine(), tmp_path / "second")
+    content = read_json(tmp_path / "second" / MANIFEST)
+    (plan,) = content["plans"].values()
+    plan["reused_prompts"] = plan.pop("reused_rows")
+    assert plan["reused_prompts"] == 20
+    write_json(tmp_path / "second" / MANIFEST, content)
+    engine = CountingEngine()
+    table = score(rows_with_last_tokens(20), engine, tmp_path / "second")
+    assert engine.asked == 0
+    assert len(table.manifest.shards) == len(content["shards"])
 
 
 def test_a_plan_stays_as_it_was_when_other_folders_are_added(tmp_path):

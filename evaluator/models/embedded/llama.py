@@ -18,6 +18,7 @@ class LlamaSize:
     intermediate_size: int = 176
     n_layers: int = 2
     n_heads: int = 2  # heads of size 32, the smallest that vLLM supports on a CPU
+    n_kv_heads: int | None = None  # heads of keys and values, which several heads share; None: as many as n_heads
     context_length: int = 4096
     rope_theta: float = 10_000.0
 
@@ -38,7 +39,7 @@ def llama_config(size: LlamaSize, *, initializer_range: float = 0.02) -> "LlamaC
         intermediate_size=size.intermediate_size,
         num_hidden_layers=size.n_layers,
         num_attention_heads=size.n_heads,
-        num_key_value_heads=size.n_heads,
+        num_key_value_heads=size.n_kv_heads or size.n_heads,
         max_position_embeddings=size.context_length,
         tie_word_embeddings=True,
         initializer_range=initializer_range,

@@ -61,8 +61,9 @@ def _throughput_sections(throughput: ThroughputRecord) -> tuple[Section, ...]:
         return ()
     figures = [
         throughput_figure(throughput.period_requests_per_s, throughput.period_s, "prompts/s"),
-        throughput_figure(throughput.period_computed_tokens_per_s, throughput.period_s, "tokens computed/s"),
     ]
+    if computed := throughput.period_computed_tokens_per_s:  # some engines do not tell which tokens were computed
+        figures.append(throughput_figure(computed, throughput.period_s, "tokens computed/s"))
     return (
         Section(
             anchor="throughput",

@@ -22,5 +22,14 @@ def test_each_period_has_its_rate_in_the_figures() -> None:
     assert "30 to 60 s: 2,000.0 tokens computed/s" in tokens
 
 
+def test_where_it_is_not_told_what_was_computed_only_prompts_have_a_figure() -> None:
+    throughput = ThroughputRecord(period_s=30, period_requests_per_s=[12.5, 10])
+    record = made_record()
+    (section,) = tokens_section(replace(record, scores=replace(record.scores, throughput=throughput))).sections
+    assert isinstance(section.context, ThroughputContext)
+    (requests,) = section.context.figures
+    assert "prompts/s" in requests
+
+
 def test_a_run_of_one_shard_has_no_course_of_time() -> None:
     assert tokens_section(made_record()).sections == ()
