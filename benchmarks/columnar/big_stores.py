@@ -158,10 +158,10 @@ def run_command(*words: str) -> None:
 
 def tokenise(store: str) -> None:
     from evaluator.config import ModelConfig
-    from evaluator.run.asked_models import find_model
+    from evaluator.engine import find_source
     from evaluator.tokens.table import tokenise_store
 
-    opened, source = open_store(Path(store)), find_model(ModelConfig(model="embedded"))
+    opened, source = open_store(Path(store)), find_source(ModelConfig(model="embedded"))
     assert opened is not None, "the store was built"
     finish(tokenise_store(opened, source.tokenizer, source.tokenizer_fingerprint, "merged", ["paper"]))
 

@@ -8,11 +8,10 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 from evaluator.config import ModelConfig
-from evaluator.engine import with_devices
+from evaluator.engine import find_source, with_devices
 from evaluator.engine.loader import EngineLoader
 from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource
-from evaluator.run.asked_models import find_model
 from evaluator.run.score import LOGS
 from evaluator.tokens.chat import ChatForm
 
@@ -32,7 +31,7 @@ _loaded: dict[ModelConfig, LoadedModel] = {}
 def loaded_model(config: ModelConfig) -> LoadedModel:
     """Return a model for this process. Releases another one's memory. Raises ModelError if it is not there."""
     if config not in _loaded:
-        source = find_model(config)
+        source = find_source(config)
         laid_out, chat = with_devices(source, config), chat_form(source, config.chat)
         unload_models()
         _loaded[config] = LoadedModel(source, laid_out, EngineLoader(source, laid_out, answers_folder() / LOGS), chat)

@@ -17,6 +17,9 @@ import polars as pl
 from evaluator.errors import WriteError
 from evaluator.files.digests import bytes_digest
 
+ROWS_PER_GROUP = 122_880
+"""Rows that are compressed together, in tables that need not fit into memory: the number that Polars aims at."""
+
 PARTIAL = ".partial"
 """Ending of a file that is still being written. Its writer holds a lock on it, so that one without is a dead one's."""
 
@@ -93,11 +96,27 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
+def table_path(out: Path, name: str) -> Path:
+    """Return the path of a table of a run."""
+    return out / "tables" / f"{name}.parquet"
+
+
 def write_table(out: Path, name: str, table: pl.DataFrame) -> str:
     """Write OUT/tables/NAME.parquet, whole or not at all. Returns the SHA-256 of its bytes."""
     content = io.BytesIO()
     table.rechunk().write_parquet(content, compression="zstd")
-    return write_bytes(out / "tables" / f"{name}.parquet", content.getbuffer())
+    return write_bytes(table_path(out, name), content.getbuffer())
+
+
+def write_rows(out: Path, name: str, rows: pl.LazyFrame) -> str:
+    """Write rows that need not fit into memory. Returns the SHA-256 of the bytes.
+
+    They are those of write_table as long as there are no more than ROWS_PER_GROUP rows.
+    """
+    path = table_path(out, name)
+    with replacing(path) as file:
+        rows.sink_parquet(file, compression="zstd", row_group_size=ROWS_PER_GROUP)
+    return file_digest(path)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> str:

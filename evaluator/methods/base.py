@@ -80,6 +80,12 @@ class ScoredRequests:
         """Return the requests of one dataset."""
         return replace(self, rows=self.rows.filter(dataset=name), states=self.states.filter(dataset=name))
 
+    def alone(self, suite: str, part: str, dataset: str) -> "ScoredRequests":
+        """Return the requests needed to predict one part of one suite on one dataset."""
+        needed = self.answering(part).of_dataset(dataset)
+        states = needed.states.filter(suite=suite)
+        return replace(needed, rows=needed.rows.filter(suite=suite), states=states, parts={part: self.parts[part]})
+
     def states_of(self, part: str) -> pl.LazyFrame:
         """Return requests of one part with their hidden states."""
         return self.states.filter(part=part)

@@ -1,6 +1,7 @@
 """Turn scored requests into predictions: one row a request, method and definition."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -8,6 +9,9 @@ from evaluator.config import prompt_definition
 from evaluator.errors import LabelError
 from evaluator.methods.base import Method, ScoredRequests
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
+
+ROWS_TOGETHER = 65_536
+"""Predictions of a part and dataset, about, up to which those of all methods are made at once."""
 
 
 def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
@@ -23,6 +27,33 @@ def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: 
         methods: by name.
         definitions: those of the run; only `paper` and `released` have predictions, as they score different tokens.
     """
+    return _predictions(scored, methods, definitions).sort(PREDICTIONS_KEY)
+
+
+def predictions_by_group(
+    scored: ScoredRequests, methods: Mapping[str, Method], definitions: Sequence[Definition]
+) -> Iterator[pl.DataFrame]:
+    """Yield the rows of `predict` in the same order, one part and dataset after the other, and large ones by method."""
+    answered = [name for name, about in scored.parts.items() if about.kind != "null"]
+    key = ["suite", "part", "dataset"]
+    places = scored.rows.with_columns(part=pl.coalesce("for_part", "part")).filter(pl.col("part").is_in(answered))
+    sizes = places.group_by(key).agg(pl.len()).sort(key).collect(engine="streaming")
+    for suite, part, dataset, n_rows in sizes.iter_rows():
+        alone = scored.alone(suite, part, dataset)
+        if any(method.needs_states for method in methods.values()):
+            alone = replace(alone, states=alone.states.collect(engine="streaming").lazy())  # read once, not by method
+        if n_rows * len(methods) <= ROWS_TOGETHER:
+            yield predict(alone, methods, definitions).collect()
+            continue
+        for name, method in sorted(methods.items()):
+            for definition in sorted(measured_definitions(method, definitions)):
+                rows = _predictions(alone, {name: method}, [definition]).collect()
+                yield rows if rows["position"].is_sorted() else rows.sort("position")
+
+
+def _predictions(
+    scored: ScoredRequests, methods: Mapping[str, Method], definitions: Sequence[Definition]
+) -> pl.LazyFrame:
     tables = [
         method.label_probs(scored.answering(part), definition).with_columns(
             part=pl.lit(part), method=pl.lit(name), definition=pl.lit(definition)
@@ -35,7 +66,7 @@ def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: 
     none = pl.LazyFrame(schema=PREDICTIONS).drop("pred")
     rows = pl.concat([none, *tables], how="diagonal_relaxed")
     predictions = rows.with_columns(pred=pl.col("label_probs").list.arg_max())
-    return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items()).sort(PREDICTIONS_KEY)
+    return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items())
 
 
 def measured_definitions(method: Method, definitions: Sequence[Definition]) -> list[Definition]:

@@ -141,6 +141,8 @@ def missing_classes(scored: ScoredRequests, methods: Sequence[str]) -> pl.DataFr
         methods: names of the methods of the run; those without training prompts give no rows.
     """
     affected = [name for name in METHODS_WITH_TRAINING_PROMPTS if name in methods]
+    if not affected:
+        return pl.DataFrame(schema=dict.fromkeys(("dataset", "method", "label"), pl.String()))
     missing = _missing(scored).select("dataset", "label").unique()
     named = missing.with_columns(method=pl.lit(affected, pl.List(pl.String))).explode("method").drop_nulls()
     return named.select("dataset", "method", "label").sort("dataset", "method", "label").collect()

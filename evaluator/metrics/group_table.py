@@ -5,7 +5,13 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from evaluator.metrics.diagnostic import Diagnostic
-from evaluator.metrics.per_request import PredictionGroup, by_dataset, prediction_groups, repeated_requests
+from evaluator.metrics.per_request import (
+    DIAGNOSED_COLUMNS,
+    PredictionGroup,
+    by_group,
+    prediction_groups,
+    repeated_requests,
+)
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.values import statistic_sums
 from evaluator.schemas import GROUP_METRICS, GROUP_METRICS_KEY, MEAN_OVER_DATASETS
@@ -32,7 +38,7 @@ def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame, diagnostics: I
     varied = {diagnostic.part: diagnostic.varies for diagnostic in diagnostics if diagnostic.varies}
     tables = [
         table
-        for frame in by_dataset(predictions, varied)
+        for frame in by_group(predictions, DIAGNOSED_COLUMNS, varied)
         for definition in ("paper", "released")
         for group in prediction_groups(frame, definition)
         for table in _group_rows(group, varied[group.key["part"]])

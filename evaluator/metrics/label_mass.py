@@ -39,17 +39,16 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     """
     parts = {name: part for name, part in scored.parts.items() if part.kind in ("classification", "diagnostic")}
     asked = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in(list(parts)))
-    rows = asked.select(*_DATASET, "query_id", "prompt_id", *LABEL_SCORE.values()).collect()
-    weighted = rows.join(_label_weights(scored.tokens, rows), on="prompt_id", how="left", maintain_order="left")
+    weighted = asked.join(_label_weights(scored.tokens), on="prompt_id", how="left", maintain_order="left")
+    wanted = [name for name in LABEL_SCORE if name in definitions]
+    masses = weighted.select(
+        *(pl.col(name).cast(pl.Categorical) for name in _DATASET), "query_id", **{name: _mass(name) for name in wanted}
+    ).collect(engine="streaming")
     found: list[dict[str, object]] = []
-    for definition in (name for name in LABEL_SCORE if name in definitions):
+    for definition in wanted:
         measured = [name for name, part in parts.items() if definition in part.definitions]
-        probs = pl.col(LABEL_SCORE[definition]).list.eval(pl.element().exp())
-        counted = probs * pl.col("weights") if definition == "paper" else probs
-        masses = weighted.filter(
-            pl.col("part").is_in(measured), pl.col(LABEL_SCORE[definition]).is_not_null()
-        ).with_columns(mass=counted.list.sum().clip(0, 1))  # rounding can lead beyond 1
-        by_query = masses.group_by(*_DATASET, "query_id").agg(pl.col("mass").mean(), n_requests=pl.len())
+        of_parts = masses.filter(pl.col("part").cast(pl.String).is_in(measured), pl.col(definition).is_not_null())
+        by_query = of_parts.group_by(*_DATASET, "query_id").agg(mass=pl.col(definition).mean(), n_requests=pl.len())
         for key, queries in by_query.sort(*_DATASET, "query_id").group_by(_DATASET, maintain_order=True):
             sizes = {"n_queries": queries.height, "n_requests": queries["n_requests"].sum()}
             shared = dict(zip(_DATASET, key, strict=True)) | {"definition": definition, **sizes}
@@ -63,23 +62,26 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     return pl.concat([datasets, means], how="diagonal").sort(METRICS_KEY)
 
 
-def _label_weights(tokens: pl.LazyFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def _mass(definition: Definition) -> pl.Expr:
+    """Return the label mass of a request; null without scores under the definition."""
+    score = pl.col(LABEL_SCORE[definition])
+    probs = score.list.eval(pl.element().exp())
+    counted = probs * pl.col("weights") if definition == "paper" else probs
+    return pl.when(score.is_not_null()).then(counted.list.sum().clip(0, 1))  # rounding can lead beyond 1
+
+
+def _label_weights(tokens: pl.LazyFrame) -> pl.LazyFrame:
     """Return `weights` by `prompt_id`, one a label: 0 where another label's tokens begin this label's, else 1."""
-    prompts = rows.lazy().select("prompt_id").unique()
     texts = pl.element().list.eval(pl.element().cast(pl.String)).list.join(" ")
+    space = pl.col("continuations").list.eval(texts).list.join("|")
+    spaces = tokens.filter(ask="labels").select("prompt_id", space=space)
     # Label spaces repeat, so that each different one is looked at once.
-    spaces = (
-        tokens.filter(ask="labels")
-        .join(prompts, on="prompt_id", how="semi")
-        .select("prompt_id", space=pl.col("continuations").list.eval(texts).list.join("|"))
-        .collect()
+    distinct = spaces.select("space").unique().collect(engine="streaming")["space"]
+    weights = pl.LazyFrame(
+        {"space": distinct, "weights": [_prefix_weights(space.split("|")) for space in distinct]},
+        schema_overrides={"weights": pl.List(pl.Float64)},
     )
-    distinct = spaces["space"].unique()
-    weights = [_prefix_weights(space.split("|")) for space in distinct]
-    return spaces.join(
-        pl.DataFrame({"space": distinct, "weights": weights}, schema_overrides={"weights": pl.List(pl.Float64)}),
-        on="space",
-    ).drop("space")
+    return spaces.join(weights, on="space").drop("space")
 
 
 def _prefix_weights(labels: Sequence[str]) -> list[float]:

@@ -1,6 +1,6 @@
 """Turn predictions into the per-request columns that metrics are computed from, under one definition."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,6 +16,15 @@ from evaluator.schemas import PREDICTIONS
 
 GROUP = ["suite", "part", "dataset", "method"]
 """Columns that identify a group of predictions with one value of each metric."""
+
+MEASURED_COLUMNS = ("position", "query_id", "prompt_id", "gold", "label_names", "label_probs")
+"""Columns of PREDICTIONS that the metrics of classification read."""
+
+ROWS_TOGETHER = 65_536
+"""Rows of a part and dataset up to which all its groups are read at once."""
+
+DIAGNOSED_COLUMNS = tuple(name for name in PREDICTIONS if name not in (*GROUP, "definition", "prompt_id"))
+"""Columns of PREDICTIONS that diagnostics read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +76,39 @@ def require_definition(definition: str) -> DefinitionRules:
     return DEFINITIONS[definition]
 
 
-def by_dataset(
-    predictions: pl.LazyFrame | pl.DataFrame, parts: Collection[str] | None = None
+def by_group(
+    predictions: pl.LazyFrame | pl.DataFrame,
+    columns: Sequence[str] = MEASURED_COLUMNS,
+    parts: Collection[str] | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Yield the PREDICTIONS of one dataset after the other, so that those of one alone need to be in memory.
+    """Yield the PREDICTIONS of one part, dataset, method and definition after the other: only those are in memory.
 
     Args:
-        predictions: schema PREDICTIONS; a scan of files is read dataset by dataset.
-        parts: those that are wanted, without their prompt_id; None: all.
+        predictions: schema PREDICTIONS; a scan of files is read group by group.
+        columns: those that are read besides the columns that identify the group.
+        parts: those that are wanted; None: all.
     """
-    rows = predictions.lazy().select(PREDICTIONS.names())
+    key = [*GROUP, "definition"]
+    rows = predictions.lazy().select(*key, *columns)
     if parts is not None:
-        rows = rows.filter(pl.col("part").is_in([*parts])).drop("prompt_id")
-    for dataset in rows.select(pl.col("dataset").unique().sort()).collect().to_series():
-        yield rows.filter(pl.col("dataset") == dataset).collect()
+        rows = rows.filter(pl.col("part").is_in([*parts]))
+    place = key[:3]
+    sizes = rows.group_by(key).agg(pl.len()).sort(key).collect(engine="streaming")
+    for of_place in sizes.partition_by(place, maintain_order=True):
+        # Each read takes time, so that small groups are read together.
+        is_small = of_place["len"].sum() <= ROWS_TOGETHER
+        for groups in [of_place] if is_small else of_place.iter_slices(1):
+            shared = groups.select(place if is_small else key).row(0, named=True)
+            found = rows.filter(**shared).select(*(name for name in key if name not in shared), *columns).collect()
+            for *values, _ in groups.iter_rows():
+                yield _one_group(found, dict(zip(key, values, strict=True)))
+
+
+def _one_group(rows: pl.DataFrame, key: Mapping[str, str]) -> pl.DataFrame:
+    """Return the rows of one group. As literals, the columns of its key take no memory."""
+    left = {name: value for name, value in key.items() if name in rows.columns}
+    group = (rows.filter(**left) if left else rows).drop(left).rechunk()  # sums would depend on the chunks
+    return group.select(*(pl.lit(value).alias(name) for name, value in key.items()), pl.all())
 
 
 def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[PredictionGroup]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from evaluator.metrics.calibration_error import BIN_EDGES, N_BINS
-from evaluator.metrics.per_request import GROUP, MeasuredGroup, measured_groups
+from evaluator.metrics.per_request import GROUP, MeasuredGroup, by_group, measured_groups
 from evaluator.schemas import CONFUSION, CONFUSION_KEY, LABEL_SPACES, LABEL_SPACES_KEY, RELIABILITY, RELIABILITY_KEY
 
 
@@ -51,11 +51,12 @@ def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     """Return the label space of each suite, part and dataset: LABEL_SPACES, sorted by its key. Takes PREDICTIONS."""
-    return predictions.lazy().select(LABEL_SPACES.names()).unique().sort(LABEL_SPACES_KEY).collect()
+    return predictions.lazy().select(LABEL_SPACES.names()).unique().sort(LABEL_SPACES_KEY).collect(engine="streaming")
 
 
 def _paper_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterable[MeasuredGroup]:
-    return measured_groups(predictions.lazy().collect(), "paper")
+    paper = predictions.lazy().filter(definition="paper")
+    return (group for frame in by_group(paper) for group in measured_groups(frame, "paper"))
 
 
 def _key(group: MeasuredGroup) -> dict[str, pl.Expr]:

@@ -17,7 +17,14 @@ from evaluator.metrics.guessing import (
     with_tests_of_run,
 )
 from evaluator.metrics.intervals import mean_of_intervals, with_intervals
-from evaluator.metrics.per_request import DEFINITIONS, GROUP, by_dataset, measured_groups, prediction_groups
+from evaluator.metrics.per_request import (
+    DEFINITIONS,
+    DIAGNOSED_COLUMNS,
+    GROUP,
+    by_group,
+    measured_groups,
+    prediction_groups,
+)
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.score_decomposition import score_parts
 from evaluator.metrics.values import Measured, metric_values
@@ -51,11 +58,12 @@ def metrics_table(
     Raises:
         MetricError: no predictions at all, rows that the definition does not accept, or rows without prompt_id.
     """
-    rows = [row for frame in by_dataset(classified) for row in _classification_rows(frame)]
+    rows = [row for frame in by_group(classified) for row in _classification_rows(frame)]
     if predictions is not None:
         measures = list(diagnostics)
         diagnosed = {diagnostic.part for diagnostic in measures}
-        rows += [row for frame in by_dataset(predictions, diagnosed) for row in _diagnostic_rows(frame, measures)]
+        frames = by_group(predictions, DIAGNOSED_COLUMNS, diagnosed)
+        rows += [row for frame in frames for row in _diagnostic_rows(frame, measures)]
     if not rows:
         present = classified.lazy().select(pl.col("definition").unique().sort()).collect().to_series().to_list()
         raise MetricError(

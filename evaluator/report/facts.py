@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from evaluator.record import MeasuredRecord, ModelRecord, ThroughputRecord
+from evaluator.record import EngineRecord, MeasuredRecord, ModelRecord, ThroughputRecord
 
 KIND_WARNINGS = {
     "embedded": "This is the small model that ships here: it shows how a run goes, not what models can do.",
@@ -88,7 +88,7 @@ def record_facts(run: MeasuredRecord) -> list[tuple[str, list[Fact]]]:
             [
                 Fact("Kind of model", run.model.kind),
                 Fact("Context", f"{run.model.context_tokens:,} tokens" if run.model.context_tokens else "no limit"),
-                Fact("Prefix-cache block", _block(engine.prefix_block_tokens)),
+                Fact("Prefix-cache block", _block(engine)),
                 Fact("Prompts scored", _text(scores.prompts)),
                 *([Fact("Scored by earlier runs", _text(scores.reused_prompts))] if scores.reused_prompts else []),
                 Fact("Throughput", f"{scores.tokens_per_s:,.1f} tokens/s" if scores.tokens_per_s else None),
@@ -161,7 +161,10 @@ def _revision(model: ModelRecord) -> str | None:
     return "none, a local model" if model.revision is None and model.kind != "hub" else model.revision
 
 
-def _block(tokens: int | None) -> str:
+def _block(engine: EngineRecord) -> str:
+    if not engine.counts_cached_tokens:
+        return "not known"
+    tokens = engine.prefix_block_tokens
     return "none, no prefix cache" if tokens is None else f"{tokens:,} tokens"
 
 

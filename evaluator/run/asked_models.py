@@ -71,7 +71,7 @@ class AskedModel(NamedTuple):
 
 def asked_model(config: RunConfig, model: ModelConfig) -> AskedModel:
     """Find a model, its devices and its chat template, if prompts go through one. Raises ModelError or ConfigError."""
-    source = find_model(model)
+    source = find_source(model)
     form = prompt_form(config, model, chat_form(source, model.chat))
     return AskedModel(source, with_devices(source, model), form)
 
@@ -80,10 +80,6 @@ def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) ->
     """Return how prompts become tokens. In a conversation, a label's tokens are by default those it has in place."""
     in_place: LabelBoundary | None = "merged" if chat else None
     return PromptForm(model.label_boundary or in_place or default_label_boundary(config.suites), chat)
-
-
-def find_model(model: ModelConfig, *, needs_weights: bool = True) -> ModelSource:
-    return find_source(model, needs_weights=needs_weights)
 
 
 def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[AskedModel]:

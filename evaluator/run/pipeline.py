@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import chain
@@ -12,14 +12,14 @@ from typing import NamedTuple, cast, get_args
 import polars as pl
 
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig, RunConfig
-from evaluator.engine import ENGINES, with_devices
+from evaluator.engine import ENGINES, find_source, with_devices
 from evaluator.engine.base import adapted
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.locks import writing_to
-from evaluator.files.whole import write_table
-from evaluator.metrics.queries import queries_table
+from evaluator.files.whole import table_path, write_rows, write_table
+from evaluator.metrics.queries import QUERY_TEXTS, query_frames, query_texts
 from evaluator.preflight.findings import check_accepted, require_accepted
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
@@ -36,7 +36,6 @@ from evaluator.run.asked_models import (
     AskedModel,
     asked_model,
     asked_models,
-    find_model,
     model_folders,
     of_one_load,
 )
@@ -51,9 +50,9 @@ from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities,
 from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
 from evaluator.run.stage_records import recorded_build, with_scores
 from evaluator.run_log import now
-from evaluator.schemas import PREDICTIONS, RECEIPT_KEY
+from evaluator.schemas import PREDICTIONS, QUERIES, RECEIPT_KEY
+from evaluator.store.spool import spooled, spooled_frames
 from evaluator.suites import SUITES
-from evaluator.suites.base import ScoredRun
 
 logger = logging.getLogger(__name__)
 
@@ -122,18 +121,24 @@ def run_models(
             one, folder = group[0]
             loads.append((stack.enter_context(closing(EngineLoader(one.source, one.config, folder / LOGS))), group))
         yield from begin_loading(asked[0], data or out, loads[0][0])
-        _, built = yield from _build(config, out, data or out)
+        of_prompts, built = yield from _build(config, out, data or out)
         checks: dict[Path, PreflightRecord] = {}  # of every model, before the first is scored
+        tokenised_s: dict[Path, float] = {}
         for one, folder in runs:
+            clock = time.monotonic()
             checks[folder] = yield from check_built(built, one)
             require_accepted(checks[folder].findings, accept)
+            tokenised_s[folder] = _since(clock)
         for loader, group in loads:
             for one, folder in group:
                 with writing_to(folder):
                     mark_user(folder, data or out)
-                    record = recorded_build(built, folder, data or out, started=now(), elapsed_s=0.0)
+                    build_s = of_prompts.elapsed_s["build"]  # once, for all models
+                    record = recorded_build(built, folder, data or out, started=now(), elapsed_s=build_s)
                     record = replace(record, preflight=with_accepted(checks[folder], accept))
-                    scored = yield from score_run(built, one, data or out, loader, keep_loaded=True)
+                    scored = yield from score_run(
+                        built, one, data or out, loader, keep_loaded=True, tokenised_s=tokenised_s[folder]
+                    )
                     record = with_scores(record, scored, one.record, folder)
                     yield from _speed(record)
                     yield from finished(record, scored, folder)
@@ -152,8 +157,8 @@ def _speed(record: RunRecord) -> Stage[None]:
 
 def finished(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:
     """Measure a scored run and write its page."""
-    record, tables = yield from _measure(record, scored.built, scored.parts, out, {})
-    measured = MeasuredFolder(out, record, scored.built.store, tables)
+    record = yield from _measure(record, scored.built, scored.parts, out, {})
+    measured = MeasuredFolder(out, record, scored.built.store)
     return Finished((yield from _report(measured)), measured)
 
 
@@ -183,16 +188,17 @@ MeasureOptions = Callable[[Sequence[str]], Mapping[str, object]]
 """Returns the measure options of the suites with these names, by suite."""
 
 
-def measure(out: Path, options: MeasureOptions = lambda _suites: {}) -> Stage[Mapping[str, pl.DataFrame]]:
-    """Compute predictions and metrics from the scores in `out`, and return the tables by name."""
+def measure(out: Path, options: MeasureOptions = lambda _suites: {}) -> Stage[Mapping[str, pl.LazyFrame]]:
+    """Compute predictions and metrics from the scores in `out`, and return scans of the tables by name."""
     require_run(out)
     with writing_to(out):
         folder = open_built(out)
         chosen = options(folder.built.config.suites)
         parts = open_scored(folder, out)
         built = folder.built.without(scores_section(folder.record, out).left_out)
-        _, tables = yield from _measure(folder.record, built, parts, out, chosen)
-        return tables
+        record = yield from _measure(folder.record, built, parts, out, chosen)
+        assert record.measures is not None, "it was measured"
+        return {name: pl.scan_parquet(table_path(out, name)) for name in record.measures.tables}
 
 
 def report(out: Path) -> Stage[Path]:
@@ -219,7 +225,7 @@ def receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]
         assert record.model is not None, "the run was scored"
         assert record.engine is not None, "the run was scored"
         model = _model_again(record.model, record.engine, config)
-        source = find_model(model)
+        source = find_source(model)
         if source.fingerprint != record.model.weights_fingerprint:
             raise ConfigError(
                 f"{source.title} has the weights {source.fingerprint}, and the run in {out} is of "
@@ -311,33 +317,56 @@ def _check(
 
 def _measure(
     record: RunRecord, built: Built, parts: Sequence[ScoredStore], out: Path, options: Mapping[str, object]
-) -> Stage[tuple[RunRecord, Mapping[str, pl.DataFrame]]]:
+) -> Stage[RunRecord]:
     clock = time.monotonic()
     scores = scores_section(record, out)
     model = record.model.title if record.model else out.name
-    scored = complete_run(scored_run(built, parts, model=model, options=options), parts)
-    tables: dict[str, pl.DataFrame] = {}
-    digests: dict[str, str] = {}
+    tables = _Tables(out)
+    run = complete_run(scored_run(built, parts, model=model, options=options, keep=tables.keep), parts)
     # Suites of one family share a function, which is called once.
-    functions = dict.fromkeys(SUITES[suite].measure for suite in scored.config.suites)
-    of_suites = chain.from_iterable(function(scored) for function in functions)
-    for name, table in chain(of_suites, _queries(scored, parts, tables)):
-        yield Progress(stage="Measuring", done=len(tables), total=len(tables) + 1, unit="tables")
-        digests[name] = write_table(out, name, table)
-        tables[name] = table
-    measures = MeasuresRecord(scores=scores.fingerprint, tables=dict(sorted(digests.items())))
+    functions = dict.fromkeys(SUITES[suite].measure for suite in run.config.suites)
+    with spooled(run.scored.rows, out) as rows:
+        run = replace(run, scored=replace(run.scored, rows=rows))
+        for name, table in chain.from_iterable(function(run) for function in functions):
+            yield tables.progress(n_left=1)
+            tables.write(name, table)
+        with spooled_frames(query_texts(_prompts(parts)), QUERY_TEXTS, out) as texts:
+            predictions = tables.scan("predictions", PREDICTIONS)
+            tables.keep("queries", QUERIES, query_frames(run.scored, texts, predictions))
+    measures = MeasuresRecord(scores=scores.fingerprint, tables=dict(sorted(tables.digests.items())))
     record = with_stage(record, "measure", elapsed_s={"measure": _since(clock)}, measures=measures)
     write_run(out, record)
-    yield Progress(stage="Measuring", done=len(tables), total=len(tables), unit="tables")
-    return record, tables
+    yield tables.progress(n_left=0)
+    return record
 
 
-def _queries(
-    scored: ScoredRun, parts: Sequence[ScoredStore], tables: Mapping[str, pl.DataFrame]
-) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the table of single queries, once the suites have predicted them."""
-    prompts = pl.concat(part.store.prompts() for part in parts)
-    yield "queries", queries_table(scored.scored, prompts, tables.get("predictions", PREDICTIONS.to_frame()))
+class _Tables:
+    """The tables of the measure stage, on disk."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self.digests: dict[str, str] = {}
+
+    def write(self, name: str, table: pl.DataFrame) -> None:
+        self.digests[name] = write_table(self._out, name, table)
+
+    def keep(self, name: str, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
+        """Write a table frame by frame, and return a scan of it (suites.base.Keep)."""
+        with spooled_frames(frames, schema, self._out) as rows:
+            self.digests[name] = write_rows(self._out, name, rows)
+        return self.scan(name, schema)
+
+    def scan(self, name: str, schema: pl.Schema) -> pl.LazyFrame:
+        """Return a table that was written; without rows if none was."""
+        return pl.scan_parquet(table_path(self._out, name)) if name in self.digests else pl.LazyFrame(schema=schema)
+
+    def progress(self, *, n_left: int) -> Progress:
+        done = len(self.digests)
+        return Progress(stage="Measuring", done=done, total=done + n_left, unit="tables")
+
+
+def _prompts(parts: Sequence[ScoredStore]) -> Iterator[pl.DataFrame]:
+    return chain.from_iterable(part.store.prompts_by_shard() for part in parts)
 
 
 def _report(measured: MeasuredFolder) -> Stage[Path]:

@@ -11,7 +11,7 @@ import polars as pl
 
 from evaluator.config import ChatConfig, LabelBoundary, ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.engine import ENGINES, engine_name
+from evaluator.engine import ENGINES, engine_name, find_source
 from evaluator.errors import LabelError, PromptTooLongError
 from evaluator.models.chat import chat_form
 from evaluator.models.sizes import model_size
@@ -31,7 +31,7 @@ from evaluator.preflight.queries import (
 )
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
-from evaluator.run.asked_models import AskedModel, find_model, prompt_form
+from evaluator.run.asked_models import AskedModel, prompt_form
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, examine_sample
 from evaluator.run.score import check_capabilities
@@ -59,7 +59,7 @@ def preflight(
     check_config(config)
     check_capabilities(config, model)
     devices = chosen_devices(assumptions)
-    source = find_model(model, needs_weights=False)
+    source = find_source(model, needs_weights=False)
     # A finding says that a chat template is not applied, so that no warning needs to.
     form = prompt_form(config, model, chat_form(source, model.chat or ChatConfig()))
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:

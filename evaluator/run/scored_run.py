@@ -11,9 +11,10 @@ from evaluator.schemas import PROMPTS_KEY, REQUESTS_KEY
 from evaluator.scores.checks import require_complete, require_states
 from evaluator.scores.prompts import prompt_scores, prompt_states
 from evaluator.scores.table import ScoreTable
+from evaluator.store.ids import id_numbers
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
-from evaluator.suites.base import ScoredRun
+from evaluator.suites.base import Keep, ScoredRun, in_memory
 from evaluator.tokens.table import TokenTable
 
 
@@ -32,6 +33,7 @@ def scored_run(
     *,
     model: str = "",
     options: Mapping[str, object] | None = None,
+    keep: Keep = in_memory,
 ) -> ScoredRun:
     """Join a run's requests with their scores and hidden states; requests that have none are left out.
 
@@ -40,6 +42,7 @@ def scored_run(
         parts: that store, then that of the second round if there is one.
         model: name of the model, for tables.
         options: of the measure stage, by suite.
+        keep: writes the large tables of the measure stage.
     """
     first = parts[0]
     scores = (_with_requests(part.store, prompt_scores(part.tokens.tokens(), part.scores)) for part in parts)
@@ -62,6 +65,7 @@ def scored_run(
         methods=chosen_methods(built.config),
         model=model,
         options=options or {},
+        keep=keep,
     )
 
 
@@ -82,6 +86,8 @@ def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
         chosen = pl.concat(steps).unique()
         run = run.of_prompts(chosen)
     for part in parts:
+        if not next_round and _is_complete(part):
+            continue
         # The columns that the checks need: without the others, such as texts and demonstrations, rows are short.
         rows = part.store.requests_with_prompts().select(*REQUESTS_KEY, *PROMPTS_KEY, "ask", "continuations")
         if next_round:
@@ -92,3 +98,24 @@ def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
         states = prompt_states(part.tokens.tokens(), part.scores).select(PROMPTS_KEY).collect()
         require_states(rows.filter(is_state).collect(), states)
     return run
+
+
+def _is_complete(part: ScoredStore) -> bool:
+    """Return whether every prompt has its score, only one and with a number for each continuation, or its state.
+
+    That is known without the rows themselves; what is wrong is said by the checks that read them.
+    """
+    n_texts = pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len())
+    prompts = part.store.prompts().select(id_numbers("prompt_id"), "ask", n=n_texts.cast(pl.Int64))
+    tokens, is_state = part.tokens.tokens(), pl.col("ask") == "state"
+    sizes = pl.col("label_log_likelihoods").list.len().cast(pl.Int64)
+    scores = prompt_scores(tokens, part.scores).select(id_numbers("prompt_id"), n=sizes)
+    states = prompt_states(tokens, part.scores).select(id_numbers("prompt_id"))
+    return _each_once(prompts.filter(~is_state), scores) and _each_once(prompts.filter(is_state).drop("n"), states)
+
+
+def _each_once(asked: pl.LazyFrame, found: pl.LazyFrame) -> bool:
+    """Return whether each of the rows that are asked for is found, and no prompt is found twice."""
+    rows = found.collect(engine="streaming")
+    missing = asked.join(rows.lazy(), on=rows.columns, how="anti").select(pl.len()).collect(engine="streaming")
+    return not missing.item() and rows["prompt_id"].n_unique() == rows.height

@@ -32,13 +32,14 @@ def write_shards(folder: Path, name: str, frames: Iterable[pl.DataFrame], *, row
     Returns file name -> SHA-256, in order.
     """
     digests: dict[str, str] = {}
-    for shard in _of_height(frames, rows):
+    for shard in of_height(frames, rows):
         file_name = f"{name}-{len(digests):05d}.arrow"
         digests[file_name] = write_shard(folder / file_name, shard)
     return digests
 
 
-def _of_height(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+def of_height(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """Yield the rows of at least one frame again, `rows` together; the last may be fewer."""
     left: pl.DataFrame | None = None
     for frame in frames:
         left = frame if left is None or not left.height else pl.concat([left, frame])

@@ -60,6 +60,15 @@ class Comparison(NamedTuple):
     sections: Sequence[Section]
 
 
+Keep = Callable[[str, pl.Schema, Iterable[pl.DataFrame]], pl.LazyFrame]
+"""Writes a large table of the measure stage from its name, schema and frames, and returns a scan of it."""
+
+
+def in_memory(_name: str, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
+    """Return frames as one lazy frame, for a run that writes no tables."""
+    return pl.concat([schema.to_frame(), *frames]).lazy()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun:
     """A run with the scores of its requests: the input of the measure stage."""
@@ -70,6 +79,7 @@ class ScoredRun:
     methods: Mapping[str, Method]
     model: str
     options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
+    keep: Keep = in_memory
 
     def of_prompts(self, prompts: pl.DataFrame) -> "ScoredRun":
         """Return the run with only the requests of the prompts in the column `prompt_id`."""

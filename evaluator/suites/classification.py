@@ -4,21 +4,32 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from evaluator.methods.predictions import predict
+from evaluator.methods.predictions import predictions_by_group
 from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.schemas import METRICS_KEY
+from evaluator.schemas import METRICS_KEY, PREDICTIONS
 from evaluator.suites.base import ScoredRun, Table
 
 
+def kept_predictions(run: ScoredRun) -> pl.LazyFrame:
+    """Write the predictions of a run, and return a scan of them."""
+    frames = predictions_by_group(run.scored, run.methods, run.config.definitions)
+    return run.keep("predictions", PREDICTIONS, frames)
+
+
 def classification_tables(
-    run: ScoredRun, diagnostics: Iterable[Diagnostic] = (), *, shared: str = ""
+    run: ScoredRun,
+    diagnostics: Iterable[Diagnostic] = (),
+    *,
+    shared: str = "",
+    predictions: pl.LazyFrame | None = None,
 ) -> Iterator[Table]:
-    """Yield the tables of a classification run: predictions, metrics and those derived from them.
+    """Yield the tables of a classification run: metrics and those derived from them.
 
     Args:
         run: with parts of the kind classification.
         diagnostics: what to measure on other parts.
+        predictions: kept_predictions of the run; None: they are made and kept here.
         shared: what was drawn once for all queries, so that intervals over queries do not cover it.
     """
     # Imported here, because building prompts does not need SciPy.
@@ -33,17 +44,17 @@ def classification_tables(
     )
     from evaluator.metrics.label_mass import label_mass_metrics
 
-    predictions = predict(run.scored, run.methods, run.config.definitions).collect()
+    predictions = kept_predictions(run) if predictions is None else predictions
     parts = [name for name, part in run.scored.parts.items() if part.kind == "classification"]
     classified = predictions.filter(pl.col("part").is_in(parts))
     requested = pl.col("definition").is_in(run.config.definitions)
     draws = {name: ", ".join(filter(None, (shared, method.drawn_once))) for name, method in run.methods.items()}
     measured = metrics_table(classified, predictions, diagnostics, draws).filter(requested)
     metrics = pl.concat([measured, label_mass_metrics(run.scored, run.config.definitions)]).sort(METRICS_KEY)
-    yield "predictions", predictions
     yield "metrics", metrics
     yield "group_metrics", group_metrics_table(predictions, diagnostics).filter(requested)
-    yield "method_differences", method_differences(predictions, metrics, run.model)
+    answers = predictions if len(run.methods) > 1 else predictions.clear()  # one method has none to be compared with
+    yield "method_differences", method_differences(answers.collect(), metrics, run.model)
     yield "missing_classes", missing_classes(run.scored, list(run.methods))
     yield "reliability", reliability_table(classified)
     yield "confusion", confusion_table(classified)

@@ -267,8 +267,8 @@ refuses a model, the table has its words. `make models` writes this page again.
 
 They are evaluated as text: vLLM is told that no image comes. Most of them need torchvision, which the set-up without a
 GPU leaves out, because PyPI has it for CUDA alone. With torchvision and a CUDA build of torch, run on a CPU, vLLM 0.32
-accepts the two that the table lists as refused because torchvision is missing: Gemma 3 is within 3e-6 nats of transformers in fp32, Qwen3.5 within 0.08 in
-bf16. On a GPU none was tried.
+accepts the two that the table lists as refused because torchvision is missing: Gemma 3 is within 3e-6 nats of
+transformers in fp32, Qwen3.5 within 0.08 in bf16. On a GPU none was tried.
 
 ## Where the two engines compute something else
 

@@ -1,6 +1,7 @@
 import errno
 import os
 
+import polars as pl
 import pytest
 
 from evaluator.errors import WriteError
@@ -68,3 +69,24 @@ def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(t
     assert not dead.exists()
     assert of_others.exists()
     assert (tmp_path / "b").read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 1000])
+def test_rows_from_files_are_written_as_a_table_is(tmp_path, n_rows: int):
+    table = pl.DataFrame(
+        {"name": ["a", None] * n_rows, "numbers": [[0.5, 1.5], []] * n_rows},
+        schema={"name": pl.String, "numbers": pl.List(pl.Float64)},
+    )
+    table.write_ipc(tmp_path / "rows.arrow")
+    digest = whole.write_table(tmp_path, "table", table)
+    assert whole.write_rows(tmp_path, "rows", pl.scan_ipc(tmp_path / "rows.arrow")) == digest
+
+
+def test_how_rows_are_cut_in_frames_does_not_change_a_long_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(whole, "ROWS_PER_GROUP", 64)
+    table = pl.DataFrame({"number": range(300)})
+    cuts = {
+        whole.write_rows(tmp_path, "rows", pl.concat([table[:cut], table[cut:]], rechunk=False).lazy())
+        for cut in (1, 63, 64, 65, 200)
+    }
+    assert len(cuts) == 1

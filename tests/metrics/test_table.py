@@ -8,9 +8,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from evaluator.errors import MetricError
-from evaluator.metrics import METRICS, confusion_table, metrics_table, reliability_table
+from evaluator.metrics import METRICS, confusion_table, metrics_table, per_request, reliability_table
 from evaluator.metrics.base import sum_in_order
-from evaluator.metrics.per_request import by_dataset
+from evaluator.metrics.per_request import by_group
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
@@ -156,8 +156,19 @@ def test_files_of_datasets_are_read_one_after_the_other_and_give_the_same_table(
     for number, frame in enumerate(frames):
         frame.write_parquet(tmp_path / f"{number}.parquet")
     scanned = pl.scan_parquet(tmp_path / "*.parquet")
-    assert [frame["dataset"].unique().to_list() for frame in by_dataset(scanned)] == [["a"], ["b"]]
+    assert [frame["dataset"].unique().to_list() for frame in by_group(scanned)] == [["a"], ["b"]]
     assert_frame_equal(metrics_table(scanned), metrics_table(pl.concat(frames)))
+
+
+@pytest.mark.parametrize("rows_together", [0, 100])
+def test_groups_are_read_together_or_one_by_one(monkeypatch: pytest.MonkeyPatch, rows_together: int) -> None:
+    monkeypatch.setattr(per_request, "ROWS_TOGETHER", rows_together)
+    other = BINARY.with_columns(method=pl.lit("contextual"))
+    groups = list(by_group(pl.concat([BINARY, other, TERNARY])))
+    assert [frame.select("dataset", "method").unique().row(0) for frame in groups] == [
+        ("a", "contextual"), ("a", "vanilla"), ("b", "vanilla")
+    ]  # fmt: skip
+    assert_frame_equal(groups[1].select(sorted(groups[1].columns)), BINARY.select(sorted(groups[1].columns)))
 
 
 def test_one_query_alone_has_a_value_and_no_interval() -> None:

@@ -74,6 +74,9 @@ def test_what_was_not_recorded_has_no_value() -> None:
 def test_null_is_told_where_it_has_a_meaning() -> None:
     cacheless = dict(facts.record_facts(made_record(engine={"prefix_block_tokens": None})))["Model and engine"]
     assert facts.Fact("Prefix-cache block", "none, no prefix cache") in cacheless
+    served = {"prefix_block_tokens": None, "counts_cached_tokens": False}
+    silent = dict(facts.record_facts(made_record(engine=served)))["Model and engine"]
+    assert facts.Fact("Prefix-cache block", "not known") in silent
 
 
 def test_a_local_folder_has_no_revision_and_a_hub_model_without_one_was_not_recorded() -> None:

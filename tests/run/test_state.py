@@ -13,6 +13,7 @@ from evaluator.files.locks import writing_to
 from evaluator.models.fake_source import FakeModelSource, fake_model_source
 from evaluator.progress import finish
 from evaluator.run import pipeline
+from evaluator.run.record import read_run
 from evaluator.run.state import find_runs, lock_holder, run_state
 from evaluator.run_log import started_as
 from tests.command_line import command, command_outputs
@@ -79,6 +80,10 @@ def test_a_comparison_of_several_models_is_finished_once_it_is_written(tmp_path)
     models = [FAKE, replace(FAKE, model="other")]
     with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], find=of_its_name)}):
         page = finish(pipeline.run_models(CONFIG, models, tmp_path))
+    for folder in (tmp_path / "models").iterdir():
+        took = read_run(folder).elapsed_s
+        assert took["build"] == read_run(tmp_path).elapsed_s["build"] > 0
+        assert took["tokenise"] > 0
     state = run_state(tmp_path)
     assert (state.state, state.stages, state.scoring) == ("finished", ["built", "compared"], [])
     assert state.finished >= state.started

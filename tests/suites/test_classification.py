@@ -1,5 +1,6 @@
 """The tables of a run of classification, from made-up answers."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +11,7 @@ from evaluator.methods import METHODS
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import DEFINITIONS, Definition
 from evaluator.store.prompt_store import PromptStore, StoreManifest
-from evaluator.suites.base import ScoredRun
+from evaluator.suites.base import ScoredRun, in_memory
 from evaluator.suites.classification import classification_tables
 from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTICS
 from tests.methods.answered import BOTH, answers, table
@@ -21,6 +22,12 @@ NO_STORE = PromptStore(Path("nowhere"), StoreManifest(n_requests=0, n_prompts=0,
 
 def measured(*definitions: Definition) -> dict[str, pl.DataFrame]:
     """The tables of two right answers and a wrong one in every part."""
+    tables = {}
+
+    def keep(name: str, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
+        tables[name] = in_memory(name, schema, frames).collect()
+        return tables[name].lazy()
+
     rows = [table(part, [[-1.0, -2.0], [-1.0, -3.0], [-2.0, -1.0]]) for part in PARTS]
     kinds = {part: MeasuredPart("classification" if part == "normal" else "diagnostic", BOTH) for part in PARTS}
     run = ScoredRun(
@@ -29,8 +36,9 @@ def measured(*definitions: Definition) -> dict[str, pl.DataFrame]:
         scored=ScoredRequests(rows=answers(*rows).rows, parts=kinds),
         methods={"vanilla": METHODS["vanilla"]},
         model="m",
+        keep=keep,
     )
-    return dict(classification_tables(run, DIAGNOSTICS))
+    return dict(classification_tables(run, DIAGNOSTICS)) | tables
 
 
 def test_disturbed_parts_have_predictions_and_diagnostics_but_nothing_of_classification():

@@ -10,7 +10,7 @@ from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.suites.base import Described, Part, Requests, ScoredRun, Suite, Table
-from evaluator.suites.classification import classification_tables
+from evaluator.suites.classification import classification_tables, kept_predictions
 from evaluator.suites.staicc.completed import completed
 from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTICS, METRIC_TEXTS
 from evaluator.suites.staicc.terminal import diagnostic_lines
@@ -67,16 +67,17 @@ def describe(config: RunConfig) -> Described:
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
-    """Yield the tables of a classification run with the diagnostics, and absent_labels after predictions."""
+    """Yield the tables of a classification run with the diagnostics, absent_labels and those of total error."""
     from evaluator.suites.staicc.diagnostics.label_bias import absent_labels
     from evaluator.suites.staicc.total_error import total_error_tables
 
+    predictions = kept_predictions(run)
     tables = {}
-    for name, table in classification_tables(run, DIAGNOSTICS):
+    for name, table in classification_tables(run, DIAGNOSTICS, predictions=predictions):
         tables[name] = table
         yield name, table
-    yield "absent_labels", absent_labels(tables["predictions"])
-    yield from total_error_tables(tables["predictions"], tables["metrics"])
+    yield "absent_labels", absent_labels(predictions)
+    yield from total_error_tables(predictions, tables["metrics"])
     if "learning_curve" in run.scored.parts:
         from evaluator.suites.staicc.learning_curve import learning_curve
 

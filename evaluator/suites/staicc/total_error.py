@@ -5,13 +5,19 @@ sets of each query. So it tells how far accuracies move with the template, which
 out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from evaluator.metrics.design_study import Design
 from evaluator.metrics.intervals import total_standard_error
-from evaluator.metrics.per_request import PredictionGroup, prediction_groups, repeated_requests
+from evaluator.metrics.per_request import (
+    DIAGNOSED_COLUMNS,
+    PredictionGroup,
+    by_group,
+    prediction_groups,
+    repeated_requests,
+)
 from evaluator.metrics.registry import METRICS, REQUEST_COLUMNS
 from evaluator.metrics.total_error import CrossedAnswers, components_and_design, crossed_cells, total_error
 from evaluator.metrics.values import metric_values
@@ -30,24 +36,26 @@ NAMES = {
 ONE_DRAW = {"query": "query and demonstration set", "level": "template", "interaction": "query x template and residual"}
 
 
-def total_error_tables(predictions: pl.DataFrame, metrics: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+def total_error_tables(
+    predictions: pl.LazyFrame | pl.DataFrame, metrics: pl.DataFrame
+) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield variance_components, total_error and design_study, with the columns of schemas.
 
     Args:
         predictions: schemas.PREDICTIONS of the run.
         metrics: schemas.METRICS of the run.
     """
-    parts = predictions.filter(pl.col("part").is_in([VARIED, SAMPLED]))
-    cases = [
-        case
-        for definition in ("paper", "released")
-        for group in prediction_groups(parts, definition)
-        for case in _cases(group)
-    ]
+    cases = [case for group in _groups(predictions, [VARIED, SAMPLED]) for case in _cases(group)]
     components, design = components_and_design(cases)
     yield "variance_components", components
     yield "total_error", total_error(list(_headlines(predictions, metrics, cases)))
     yield "design_study", design
+
+
+def _groups(predictions: pl.LazyFrame | pl.DataFrame, parts: Sequence[str]) -> Iterator[PredictionGroup]:
+    frames = by_group(predictions, DIAGNOSED_COLUMNS, parts)
+    definitions = ("paper", "released")
+    return (group for frame in frames for definition in definitions for group in prediction_groups(frame, definition))
 
 
 def _cases(group: PredictionGroup) -> Iterator[CrossedAnswers]:
@@ -64,28 +72,28 @@ def _cases(group: PredictionGroup) -> Iterator[CrossedAnswers]:
 
 
 def _headlines(
-    predictions: pl.DataFrame, metrics: pl.DataFrame, cases: list[CrossedAnswers]
+    predictions: pl.LazyFrame | pl.DataFrame, metrics: pl.DataFrame, cases: list[CrossedAnswers]
 ) -> Iterator[Mapping[str, object]]:
     """Yield the rows of total_error.total_error: of every method whose templates were varied, on every dataset."""
     of_key = ("dataset", "method", "definition", "metric")
     varied = {tuple(case.key[name] for name in of_key): case for case in cases if case.key["part"] == VARIED}
-    normal = predictions.filter(part=HEADLINE)
+    if not varied:
+        return
     metrics_of_requests = {name: METRICS[name] for name in REQUEST_COLUMNS}
-    for definition in ("paper", "released"):
-        for group in prediction_groups(normal, definition):
-            measured = metric_values(repeated_requests(group), group.n_labels, metrics_of_requests)
-            naive = metrics.filter(pl.all_horizontal(pl.col(name) == value for name, value in group.key.items()))
-            for metric, estimate in measured.items():
-                case = varied.get((*(group.key[name] for name in of_key[:3]), metric))
-                interval = naive.filter(metric=metric).select("ci_low", "ci_high", "ci_over").to_dicts()
-                if case is None or not interval or estimate.standard_error is None:
-                    continue
-                error, degrees = total_standard_error(
-                    estimate.standard_error, estimate.degrees_of_freedom, case.cells.mean(axis=2), case.attributes
-                )
-                yield {
-                    **group.key, **interval[0], "n_shots": case.key["n_shots"], "metric": metric,
-                    "value": estimate.value, "interval": estimate.interval, "lowest": estimate.lowest,
-                    "highest": estimate.highest, "n_queries": group.rows["query_id"].n_unique(),
-                    "total_over": "queries and templates", "total_error": error, "total_degrees": degrees,
-                }  # fmt: skip
+    for group in _groups(predictions, [HEADLINE]):
+        measured = metric_values(repeated_requests(group), group.n_labels, metrics_of_requests)
+        naive = metrics.filter(pl.all_horizontal(pl.col(name) == value for name, value in group.key.items()))
+        for metric, estimate in measured.items():
+            case = varied.get((*(group.key[name] for name in of_key[:3]), metric))
+            interval = naive.filter(metric=metric).select("ci_low", "ci_high", "ci_over").to_dicts()
+            if case is None or not interval or estimate.standard_error is None:
+                continue
+            error, degrees = total_standard_error(
+                estimate.standard_error, estimate.degrees_of_freedom, case.cells.mean(axis=2), case.attributes
+            )
+            yield {
+                **group.key, **interval[0], "n_shots": case.key["n_shots"], "metric": metric,
+                "value": estimate.value, "interval": estimate.interval, "lowest": estimate.lowest,
+                "highest": estimate.highest, "n_queries": group.rows["query_id"].n_unique(),
+                "total_over": "queries and templates", "total_error": error, "total_degrees": degrees,
+            }  # fmt: skip

@@ -15,10 +15,10 @@ import polars as pl
 from evaluator.metrics.base import N_REQUESTS, Metric, sum_in_order
 from evaluator.metrics.checks import require_gold
 from evaluator.metrics.distance_interval import Floats, freedom
-from evaluator.metrics.per_request import PredictionGroup, label_matrix
+from evaluator.metrics.per_request import PredictionGroup, by_group, label_matrix
 from evaluator.metrics.toolkit_formulas import passes_released_check
 from evaluator.metrics.values import Measured, metric_values
-from evaluator.schemas import ABSENT_LABELS_KEY
+from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
 
 
 def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
@@ -74,21 +74,22 @@ def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
     Because of them the empirical bias is infinite, or NaN under `released`. Takes PREDICTIONS, returns ABSENT_LABELS
     sorted by its key.
     """
-    *key, label_name = ABSENT_LABELS_KEY
-    # The mean of a list adds row after row; the mean of a group is added by several threads, and its last digit varies.
-    return (
-        predictions.lazy()
-        .filter(part="normal")
-        .with_columns(label=pl.int_ranges(pl.col("label_probs").list.len()))
-        .explode("label", "label_names", "label_probs")
-        .group_by(*key, label_name="label_names", maintain_order=True)
-        .agg("label_probs", n_gold=(pl.col("gold") == pl.col("label")).sum())
-        .select(*key, label_name, "n_gold", mean_probability=pl.col("label_probs").list.mean())
-        .filter(pl.col("n_gold") == 0, pl.col("mean_probability") > 0)
-        .drop("n_gold")
-        .sort(*key, label_name)
-        .collect()
-    )
+    frames = by_group(predictions, ("gold", "label_names", "label_probs"), ["normal"])
+    return pl.concat([ABSENT_LABELS.to_frame(), *map(_absent_labels, frames)]).sort(ABSENT_LABELS_KEY)
+
+
+def _absent_labels(predictions: pl.DataFrame) -> pl.DataFrame:
+    """Return those of one dataset, method and definition."""
+    present = {*predictions["gold"].unique()}
+    absent = {name: label for label, name in enumerate(predictions["label_names"][0]) if label not in present}
+    # The mean of a list adds row after row; several threads add that of a column, and its last digit varies.
+    means = [predictions["label_probs"].list.get(label).implode().list.mean().item() for label in absent.values()]
+    rows = pl.DataFrame({"label_name": [*absent], "mean_probability": means}, schema_overrides=_OF_LABEL)
+    key = predictions.select(name for name in ABSENT_LABELS_KEY if name != "label_name").head(1)
+    return key.join(rows.filter(pl.col("mean_probability") > 0), how="cross").select(ABSENT_LABELS.names())
+
+
+_OF_LABEL = {name: ABSENT_LABELS[name] for name in ("label_name", "mean_probability")}
 
 
 def _by_query(requests: pl.DataFrame, columns: Sequence[str]) -> Floats:

@@ -1,0 +1,33 @@
+"""Rows in a file without a name."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from evaluator.errors import WriteError
+from evaluator.store.spool import spooled, spooled_frames
+
+ROWS = pl.DataFrame({"name": ["a", "b", None], "numbers": [[1.5], [], None]})
+
+
+def test_rows_come_back_and_the_folder_stays_empty(tmp_path: Path):
+    with spooled(ROWS.lazy(), tmp_path) as rows:
+        assert_frame_equal(rows.collect(), ROWS)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_frames_come_back_as_one(tmp_path: Path):
+    with spooled_frames([ROWS, ROWS.clear(), ROWS], ROWS.schema, tmp_path) as rows:
+        assert_frame_equal(rows.collect(), pl.concat([ROWS, ROWS]))
+
+
+def test_without_frames_there_are_columns_and_no_rows(tmp_path: Path):
+    with spooled_frames([], ROWS.schema, tmp_path) as rows:
+        assert_frame_equal(rows.collect(), ROWS.clear())
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
+    with pytest.raises(WriteError, match="missing"), spooled(ROWS.lazy(), tmp_path / "missing"):
+        pass
