@@ -7,6 +7,7 @@ results/throughput.csv. docs/benchmarks.md has the latest rows of every case of 
 each line names the commit that was measured (a + after it: with changes that were not committed).
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -59,16 +60,26 @@ def all_tables(results: Path) -> str:
 
 
 def throughput_table(path: Path) -> str:
-    """Return one row for each workload, with the prompts per second of every tool, from the fullest commit."""
+    """Return one row for each workload, small models first, with the prompts per second of every tool.
+
+    They are of the commit with the most cases and tools.
+    """
     rows = _latest(_of_fullest_commit(read_rows(path)))
     tools = rows["contestant"].unique(maintain_order=True).to_list()
     lines = [f"| prompts/s | {' | '.join(tools)} | whole command |", "|---" * (len(tools) + 2) + "|"]
-    for (case,), of_case in rows.partition_by("case", as_dict=True, maintain_order=True).items():
+    cases = rows.partition_by("case", as_dict=True, maintain_order=True)
+    for (case,), of_case in sorted(cases.items(), key=lambda item: _millions(item[0][0])):
         rates = dict(of_case.select("contestant", "prompts_per_s").iter_rows())
         whole = dict(of_case.select("contestant", "whole_s").iter_rows())
         cells = [_short(rates[tool]) if tool in rates else "" for tool in tools]
         lines.append(f"| {case} | {' | '.join(cells)} | {_short(whole['evaluator'])} s |")
     return "\n".join([*lines, "", f"Commit {rows['commit'][-1]}; {rows['device'][-1]}.", ""])
+
+
+def _millions(case: str) -> int:
+    """Return the parameters in millions of the model that a case names, 0 if it names none."""
+    size = re.search(r"\b(\d+)([MB])\b", case)
+    return int(size[1]) * {"M": 1, "B": 1000}[size[2]] if size else 0
 
 
 def throughput_lines(path: Path) -> str:

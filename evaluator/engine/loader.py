@@ -96,7 +96,8 @@ class EngineLoader:
 
 
 def _described(devices: DevicesConfig) -> str:
-    """Say what is loaded: how many replicas, and how many devices each takes."""
-    n, per_replica = n_replicas(devices), devices.per_replica
+    """Say what is loaded: how many replicas, and how many devices each takes or how many share one."""
+    n, per_replica, per_device = n_replicas(devices), devices.per_replica, devices.engines_per_device
     what = "the model" if n == 1 else f"{n} replicas of the model"
-    return what + (f", {per_replica} devices each" if per_replica > 1 else "")
+    what += f", {per_replica} devices each" if per_replica > 1 else ""
+    return what + (f", {per_device} to a device" if per_device > 1 else "")

@@ -58,6 +58,7 @@ class TransformersEngine:
             dtype=dtype,
             prefix_block_tokens=None,
             tokens_per_step=_TOKENS_PER_BATCH[self._device],
+            engines_per_device=config.devices.engines_per_device,
         )
         self.counts = TokenCounts()
 

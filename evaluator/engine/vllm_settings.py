@@ -23,8 +23,9 @@ class StepSettings(NamedTuple):
 
 SETTINGS: dict[DeviceKind, StepSettings] = {
     # Blocks of 32 are the smallest that vLLM's CPU attention works well with: it would take 128, which cached 64% of
-    # StaICC's tokens instead of 88%. Steps of 1,024 to 4,096 tokens took the same time within 3% (a model of 28 million
-    # parameters, bf16). A compiler may be missing, and there are no launches to save.
+    # StaICC's tokens instead of 88%. Blocks of 64, steps of 512 and 1,024 tokens and 64 sequences a step took 1.02 to
+    # 1.19 times as long (benchmarks/results/engine_settings.csv). A compiler may be missing, and there are no launches
+    # to save.
     "cpu": StepSettings(block_tokens=32, max_tokens=2048, max_sequences=256, compiled=False),
     # Nothing was measured yet. vLLM 0.32 takes 16 tokens a block, 16,384 tokens and 1,024 sequences a step on an H100
     # or H200, 8,192 and 256 on others, and compiles.
