@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from benchmarks.throughput.workloads import random_model
 from evaluator.config import ModelConfig
@@ -41,7 +42,7 @@ def random_llama(folder: Path, shape: str = "28M", datasets: Sequence[str] = (DA
 def sst5_requests(source: ModelSource, n_prompts: int) -> list[ContinuationRequest]:
     """Return prompts of four demonstrations in prefix order, with the label names of SST-5."""
     dataset = load_staicc(DATASET)
-    prompts = normal_requests(dataset, n_shots=4, n_queries=None).head(n_prompts)["prompt"].to_list()
+    prompts = pl.concat(normal_requests(dataset, n_shots=4, n_queries=None)).head(n_prompts)["prompt"].to_list()
     labels = [list(dataset.verbalizer.label_names)] * len(prompts)
     rows = tokenize_prompts(source.tokenizer, prompts, ["labels"] * len(prompts), labels, "separate")
     pairs = zip(rows.contexts.to_pylist(), rows.continuations.to_pylist(), strict=True)

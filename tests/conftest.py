@@ -71,7 +71,7 @@ def _validated_charts() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def real_prompts() -> pl.DataFrame:
     """The first query of every dataset behind four demonstrations, twice, in the columns of Suite.requests."""
-    return pl.concat([normal_requests(load_staicc(name), n_shots=4, n_queries=1) for name in SOURCES])
+    return pl.concat([pl.concat(normal_requests(load_staicc(name), n_shots=4, n_queries=1)) for name in SOURCES])
 
 
 @pytest.fixture(scope="session")

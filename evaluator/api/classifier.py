@@ -38,10 +38,11 @@ from evaluator.methods.predictions import predict
 from evaluator.progress import finish
 from evaluator.prompts.rows import PromptPlan, requests
 from evaluator.run.asked_models import AskedModel, prompt_form
-from evaluator.run.build import Built, check_config, request_rows
+from evaluator.run.build import Built, added_rows, check_config
 from evaluator.run.score import check_capabilities, score_run
 from evaluator.run.scored_run import complete_run, scored_run
-from evaluator.store.prompt_store import whole_store, with_prompt_ids, write_store
+from evaluator.store.prompt_store import whole_store
+from evaluator.store.store_writer import as_request_rows, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
@@ -180,7 +181,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             query_id=query_id,
             demonstration_ids=self._demonstration_ids[demonstration_set],
         )
-        answers = self._answers(dataset, requests(dataset, plan).with_columns(part=pl.lit(_PART)))
+        answers = self._answers(dataset, pl.concat(requests(dataset, plan)).with_columns(part=pl.lit(_PART)))
         probabilities = np.array(answers.sort("position")["label_probs"].to_list())
         return np.asarray(probabilities.reshape(self.n_sets, queries.height, -1).mean(axis=0))
 
@@ -270,9 +271,9 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = answers_folder()
         shown = self._demonstration_ids.tolist()
         folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
-        frames = request_rows(_SUITE, dataset, rows, config)
-        every = with_prompt_ids(pl.concat(frames, how="diagonal"))
-        built = Built(config, whole_store(folder) or write_store(folder, every, {}), {dataset.name: dataset})
+        own = rows.with_columns(suite=pl.lit(_SUITE))
+        every = pl.concat(map(as_request_rows, [own, *added_rows(_SUITE, dataset, rows.lazy(), config)]))
+        built = Built(config, whole_store(folder) or write_store(folder, every), {dataset.name: dataset})
         asked = AskedModel(model.source, model.config, prompt_form(config, model.config, model.chat))
         stage = score_run(built, asked, data, model.loader, keep_loaded=True)
         scored = draw(stage) if self.progress else finish(stage)

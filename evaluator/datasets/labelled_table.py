@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.table_files import SUFFIXES, read_rows
+from evaluator.datasets.table_files import SUFFIXES, read_frame, read_rows
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
@@ -168,6 +168,10 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
 
     Raises DatasetError if it lacks one or has no rows, is unreadable, or has a cell of another kind.
     """
+    if path.suffix != ".jsonl":
+        table = read_frame(path, columns, hint)
+        if table.height and {*table.dtypes} == {pl.String()}:
+            return table
     rows = list(read_rows(path, columns, hint))
     if not rows:
         raise DatasetError(f"{path} holds no rows.")

@@ -24,20 +24,20 @@ def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[A
     Raises DatasetError if one column is named for two purposes, the file cannot be read or lacks a column; in the last
     case the message ends in `hint`.
     """
-    twice = [name for name, count in Counter(columns).items() if count > 1]
-    if twice:
-        raise DatasetError(
-            f"{path}: the column {twice[0]!r} is named for two purposes at once. Texts, choices, gold labels and ids "
-            "are in different columns (--input-column, --choices-column, --gold-column, --id-column)."
-        )
     if path.suffix == ".jsonl":
+        _require_distinct(path, columns)
         for where, row in _json_rows(path):
             _require_columns(row, columns, where, hint)
             yield tuple(row[name] for name in columns)
         return
+    yield from read_frame(path, columns, hint).iter_rows()
+
+
+def read_frame(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
+    """Return columns of a table that is no file of JSON lines. Raises as read_rows does."""
+    _require_distinct(path, columns)
     _require_columns(column_names(path), columns, str(path), hint)
-    rows = _read_texts(path, columns) if path.suffix in _READ_AS_TEXTS else read_columns(path, columns)
-    yield from rows.iter_rows()
+    return _read_texts(path, columns) if path.suffix in _READ_AS_TEXTS else read_columns(path, columns)
 
 
 def column_names(path: Path) -> list[str]:
@@ -143,6 +143,15 @@ def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {key!r} occurs twice, and one value would be lost")
     return row
+
+
+def _require_distinct(path: Path, columns: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(columns).items() if count > 1]
+    if twice:
+        raise DatasetError(
+            f"{path}: the column {twice[0]!r} is named for two purposes at once. Texts, choices, gold labels and ids "
+            "are in different columns (--input-column, --choices-column, --gold-column, --id-column)."
+        )
 
 
 def _require_columns(present: Iterable[str], columns: Sequence[str], where: str, hint: str) -> None:

@@ -1,6 +1,6 @@
 """Define an inference method: the requests it adds to those of a suite, and its label probabilities from scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,8 +9,9 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.multiple_choice import AnyDataset
-from evaluator.prompts.rows import NOT_VARIED
+from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition, PartKind
+from evaluator.store.spool import slices
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +21,26 @@ class MethodContext(NamedTuple):
     """The input of `Method.requests`: one part of one suite and dataset."""
 
     dataset: AnyDataset
-    rows: pl.DataFrame  # requests of the part, as the suite built them
+    requests: pl.LazyFrame  # of all parts, as the suite built them: they need not fit into memory
+    part: str
     config: RunConfig
+
+    @property
+    def rows(self) -> pl.LazyFrame:
+        """Return the requests of the part."""
+        return self.requests.filter(part=self.part)
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the columns of requests."""
+        return self.requests.collect_schema().names()
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield the requests of the part in order, at most ROWS_PER_FRAME together."""
+        for rows in slices(self.requests, ROWS_PER_FRAME):
+            of_part = rows.filter(part=self.part)
+            if of_part.height:
+                yield of_part
 
     @property
     def classification(self) -> ClassificationDataset:
@@ -103,11 +122,11 @@ class Method:
     label_probs: Callable[[ScoredRequests, Definition], pl.LazyFrame]
     """Returns the part's requests with the column `label_probs`: List[f64] in label-space order, summing to one."""
 
-    requests: Callable[[MethodContext], list[pl.DataFrame]] | None = None
-    """Returns the requests that the method adds to those of the suite."""
+    requests: Callable[[MethodContext], Iterable[pl.DataFrame]] | None = None
+    """Yields the requests that the method adds to those of the suite."""
 
-    follow_up: Callable[[MethodContext, ScoredRequests], pl.DataFrame] | None = None
-    """Returns further requests that depend on the answers to the first."""
+    follow_up: Callable[[MethodContext, ScoredRequests], Iterable[pl.DataFrame]] | None = None
+    """Yields further requests that depend on the answers to the first."""
 
     distances: "Callable[[ScoredRequests, torch.Tensor], pl.DataFrame] | None" = None
     """Returns schemas.LABEL_DISTANCES from hidden states and the LM head [vocabulary, hidden size]."""

@@ -1,5 +1,7 @@
 """Contextual calibration: divide label probabilities by their mean over prompts of the task with empty queries."""
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
@@ -40,12 +42,12 @@ def calibrated(scored: ScoredRequests, definition: Definition, part: str) -> pl.
     return queries.with_columns(label_probs=softmax(scaled)).drop("log_mean")
 
 
-def requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return empty queries after demonstrations of the calibration split; raise DatasetError if that is empty."""
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield empty queries after demonstrations of the calibration split; raise DatasetError if that is empty."""
     dataset = context.classification
     shown = training_demonstrations(dataset, n_shots=context.config.n_shots)
     queries = empty_queries(N_SAMPLES, len(dataset.text_fields))
-    return [training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)]
+    yield training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)
 
 
 CONTEXTUAL_CALIBRATION = Method(

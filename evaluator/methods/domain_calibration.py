@@ -1,5 +1,7 @@
 """Domain calibration: divide label probabilities by their mean over queries of random words of the task's texts."""
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from evaluator.methods.base import Method, MethodContext, ScoredRequests
@@ -21,8 +23,8 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     return calibrated(scored, definition, PART)
 
 
-def requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return queries of random words after demonstrations of the calibration split; DatasetError if it is empty."""
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield queries of random words after demonstrations of the calibration split; DatasetError if it is empty."""
     dataset = context.classification
     shown = training_demonstrations(dataset, n_shots=context.config.n_shots)
     queries = domain_queries(
@@ -32,7 +34,7 @@ def requests(context: MethodContext) -> list[pl.DataFrame]:
         definition=context.config.prompt_definition,
         source_name=f"The calibration split of {dataset.name}",
     )
-    return [training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)]
+    yield training_requests(dataset, part=PART, queries=queries, demonstration_ids=shown)
 
 
 DOMAIN_CALIBRATION = Method(

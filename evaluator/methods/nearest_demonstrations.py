@@ -1,8 +1,8 @@
 """Retrieve the demonstrations with the hidden states nearest to that of each query."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
 from evaluator.datasets.lcg import Ints
@@ -23,8 +23,8 @@ class Nearest(NamedTuple):
     demonstration_ids: Ints  # [n_queries, n_nearest], rows of the demonstration split, nearest first
 
 
-def text_requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return requests for the hidden states of the texts of the queries and of the demonstrations to choose from.
+def text_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield requests for the hidden states of the texts of the queries and of the demonstrations to choose from.
 
     `training_row` is the row of a demonstration, `query_id` that of a query. Several text fields are joined by a space;
     the toolkit takes datasets of one field only. An example without text has no request and is never chosen.
@@ -37,7 +37,8 @@ def text_requests(context: MethodContext) -> list[pl.DataFrame]:
     )
     no_row = pl.lit(None, pl.Int64)
     demonstrations = _texts(pool).filter(pl.col("prompt") != "")
-    queries = _texts(dataset.test)[_query_ids(context)]
+    query_ids = context.rows.select(pl.col("query_id").unique().sort()).collect()["query_id"]
+    queries = _texts(dataset.test)[query_ids]
     parts = [
         demonstrations.with_columns(
             part=pl.lit(DEMONSTRATION_TEXTS), training_row="position", query_id=no_row, gold=no_row
@@ -46,7 +47,7 @@ def text_requests(context: MethodContext) -> list[pl.DataFrame]:
             part=pl.lit(QUERY_TEXTS),
             training_row=no_row,
             query_id="position",
-            gold=dataset.test["gold"].gather(_query_ids(context)),
+            gold=dataset.test["gold"].gather(query_ids),
         ),
     ]
     rows = pl.concat(parts, how="vertical_relaxed").with_columns(
@@ -58,7 +59,7 @@ def text_requests(context: MethodContext) -> list[pl.DataFrame]:
         demonstration_ids=pl.lit([], pl.List(pl.Int64)),
         label_names=pl.lit(list(dataset.verbalizer.label_names)),
     )
-    return [rows.select(context.rows.columns)]
+    yield rows.select(context.columns)
 
 
 def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nearest: int) -> Nearest:
@@ -84,15 +85,10 @@ def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nea
     return Nearest(queries["query_id"].to_numpy(), demonstrations["training_row"].to_numpy()[order])
 
 
-def retrieved_requests(context: MethodContext, part: str, *, query_id: Ints, demonstration_ids: Ints) -> pl.DataFrame:
-    """Build rows of a method's part, one a prompt, from rows of the test split [n] and demonstration split [n, k]."""
-    plan = PromptPlan(demonstration_set=np.zeros_like(query_id), query_id=query_id, demonstration_ids=demonstration_ids)
-    rows = requests(context.classification, plan)
-    return rows.with_columns(part=pl.lit(part)).select(context.rows.columns)
-
-
-def _query_ids(context: MethodContext) -> pl.Series:
-    return context.rows["query_id"].unique().sort()
+def retrieved_requests(context: MethodContext, part: str, plan: PromptPlan) -> Iterator[pl.DataFrame]:
+    """Yield the requests of a plan as rows of a method's part."""
+    for rows in requests(context.classification, plan):
+        yield rows.with_columns(part=pl.lit(part)).select(context.columns)
 
 
 def _texts(split: pl.DataFrame) -> pl.DataFrame:

@@ -1,5 +1,7 @@
 """Noisy channel: predict the label under which the query is most likely, instead of the most likely label."""
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
@@ -34,11 +36,12 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     return scored.queries.drop("prompt_id").join(of_labels, on=_PROMPT, maintain_order="left")
 
 
-def requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return a request for each prompt of the classification part and each label; its prompt ends in the query."""
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield a request for each prompt of the classification part and each label; its prompt ends in the query."""
     dataset = context.classification
     n_shots, definition = context.config.n_shots, context.config.prompt_definition
-    return [noisy_channel_requests(dataset, context.rows, part=PART, n_shots=n_shots, definition=definition)]
+    for rows in context.frames():
+        yield noisy_channel_requests(dataset, rows, part=PART, n_shots=n_shots, definition=definition)
 
 
 NOISY_CHANNEL = Method(

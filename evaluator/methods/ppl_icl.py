@@ -1,5 +1,7 @@
 """PPL-ICL: begin every prompt with the instruction that has the lowest perplexity under the model."""
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
@@ -25,8 +27,8 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     return scored.part(PART).with_columns(label_probs=probs)
 
 
-def requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return a request for the text of each instruction of the dataset; `template` is its index.
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield a request for the text of each instruction of the dataset; `template` is its index.
 
     Raises ConfigError where the dataset has none.
     """
@@ -40,21 +42,22 @@ def requests(context: MethodContext) -> list[pl.DataFrame]:
         part=pl.lit(CANDIDATES_PART),
         dataset=pl.lit(dataset.name),
         **NO_QUERY,
-        label_names=pl.lit(context.rows["label_names"][0].to_list()),
+        label_names=pl.lit(list(dataset.verbalizer.label_names)),
         spans=NO_SPANS,
         **ASKS_TEXT,
     )
     instruction = pl.int_range(pl.len())
-    return [rows.with_columns(template=instruction, position=instruction).select(context.rows.columns)]
+    yield rows.with_columns(template=instruction, position=instruction).select(context.columns)
 
 
-def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
-    """Return the prompts of the classification part with the chosen instruction in place of the template's."""
+def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+    """Yield the prompts of the classification part with the chosen instruction in place of the template's."""
     dataset = context.classification
     original, chosen = dataset.template.instruction, chosen_instruction(dataset, scored)
     instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(original))
     spans = shifted(pl.col("spans"), len(chosen) - len(original))
-    return context.rows.with_columns(part=pl.lit(PART), prompt=instructed, spans=spans)
+    for rows in context.frames():
+        yield rows.with_columns(part=pl.lit(PART), prompt=instructed, spans=spans)
 
 
 def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -> str:

@@ -1,6 +1,6 @@
 """Turn scored requests into predictions: one row a request, method and definition."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -31,9 +31,17 @@ def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: 
 
 
 def predictions_by_group(
-    scored: ScoredRequests, methods: Mapping[str, Method], definitions: Sequence[Definition]
+    scored: ScoredRequests,
+    methods: Mapping[str, Method],
+    definitions: Sequence[Definition],
+    in_order: Callable[[pl.LazyFrame, str], Iterator[pl.DataFrame]],
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of `predict` in the same order, one part and dataset after the other, and large ones by method."""
+    """Yield the rows of `predict` in the same order, one part and dataset after the other, and large ones in pieces.
+
+    Args:
+        scored, methods, definitions: as for `predict`.
+        in_order: sorts rows by a column (suites.base.InOrder).
+    """
     answered = [name for name, about in scored.parts.items() if about.kind != "null"]
     key = ["suite", "part", "dataset"]
     places = scored.rows.with_columns(part=pl.coalesce("for_part", "part")).filter(pl.col("part").is_in(answered))
@@ -47,8 +55,7 @@ def predictions_by_group(
             continue
         for name, method in sorted(methods.items()):
             for definition in sorted(measured_definitions(method, definitions)):
-                rows = _predictions(alone, {name: method}, [definition]).collect()
-                yield rows if rows["position"].is_sorted() else rows.sort("position")
+                yield from in_order(_predictions(alone, {name: method}, [definition]), "position")
 
 
 def _predictions(

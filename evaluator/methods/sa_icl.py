@@ -1,5 +1,6 @@
 """Self-adaptive in-context learning: choose the ordering of the nearest demonstrations with the lowest entropy."""
 
+from collections.abc import Iterator
 from itertools import islice, permutations
 
 import numpy as np
@@ -14,6 +15,7 @@ from evaluator.methods.nearest_demonstrations import (
 )
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.prompts.demonstration_sequences import demonstration_sequences
+from evaluator.prompts.rows import PromptPlan
 from evaluator.schemas import Definition
 
 PART = "sa_icl"
@@ -44,8 +46,8 @@ def entropy_nats(probs: pl.Expr) -> pl.Expr:
     return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
 
 
-def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
-    """Return requests for each query after up to ten orderings of k of its k + 1 nearest demonstrations.
+def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+    """Yield requests for each query after up to ten orderings of k of its k + 1 nearest demonstrations.
 
     The toolkit does so for k = 4. `position` is 10 x query + ordering. Raises as nearest_demonstrations does.
     """
@@ -55,10 +57,16 @@ def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
     # A request for each pair of a query and an ordering.
     query, ordering = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
     query_id = nearest.query_id[query]
-    rows = retrieved_requests(
-        context, PART, query_id=query_id, demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[ordering]]
+    plan = PromptPlan(
+        demonstration_set=ordering,
+        query_id=query_id,
+        demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[ordering]],
     )
-    return rows.with_columns(ordering=pl.Series(ordering), position=pl.Series(query_id * N_ORDERINGS + ordering))
+    for rows in retrieved_requests(context, PART, plan):
+        number = pl.col("demonstration_set")
+        yield rows.with_columns(
+            ordering=number, position=pl.col("query_id") * N_ORDERINGS + number, demonstration_set=pl.lit(0, pl.Int64)
+        )
 
 
 def orderings(n_shots: int, definition: Definition) -> Ints:

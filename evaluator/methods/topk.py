@@ -1,5 +1,8 @@
 """TopK: show each query the demonstrations that are nearest to it."""
 
+from collections.abc import Iterator
+
+import numpy as np
 import polars as pl
 
 from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
@@ -9,6 +12,7 @@ from evaluator.methods.nearest_demonstrations import (
     text_requests,
 )
 from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.prompts.rows import PromptPlan
 from evaluator.schemas import Definition
 
 PART = "topk"
@@ -20,8 +24,8 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     return scored.part(PART).with_columns(label_probs=probs)
 
 
-def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
-    """Return one request a query, after its nearest demonstrations, nearest first; StaICC-Normal has two a query.
+def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+    """Yield one request a query, after its nearest demonstrations, nearest first; StaICC-Normal has two a query.
 
     Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
     sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` demonstrations are
@@ -30,7 +34,11 @@ def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
     Raises as nearest_demonstrations does.
     """
     nearest = nearest_demonstrations(context, scored, context.config.n_shots)
-    return retrieved_requests(context, PART, query_id=nearest.query_id, demonstration_ids=nearest.demonstration_ids)
+    first_set = np.zeros_like(nearest.query_id)
+    plan = PromptPlan(
+        demonstration_set=first_set, query_id=nearest.query_id, demonstration_ids=nearest.demonstration_ids
+    )
+    yield from retrieved_requests(context, PART, plan)
 
 
 TOPK = Method(

@@ -5,6 +5,7 @@ have classes without training prompts (missing_classes); centroid_probs says how
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -42,8 +43,8 @@ class DatasetStates(NamedTuple):
         return np.bincount(self.labels, minlength=self.n_labels)
 
 
-def state_requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return requests for the states of the queries' prompts, and of the training prompts with their labels as `gold`.
+def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield requests for the states of the queries' prompts, and of the training prompts with their labels as `gold`.
 
     A training prompt is demonstrations and a query of the calibration split (prompts.training_prompts); its query_id is
     null, because it is not a row of the test split.
@@ -54,8 +55,9 @@ def state_requests(context: MethodContext) -> list[pl.DataFrame]:
     training = training_requests(
         dataset, part=TRAINING_STATES, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
     ).with_columns(gold=shown["gold"])
-    queries = context.rows.with_columns(part=pl.lit(QUERY_STATES))
-    return [rows.with_columns(**ASKS_STATE).select(context.rows.columns) for rows in (queries, training)]
+    queries = (rows.with_columns(part=pl.lit(QUERY_STATES)) for rows in context.frames())
+    for rows in chain(queries, [training]):
+        yield rows.with_columns(**ASKS_STATE).select(context.columns)
 
 
 def labelled_examples(n_shots: int) -> int:

@@ -1,5 +1,7 @@
 """Unconditional normalisation: how much more likely a label is after the prompt than without it (PMI)."""
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from evaluator.methods.base import NO_QUERY, Method, MethodContext, ScoredRequests, softmax
@@ -26,9 +28,9 @@ def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame
     return queries.with_columns(label_probs=softmax(gain)).drop("unconditional")
 
 
-def requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return one request for each distinct label space; query_id and gold are null, because it has no query."""
-    spaces = context.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True)
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield one request for each distinct label space; query_id and gold are null, because it has no query."""
+    spaces = context.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True).collect()
     spaced = pl.col("continuations").list.first().str.starts_with(" ")
     prompt = pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} "))
     rows = spaces.with_columns(
@@ -39,7 +41,7 @@ def requests(context: MethodContext) -> list[pl.DataFrame]:
         spans=with_query_span(pl.lit([], PROMPTS["spans"]), pl.lit(""), prompt, prompt),
         ask=pl.lit("labels"),
     )
-    return [rows.select(context.rows.columns)]
+    yield rows.select(context.columns)
 
 
 UNCONDITIONAL = Method(

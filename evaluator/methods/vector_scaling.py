@@ -4,7 +4,7 @@ Not one of StaICC's methods. Batch, contextual and domain calibration only shift
 the model says of a label.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -90,15 +90,15 @@ def fit(log_probs: Floats, gold: Ints) -> Scaling:
     return Scaling(found[:n_labels], found[n_labels:])
 
 
-def requests(context: MethodContext) -> list[pl.DataFrame]:
-    """Return the training prompts of hidden calibration, asked for their labels; DatasetError if there are none."""
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield the training prompts of hidden calibration, asked for their labels; DatasetError if there are none."""
     dataset = context.classification
     sample = training_sample(dataset, n_shots=context.config.n_shots)
     shown = dataset.calibration[sample.query_ids]
     rows = training_requests(
         dataset, part=PART, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
     ).with_columns(gold=shown["gold"])
-    return [rows.select(context.rows.columns)]
+    yield rows.select(context.columns)
 
 
 VECTOR_SCALING = Method(

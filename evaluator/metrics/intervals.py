@@ -46,12 +46,13 @@ def jackknife(per_query: pl.DataFrame, values: Mapping[str, pl.Expr]) -> dict[st
     """
     if per_query.height < 2:
         return dict.fromkeys(values, Jackknife(None, None))
-    without_one = per_query.select(pl.all().sum() - pl.all()).select(**values)
-    over_all = per_query.sum().select(**values)
-    return {name: _jackknife(over_all[name].item(), without_one[name].to_numpy()) for name in values}
+    return {name: _jackknife(per_query, value) for name, value in values.items()}
 
 
-def _jackknife(over_all: float, without_one: Floats) -> Jackknife:
+def _jackknife(per_query: pl.DataFrame, value: pl.Expr) -> Jackknife:
+    summed = sorted({*value.meta.root_names()})
+    over_all = per_query.select(pl.col(summed).sum()).select(value).item()
+    without_one = per_query.select(pl.col(summed).sum() - pl.col(summed)).select(value).to_series().to_numpy()
     bias = (len(without_one) - 1) * (float(without_one.mean()) - over_all)
     return Jackknife(jackknife_standard_error(without_one), bias)
 

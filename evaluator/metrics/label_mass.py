@@ -26,6 +26,7 @@ from evaluator.methods.base import ScoredRequests
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_of_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS, METRICS_KEY, Definition
+from evaluator.store.ids import bucket_by_bucket
 
 QUANTILES = {"label_mass_median": 0.5, "label_mass_5th_percentile": 0.05}
 _DATASET = ["suite", "part", "dataset"]
@@ -39,11 +40,15 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     """
     parts = {name: part for name, part in scored.parts.items() if part.kind in ("classification", "diagnostic")}
     asked = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in(list(parts)))
-    weighted = asked.join(_label_weights(scored.tokens), on="prompt_id", how="left", maintain_order="left")
+    weights = _label_weights(scored.tokens)
     wanted = [name for name in LABEL_SCORE if name in definitions]
-    masses = weighted.select(
-        *(pl.col(name).cast(pl.Categorical) for name in _DATASET), "query_id", **{name: _mass(name) for name in wanted}
-    ).collect(engine="streaming")
+    columns = [*(pl.col(name).cast(pl.Categorical) for name in _DATASET), pl.col("query_id")]
+
+    def masses_of(bucket: pl.Expr) -> pl.LazyFrame:
+        weighted = asked.filter(bucket).join(weights.filter(bucket), on="prompt_id", how="left", maintain_order="left")
+        return weighted.select(*columns, **{name: _mass(name) for name in wanted})
+
+    masses = bucket_by_bucket(asked.select(pl.len()).collect(engine="streaming").item(), masses_of)
     found: list[dict[str, object]] = []
     for definition in wanted:
         measured = [name for name, part in parts.items() if definition in part.definitions]

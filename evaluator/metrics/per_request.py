@@ -17,8 +17,16 @@ from evaluator.schemas import PREDICTIONS
 GROUP = ["suite", "part", "dataset", "method"]
 """Columns that identify a group of predictions with one value of each metric."""
 
-MEASURED_COLUMNS = ("position", "query_id", "prompt_id", "gold", "label_names", "label_probs")
-"""Columns of PREDICTIONS that the metrics of classification read."""
+MEASURED_COLUMNS = (
+    "position",
+    "query_id",
+    "gold",
+    "label_probs",
+    pl.when(pl.col("prompt_id").is_not_null()).then(pl.col("prompt_id").hash()).alias("prompt_id"),
+    pl.col("label_names").list.len().alias("n_labels"),
+)
+"""Columns of PREDICTIONS that the metrics of classification read. Of prompts only whether those of a query differ
+matters, so that ids are numbers, and of label spaces their size."""
 
 ROWS_TOGETHER = 65_536
 """Rows of a part and dataset up to which all its groups are read at once."""
@@ -49,7 +57,7 @@ class PredictionGroup(NamedTuple):
 
     key: dict[str, str]  # GROUP and "definition"
     n_labels: int
-    rows: pl.DataFrame  # PREDICTIONS, by position
+    rows: pl.DataFrame  # PREDICTIONS, or those of its columns that by_group reads; by position
 
     @property
     def definition(self) -> str:
@@ -78,10 +86,10 @@ def require_definition(definition: str) -> DefinitionRules:
 
 def by_group(
     predictions: pl.LazyFrame | pl.DataFrame,
-    columns: Sequence[str] = MEASURED_COLUMNS,
+    columns: Sequence[str | pl.Expr] = MEASURED_COLUMNS,
     parts: Collection[str] | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Yield the PREDICTIONS of one part, dataset, method and definition after the other: only those are in memory.
+    """Yield columns of one part, dataset, method and definition after the other: only those are in memory.
 
     Args:
         predictions: schema PREDICTIONS; a scan of files is read group by group.
@@ -90,6 +98,7 @@ def by_group(
     """
     key = [*GROUP, "definition"]
     rows = predictions.lazy().select(*key, *columns)
+    names = [name for name in rows.collect_schema().names() if name not in key]
     if parts is not None:
         rows = rows.filter(pl.col("part").is_in([*parts]))
     place = key[:3]
@@ -99,7 +108,8 @@ def by_group(
         is_small = of_place["len"].sum() <= ROWS_TOGETHER
         for groups in [of_place] if is_small else of_place.iter_slices(1):
             shared = groups.select(place if is_small else key).row(0, named=True)
-            found = rows.filter(**shared).select(*(name for name in key if name not in shared), *columns).collect()
+            found = rows.filter(**shared).select(*(name for name in key if name not in shared), *names).collect()
+            found = found.rechunk()  # sums would depend on the chunks
             for *values, _ in groups.iter_rows():
                 yield _one_group(found, dict(zip(key, values, strict=True)))
 
@@ -107,7 +117,7 @@ def by_group(
 def _one_group(rows: pl.DataFrame, key: Mapping[str, str]) -> pl.DataFrame:
     """Return the rows of one group. As literals, the columns of its key take no memory."""
     left = {name: value for name, value in key.items() if name in rows.columns}
-    group = (rows.filter(**left) if left else rows).drop(left).rechunk()  # sums would depend on the chunks
+    group = (rows.filter(**left).rechunk() if left else rows).drop(left)
     return group.select(*(pl.lit(value).alias(name) for name, value in key.items()), pl.all())
 
 
@@ -214,7 +224,8 @@ def repeated_requests(group: PredictionGroup) -> pl.DataFrame:
 
 
 def _n_labels(rows: pl.DataFrame, where: str) -> int:
-    sizes = rows["label_names"].list.len().unique().sort().to_list()
+    n_labels = rows["n_labels"] if "n_labels" in rows.columns else rows["label_names"].list.len()
+    sizes = n_labels.unique().sort().to_list()
     if len(sizes) != 1:
         raise MetricError(f"{where}: a dataset has one label space, but label_names have {sizes} entries.")
     return int(sizes[0])

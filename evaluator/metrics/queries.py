@@ -1,19 +1,20 @@
 """Collect what was asked of a model and what it answered, one row a request: the table of single queries."""
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from pathlib import Path
 
 import polars as pl
 
 from evaluator.methods.base import ScoredRequests
-from evaluator.metrics.per_request import by_group
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, QUERIES_KEY
-from evaluator.store.shards import of_height
+from evaluator.store.sorted_runs import SortedRuns
 
-ROWS_TOGETHER = 65_536
-"""Rows whose texts are in memory at once; the texts are read once for each so many."""
+ROWS_TOGETHER = 131_072
+"""Prompts of which the texts, scores and answers are joined at once; the answers are read once for each so many."""
 
 QUERY_TEXTS = pl.Schema({"prompt_id": pl.String(), "query": pl.String()})
+
+_PLACE = "place"
 
 
 def query_texts(prompts: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -23,41 +24,48 @@ def query_texts(prompts: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         yield rows.select("prompt_id", query=pl.col("prompt").str.slice(start).str.strip_chars())
 
 
-def query_frames(scored: ScoredRequests, texts: pl.LazyFrame, predictions: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+def query_frames(
+    scored: ScoredRequests, texts: Iterable[pl.DataFrame], predictions: pl.LazyFrame, folder: Path
+) -> Iterator[pl.DataFrame]:
     """Yield schemas.QUERIES, sorted by its key, frame by frame: every prompt that some method answered a query with.
 
     Args:
         scored: of the run.
         texts: QUERY_TEXTS of all its stores, where an id may be in several.
         predictions: schemas.PREDICTIONS.
+        folder: for rows that do not fit into memory, in files without a name.
     """
-    for some in of_height(_answered(predictions), ROWS_TOGETHER):
-        ids = some.lazy().select(PROMPTS_KEY)
-        scores = _of_prompts(scored.rows, ids).select(*PROMPTS_KEY, "label_log_likelihoods")
-        rows = some.lazy()
-        for columns in (_of_prompts(texts, ids), scores):
-            by_prompt = columns.unique(PROMPTS_KEY, keep="first")
-            rows = rows.join(by_prompt, on=PROMPTS_KEY, how="left", maintain_order="left")
-        yield rows.select(pl.col(name).cast(dtype) for name, dtype in QUERIES.items()).collect(engine="streaming")
+    by_prompt = SortedRuns(folder, "prompt_id", lambda rows: rows.sort("prompt_id", maintain_order=True))
+    for rows in texts:
+        by_prompt.add(rows)
+    in_order, first = SortedRuns(folder, _PLACE, lambda rows: rows.sort(_PLACE)), ""
+    for some, before in by_prompt.ranges(ROWS_TOGETHER):
+        is_here = pl.col("prompt_id") >= first
+        if before is not None:
+            is_here, first = is_here & (pl.col("prompt_id") < before), before
+        in_order.add(_joined(scored, some.unique(PROMPTS_KEY, keep="first"), predictions, is_here))
+    for rows, _ in in_order.ranges(ROWS_TOGETHER):
+        yield rows.drop(_PLACE)
 
 
-def _answered(predictions: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of QUERIES without texts and scores, sorted by its key, one part and dataset after the other."""
-    place, key = QUERIES_KEY[:3], QUERIES_KEY[3:]
-    columns = [*key, "n_wrong_labels", "gold", "label_names"]
-    yield PREDICTIONS.to_frame().select(*place, *columns)
-    frames = by_group(predictions, columns)
-    for values, of_place in groupby(frames, key=lambda frame: frame.select(place).row(0)):
-        distinct: list[pl.DataFrame] = []  # most methods answer the same prompts
-        for frame in of_place:
-            rows = frame.select(columns)
-            distinct += [] if any(rows.equals(other) for other in distinct) else [rows]
-        ordered = pl.concat(distinct).sort(key)
-        as_above = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in key)
-        is_first = pl.int_range(pl.len()) == 0
-        shared = (pl.lit(value).alias(name) for name, value in zip(place, values, strict=True))
-        yield ordered.filter(is_first | ~as_above).select(*shared, pl.all())
+def _joined(scored: ScoredRequests, texts: pl.DataFrame, predictions: pl.LazyFrame, is_here: pl.Expr) -> pl.DataFrame:
+    """Return QUERIES of the prompts for which a condition on the id holds, and the order of their keys as a text."""
+    columns = [*QUERIES_KEY, "n_wrong_labels", "gold", "label_names"]
+    # Most methods answer the same prompts.
+    answered = predictions.filter(is_here).select(columns).unique(QUERIES_KEY, keep="first", maintain_order=True)
+    scores = scored.rows.filter(is_here).select(*PROMPTS_KEY, "label_log_likelihoods").unique(PROMPTS_KEY, keep="first")
+    rows = answered.join(texts.lazy(), on=PROMPTS_KEY, how="left").join(scores, on=PROMPTS_KEY, how="left")
+    table = rows.select(pl.col(name).cast(dtype) for name, dtype in QUERIES.items())
+    return table.with_columns(_place()).collect(engine="streaming")
 
 
-def _of_prompts(rows: pl.LazyFrame, ids: pl.LazyFrame) -> pl.LazyFrame:
-    return rows.join(ids, on=PROMPTS_KEY, how="semi")
+def _place() -> pl.Expr:
+    """Return the column _PLACE: texts in the order of QUERIES_KEY, of whole numbers and rates that are not negative."""
+    texts = [
+        pl.col(name).cast(pl.String).str.zfill(19) if QUERIES[name] == pl.Int64() else pl.col(name).cast(pl.String)
+        for name in QUERIES_KEY
+    ]
+    return pl.concat_str([text.fill_null("") for text in texts], separator="\0").alias(_PLACE)
+
+
+assert {*QUERIES_KEY} < {*PREDICTIONS}, "answers say which query they are of"

@@ -22,7 +22,8 @@ reliability and uncertainty are those of Ferro & Fricker 2012, "A bias-corrected
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -67,17 +68,19 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
         return _pseudo_values(float(sums.sum()), sums, counts)
 
     brier = mean_pseudo_values(((probs - true) ** 2).sum(axis=1))
-    groups = _groups(probs, true, query, group)
-    reliability = _pseudo_values(*groups.totals(_squared_distance, len(counts)), counts)
+    losses = requests.select(0.0 - pl.col("true_label_prob").log()).to_series().to_numpy()
+    is_finite = bool(np.isfinite(losses).all())
+    divergences = [_squared_distance, _divergence_nats] if is_finite else [_squared_distance]
+    totals = _totals(_groups(probs, true, query, group), divergences, len(counts))
+    reliability = _pseudo_values(*totals[0], counts)
     uncertainty = _uncertainty_pseudo_values(true, query, counts)
     parts = {
         "brier_reliability": reliability,
         "brier_resolution": reliability + uncertainty - brier,
         "brier_uncertainty": uncertainty,
     }
-    losses = requests.select(0.0 - pl.col("true_label_prob").log()).to_series().to_numpy()
-    if np.isfinite(losses).all():
-        calibration = _pseudo_values(*groups.totals(_divergence_nats, len(counts)), counts)
+    if is_finite:
+        calibration = _pseudo_values(*totals[1], counts)
         parts |= {"log_loss_calibration": calibration, "log_loss_refinement": mean_pseudo_values(losses) - calibration}
     else:
         parts |= {"log_loss_calibration": np.array([math.inf]), "log_loss_refinement": np.array([math.nan])}
@@ -95,47 +98,37 @@ def _divergence_nats(probs: Floats, true: Floats) -> Floats:
     return divergence
 
 
-class _Groups(NamedTuple):
-    """Sums over the groups of several queries, and over these groups without each of their queries in turn."""
+class _Group(NamedTuple):
+    """Sums over a group of several queries, and over the group without each of these in turn."""
 
-    probs: Floats  # [n_groups, n_labels], sums of label probabilities
-    true: Floats  # [n_groups, n_labels], numbers of true labels
-    probs_without: Floats  # [n_pairs, n_labels], one row for each group and query in it
-    true_without: Floats
-    group: Ints  # [n_pairs]
-    query: Ints  # [n_pairs]
-
-    def totals(self, divergence: Divergence, n_queries: int) -> tuple[float, Floats]:
-        """Return the sum over groups of what each adds, and how much it falls without each query, [n_queries]."""
-        of_groups = divergence(self.probs, self.true)
-        drops = of_groups[self.group] - divergence(self.probs_without, self.true_without)
-        by_query = np.bincount(self.query, weights=drops, minlength=n_queries).astype(np.float64)
-        return float(of_groups.sum()), by_query
+    sums: Floats  # [1, 2 * n_labels]: of label probabilities, then numbers of true labels
+    without: Floats  # [n, 2 * n_labels], one row a query
+    query: Ints  # [n]
 
 
-def _groups(probs: Floats, true: Floats, query: Ints, group: Ints) -> _Groups:
+def _totals(groups: Iterable[_Group], divergences: Sequence[Divergence], n_queries: int) -> list[tuple[float, Floats]]:
+    """Return of each divergence the sum of what groups add, and how much it falls without each query, [n_queries]."""
+    terms = [list[float]() for _ in divergences]
+    falls = [np.zeros(n_queries) for _ in divergences]
+    for group in groups:
+        for divergence, of_groups, fall in zip(divergences, terms, falls, strict=True):
+            (of_group,), of_others = (divergence(*np.hsplit(sums, 2)) for sums in (group.sums, group.without))
+            of_groups.append(of_group)
+            fall[group.query] += of_group - of_others
+    return [(float(np.sum(of_groups)), fall) for of_groups, fall in zip(terms, falls, strict=True)]
+
+
+def _groups(probs: Floats, true: Floats, query: Ints, group: Ints) -> Iterator[_Group]:
+    """Yield each group of several queries: only one is in memory. A group of one query counts as calibrated."""
     order = np.lexsort((query, group))
-    query, group = query[order], group[order]
-    pair_starts = np.flatnonzero(np.diff(group, prepend=-1) | np.diff(query, prepend=-1))
-    sums = np.add.reduceat(np.hstack([probs, true])[order], pair_starts)
-    query, group = query[pair_starts], group[pair_starts]
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    sizes = np.diff(starts, append=len(group))
-    without = np.empty_like(sums)
-    for start, size in zip(starts, sizes, strict=True):
-        without[start : start + size] = _sums_without_one(sums[start : start + size])
-    several = sizes > 1  # a group of one query counts as calibrated
-    pairs = np.repeat(several, sizes)
-    whole, left = np.add.reduceat(sums, starts)[several], without[pairs]
-    n_labels = probs.shape[1]
-    return _Groups(
-        probs=whole[:, :n_labels],
-        true=whole[:, n_labels:],
-        probs_without=left[:, :n_labels],
-        true_without=left[:, n_labels:],
-        group=np.repeat(np.arange(several.sum()), sizes[several]),
-        query=query[pairs],
-    )
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    for start, end in pairwise([*starts, len(order)]):
+        rows = order[start:end]
+        of_row = query[rows]
+        firsts = np.flatnonzero(np.diff(of_row, prepend=-1))
+        if len(firsts) > 1:
+            sums = np.add.reduceat(np.hstack([probs[rows], true[rows]]), firsts)
+            yield _Group(np.add.reduceat(sums, [0]), _sums_without_one(sums), of_row[firsts])
 
 
 def _sums_without_one(rows: Floats) -> Floats:

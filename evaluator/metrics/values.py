@@ -32,7 +32,10 @@ def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, 
         for metric in metrics.values()
         for name, statistic in metric.statistics(n_labels).items()
     }
-    return requests.select(*by, **statistics).group_by(by, maintain_order=True).agg(pl.all().sum())
+    # Constants have one value a request only as columns; of all else, no column of all requests is kept.
+    constants = {name: statistic for name, statistic in statistics.items() if not statistic.meta.root_names()}
+    sums = {name: (pl.col(name) if name in constants else statistic).sum() for name, statistic in statistics.items()}
+    return requests.with_columns(**constants).group_by(by, maintain_order=True).agg(**sums)
 
 
 def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric]) -> dict[str, Measured]:

@@ -9,6 +9,8 @@ import polars as pl
 from evaluator.config import LabelBoundary
 from evaluator.preflight.findings import finding
 from evaluator.record import FindingRecord, LabelRecord
+from evaluator.store.ids import bucket_by_bucket
+from evaluator.store.prompt_store import PromptStore
 from evaluator.tokens.tokenizer import TextTokenizer
 
 Tokens = list[int]
@@ -22,24 +24,31 @@ class LabelSpace(NamedTuple):
     tokens: list[Tokens]
 
 
-def label_spaces(requests: pl.LazyFrame, prompts: pl.LazyFrame, tokens: pl.LazyFrame) -> dict[str, list[LabelSpace]]:
+def label_spaces(store: PromptStore, tokens: pl.LazyFrame) -> dict[str, list[LabelSpace]]:
     """Return the different label spaces of each dataset; those of the most prompts come first.
 
     Args:
-        requests: schemas.REQUESTS.
-        prompts: schemas.PROMPTS.
+        store: requests and prompts.
         tokens: schemas.TOKENS of some of these prompts.
     """
+    # A single continuation is no label space.
+    several = tokens.filter(pl.col("ask") == "labels", pl.col("continuations").list.len() > 1)
+
+    def counted(bucket: pl.Expr) -> pl.LazyFrame:
+        return (
+            several.filter(bucket)
+            .select("prompt_id", tokens="continuations")
+            .join(store.prompts().filter(bucket).select("prompt_id", texts="continuations"), on="prompt_id")
+            .join(store.datasets_of_prompts(bucket), on="prompt_id")
+            .group_by("dataset", "texts", "tokens")
+            .agg(n=pl.len())
+        )
+
     rows = (
-        # A single continuation is no label space.
-        tokens.filter(pl.col("ask") == "labels", pl.col("continuations").list.len() > 1)
-        .select("prompt_id", tokens="continuations")
-        .join(prompts.select("prompt_id", texts="continuations"), on="prompt_id")
-        .join(requests.select("prompt_id", "dataset").unique(), on="prompt_id")
+        bucket_by_bucket(store.manifest.n_prompts, counted)
         .group_by("dataset", "texts", "tokens")
-        .agg(n=pl.len())
+        .agg(pl.col("n").sum())
         .sort("dataset", "n", "texts", "tokens", descending=[False, True, False, False])
-        .collect(engine="streaming")
     )
     spaces: dict[str, list[LabelSpace]] = {}
     for dataset, texts, ids in rows.select("dataset", "texts", "tokens").iter_rows():
@@ -76,20 +85,23 @@ def label_findings(dataset: str, spaces: list[LabelSpace]) -> Iterator[FindingRe
         )
 
 
-def space_findings(requests: pl.LazyFrame, prompts: pl.LazyFrame, boundary: LabelBoundary) -> Iterator[FindingRecord]:
+def space_findings(store: PromptStore, boundary: LabelBoundary) -> Iterator[FindingRecord]:
     """Yield, for each dataset, its prompts that end in a space before a label, and its labels that end in one."""
     ends = pl.col("prompt").str.contains(r"\s$") & ~pl.col("prompt").str.ends_with("\n") & (boundary == "separate")
     labels = pl.col("continuations").list.eval(pl.element().str.contains(r"\s$")).list.any()
-    counted = (
-        prompts.filter(ask="labels")
-        .select("prompt_id", ends=ends, labels=labels)
-        .join(requests.select("prompt_id", "dataset").unique(), on="prompt_id")
-        .group_by("dataset")
-        .agg(pl.col("ends", "labels").sum(), n=pl.len())
-        .sort("dataset")
-        .collect(engine="streaming")
-    )
-    for dataset, n_ends, n_labels, n in counted.iter_rows():
+
+    def counted(bucket: pl.Expr) -> pl.LazyFrame:
+        return (
+            store.prompts()
+            .filter(bucket, ask="labels")
+            .select("prompt_id", ends=ends, labels=labels)
+            .join(store.datasets_of_prompts(bucket), on="prompt_id")
+            .group_by("dataset")
+            .agg(pl.col("ends", "labels").sum(), n=pl.len())
+        )
+
+    by_dataset = bucket_by_bucket(store.manifest.n_prompts, counted).group_by("dataset").sum().sort("dataset")
+    for dataset, n_ends, n_labels, n in by_dataset.iter_rows():
         if n_ends:
             yield finding(
                 "trailing-space",

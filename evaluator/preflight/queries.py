@@ -31,14 +31,16 @@ class Sets(NamedTuple):
 def classes(requests: pl.LazyFrame) -> dict[str, Classes]:
     """Count the queries of each dataset by label; a query counts once, however often it is asked."""
     rows = requests.filter(pl.col("query_id").is_not_null(), pl.col("gold").is_not_null(), pl.col("for_part").is_null())
-    queries = rows.select("dataset", "query_id", "gold", "label_names").unique(["dataset", "query_id"]).collect()
+    queries = rows.select("dataset", "query_id", "gold").unique(["dataset", "query_id"], keep="first")
+    golds = queries.group_by("dataset", "gold").len().collect(engine="streaming")
+    spaces = rows.select("dataset", "label_names").unique().collect(engine="streaming")
     found = {}
-    for (dataset,), group in sorted(queries.partition_by("dataset", as_dict=True).items()):
-        counts = {}
-        if group["label_names"].n_unique() == 1:
-            golds = group["gold"].to_list()
-            counts = {name: golds.count(label) for label, name in enumerate(group["label_names"][0])}
-        found[str(dataset)] = Classes(group.height, counts)
+    for (dataset,), group in sorted(golds.partition_by("dataset", as_dict=True).items()):
+        label_names, counts = spaces.filter(dataset=dataset)["label_names"], dict[str, int]()
+        if len(label_names) == 1:
+            of_label = dict(group.select("gold", "len").iter_rows())
+            counts = {name: of_label.get(label, 0) for label, name in enumerate(label_names[0])}
+        found[str(dataset)] = Classes(int(group["len"].sum()), counts)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
@@ -65,16 +66,17 @@ def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int
     label_first = dataclasses.replace(template, input_affixes=(*template.input_affixes[:-1], LAST_INPUT_AFFIX))
     inputs = label_first.inputs(pl.col("texts"))
     label = _label(dataset, pl.col("gold"))
-    shown = dataset.demonstration.select(
+    ids = rows["demonstration_ids"].list.to_array(n_shots).to_numpy().reshape(rows.height, n_shots)
+    distinct, places = np.unique(ids, return_inverse=True)
+    shown = dataset.demonstration[distinct].select(
         text=pl.concat_str(label, inputs),
         label=pl.concat_str(label, pl.lit(template.input_prefixes[0])).str.len_chars(),
     )
-    queries = dataset.test.select(text=inputs)["text"]
-    demonstration_ids = rows["demonstration_ids"].list.to_array(n_shots).to_numpy().reshape(rows.height, n_shots)
+    shown_rows = places.reshape(ids.shape)
     return rows.with_columns(
-        before=render_prompts(template.instruction, shown["text"], demonstration_ids),
-        shown=prompt_spans(template.instruction, shown, demonstration_ids),
-        query=queries.gather(rows["query_id"]),
+        before=render_prompts(template.instruction, shown["text"], shown_rows),
+        shown=prompt_spans(template.instruction, shown, shown_rows),
+        query=dataset.test[rows["query_id"]].select(text=inputs)["text"],
     )
 
 

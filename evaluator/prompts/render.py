@@ -87,15 +87,16 @@ def classification_prompts(
     """
     if shown_labels is None:
         shown_labels = demonstrations["gold"].to_numpy()[demonstration_ids]
+    shown, places = np.unique(demonstration_ids, return_inverse=True)
     # Render each example once with each label, however many prompts show it: row = example * number of labels + label.
     n_labels = len(verbalizer.label_names)
-    each_label = demonstrations.select("texts", label=pl.lit(list(range(n_labels)))).explode("label")
+    each_label = demonstrations[shown].select("texts", label=pl.lit(list(range(n_labels)))).explode("label")
     rendered = each_label.select(
         text=template.demonstration(pl.col("texts"), verbalizer.text(pl.col("label"))),
         label=template.before_label(pl.col("texts")).str.len_chars(),
     )
     rendered_queries = pl.select(text=template.query(pl.lit(queries)))["text"]
-    rows = demonstration_ids * n_labels + shown_labels
+    rows = places.reshape(demonstration_ids.shape) * n_labels + shown_labels
     prompts = render_prompts(template.instruction, rendered["text"], rows, rendered_queries)
     return pl.DataFrame(
         {"prompt": prompts, "spans": prompt_spans(template.instruction, rendered, rows, rendered_queries)}

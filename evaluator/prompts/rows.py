@@ -1,5 +1,6 @@
 """Build request rows from a plan of which demonstrations each query is shown with."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,9 @@ from evaluator.datasets.lcg import Ints
 from evaluator.errors import ConfigError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, sample_demonstrations
 from evaluator.prompts.render import classification_prompts
+
+ROWS_PER_FRAME = 32_768
+"""Rows that are built together: those of all prompts may not fit into memory."""
 
 NOT_VARIED: dict[str, pl.Expr] = {
     "demonstration_set": pl.lit(0, pl.Int64),
@@ -66,10 +70,10 @@ def normal_requests(
     n_shots: int,
     n_queries: int | None,
     n_demonstration_sets: int = N_DEMONSTRATION_SETS,
-) -> pl.DataFrame:
-    """Build a request for each prompt of benchmark_plan. Returns the columns of `requests`, and raises as both do."""
+) -> Iterator[pl.DataFrame]:
+    """Build a request for each prompt of benchmark_plan. Yields the frames of `requests`, and raises as both do."""
     plan = benchmark_plan(dataset, n_shots=n_shots, n_demonstration_sets=n_demonstration_sets)
-    return requests(dataset, plan, n_queries=n_queries)
+    yield from requests(dataset, plan, n_queries=n_queries)
 
 
 def requests(
@@ -79,10 +83,10 @@ def requests(
     shown_labels: Ints | None = None,
     queries: pl.Series | None = None,
     n_queries: int | None = None,
-) -> pl.DataFrame:
-    """Build one row per prompt of the plan.
+) -> Iterator[pl.DataFrame]:
+    """Build one row per prompt of the plan, in frames of at most ROWS_PER_FRAME rows.
 
-    Returns the columns of schemas.REQUESTS without suite, part, for_part and prompt_id, and those of schemas.PROMPTS
+    Yields the columns of schemas.REQUESTS without suite, part, for_part and prompt_id, and those of schemas.PROMPTS
     without prompt_id. `position` is query_id + demonstration_set * number of test queries; other varied columns have
     the defaults of NOT_VARIED.
 
@@ -100,31 +104,53 @@ def requests(
         raise ConfigError(f"--queries {n_queries}: the test split of {dataset.name} has {n_test}. Ask for no more.")
     dataset.template.require_fields(dataset.text_fields)
     prompts = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
-    demonstration_set, query_id = plan.demonstration_set[prompts], plan.query_id[prompts]
-    demonstration_ids = plan.demonstration_ids[prompts]
+    for first in range(0, len(prompts), ROWS_PER_FRAME):
+        chosen = prompts[first : first + ROWS_PER_FRAME]
+        yield _rows(
+            dataset,
+            PromptPlan(
+                demonstration_set=plan.demonstration_set[chosen],
+                query_id=plan.query_id[chosen],
+                demonstration_ids=plan.demonstration_ids[chosen],
+            ),
+            None if shown_labels is None else shown_labels[chosen],
+            None if queries is None else queries.gather(chosen),
+        )
+
+
+def _rows(
+    dataset: ClassificationDataset, plan: PromptPlan, shown_labels: Ints | None, queries: pl.Series | None
+) -> pl.DataFrame:
     text = classification_prompts(
         dataset.template,
         dataset.verbalizer,
-        queries=dataset.test["texts"].gather(query_id) if queries is None else queries.gather(prompts),
+        queries=dataset.test["texts"].gather(plan.query_id) if queries is None else queries,
         demonstrations=dataset.demonstration,
-        demonstration_ids=demonstration_ids,
-        shown_labels=None if shown_labels is None else shown_labels[prompts],
+        demonstration_ids=plan.demonstration_ids,
+        shown_labels=shown_labels,
     )
     label_names = pl.lit(list(dataset.verbalizer.label_names))
     return pl.DataFrame(
         {
-            "position": query_id + demonstration_set * n_test,
-            "query_id": query_id,
-            "demonstration_set": demonstration_set,
-            "demonstration_ids": pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
-            "gold": dataset.test["gold"].gather(query_id),
+            "position": plan.query_id + plan.demonstration_set * dataset.test.height,
+            "query_id": plan.query_id,
+            "demonstration_set": plan.demonstration_set,
+            "demonstration_ids": pl.Series(plan.demonstration_ids).cast(pl.List(pl.Int64)),
+            "gold": dataset.test["gold"].gather(plan.query_id),
             **text.to_dict(),
         }
     ).with_columns(
         **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},
         dataset=pl.lit(dataset.name),
-        n_shots=pl.lit(demonstration_ids.shape[1], pl.Int64),
+        n_shots=pl.lit(plan.demonstration_ids.shape[1], pl.Int64),
         label_names=label_names,
         ask=pl.lit("labels"),
         continuations=label_names,
     )
+
+
+def of_parts(parts: Mapping[str, Iterable[pl.DataFrame]]) -> Iterator[pl.DataFrame]:
+    """Yield the frames of each part with its name in the column `part`."""
+    for part, frames in parts.items():
+        for rows in frames:
+            yield rows.with_columns(part=pl.lit(part))

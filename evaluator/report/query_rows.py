@@ -41,12 +41,12 @@ class QueryNumbers(NamedTuple):
     """Numbers of single queries that only one suite has."""
 
     columns: tuple[NumberColumn, ...]
-    rows: pl.DataFrame  # those of QUERIES_KEY and `method` that tell its rows apart, and the columns by their names
+    rows: pl.LazyFrame  # those of QUERIES_KEY and `method` that tell its rows apart, and the columns by their names
     is_right: bool = False  # rows have the column `is_right`; else an answer is right that is the gold label
     note: str = ""  # what the columns are, for the text above the table
 
 
-NO_NUMBERS = QueryNumbers((), pl.DataFrame())
+NO_NUMBERS = QueryNumbers((), pl.LazyFrame())
 
 
 class Shown(NamedTuple):
@@ -66,25 +66,47 @@ def cut_text(text: pl.Expr) -> pl.Expr:
     return pl.when(is_long).then(text.str.head(MAX_CHARACTERS) + " …").otherwise(text)
 
 
-def chosen_rows(queries: pl.DataFrame, n_answers: int, later_parts: Sequence[str]) -> pl.DataFrame:
-    """Return the rows that fit on a page, in the order of QUERIES: the first queries of every dataset with all prompts.
+class Chosen(NamedTuple):
+    """The rows of QUERIES on a page."""
+
+    rows: pl.DataFrame  # in the order of their queries, which take turns
+    n_rows: int  # of the whole table
+    n_queries: int
+
+
+def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str]) -> Chosen:
+    """Choose the rows that fit on a page, in the order of QUERIES: the first queries of every dataset with all prompts.
 
     Args:
-        queries: schemas.QUERIES.
+        queries: schemas.QUERIES; only rows that may fit are read into memory.
         n_answers: to all of these rows.
         later_parts: parts whose rows come after those of all queries of the others.
     """
-    in_turn = queries.with_row_index("row").with_columns(
-        turn=pl.col("query_id").rank("dense").over("dataset"), is_later=pl.col("part").is_in(later_parts)
+    marked = queries.with_columns(is_later=pl.col("part").is_in(later_parts))
+    # What a turn takes: every dataset's first query, then every dataset's second, and so on.
+    query = ["dataset", "query_id"]
+    by_query = (
+        marked.with_columns(pl.col("dataset").cast(pl.Categorical))
+        .group_by("is_later", *query)
+        .agg(n_rows=pl.len(), n_labels=pl.col("label_names").list.len().sum())
+        .collect(engine="streaming")
     )
-    numbers = pl.col("label_names").list.len() + 2 * n_answers / max(queries.height, 1)
-    ordered = in_turn.sort("is_later", "turn", "dataset", "row")
+    n_rows = int(by_query["n_rows"].sum())
+    numbers = pl.col("n_labels") + pl.col("n_rows") * (2 * n_answers / max(n_rows, 1))
+    in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
+    turn, is_first = ["is_later", "turn"], ~pl.col("is_later") & (pl.col("turn") == 1)
+    sizes = in_turn.group_by(turn).agg(pl.col("numbers").sum()).sort(turn)
     # Whole turns: a query is there with all its prompts, or, where one is already too much, with those that fit.
-    fits = (numbers.cum_sum() <= MAX_NUMBERS).alias("fits")
-    ordered = ordered.with_columns(fits).with_columns(
-        whole=pl.col("fits").all().over("is_later", "turn"), first=~pl.col("is_later") & (pl.col("turn") == 1)
-    )
-    return ordered.filter(pl.col("whole") | (pl.col("first") & pl.col("fits"))).drop("fits", "whole", "first")
+    fits = sizes.select(*turn, is_whole=pl.col("numbers").cum_sum() <= MAX_NUMBERS)
+    shown = in_turn.join(fits.filter(pl.col("is_whole") | is_first), on=turn).drop("n_rows", "numbers")
+    last = shown.group_by("is_later", pl.col("dataset").cast(pl.String)).agg(last=pl.col("query_id").max())
+    known = marked.join(last.lazy(), on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("last"))
+    rows = known.drop("last").collect(engine="streaming")
+    turns = shown.select(pl.col("dataset").cast(pl.String), "query_id", *turn, "is_whole")
+    ordered = rows.join(turns, on=["is_later", *query]).sort(*turn, *QUERIES_KEY[2:3], *QUERIES_KEY)
+    of_row = pl.col("label_names").list.len() + 2 * n_answers / max(n_rows, 1)
+    kept = ordered.filter(pl.col("is_whole") | (of_row.cum_sum() <= MAX_NUMBERS)).drop("is_whole")
+    return Chosen(kept, n_rows, by_query.select(query).n_unique())
 
 
 def shown_queries(

@@ -19,6 +19,9 @@ class MeasuredRun(Protocol):
     def table(self, name: str) -> pl.DataFrame:
         """Read a table of the measure stage. Raises StoreError where it is missing or measured from other scores."""
 
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Return a scan of a table that need not fit into memory. Raises as `table` does."""
+
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
         """Read a table that a suite wrote next to its prompts."""
 

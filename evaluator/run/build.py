@@ -6,7 +6,10 @@ long as others are left; what the command line gets wrong, such as a name that d
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +30,9 @@ from evaluator.run.config_json import identity
 from evaluator.run.data_users import mark_user
 from evaluator.run.locks import held
 from evaluator.schemas import Definition
-from evaluator.store.prompt_store import PromptStore, whole_store, with_prompt_ids, write_store
+from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, whole_store
+from evaluator.store.spool import slices, spooled_frames
+from evaluator.store.store_writer import REQUEST_ROWS, StoreWriter, as_request_rows
 from evaluator.suites import SUITES, chosen_methods, methods_of
 from evaluator.suites.base import Part, Suite
 from evaluator.suites.options import option_fields
@@ -169,24 +174,47 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
 
 
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:
-    frames: list[pl.DataFrame] = []
-    tables: dict[str, list[pl.DataFrame]] = defaultdict(list)
+    writer, tables = StoreWriter(folder), defaultdict[str, list[pl.DataFrame]](list)
     failures = Failures(len(datasets))
     for done, dataset in enumerate(datasets.values()):
         yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
         try:
             requested = {name: SUITES[name].requests(SUITES[name].take(dataset), config) for name in config.suites}
-            own = [rows for name, each in requested.items() for rows in request_rows(name, dataset, each.rows, config)]
+            with ExitStack() as files:
+                # All rows of a dataset are built before the first is added: a dataset that fails adds none.
+                keep = partial(_kept, files, folder.parent)
+                rows = [
+                    each for name, one in requested.items() for each in _rows(name, dataset, one.rows, config, keep)
+                ]
+                for some in chain.from_iterable(slices(each, ROWS_PER_SHARD) for each in rows):
+                    writer.add(some)
         except (DatasetError, TemplateError) as error:
             failures.add(dataset.name, error)
             continue
-        frames += own
         for requests in requested.values():
-            for table, rows in requests.tables.items():
-                tables[table].append(rows)
-    rows = with_prompt_ids(pl.concat(frames, how="diagonal"))
+            for table, frame in requests.tables.items():
+                tables[table].append(frame)
     yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
-    return write_store(folder, rows, {name: pl.concat(parts) for name, parts in tables.items()}, failures.reasons)
+    return writer.write({name: pl.concat(parts) for name, parts in tables.items()}, failures.reasons)
+
+
+def _kept(files: ExitStack, folder: Path, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
+    """Keep rows on disk until the context ends, and return a scan of them."""
+    return files.enter_context(spooled_frames(map(as_request_rows, frames), REQUEST_ROWS, folder))
+
+
+def _rows(
+    name: str,
+    dataset: AnyDataset,
+    frames: Iterable[pl.DataFrame],
+    config: RunConfig,
+    keep: Callable[[Iterable[pl.DataFrame]], pl.LazyFrame],
+) -> Iterator[pl.LazyFrame]:
+    """Yield the rows of a suite's chosen parts, and those that methods add."""
+    chosen = pl.col("part").is_in(list(chosen_parts(SUITES[name], config)))
+    own = keep(rows.filter(chosen).with_columns(suite=pl.lit(name)) for rows in frames)
+    yield own
+    yield keep(added_rows(name, dataset, own.drop("suite", "for_part"), config))
 
 
 class Failures:
@@ -223,46 +251,29 @@ def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[
     return datasets, failures.reasons
 
 
-def request_rows(name: str, dataset: AnyDataset, rows: pl.DataFrame, config: RunConfig) -> list[pl.DataFrame]:
-    """Return the rows of a suite's chosen parts, and those that methods add, with the columns `suite` and `for_part`.
-
-    Requests that several methods add are kept once.
-    """
-    chosen = rows.filter(pl.col("part").is_in(list(chosen_parts(SUITES[name], config))))
+def added_rows(name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield the rows that methods add to those of a suite, with the columns `suite` and `for_part`."""
     # Methods that share a function ask the same of a part.
     functions = {
         (part, method.requests): context
-        for part, method, context in method_contexts(name, dataset, chosen, config)
+        for part, method, context in method_contexts(name, dataset, rows, config)
         if method.requests
     }
-    added = [
-        frame.with_columns(for_part=pl.lit(part))
-        for (part, requests), context in functions.items()
-        for frame in requests(context)
-    ]
-    suite_rows = chosen.with_columns(suite=pl.lit(name), for_part=pl.lit(None, pl.String))
-    return [suite_rows, *without_repeats(added, name)]
+    for (part, requests), context in functions.items():
+        for frame in requests(context):
+            yield frame.with_columns(suite=pl.lit(name), for_part=pl.lit(part))
 
 
 def method_contexts(
-    name: str, dataset: AnyDataset, rows: pl.DataFrame, config: RunConfig
+    name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig
 ) -> Iterator[tuple[str, Method, MethodContext]]:
     """Yield each part of a suite that has rows with each method of the run that predicts parts of its kind."""
     methods = chosen_methods(config).values()
+    present = {*rows.select(pl.col("part").unique()).collect()["part"]}
     for part_name, part in chosen_parts(SUITES[name], config).items():
-        part_rows = rows.filter(part=part_name)
         for method in methods:
-            if part.kind in method.part_kinds and not part_rows.is_empty():
-                yield part_name, method, MethodContext(SUITES[name].take(dataset), part_rows, config)
-
-
-def without_repeats(added: list[pl.DataFrame], suite: str) -> list[pl.DataFrame]:
-    """Join the frames that methods add to a suite, dropping repeated requests; without frames, return none."""
-    if not added:
-        return []
-    rows = pl.concat(added, how="diagonal")
-    distinct = rows.unique(["part", "for_part", "position", "prompt", "ask", "continuations"], maintain_order=True)
-    return [distinct.with_columns(suite=pl.lit(suite))]
+            if part.kind in method.part_kinds and part_name in present:
+                yield part_name, method, MethodContext(SUITES[name].take(dataset), rows, part_name, config)
 
 
 def _digest(path: Path) -> str:

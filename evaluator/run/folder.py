@@ -1,6 +1,6 @@
 """Open a run's output folder: its record, stores, scores and tables. Includes the public read functions for scripts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from shlex import join
@@ -11,7 +11,7 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.errors import StoreError
 from evaluator.files.digests import bytes_digest
-from evaluator.files.whole import read_bytes, reason
+from evaluator.files.whole import file_digest, read_bytes, reason, table_path
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_from_json
@@ -142,15 +142,31 @@ def read_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.DataFrame
 
     Raises StoreError where it is missing or not the one that was measured; such bytes are never parsed.
     """
-    path, command = out / "tables" / f"{name}.parquet", command_for("measure", out)
+    contents: list[bytes] = []
+
+    def read(path: Path) -> str:
+        contents.append(read_bytes(path))
+        return bytes_digest(contents[0])
+
+    _require_measured(out, name, digests, read)
+    return pl.read_parquet(contents[0])
+
+
+def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame:
+    """Return a scan of a table that need not fit into memory. Raises as read_table does."""
+    return pl.scan_parquet(_require_measured(out, name, digests, file_digest))
+
+
+def _require_measured(out: Path, name: str, digests: Mapping[str, str], digest: Callable[[Path], str]) -> Path:
+    path, command = table_path(out, name), command_for("measure", out)
     if name not in digests or not path.is_file():
         raise StoreError(f"{path} is not there. Run `{command}` first.")
     try:
-        content = read_bytes(path)
+        found = digest(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {reason(error)}. Run `{command}`.") from error
-    if bytes_digest(content) != digests[name]:
+    if found != digests[name]:
         raise StoreError(
             f"{path} is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}. Run `{command}`."
         )
-    return pl.read_parquet(content)
+    return path

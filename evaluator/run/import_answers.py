@@ -26,7 +26,8 @@ from evaluator.run_log import now
 from evaluator.schemas import TOKEN_SCORES, TOKENS
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
 from evaluator.store import shards
-from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, write_store
+from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
+from evaluator.store.store_writer import write_store
 from evaluator.tokens.counts import TokenTotals
 from evaluator.tokens.table import TokenManifest, TokenTable
 

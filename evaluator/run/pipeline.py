@@ -19,7 +19,7 @@ from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import table_path, write_rows, write_table
-from evaluator.metrics.queries import QUERY_TEXTS, query_frames, query_texts
+from evaluator.metrics.queries import query_frames, query_texts
 from evaluator.preflight.findings import check_accepted, require_accepted
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
@@ -47,11 +47,13 @@ from evaluator.run.receipt import compare_verdicts, drifts, receipt_record, scor
 from evaluator.run.record import require_run, with_stage, write_run
 from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
 from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run
-from evaluator.run.scored_run import ScoredStore, complete_run, scored_run
+from evaluator.run.scored_run import ScoredStore, complete_run, on_disk, scored_run
 from evaluator.run.stage_records import recorded_build, with_scores
 from evaluator.run_log import now
 from evaluator.schemas import PREDICTIONS, QUERIES, RECEIPT_KEY
-from evaluator.store.spool import spooled, spooled_frames
+from evaluator.store.prompt_store import ROWS_PER_SHARD
+from evaluator.store.sorted_runs import SortedRuns
+from evaluator.store.spool import slices, spooled, spooled_frames
 from evaluator.suites import SUITES
 
 logger = logging.getLogger(__name__)
@@ -322,17 +324,16 @@ def _measure(
     scores = scores_section(record, out)
     model = record.model.title if record.model else out.name
     tables = _Tables(out)
-    run = complete_run(scored_run(built, parts, model=model, options=options, keep=tables.keep), parts)
+    run = scored_run(built, parts, model=model, options=options)
+    run = replace(complete_run(run, parts), keep=tables.keep, in_order=tables.in_order)
     # Suites of one family share a function, which is called once.
     functions = dict.fromkeys(SUITES[suite].measure for suite in run.config.suites)
-    with spooled(run.scored.rows, out) as rows:
-        run = replace(run, scored=replace(run.scored, rows=rows))
+    with on_disk(run, sum(part.store.manifest.n_requests for part in parts), out) as run:
         for name, table in chain.from_iterable(function(run) for function in functions):
             yield tables.progress(n_left=1)
             tables.write(name, table)
-        with spooled_frames(query_texts(_prompts(parts)), QUERY_TEXTS, out) as texts:
-            predictions = tables.scan("predictions", PREDICTIONS)
-            tables.keep("queries", QUERIES, query_frames(run.scored, texts, predictions))
+        predictions = tables.scan("predictions", PREDICTIONS)
+        tables.keep("queries", QUERIES, query_frames(run.scored, query_texts(_prompts(parts)), predictions, out))
     measures = MeasuresRecord(scores=scores.fingerprint, tables=dict(sorted(tables.digests.items())))
     record = with_stage(record, "measure", elapsed_s={"measure": _since(clock)}, measures=measures)
     write_run(out, record)
@@ -355,6 +356,14 @@ class _Tables:
         with spooled_frames(frames, schema, self._out) as rows:
             self.digests[name] = write_rows(self._out, name, rows)
         return self.scan(name, schema)
+
+    def in_order(self, rows: pl.LazyFrame, column: str) -> Iterator[pl.DataFrame]:
+        """Sort rows that need not fit into memory (suites.base.InOrder)."""
+        runs = SortedRuns(self._out, column, lambda some: some.sort(column))
+        with spooled(rows, self._out) as kept:
+            for some in slices(kept, ROWS_PER_SHARD):
+                runs.add(some)
+        yield from (some for some, _ in runs.ranges(ROWS_PER_SHARD))
 
     def scan(self, name: str, schema: pl.Schema) -> pl.LazyFrame:
         """Return a table that was written; without rows if none was."""

@@ -36,6 +36,7 @@ from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, examine_sample
 from evaluator.run.score import check_capabilities
 from evaluator.scores.checks import longest_tokens
+from evaluator.store.ids import bucket_by_bucket
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokens_around
@@ -140,7 +141,7 @@ def _runs_here(model: ModelConfig) -> bool:
 def _examples(built: Built, tokens: pl.LazyFrame) -> _Examples:
     store, taken = built.store, _taken(built)
     return _Examples(
-        spaces=label_spaces(store.requests(), store.prompts(), tokens),
+        spaces=label_spaces(store, tokens),
         counted=classes(store.requests()),
         sets=_demonstration_sets(store, taken),
         lengths=_longest_tokens(store, tokens),
@@ -173,9 +174,14 @@ def _demonstration_sets(
 
 def _longest_tokens(store: PromptStore, tokens: pl.LazyFrame) -> dict[str, int]:
     """Return the tokens of each dataset's longest prompt with its longest label."""
-    lengths = tokens.select("prompt_id", n=longest_tokens())
-    requests = store.requests().select("prompt_id", "dataset").unique()
-    rows = requests.join(lengths, on="prompt_id").group_by("dataset").agg(pl.col("n").max()).collect(engine="streaming")
+
+    def longest(bucket: pl.Expr) -> pl.LazyFrame:
+        lengths = tokens.filter(bucket).select("prompt_id", n=longest_tokens())
+        return (
+            store.datasets_of_prompts(bucket).join(lengths, on="prompt_id").group_by("dataset").agg(pl.col("n").max())
+        )
+
+    rows = bucket_by_bucket(store.manifest.n_prompts, longest).group_by("dataset").agg(pl.col("n").max())
     return dict(rows.iter_rows())
 
 
@@ -230,7 +236,7 @@ def _work(
 def _example_findings(store: PromptStore, examples: _Examples, boundary: LabelBoundary) -> Iterator[FindingRecord]:
     for name, spaces in examples.spaces.items():
         yield from label_findings(name, spaces)
-    yield from space_findings(store.requests(), store.prompts(), boundary)
+    yield from space_findings(store, boundary)
     for name, counted in examples.counted.items():
         yield from class_findings(name, counted, examples.taken.get(name))
     for name, sets in examples.sets.items():

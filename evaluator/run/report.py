@@ -1,6 +1,7 @@
 """Write the page of a run: a header, the sections of its suites, and the record of the run."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -16,8 +17,9 @@ from evaluator.report.sections.preflight import accepted_warnings
 from evaluator.report.sections.queries import query_section
 from evaluator.report.sections.run_record import about_section, record_section, tokens_section
 from evaluator.report.terminal import throughput_line, verdict_lines
-from evaluator.run.folder import read_table
+from evaluator.run.folder import read_table, scan_table
 from evaluator.store.prompt_store import PromptStore, require_store
+from evaluator.store.shards import alone
 from evaluator.suites import SUITES
 
 PAGE = "report.html"
@@ -39,6 +41,10 @@ class MeasuredFolder:
             self._tables[name] = read_table(self.out, name, self.record.tables)
         return self._tables[name]
 
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Return a scan of a table that need not fit into memory. Raises as `table` does."""
+        return self._tables[name].lazy() if name in self._tables else scan_table(self.out, name, self.record.tables)
+
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
         """Return a table that a suite wrote with its prompts."""
         return self._store.table(name, schema).collect()
@@ -46,9 +52,9 @@ class MeasuredFolder:
     def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
         """Return prompt_id, prompt and spans of those of these prompts that the run built, in both of its rounds."""
         wanted = pl.col("prompt_id").is_in(prompt_ids.implode())
-        stores = [self._store, *self._later_stores()]
-        prompts = pl.concat(store.prompts().select("prompt_id", "prompt", "spans") for store in stores)
-        return prompts.filter(wanted).collect().unique("prompt_id", keep="first", maintain_order=True)
+        shards = chain.from_iterable(store.prompts_by_shard() for store in (self._store, *self._later_stores()))
+        found = [alone(rows.select("prompt_id", "prompt", "spans").filter(wanted)) for rows in shards]
+        return pl.concat(found).unique("prompt_id", keep="first", maintain_order=True)
 
     def _later_stores(self) -> Iterator[PromptStore]:
         scores = self.record.scores

@@ -1,7 +1,9 @@
 """Join a run's requests with the scores of a model."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import polars as pl
 
@@ -11,10 +13,13 @@ from evaluator.schemas import PROMPTS_KEY, REQUESTS_KEY
 from evaluator.scores.checks import require_complete, require_states
 from evaluator.scores.prompts import prompt_scores, prompt_states
 from evaluator.scores.table import ScoreTable
-from evaluator.store.ids import id_numbers
+from evaluator.store.ids import ROWS_PER_BUCKET, buckets, id_numbers
 from evaluator.store.prompt_store import PromptStore
+from evaluator.store.request_order import PLACE, in_order_of_places, place
+from evaluator.store.sorted_runs import SortedRuns
+from evaluator.store.spool import spooled, spooled_frames
 from evaluator.suites import SUITES, chosen_methods
-from evaluator.suites.base import Keep, ScoredRun, in_memory
+from evaluator.suites.base import ScoredRun
 from evaluator.tokens.table import TokenTable
 
 
@@ -33,7 +38,6 @@ def scored_run(
     *,
     model: str = "",
     options: Mapping[str, object] | None = None,
-    keep: Keep = in_memory,
 ) -> ScoredRun:
     """Join a run's requests with their scores and hidden states; requests that have none are left out.
 
@@ -42,7 +46,6 @@ def scored_run(
         parts: that store, then that of the second round if there is one.
         model: name of the model, for tables.
         options: of the measure stage, by suite.
-        keep: writes the large tables of the measure stage.
     """
     first = parts[0]
     scores = (_with_requests(part.store, prompt_scores(part.tokens.tokens(), part.scores)) for part in parts)
@@ -65,7 +68,6 @@ def scored_run(
         methods=chosen_methods(built.config),
         model=model,
         options=options or {},
-        keep=keep,
     )
 
 
@@ -100,14 +102,40 @@ def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
     return run
 
 
+@contextmanager
+def on_disk(run: ScoredRun, n_requests: int, folder: Path) -> Iterator[ScoredRun]:
+    """Join the requests of a run with their scores, once and for all, in a file without a name in a folder.
+
+    Args:
+        run: a complete run.
+        n_requests: about how many there are; of many, the scores of some are in memory at a time.
+        folder: of the file.
+    """
+    conditions = buckets(n_requests)
+    with ExitStack() as files:
+        rows = run.scored.rows
+        if len(conditions) > 1:
+            runs = SortedRuns(folder, PLACE, in_order_of_places)
+            for bucket in conditions:
+                runs.add(rows.filter(bucket).with_columns(place()).collect(engine="streaming"))
+            frames = (some.drop(PLACE) for some, _ in runs.ranges(ROWS_PER_BUCKET))
+            rows = files.enter_context(spooled_frames(frames, rows.collect_schema(), folder))
+        rows = files.enter_context(spooled(rows, folder))
+        yield replace(run, scored=replace(run.scored, rows=rows))
+
+
 def _is_complete(part: ScoredStore) -> bool:
     """Return whether every prompt has its score, only one and with a number for each continuation, or its state.
 
     That is known without the rows themselves; what is wrong is said by the checks that read them.
     """
+    return all(_is_bucket_complete(part, bucket) for bucket in buckets(part.store.manifest.n_prompts))
+
+
+def _is_bucket_complete(part: ScoredStore, bucket: pl.Expr) -> bool:
     n_texts = pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len())
-    prompts = part.store.prompts().select(id_numbers("prompt_id"), "ask", n=n_texts.cast(pl.Int64))
-    tokens, is_state = part.tokens.tokens(), pl.col("ask") == "state"
+    prompts = part.store.prompts().filter(bucket).select(id_numbers("prompt_id"), "ask", n=n_texts.cast(pl.Int64))
+    tokens, is_state = part.tokens.tokens().filter(bucket), pl.col("ask") == "state"
     sizes = pl.col("label_log_likelihoods").list.len().cast(pl.Int64)
     scores = prompt_scores(tokens, part.scores).select(id_numbers("prompt_id"), n=sizes)
     states = prompt_states(tokens, part.scores).select(id_numbers("prompt_id"))

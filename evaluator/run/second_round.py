@@ -10,10 +10,12 @@ from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.methods.base import ScoredRequests
 from evaluator.progress import Progress, Stage
-from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint, without_repeats
+from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint
 from evaluator.run.locks import held
 from evaluator.run.scored_run import ScoredStore, scored_run
-from evaluator.store.prompt_store import PromptStore, whole_store, with_prompt_ids, write_store
+from evaluator.store.prompt_store import PromptStore, whole_store
+from evaluator.store.spool import spooled
+from evaluator.store.store_writer import StoreWriter, as_request_rows
 from evaluator.suites import chosen_methods
 
 
@@ -54,21 +56,23 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
         datasets = {name: dataset for name, dataset in datasets.items() if name not in built.left_out}
     scored = scored_run(built, [first]).scored
     requests = built.store.requests_with_prompts()
-    frames: list[pl.DataFrame] = []
+    writer = StoreWriter(folder)
     for done, (name, dataset) in enumerate(datasets.items()):
         yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
         scored_dataset = scored.of_dataset(name)
         for suite in built.config.suites:
-            rows = requests.filter(dataset=name, suite=suite).drop("suite", "prompt_id", "for_part").collect()
-            frames += without_repeats(list(_requests(suite, dataset, rows, scored_dataset, built)), suite)
+            of_suite = requests.filter(dataset=name, suite=suite).drop("suite", "prompt_id", "for_part")
+            with spooled(of_suite, folder.parent) as rows:
+                for frame in _requests(suite, dataset, rows, scored_dataset, built):
+                    writer.add(as_request_rows(frame.with_columns(suite=pl.lit(suite))))
     yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
-    rows = with_prompt_ids(pl.concat(frames, how="diagonal"))
-    return write_store(folder, rows, {})
+    return writer.write()
 
 
 def _requests(
-    suite: str, dataset: AnyDataset, rows: pl.DataFrame, scored: ScoredRequests, built: Built
+    suite: str, dataset: AnyDataset, rows: pl.LazyFrame, scored: ScoredRequests, built: Built
 ) -> Iterator[pl.DataFrame]:
     for part, method, context in method_contexts(suite, dataset, rows, built.config):
         if method.follow_up:
-            yield method.follow_up(context, scored.answering(part)).with_columns(for_part=pl.lit(part))
+            for frame in method.follow_up(context, scored.answering(part)):
+                yield frame.with_columns(for_part=pl.lit(part))

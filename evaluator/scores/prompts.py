@@ -7,22 +7,30 @@ from evaluator.scores.table import ScoreTable
 
 
 def prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
-    """Return schemas.SCORES of all scored prompts, in the order of their tokens.
+    """Return schemas.SCORES of all scored prompts, in the order of their scores.
 
     Args:
         tokens: schemas.TOKENS.
         table: scores of these tokens.
     """
-    return scores_by_prompt(tokens, table.read("scores"))
+    # The right side is what a join holds in memory: ids are shorter than scores, and can be of some prompts alone.
+    return _by_prompt(table.read("scores").join(_ids(tokens), on="token_id", how="inner", maintain_order="left"))
 
 
 def scores_by_prompt(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFrame:
-    """Return schemas.SCORES of the prompts in schemas.TOKENS that have schemas.TOKEN_SCORES, in the order of tokens."""
-    rows = (
-        tokens.filter(pl.col("ask") != "state")
-        .select("prompt_id", "token_id", "ask")
-        .join(token_scores, on="token_id", how="inner", maintain_order="left")
-    )
+    """Return schemas.SCORES of the prompts in schemas.TOKENS that have schemas.TOKEN_SCORES, in the order of tokens.
+
+    The scores are held in memory: they may be of a few of the tokens.
+    """
+    return _by_prompt(_ids(tokens).join(token_scores, on="token_id", how="inner", maintain_order="left"))
+
+
+def _ids(tokens: pl.LazyFrame) -> pl.LazyFrame:
+    return tokens.filter(pl.col("ask") != "state").select("prompt_id", "token_id", "ask")
+
+
+def _by_prompt(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return schemas.SCORES of rows of TOKENS that were joined with TOKEN_SCORES."""
     whole = rows.filter(pl.col("ask") != "last_tokens")
     last = rows.filter(pl.col("ask") == "last_tokens").select("prompt_id", last_token_log_probs="log_likelihoods")
     # Labels of one token each have no row of last tokens: their log-likelihoods are the same numbers.

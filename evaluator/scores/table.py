@@ -107,7 +107,7 @@ class ScoreTable:
         files += [self.folder.parent / name for name in sorted(reused)]
         if not files:
             return pl.LazyFrame(schema=SCHEMAS[kind])
-        rows = pl.concat([pl.scan_ipc(file) for file in files])
+        rows = shards.scan_files(files)
         return rows.unique("token_id", keep="first", maintain_order=True) if reused else rows
 
     def files(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ A shard is written under a temporary name, flushed to disk and renamed. It is va
 written after it in the same way. So a process killed at any moment leaves either the old state or the new one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,13 +17,22 @@ from evaluator.files.whole import file_digest, write_bytes
 
 def write_shard(path: Path, frame: pl.DataFrame) -> str:
     """Write one shard and return the SHA-256 of its bytes; equal frames give equal bytes."""
-    # In plain Arrow layout: the layout of Polars' string views depends on how the frame was built.
+    # In plain Arrow layout: the layout of Polars' string views depends on how the frame was built. Taken row by row, as
+    # lists in a part of a frame can keep bytes of other rows.
     table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = table.take(pa.array(range(frame.height), pa.int64()))
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     content = pa.BufferOutputStream()
     with pa.ipc.new_file(content, table.schema, options=options) as writer:
         writer.write_table(table)
     return write_bytes(path, memoryview(content.getvalue()))
+
+
+def alone(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return a copy of some rows of a frame that does not keep the texts of the others in memory, as a view does."""
+    copied = pl.from_arrow(rows.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    assert isinstance(copied, pl.DataFrame), "it is a table"
+    return copied
 
 
 def write_shards(folder: Path, name: str, frames: Iterable[pl.DataFrame], *, rows: int) -> dict[str, str]:
@@ -79,4 +88,9 @@ def scan_shards(folder: Path, names: list[str], schema: pl.Schema) -> pl.LazyFra
         raise StoreError(f"{folder} lacks {missing[0]}, which its manifest lists. Remove the folder and run again.")
     if not names:
         return pl.LazyFrame(schema=schema)
-    return pl.concat([pl.scan_ipc(folder / name) for name in names])
+    return scan_files([folder / name for name in names])
+
+
+def scan_files(paths: Sequence[Path]) -> pl.LazyFrame:
+    """Return shards as one lazy frame, in this order. As one scan: of several, Polars would read all at once."""
+    return pl.scan_ipc([*paths], glob=False)

@@ -39,6 +39,13 @@ def spooled_frames(frames: Iterable[pl.DataFrame], schema: pl.Schema, folder: Pa
         yield pl.scan_ipc(_path(file))
 
 
+def slices(rows: pl.LazyFrame, n_rows: int) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a scan in order, `n_rows` at a time. (LazyFrame.collect_batches runs ahead of its reader.)"""
+    height = rows.select(pl.len()).collect().item()
+    for first in range(0, height, n_rows):
+        yield rows.slice(first, n_rows).collect()
+
+
 @contextmanager
 def _file(folder: Path) -> Iterator[IO[bytes]]:
     try:

@@ -40,7 +40,9 @@ class Part:
 class Requests(NamedTuple):
     """The requests of a suite for one dataset, and its side tables."""
 
-    rows: pl.DataFrame  # schemas.REQUESTS and schemas.PROMPTS, both without prompt_id, and without the column suite
+    rows: Iterable[
+        pl.DataFrame
+    ]  # REQUESTS and PROMPTS of schemas, both without prompt_id, and without the column suite
     tables: Mapping[str, pl.DataFrame] = {}  # side tables by name, written to the store with their rows as given
 
 
@@ -64,6 +66,15 @@ Keep = Callable[[str, pl.Schema, Iterable[pl.DataFrame]], pl.LazyFrame]
 """Writes a large table of the measure stage from its name, schema and frames, and returns a scan of it."""
 
 
+InOrder = Callable[[pl.LazyFrame, str], Iterator[pl.DataFrame]]
+"""Yields rows sorted by a column, whose values differ, frame by frame."""
+
+
+def sorted_in_memory(rows: pl.LazyFrame, column: str) -> Iterator[pl.DataFrame]:
+    """Yield all rows, sorted, as one frame."""
+    yield rows.sort(column).collect()
+
+
 def in_memory(_name: str, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
     """Return frames as one lazy frame, for a run that writes no tables."""
     return pl.concat([schema.to_frame(), *frames]).lazy()
@@ -80,6 +91,7 @@ class ScoredRun:
     model: str
     options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
     keep: Keep = in_memory
+    in_order: InOrder = sorted_in_memory
 
     def of_prompts(self, prompts: pl.DataFrame) -> "ScoredRun":
         """Return the run with only the requests of the prompts in the column `prompt_id`."""

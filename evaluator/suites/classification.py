@@ -13,7 +13,7 @@ from evaluator.suites.base import ScoredRun, Table
 
 def kept_predictions(run: ScoredRun) -> pl.LazyFrame:
     """Write the predictions of a run, and return a scan of them."""
-    frames = predictions_by_group(run.scored, run.methods, run.config.definitions)
+    frames = predictions_by_group(run.scored, run.methods, run.config.definitions, run.in_order)
     return run.keep("predictions", PREDICTIONS, frames)
 
 

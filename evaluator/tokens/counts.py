@@ -6,7 +6,7 @@ import polars as pl
 
 from evaluator.schemas import TOKENS
 from evaluator.store.prefix_order import block_floor, prefix_order, token_floor
-from evaluator.tokens.merge import Context, n_before
+from evaluator.store.sorted_runs import n_before
 from evaluator.tokens.rows import ragged
 
 BLOCK_SIZES = (16, 32, 128)
@@ -42,7 +42,7 @@ class Floors:
         # Hidden states are computed in a separate pass, which shares no cache with that of the log-likelihoods.
         self._passes = {"scores": _Pass(), "states": _Pass()}
 
-    def add(self, rows: pl.DataFrame, before: Context | None = None) -> None:
+    def add(self, rows: pl.DataFrame, before: list[int] | None = None) -> None:
         """Add rows of schemas.TOKENS.
 
         Args:
@@ -77,7 +77,7 @@ class _Pass:
         self._above = pl.Series(dtype=TOKENS["context"])  # the last row so far
         self._later = self._above  # rows that come after the first row of the next range
 
-    def add(self, rows: pl.Series, before: Context | None) -> None:
+    def add(self, rows: pl.Series, before: list[int] | None) -> None:
         rows = pl.concat([self._later, rows]).unique()
         rows = rows.gather(prefix_order(*ragged(rows)))
         end = len(rows) if before is None else n_before(rows, before)

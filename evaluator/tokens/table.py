@@ -16,11 +16,12 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import ChatRecord
 from evaluator.schemas import PROMPTS, TOKENS, Definition
 from evaluator.store import shards
+from evaluator.store.prefix_order import prefix_order
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
+from evaluator.store.sorted_runs import SortedRuns
 from evaluator.tokens.boundary import tokenize_prompts
 from evaluator.tokens.chat import ChatForm, chat_texts
 from evaluator.tokens.counts import Floors, TokenTotals
-from evaluator.tokens.merge import SortedRuns
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator.tokens.tokenizer import TextTokenizer
 
@@ -87,7 +88,7 @@ def tokenise_store(
         chat: the chat template that prompts go through; None for plain prompts.
     """
     last_tokens = "released" in definitions
-    code = source_fingerprint("tokens", "store/prefix_order.py")
+    code = source_fingerprint("tokens", "store/prefix_order.py", "store/sorted_runs.py")
     form = [] if chat is None else [{"chat": chat.fingerprint}]
     name = fingerprint(tokenizer_fingerprint, boundary, last_tokens, code, *store.left_out, *form)
     folder = store.folder / f"tokens-{name}"
@@ -112,7 +113,7 @@ def _sorted_runs(
 ) -> Stage[SortedRuns]:
     """Tokenise a store shard by shard."""
     total = store.prompts().select(pl.len()).collect().item()
-    runs, done = SortedRuns(store.folder), 0
+    runs, done = SortedRuns(store.folder, "context", in_prefix_order), 0
     for prompts in store.prompts_by_shard():
         batches = []
         for rows in prompts.iter_slices(PROMPTS_PER_BATCH):
@@ -123,6 +124,13 @@ def _sorted_runs(
         runs.add(with_last_tokens(tokens) if last_tokens else tokens)
     yield Progress(stage="Tokenising", done=total, total=total, unit="prompts")
     return runs
+
+
+def in_prefix_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sort rows of schemas.TOKENS. Equal contexts keep their order, but those with ask "last_tokens" come last."""
+    is_last = pl.col("ask") == "last_tokens"
+    rows = pl.concat([rows.filter(~is_last), rows.filter(is_last)])
+    return rows[prefix_order(*ragged(rows["context"]))]
 
 
 def _counted(runs: SortedRuns, floors: Floors) -> Iterator[pl.DataFrame]:

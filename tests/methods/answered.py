@@ -32,8 +32,8 @@ def context(
     config = RunConfig(
         suites=("staicc-normal",), datasets=(name,), n_shots=n_shots, n_queries=n_queries, definitions=definitions
     )
-    rows = normal_requests(our_dataset(name), n_shots=n_shots, n_queries=n_queries)
-    return MethodContext(our_dataset(name), rows.with_columns(part=pl.lit("normal")), config)
+    rows = pl.concat(normal_requests(our_dataset(name), n_shots=n_shots, n_queries=n_queries))
+    return MethodContext(our_dataset(name), rows.with_columns(part=pl.lit("normal")).lazy(), "normal", config)
 
 
 def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from tests.toolkit import our_dataset, toolkit_experiment
 @pytest.mark.parametrize("name", SOURCES)
 def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, n_shots: int):
     question = context(name, n_shots=n_shots, definitions=("released",))
-    extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows))
+    extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows.collect()))
     last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
     prompts: list[str] = []
 

@@ -16,7 +16,7 @@ from tests.methods.state_answers import Task, answer, answers_of, hidden_state, 
 @pytest.mark.parametrize("dataset", ["sst5", "hate_speech_18"])
 def test_released_is_the_toolkit_on_the_same_states(dataset):
     question = context(dataset, n_shots=2, n_queries=12)
-    answers = answer([question.rows, *HIDDEN_CALIBRATION.requests(question)])
+    answers = answer([question.rows.collect(), *HIDDEN_CALIBRATION.requests(question)])
     experiment = toolkit_experiment(dataset)
     method = hidden_calibration(experiment.get_label_space())
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
@@ -29,7 +29,7 @@ def test_released_is_the_toolkit_on_the_same_states(dataset):
         )
     assert method.failed == (dataset == "hate_speech_18")
     rows = label_probs(answers, "released").collect()
-    prompts = dict(question.rows.select("position", "prompt").iter_rows())
+    prompts = dict(question.rows.collect().select("position", "prompt").iter_rows())
     for position, scores, probs in rows.select("position", "last_token_log_probs", "label_probs").iter_rows():
         expected = method(softmax(scores).tolist(), None, hidden_state(prompts[position]).tolist())
         assert probs == pytest.approx(expected, abs=1e-9)
@@ -83,7 +83,7 @@ def test_a_class_without_training_prompts_gets_nothing_under_paper_and_leaves_th
 
 def test_every_asked_query_has_one_answer_under_its_scored_prompt():
     question = context("trec", n_shots=2, n_queries=12)
-    rows = label_probs(answer([question.rows, *HIDDEN_CALIBRATION.requests(question)]), "paper").collect()
-    assert rows["position"].sort().to_list() == question.rows["position"].sort().to_list()
+    rows = label_probs(answer([question.rows.collect(), *HIDDEN_CALIBRATION.requests(question)]), "paper").collect()
+    assert rows["position"].sort().to_list() == question.rows.collect()["position"].sort().to_list()
     assert rows["part"].unique().to_list() == ["normal"]
     assert rows["label_probs"].list.sum().to_list() == pytest.approx([1.0] * rows.height)

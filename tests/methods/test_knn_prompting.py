@@ -34,7 +34,7 @@ def logits(prompt: str) -> list[float]:
 
 
 def measured(method, question):
-    answers = answer([question.rows, *method.requests(question)])
+    answers = answer([question.rows.collect(), *method.requests(question)])
     return replace(answers, distances=method.distances(answers, HEAD).lazy())
 
 
@@ -54,8 +54,8 @@ def test_released_is_the_toolkit_on_the_same_logits(name, dataset):
         )
     assert toolkit.failed == (dataset == "hate_speech_18")
     rows = METHODS[name].label_probs(measured(METHODS[name], question), "released").collect()
-    assert rows.height == question.rows.height
-    prompts = dict(question.rows.select("position", "prompt").iter_rows())
+    assert rows.height == question.rows.collect().height
+    prompts = dict(question.rows.collect().select("position", "prompt").iter_rows())
     for position, scores, probs in rows.select("position", "last_token_log_probs", "label_probs").iter_rows():
         expected = toolkit(softmax(scores).tolist(), logits(prompts[position]), None)
         assert probs == pytest.approx(expected, abs=1e-9)
@@ -99,7 +99,7 @@ def test_distances_have_their_schema_and_one_row_a_prompt_even_where_two_request
     ]
     assert distances["distances"].list.len().unique().to_list() == [{"knn_centroid": 5, "knn_neighbours": 128}[name]]
     rows = METHODS[name].label_probs(answers, "paper").sort("position").collect()
-    assert rows["position"].to_list() == question.rows["position"].sort().to_list()
+    assert rows["position"].to_list() == question.rows.collect()["position"].sort().to_list()
     by_query = rows.group_by("query_id").agg(pl.col("label_probs").n_unique())
     assert by_query["label_probs"].to_list() == [1] * 12
 

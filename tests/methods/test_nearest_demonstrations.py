@@ -26,7 +26,7 @@ def test_bare_texts_are_asked_about_once_a_row_of_their_split():
 
 def test_paper_chooses_from_all_demonstrations_and_released_from_the_first_512():
     n_asked = {
-        definition: text_requests(context("sst5", definitions=(definition,)))[0]
+        definition: next(text_requests(context("sst5", definitions=(definition,))))
         .filter(part="demonstration_texts")
         .height
         for definition in ("paper", "released")

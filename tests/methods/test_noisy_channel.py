@@ -55,7 +55,7 @@ def test_labels_that_change_nothing_about_the_query_are_equally_probable():
 def test_released_is_what_the_toolkit_computes(name: str):
     question = context(name, definitions=DEFINITION["released"])
     (rows,) = requests(question)
-    normal = with_scores(question.rows)
+    normal = with_scores(question.rows.collect())
     scored = with_scores(rows)
     # The toolkit rounds a loss to float32, so these are multiples of 1/1024.
     losses = np.random.default_rng(4).integers(1000, 6000, rows.height) / 1024
@@ -85,7 +85,7 @@ def test_released_is_what_the_toolkit_computes(name: str):
 def test_paper_on_many_requests_is_the_softmax_of_numpy():
     question = context("sst5")
     (rows,) = requests(question)
-    normal = with_scores(question.rows)
+    normal = with_scores(question.rows.collect())
     scored = with_scores(rows, spread=90.0).sort("position")
     expected = softmax(np.array(scored["label_log_likelihoods"].to_list()).reshape(10, 5), axis=1)
     found = label_probs(answers(normal, scored), "paper").sort("position").collect()
@@ -98,9 +98,13 @@ def test_paper_on_many_requests_is_the_softmax_of_numpy():
 def test_each_normal_request_has_one_answer_and_counts_as_one_try(definition: str, n_shots: int, tries: int):
     question = context("trec", n_shots=n_shots, definitions=DEFINITION[definition])
     (rows,) = requests(question)
-    found = label_probs(answers(with_scores(question.rows), with_scores(rows)), definition).sort("position").collect()
+    found = (
+        label_probs(answers(with_scores(question.rows.collect()), with_scores(rows)), definition)
+        .sort("position")
+        .collect()
+    )
     kept = ["part", "dataset", "position", "query_id", "demonstration_set", "n_shots", "gold", "label_names"]
-    assert found.select(kept).equals(question.rows.select(kept))
+    assert found.select(kept).equals(question.rows.collect().select(kept))
     assert {*PREDICTIONS} - {"method", "definition", "pred"} <= {*found.columns}
     assert found.group_by("query_id").agg(pl.col("prompt_id").n_unique())["prompt_id"].to_list() == [tries] * 5
 

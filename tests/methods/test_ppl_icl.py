@@ -35,8 +35,8 @@ def judged(name: str, log_likelihoods: list[float], n_tokens: list[int]) -> Scor
 def test_the_instructions_of_each_dataset_are_those_of_the_toolkit(name: str):
     expected = PPL_ICL_INSTRUCTION_SETTINGS[toolkit_experiment(name).triplet_dataset.get_dataset_name()]
     (rows,) = requests(context(name))
-    assert rows.columns == context(name).rows.columns
-    assert rows.schema == context(name).rows.schema
+    assert rows.columns == context(name).columns
+    assert rows.schema == context(name).rows.collect_schema()
     assert rows.sort("position")["prompt"].to_list() == expected
     assert rows.select("ask", "continuations", "template").rows() == [("text", [], number) for number in range(5)]
 
@@ -86,7 +86,7 @@ def test_the_choice_is_that_of_the_toolkit(seed: int):
 @pytest.mark.parametrize("name", SOURCES)
 def test_prompts_are_those_of_the_toolkit_behind_the_chosen_instruction(name: str, n_shots: int):
     question = context(name, n_shots=n_shots)
-    rows = follow_up(question, judged(name, [-5.0, -5.0, -1.0, -5.0, -5.0], [1] * 5))
+    rows = pl.concat(follow_up(question, judged(name, [-5.0, -5.0, -1.0, -5.0, -5.0], [1] * 5)))
     writer = prompt_writter(toolkit_experiment(name).triplet_dataset)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_: None)
@@ -94,7 +94,7 @@ def test_prompts_are_those_of_the_toolkit_behind_the_chosen_instruction(name: st
     shown = zip(rows["demonstration_ids"].to_list(), rows["query_id"].to_list(), strict=True)
     assert rows["prompt"].to_list() == [writer.write_prompt(ids, query) for ids, query in shown]
     others = pl.exclude("part", "prompt", "spans")
-    assert rows.select(others).equals(question.rows.select(others))
+    assert rows.select(others).equals(question.rows.collect().select(others))
     assert rows["part"].unique().to_list() == [PART]
 
 
@@ -102,9 +102,9 @@ def test_the_chosen_instruction_takes_the_place_of_the_templates_own():
     plain = our_dataset("trec")
     template = dataclasses.replace(plain.template, instruction="Classify. ")
     dataset = dataclasses.replace(plain, template=template)
-    rows = normal_requests(dataset, n_shots=1, n_queries=2).with_columns(part=pl.lit("normal"))
-    question = MethodContext(dataset, rows, context("trec").config)
-    found = follow_up(question, judged("trec", [-1.0] * 5, [1] * 5))["prompt"]
+    rows = pl.concat(normal_requests(dataset, n_shots=1, n_queries=2)).with_columns(part=pl.lit("normal"))
+    question = MethodContext(dataset, rows.lazy(), "normal", context("trec").config)
+    found = pl.concat(follow_up(question, judged("trec", [-1.0] * 5, [1] * 5)))["prompt"]
     assert found.str.starts_with(our_dataset("trec").instructions[0] + "question: ").all()
     assert not found.str.contains("Classify", literal=True).any()
 
@@ -112,15 +112,15 @@ def test_the_chosen_instruction_takes_the_place_of_the_templates_own():
 @pytest.mark.parametrize("definition", ["paper", "released"])
 def test_answers_behind_the_instruction_are_read_as_vanilla_reads_them(definition: Definition):
     question = context("trec")
-    behind = with_scores(follow_up(question, judged("trec", [-1.0] * 5, [1] * 5)))
-    normal = with_scores(question.rows, seed=9)
+    behind = with_scores(pl.concat(follow_up(question, judged("trec", [-1.0] * 5, [1] * 5))))
+    normal = with_scores(question.rows.collect(), seed=9)
     found = predict(answers(behind, normal), {"ppl_icl": PPL_ICL}, (definition,)).collect()
     as_normal = answers(behind.with_columns(part=pl.lit("normal")))
     vanilla = VANILLA.label_probs(as_normal, definition).sort("position").collect()
     assert found["label_probs"].equals(vanilla["label_probs"])
     assert found["part"].unique().to_list() == ["normal"]
     kept = ["position", "query_id", "demonstration_set", "gold", "template", "label_names"]
-    assert found.select(kept).equals(question.rows.select(kept))
+    assert found.select(kept).equals(question.rows.collect().select(kept))
     assert {*found["prompt_id"]} == {*behind["prompt_id"]}
 
 
@@ -129,4 +129,4 @@ def test_a_dataset_without_instructions_is_refused_with_a_way_out():
     with pytest.raises(
         ConfigError, match=r"among a dataset's instructions, and mine has none\. Leave the method out \(--methods\)"
     ):
-        requests(context("trec")._replace(dataset=other))
+        next(requests(context("trec")._replace(dataset=other)))

@@ -19,7 +19,7 @@ N_QUERIES = 8
 @pytest.fixture(scope="module")
 def released():
     question = context("financial_phrasebank", n_shots=4, n_queries=N_QUERIES, definitions=("released",))
-    return question, follow_up(question, answer(SA_ICL.requests(question)))
+    return question, pl.concat(follow_up(question, answer(SA_ICL.requests(question))))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_released_prompts_and_answers_are_those_of_the_toolkit(released, retriev
 
 def test_places_count_ten_orderings_a_query(released):
     question, rows = released
-    assert rows.columns == question.rows.columns
+    assert rows.columns == question.columns
     assert rows["position"].to_list() == list(range(10 * N_QUERIES))
     assert rows["ordering"].to_list() == list(range(10)) * N_QUERIES
     assert rows["query_id"].to_list() == [query for query in range(N_QUERIES) for _ in range(10)]
@@ -83,7 +83,7 @@ def test_there_are_ten_orderings_or_all_of_k_of_the_k_plus_one_nearest(definitio
 
 def test_a_query_with_one_demonstration_has_two_prompts():
     question = context("financial_phrasebank", n_shots=1, n_queries=3)
-    rows = follow_up(question, answer(SA_ICL.requests(question)))
+    rows = pl.concat(follow_up(question, answer(SA_ICL.requests(question))))
     assert sorted(rows["position"].to_list()) == [0, 1, 10, 11, 20, 21]
     assert rows["demonstration_ids"].list.first().n_unique() > 1
 

@@ -117,7 +117,9 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
         }
     )
     config = RunConfig(suites=("prompt-search",), datasets=("d",))
-    (beside,) = requests(MethodContext(as_multiple_choice(load_staicc("sst5")), context, config))
+    (beside,) = requests(
+        MethodContext(as_multiple_choice(load_staicc("sst5")), context.lazy(), "demonstrations", config)
+    )
     assert beside.columns == context.columns
     assert beside.select("prompt", "continuations", "position").rows() == [
         ("Answer:", [" a", " b"], 0),

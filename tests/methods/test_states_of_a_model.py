@@ -63,10 +63,10 @@ def test_released_is_the_toolkit_from_text_to_probabilities(name, said, tiny_sou
     assert not toolkit.failed
 
     question = context("sst5", n_shots=N_SHOTS, n_queries=6)
-    answers = answer([question.rows, *method.requests(question)])
+    answers = answer([question.rows.collect(), *method.requests(question)])
     answers = with_states(answers, tiny_source.tokenizer, loaded_engine("transformers"))
     if method.distances:
         answers = replace(answers, distances=method.distances(answers, load_lm_head(tiny_source)).lazy())
     probs = method.label_probs(answers, "released").sort("position").collect()["label_probs"]
-    for prompt, ours in zip(question.rows.sort("position")["prompt"], probs, strict=True):
+    for prompt, ours in zip(question.rows.collect().sort("position")["prompt"], probs, strict=True):
         assert ours.to_list() == pytest.approx(toolkit(*said(prompt)), abs=1e-4)

@@ -1,3 +1,4 @@
+import polars as pl
 import pytest
 from scipy.special import softmax
 
@@ -11,7 +12,7 @@ from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval
 @pytest.fixture(scope="module")
 def released():
     question = context("financial_phrasebank", n_shots=4, n_queries=None, definitions=("released",))
-    return question, follow_up(question, answer(TOPK.requests(question)))
+    return question, pl.concat(follow_up(question, answer(TOPK.requests(question))))
 
 
 def test_released_prompts_are_those_of_the_toolkit_byte_for_byte(released):
@@ -28,7 +29,7 @@ def test_released_prompts_are_those_of_the_toolkit_byte_for_byte(released):
 
 def test_each_query_is_asked_once_at_its_own_position(released):
     question, rows = released
-    assert rows.columns == question.rows.columns
+    assert rows.columns == question.columns
     assert rows["position"].to_list() == rows["query_id"].to_list() == list(range(512))
     assert rows["demonstration_set"].unique().to_list() == [0]
     assert rows["gold"].to_list() == question.dataset.test["gold"].to_list()
@@ -36,13 +37,13 @@ def test_each_query_is_asked_once_at_its_own_position(released):
 
 def test_fewer_queries_are_the_first_of_more(released):
     few = context("financial_phrasebank", n_shots=4, n_queries=7, definitions=("released",))
-    assert follow_up(few, answer(TOPK.requests(few))).equals(released[1][:7])
+    assert pl.concat(follow_up(few, answer(TOPK.requests(few)))).equals(released[1][:7])
 
 
 def test_without_shots_the_prompts_are_those_of_the_benchmark():
     question = context("financial_phrasebank", n_shots=0, n_queries=3)
-    rows = follow_up(question, answer(TOPK.requests(question)))
-    assert rows["prompt"].to_list() == question.rows.filter(demonstration_set=0)["prompt"].to_list()
+    rows = pl.concat(follow_up(question, answer(TOPK.requests(question))))
+    assert rows["prompt"].to_list() == question.rows.collect().filter(demonstration_set=0)["prompt"].to_list()
 
 
 def test_answers_are_vanillas_in_the_part_normal(released):

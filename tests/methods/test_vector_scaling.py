@@ -57,7 +57,7 @@ def test_a_calibrated_model_is_left_almost_as_it_is():
 
 
 def test_it_asks_for_the_labels_of_128_training_prompts_with_their_truth():
-    asked = requests(context("sst5"))[0]
+    asked = next(requests(context("sst5")))
     assert asked.height == 128
     assert set(asked["ask"]) == {"labels"}
     assert asked["gold"].null_count() == 0

@@ -1,5 +1,7 @@
 """The table of single queries, made piece by piece."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -8,22 +10,24 @@ from evaluator.methods.predictions import predict
 from evaluator.metrics import queries
 from evaluator.metrics.queries import QUERY_TEXTS, query_frames, query_texts
 from evaluator.schemas import PROMPTS, QUERIES
+from evaluator.store import sorted_runs
 from tests.methods.answered import NORMAL, answers, named, table
 
 
-def made(monkeypatch: pytest.MonkeyPatch, rows_together: int) -> pl.DataFrame:
+def made(monkeypatch: pytest.MonkeyPatch, folder: Path, rows_together: int) -> pl.DataFrame:
     """The queries of two datasets by two methods, from texts that are in two stores."""
     monkeypatch.setattr(queries, "ROWS_TOGETHER", rows_together)
+    monkeypatch.setattr(sorted_runs, "BATCH_ROWS", rows_together)
     tables = [table("normal", [[-1.0, -2.0], [-2.0, -1.0], [-1.0, -3.0]], dataset=name) for name in ("b", "a")]
     scored = ScoredRequests(rows=answers(*tables).rows, parts=NORMAL)
     predictions = predict(scored, named("vanilla", "per_token"), ("paper", "released"))
     ids = scored.rows.select("prompt_id").unique(maintain_order=True).collect()["prompt_id"]
     texts = pl.DataFrame({"prompt_id": ids, "query": [f"text {number}" for number in range(len(ids))]}, QUERY_TEXTS)
-    return pl.concat(query_frames(scored, pl.concat([texts, texts]).lazy(), predictions))
+    return pl.concat(query_frames(scored, [texts, texts], predictions, folder))
 
 
-def test_each_prompt_of_a_query_has_one_row_with_its_text_and_scores(monkeypatch: pytest.MonkeyPatch):
-    rows = made(monkeypatch, 100)
+def test_each_prompt_of_a_query_has_one_row_with_its_text_and_scores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    rows = made(monkeypatch, tmp_path, 100)
     assert rows.schema == QUERIES
     assert rows.select("dataset", "query_id").rows() == [(name, query) for name in "ab" for query in range(3)]
     assert rows["label_log_likelihoods"].to_list() == [[-1.0, -2.0], [-2.0, -1.0], [-1.0, -3.0]] * 2
@@ -31,8 +35,8 @@ def test_each_prompt_of_a_query_has_one_row_with_its_text_and_scores(monkeypatch
 
 
 @pytest.mark.parametrize("rows_together", [1, 2, 4])
-def test_the_pieces_do_not_change_the_table(monkeypatch: pytest.MonkeyPatch, rows_together: int):
-    assert made(monkeypatch, rows_together).equals(made(monkeypatch, 100))
+def test_the_pieces_do_not_change_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows_together: int):
+    assert made(monkeypatch, tmp_path, rows_together).equals(made(monkeypatch, tmp_path, 100))
 
 
 def test_the_query_is_what_follows_the_last_demonstration():

@@ -164,7 +164,7 @@ def test_files_of_datasets_are_read_one_after_the_other_and_give_the_same_table(
 def test_groups_are_read_together_or_one_by_one(monkeypatch: pytest.MonkeyPatch, rows_together: int) -> None:
     monkeypatch.setattr(per_request, "ROWS_TOGETHER", rows_together)
     other = BINARY.with_columns(method=pl.lit("contextual"))
-    groups = list(by_group(pl.concat([BINARY, other, TERNARY])))
+    groups = list(by_group(pl.concat([BINARY, other, TERNARY]), ("position", "gold", "label_names", "label_probs")))
     assert [frame.select("dataset", "method").unique().row(0) for frame in groups] == [
         ("a", "contextual"), ("a", "vanilla"), ("b", "vanilla")
     ]  # fmt: skip

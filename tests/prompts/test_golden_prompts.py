@@ -24,7 +24,7 @@ SUITE_OF = {part: name for name, suite in SUITES.items() for part in suite.parts
 @cache
 def asked(suite: str, name: str, n_shots: int) -> pl.DataFrame:
     config = RunConfig(suites=(suite,), datasets=(name,), n_shots=n_shots, definitions=("released",))
-    return SUITES[suite].requests(load_staicc(name), config).rows
+    return pl.concat(SUITES[suite].requests(load_staicc(name), config).rows)
 
 
 def digest(prompts: pl.Series) -> str:
@@ -34,7 +34,7 @@ def digest(prompts: pl.Series) -> str:
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
 @pytest.mark.parametrize("name", NORMAL)
 def test_prompts_are_those_that_the_toolkit_once_wrote(name: str, n_shots: int):
-    prompts = normal_requests(load_staicc(name), n_shots=n_shots, n_queries=None)["prompt"]
+    prompts = pl.concat(normal_requests(load_staicc(name), n_shots=n_shots, n_queries=None))["prompt"]
     assert digest(prompts) == NORMAL[name][f"k={n_shots}"]
 
 

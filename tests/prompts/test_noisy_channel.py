@@ -19,7 +19,9 @@ def turned(
     dataset: ClassificationDataset, definition: Any, *, n_shots: int, n_queries: int | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Normal requests and what becomes of them."""
-    normal = normal_requests(dataset, n_shots=n_shots, n_queries=n_queries).with_columns(part=pl.lit("normal"))
+    normal = pl.concat(normal_requests(dataset, n_shots=n_shots, n_queries=n_queries)).with_columns(
+        part=pl.lit("normal")
+    )
     return normal, noisy_channel_requests(dataset, normal, part="p", n_shots=n_shots, definition=definition)
 
 

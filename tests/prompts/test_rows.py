@@ -38,7 +38,7 @@ DATASET = ClassificationDataset(
 def test_prompts_hold_the_instruction_the_demonstrations_in_their_order_and_the_query():
     index = pl.Series([2, 0], dtype=pl.Int64).to_numpy()
     ids = pl.Series([[3, 0], [0, 3]], dtype=pl.Array(pl.Int64, 2)).to_numpy()
-    rows = requests(DATASET, PromptPlan(demonstration_set=index * 0, query_id=index, demonstration_ids=ids))
+    rows = pl.concat(requests(DATASET, PromptPlan(demonstration_set=index * 0, query_id=index, demonstration_ids=ids)))
     wind, rain = "P: wind C: calm L: false\n", "P: rain C: wet L: true\n"
     assert rows["prompt"].to_list() == [
         f"True or not?\n{wind}{rain}> P: hail C: loud L: ",
@@ -49,7 +49,7 @@ def test_prompts_hold_the_instruction_the_demonstrations_in_their_order_and_the_
 
 
 def test_without_demonstrations_both_demonstration_sets_ask_the_same():
-    rows = normal_requests(DATASET, n_shots=0, n_queries=None)
+    rows = pl.concat(normal_requests(DATASET, n_shots=0, n_queries=None))
     assert rows["prompt"].to_list() == 2 * [
         "True or not?\n> P: fog C: grey L: ",
         "True or not?\n> P: ice C: hot L: ",
@@ -59,7 +59,7 @@ def test_without_demonstrations_both_demonstration_sets_ask_the_same():
 
 
 def test_rows_come_demonstration_set_by_demonstration_set():
-    rows = normal_requests(DATASET, n_shots=1, n_queries=None)
+    rows = pl.concat(normal_requests(DATASET, n_shots=1, n_queries=None))
     assert rows["position"].to_list() == [0, 1, 2, 3, 4, 5]
     assert rows["demonstration_set"].to_list() == [0, 0, 0, 1, 1, 1]
     assert rows["query_id"].to_list() == [0, 1, 2, 0, 1, 2]
@@ -68,7 +68,7 @@ def test_rows_come_demonstration_set_by_demonstration_set():
 
 @pytest.mark.parametrize("n_shots", [0, 1, 3])
 def test_columns_are_those_that_the_schemas_declare(n_shots: int):
-    rows = normal_requests(DATASET, n_shots=n_shots, n_queries=None)
+    rows = pl.concat(normal_requests(DATASET, n_shots=n_shots, n_queries=None))
     declared = {**REQUESTS, **PROMPTS}
     added_later = {"suite", "part", "for_part", "prompt_id"}
     assert dict(rows.schema) == {name: dtype for name, dtype in declared.items() if name not in added_later}
@@ -81,23 +81,23 @@ def test_columns_are_those_that_the_schemas_declare(n_shots: int):
 
 @pytest.mark.parametrize("n_shots", [0, 2])
 def test_a_run_of_fewer_queries_is_a_part_of_the_full_one(n_shots: int):
-    full = normal_requests(DATASET, n_shots=n_shots, n_queries=None)
-    fewer = normal_requests(DATASET, n_shots=n_shots, n_queries=2)
+    full = pl.concat(normal_requests(DATASET, n_shots=n_shots, n_queries=None))
+    fewer = pl.concat(normal_requests(DATASET, n_shots=n_shots, n_queries=2))
     assert_frame_equal(fewer, full.filter(pl.col("query_id") < 2))
     assert fewer["position"].to_list() == [0, 1, 3, 4]
 
 
 def test_more_queries_than_the_test_split_has_are_refused():
     with pytest.raises(ConfigError, match="--queries 4: the test split of tiny has 3"):
-        normal_requests(DATASET, n_shots=1, n_queries=4)
+        pl.concat(normal_requests(DATASET, n_shots=1, n_queries=4))
 
 
 def test_more_shots_than_demonstrations_are_refused():
     with pytest.raises(TemplateError, match="5 shots"):
-        normal_requests(DATASET, n_shots=5, n_queries=None)
+        pl.concat(normal_requests(DATASET, n_shots=5, n_queries=None))
 
 
 def test_a_template_that_leaves_out_a_text_field_is_refused():
     one_field = MetaTemplate(input_prefixes=("P: ",), input_affixes=(" ",), label_prefix="L: ", label_affix="\n")
     with pytest.raises(TemplateError, match=r"2 text fields \['premise', 'claim'\]"):
-        normal_requests(replace(DATASET, template=one_field), n_shots=1, n_queries=None)
+        pl.concat(normal_requests(replace(DATASET, template=one_field), n_shots=1, n_queries=None))

@@ -39,7 +39,7 @@ def test_prompts_are_those_of_the_toolkit_byte_for_byte(pair: tuple[Classificati
     sampler = toolkit_sampler(n_shots, len(experiment.triplet_dataset.demonstration))
     experiment = copy(experiment)
     experiment.demonstration_sampler, experiment._k = sampler, n_shots
-    rows = normal_requests(dataset, n_shots=n_shots, n_queries=None)
+    rows = pl.concat(normal_requests(dataset, n_shots=n_shots, n_queries=None))
 
     assert rows["prompt"].to_list() == experiment.prompt_set()
     assert rows["demonstration_ids"].to_list() == [sampler[place] for place in range(1024)]

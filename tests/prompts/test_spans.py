@@ -12,7 +12,7 @@ from evaluator.methods.unconditional import UNCONDITIONAL
 from evaluator.prompts.noisy_channel import noisy_channel_requests
 from evaluator.prompts.render import prompt_spans, shifted
 from evaluator.prompts.rows import normal_requests
-from evaluator.store.prompt_store import with_prompt_ids
+from evaluator.store.prompt_ids import with_prompt_ids
 from evaluator.suites import SUITES
 from evaluator.suites.base import Suite
 from tests.toolkit import our_dataset
@@ -52,7 +52,7 @@ def test_without_demonstrations_the_query_is_the_only_span():
 def test_every_demonstration_begins_with_its_input_and_its_label_where_the_span_says(name: str):
     dataset = our_dataset(name)
     template, names = dataset.template, dataset.verbalizer.label_names
-    for row in normal_requests(dataset, n_shots=4, n_queries=4).to_dicts():
+    for row in pl.concat(normal_requests(dataset, n_shots=4, n_queries=4)).to_dicts():
         *shown, (query, label) = parts(row)
         assert row["spans"][0]["start"] == len(template.instruction)
         for (before, answer), example in zip(shown, row["demonstration_ids"], strict=True):
@@ -69,7 +69,7 @@ def test_every_demonstration_begins_with_its_input_and_its_label_where_the_span_
 def test_every_suite_says_where_the_labels_of_its_demonstrations_are(name: str):
     suite: Suite = SUITES[name]
     config = RunConfig(suites=(name,), datasets=("trec",), n_queries=4)
-    rows = suite.requests(suite.take(our_dataset("trec")), config).rows
+    rows = pl.concat(suite.requests(suite.take(our_dataset("trec")), config).rows)
     labels = our_dataset("trec").verbalizer.label_names
     for row in rows.sort("part", "template", "position").gather_every(7).to_dicts():
         *shown, _ = parts(row)
@@ -79,7 +79,7 @@ def test_every_suite_says_where_the_labels_of_its_demonstrations_are(name: str):
 
 def test_in_the_noisy_channel_the_text_stands_in_the_place_of_the_label():
     dataset = our_dataset("sst5")
-    normal = normal_requests(dataset, n_shots=2, n_queries=2).with_columns(part=pl.lit("normal"))
+    normal = pl.concat(normal_requests(dataset, n_shots=2, n_queries=2)).with_columns(part=pl.lit("normal"))
     paper, released = (
         noisy_channel_requests(dataset, normal, part="p", n_shots=2, definition=each).row(0, named=True)
         for each in ("paper", "released")
@@ -92,8 +92,8 @@ def test_in_the_noisy_channel_the_text_stands_in_the_place_of_the_label():
 
 def test_methods_say_where_the_labels_of_their_prompts_are():
     dataset = our_dataset("sst5")
-    normal = normal_requests(dataset, n_shots=2, n_queries=2).with_columns(part=pl.lit("normal"))
-    context = MethodContext(dataset, normal, RunConfig(suites=("staicc-normal",), datasets=("sst5",)))
+    normal = pl.concat(normal_requests(dataset, n_shots=2, n_queries=2)).with_columns(part=pl.lit("normal"))
+    context = MethodContext(dataset, normal.lazy(), "normal", RunConfig(suites=("staicc-normal",), datasets=("sst5",)))
     assert UNCONDITIONAL.requests is not None
     assert PPL_ICL.requests is not None
     (unconditional,) = UNCONDITIONAL.requests(context)
@@ -103,7 +103,7 @@ def test_methods_say_where_the_labels_of_their_prompts_are():
 
 
 def test_a_longer_instruction_moves_all_spans():
-    rows = normal_requests(our_dataset("sst5"), n_shots=2, n_queries=1)
+    rows = pl.concat(normal_requests(our_dataset("sst5"), n_shots=2, n_queries=1))
     original = our_dataset("sst5").template.instruction
     longer = rows.with_columns(
         prompt=pl.lit("Hello. ") + pl.col("prompt"), spans=shifted(pl.col("spans"), len("Hello. "))

@@ -25,6 +25,9 @@ class MadeRun:
             return self.tables.get(name, {"predictions": PREDICTIONS, "queries": QUERIES}[name].to_frame())
         return self.tables[name]
 
+    def scan(self, name: str) -> pl.LazyFrame:
+        return self.table(name).lazy()
+
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
         assert self.side_tables[name].schema == schema
         return self.side_tables[name]

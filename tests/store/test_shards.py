@@ -8,8 +8,11 @@ from evaluator.store import shards
 def test_equal_frames_give_equal_bytes_however_they_were_put_together(tmp_path):
     whole = pl.DataFrame({"a": [1, 2, 3, 4], "b": [["x"], [], ["y", "z"], ["w"]]})
     pieces = pl.concat([whole.head(1), whole.slice(1, 2), whole.tail(1)], rechunk=False)
-    assert shards.write_shard(tmp_path / "whole", whole) == shards.write_shard(tmp_path / "pieces", pieces)
-    assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
+    part = pl.concat([whole, whole, whole], rechunk=True).slice(4, 4)
+    digest = shards.write_shard(tmp_path / "whole", whole)
+    for frame in (pieces, part):
+        assert shards.write_shard(tmp_path / "again", frame) == digest
+        assert (tmp_path / "whole").read_bytes() == (tmp_path / "again").read_bytes()
 
 
 def test_a_changed_or_missing_shard_is_not_intact(tmp_path):

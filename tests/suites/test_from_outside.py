@@ -40,12 +40,12 @@ FAKE = ModelConfig(model="fake", engine="fake")
 
 
 def toy_requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
-    plain = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
+    plain = pl.concat(normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries))
     loud = plain.with_columns(prompt=pl.col("prompt").str.to_uppercase())
     parts = {"plain": plain, "loud": loud}
     rows = pl.concat(rows.with_columns(part=pl.lit(part)) for part, rows in parts.items())
     return Requests(
-        rows, {"toy_lengths": rows.select("part", length=pl.col("prompt").str.len_chars()).sort("part", "length")}
+        [rows], {"toy_lengths": rows.select("part", length=pl.col("prompt").str.len_chars()).sort("part", "length")}
     )
 
 

@@ -1,8 +1,9 @@
 import polars as pl
 import pytest
 
-from evaluator.tokens import merge
+from evaluator.store import sorted_runs
 from evaluator.tokens.counts import Floors, count_tokens, fed_rows
+from evaluator.tokens.table import in_prefix_order
 from tests.tokens.token_frames import token_table
 
 
@@ -26,11 +27,11 @@ def test_a_label_of_several_tokens_adds_all_but_its_last_to_what_is_fed():
 
 @pytest.mark.parametrize("n_runs", [1, 3])
 def test_floors_do_not_depend_on_the_ranges_in_which_rows_are_added(tmp_path, monkeypatch, n_runs):
-    monkeypatch.setattr(merge, "BATCH_ROWS", 2)
+    monkeypatch.setattr(sorted_runs, "BATCH_ROWS", 2)
     # Stems that come after the contexts of later ranges: 1 8 9 after 1 2 ... 1 7.
     rows = [(f"p{i}", [1, *([i] * (i % 3)), i % 5], [[8, 9, i], [8, 7]]) for i in range(30)]
     tokens = token_table(*rows)
-    runs, floors = merge.SortedRuns(tmp_path), Floors()
+    runs, floors = sorted_runs.SortedRuns(tmp_path, "context", in_prefix_order), Floors()
     for run in range(n_runs):
         runs.add(tokens[run::n_runs])
     for part, before in runs.ranges(4):

@@ -13,7 +13,7 @@ from evaluator.report.query_rows import NO_NUMBERS, NumberColumn, QueryNumbers, 
 from evaluator.report.section import MeasuredRun, PackageFile, Section, core_template
 from evaluator.report.sections.methods import method_order
 from evaluator.report.tables import DEFINITIONS, dataset_order
-from evaluator.schemas import QUERIES_KEY
+from evaluator.schemas import PREDICTIONS_KEY, QUERIES_KEY
 
 GOLD_PROBABILITY = NumberColumn("true", "P(gold)", 3, 6.5)
 
@@ -40,33 +40,33 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     Args:
         numbers: what only the run's suite knows of a query.
     """
-    queries = run.table("queries")
-    if queries.is_empty():
+    queries, predictions = run.scan("queries"), run.scan("predictions")
+    if not queries.select(pl.len()).collect().item():
         return None
-    predictions = run.table("predictions")
-    definition = next(name for name in DEFINITIONS if name in set(predictions["definition"].unique()))
-    answers = predictions.filter(definition=definition)
-    methods = sorted(answers["method"].unique(), key=method_order)
+    measured = predictions.group_by("definition", "method").len().collect(engine="streaming")
+    definition = next(name for name in DEFINITIONS if name in {*measured["definition"]})
+    of_definition = measured.filter(definition=definition)
+    methods = sorted(of_definition["method"], key=method_order)
     kinds = {part: about.kind for parts in run.record.prompts.parts.values() for part, about in parts.items()}
     later = [part for part, kind in kinds.items() if kind == "diagnostic"]
-    rows = chosen_rows(queries, answers.height, later)
+    rows, n_rows, n_queries = chosen_rows(queries, int(of_definition["len"].sum()), later)
     in_order = dataset_order(rows, run.record.prompts.datasets)
     rows = rows.sort(pl.col("dataset").cast(pl.Enum(in_order)), maintain_order=True)
+    answers = predictions.filter(definition=definition).join(rows.lazy(), on=QUERIES_KEY, how="semi", nulls_equal=True)
     shown = list(
         shown_queries(
             rows,
-            _with_numbers(answers.join(rows, on=QUERIES_KEY, how="semi", nulls_equal=True), numbers),
+            _with_numbers(answers, numbers).collect(engine="streaming").sort(PREDICTIONS_KEY),
             run.prompts(rows["prompt_id"].unique(maintain_order=True)),
             methods,
             numbers,
         )
     )
-    query = ["dataset", "query_id"]
     context = QueriesContext(
         definition,
-        n_queries=queries.select(query).n_unique(),
-        n_rows=queries.height,
-        n_queries_shown=rows.select(query).n_unique(),
+        n_queries=n_queries,
+        n_rows=n_rows,
+        n_queries_shown=rows.select("dataset", "query_id").n_unique(),
         n_rows_shown=rows.height,
         n_prompts_shown=sum(n_whole for _, n_whole in shown),
         note=numbers.note,
@@ -87,14 +87,14 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     )
 
 
-def _with_numbers(answers: pl.DataFrame, numbers: QueryNumbers) -> pl.DataFrame:
+def _with_numbers(answers: pl.LazyFrame, numbers: QueryNumbers) -> pl.LazyFrame:
     """Return answers with P(gold), and with the numbers of their suite."""
     true = pl.col("label_probs").list.get(pl.col("gold"), null_on_oob=True).round(GOLD_PROBABILITY.digits)
     answers = answers.with_columns(true=pl.when(true.is_finite()).then(true))
     if not numbers.columns and not numbers.is_right:
         return answers
     names = [*(column.name for column in numbers.columns), *(["is_right"] if numbers.is_right else [])]
-    key = [name for name in numbers.rows.columns if name not in names]
+    key = [name for name in numbers.rows.collect_schema() if name not in names]
     rounded = [pl.col(column.name).round(column.digits) for column in numbers.columns]
     return answers.join(numbers.rows.with_columns(rounded), on=key, how="left", maintain_order="left")
 

@@ -6,7 +6,8 @@ chosen by these scores as the suite has for that number of shots, and the querie
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 import polars as pl
 
@@ -39,7 +40,7 @@ def null_part(method: str) -> str:
     return f"{method}_null"
 
 
-def requests(context: MethodContext) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Build prompts of the candidate training rows after set 0 of each number of shots; equal for every order.
 
     `position` enumerates numbers of shots, then all training rows.
@@ -48,15 +49,12 @@ def requests(context: MethodContext) -> list[pl.DataFrame]:
     """
     dataset, pvi = context.classification, resolved_options(context.config)
     n_rows = dataset.demonstration.height
-    frames = []
     for shots_index, first in enumerate(first_sets(dataset, pvi)):
-        rows = queries_after(dataset, [first], candidates_for_set(dataset, pvi, first), part=TRAINING, n_rows=n_rows)
-        frames.append(
-            rows.with_columns(
+        training_rows = candidates_for_set(dataset, pvi, first)
+        for rows in queries_after(dataset, [first], training_rows, part=TRAINING, n_rows=n_rows):
+            yield rows.with_columns(
                 pl.col("position") + shots_index * n_rows, training_row="query_id", query_id=pl.lit(None, pl.Int64)
-            ).select(context.rows.columns)
-        )
-    return frames
+            ).select(context.columns)
 
 
 def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
@@ -88,8 +86,8 @@ def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
     return pl.when(difference.is_finite()).then(difference)
 
 
-def _follow_up(method: str, order: PviOrder) -> Callable[[MethodContext, ScoredRequests], pl.DataFrame]:
-    def follow_up(context: MethodContext, scored: ScoredRequests) -> pl.DataFrame:
+def _follow_up(method: str, order: PviOrder) -> Callable[[MethodContext, ScoredRequests], Iterator[pl.DataFrame]]:
+    def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
         """Build prompts of the suite's queries after the chosen sets, and one null prompt for each set.
 
         Raises TemplateError if too few training rows of a label have a PVI.
@@ -101,9 +99,11 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[MethodContext, ScoredR
         for (n_shots,), rows in by_shots.items():
             sets += ranked_sets(dataset, rows, order, int(n_shots), pvi)
         # Only the queries of the suite, which leaves out those that are demonstrations.
-        queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(context.rows["query_id"].implode()))
+        asked = context.rows.select(pl.col("query_id").unique()).collect()["query_id"]
+        queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.implode()))
         inputs = queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
-        return pl.concat([inputs, null_prompts(dataset, sets, part=null_part(method))]).select(context.rows.columns)
+        for rows in chain(inputs, [null_prompts(dataset, sets, part=null_part(method))]):
+            yield rows.select(context.columns)
 
     return follow_up
 

@@ -5,7 +5,8 @@ prompt does not depend on a query, so there is one for each set. Prompts end wit
 the space belongs to the label.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import polars as pl
@@ -13,7 +14,7 @@ import polars as pl
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.render import with_query_span
-from evaluator.prompts.rows import NOT_VARIED
+from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
 from evaluator.suites.in_context_pvi.demonstration_sets import DemonstrationSet, demonstration_sets
 from evaluator.suites.in_context_pvi.options import PviOptions
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
@@ -35,7 +36,7 @@ _SETS = {
 class PviPrompts(NamedTuple):
     """The request rows of a dataset, and its queries."""
 
-    rows: pl.DataFrame  # schemas.REQUESTS and schemas.PROMPTS without suite and prompt_id
+    rows: Iterator[pl.DataFrame]  # schemas.REQUESTS and schemas.PROMPTS without suite and prompt_id
     queries: pl.DataFrame  # query_schema.PVI_QUERIES
 
 
@@ -61,27 +62,28 @@ def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int 
             "more --queries."
         )
     inputs = queries_after(dataset, sets, asked, part=INPUT, n_rows=n_rows)
-    rows = pl.concat([inputs, null_prompts(dataset, sets, part=NULL)])
+    rows = chain(inputs, [null_prompts(dataset, sets, part=NULL)])
     return PviPrompts(rows, queries.select(PVI_QUERIES.names()).cast(PVI_QUERIES))
 
 
 def queries_after(
     dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], queries: pl.DataFrame, *, part: str, n_rows: int
-) -> pl.DataFrame:
-    """Build request rows of every query after every set, as PviPrompts.rows.
+) -> Iterator[pl.DataFrame]:
+    """Build request rows of every query after every set, as PviPrompts.rows, set by set.
 
     Args:
         queries: rows of as_queries.
         n_rows: number of rows of their split; `position` is (index of the set) * n_rows + (row of the query).
     """
-    prefixes = _table(sets).with_row_index("place")
     prompt = pl.concat_str("text", "query")
-    rows = prefixes.join(queries, how="cross", maintain_order="left_right").with_columns(
-        position=pl.col("place").cast(pl.Int64) * n_rows + pl.col("query_id"),
-        prompt=prompt,
-        spans=with_query_span(pl.col("spans"), pl.col("text"), prompt, prompt),
-    )
-    return _as_requests(dataset, rows, part)
+    for prefix in _table(sets).with_row_index("place").iter_slices(1):
+        for some in queries.iter_slices(ROWS_PER_FRAME):
+            rows = prefix.join(some, how="cross", maintain_order="left_right").with_columns(
+                position=pl.col("place").cast(pl.Int64) * n_rows + pl.col("query_id"),
+                prompt=prompt,
+                spans=with_query_span(pl.col("spans"), pl.col("text"), prompt, prompt),
+            )
+            yield _as_requests(dataset, rows, part)
 
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:

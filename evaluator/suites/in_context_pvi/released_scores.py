@@ -11,6 +11,7 @@ the label, so that our accuracy is at least as high on average. Its generator is
 """
 
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -39,10 +40,10 @@ _MAX_PROMPTS = 256  # in memory at a time, each with logits over the vocabulary
 _MAX_VOCABULARY_ROWS = 16_384  # of the LM head, in float32 at a time
 
 
-def requests(context: MethodContext) -> list[pl.DataFrame]:
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Build a request for the hidden state after every input and null prompt."""
-    rows = context.rows.with_columns(part=pl.col("part").replace_strict(STATES), **ASKS_STATE)
-    return [rows.select(context.rows.columns)]
+    for rows in context.frames():
+        yield rows.with_columns(part=pl.col("part").replace_strict(STATES), **ASKS_STATE).select(context.columns)
 
 
 def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:

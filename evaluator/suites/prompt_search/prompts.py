@@ -5,6 +5,7 @@ Queries are drawn once by the seed and are the same for every prompt; no query i
 
 import math
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.demonstration_sequences import demonstration_sequences
 from evaluator.prompts.render import prompt_spans, render_prompts
-from evaluator.prompts.rows import NOT_VARIED
+from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
 from evaluator.suites.prompt_search.candidates import read_candidates
 from evaluator.suites.prompt_search.options import SearchOptions, SearchPart
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
@@ -45,23 +46,31 @@ class Tries(NamedTuple):
     template_number: int  # within the instructions or templates; 0 if the part is demonstrations
     template: ChoiceTemplate
     demonstrations: Ints  # [n_tries, n_shots], rows of MultipleChoiceDataset.shown
+    first_set: int = 0  # number of the first of these demonstration sets
 
 
-def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> pl.DataFrame:
-    """Return a request for every query with every candidate prompt.
+def search_requests(
+    dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None
+) -> Iterator[pl.DataFrame]:
+    """Yield a request for every query with every candidate prompt, at most ROWS_PER_FRAME rows or one prompt together.
 
     Columns are those of schemas.REQUESTS without suite and prompt_id, and those of schemas.PROMPTS without prompt_id.
     `part` says what differs between prompts. If it is demonstrations, `demonstration_set` is the number of the prompt
     within its number of shots and `template` is 0; otherwise the reverse. `position` enumerates numbers of shots, then
-    prompts, then queries. `query_id` and
-    `demonstration_ids` are rows of the dataset; `gold` is the first correct choice.
+    prompts, then queries. `query_id` and `demonstration_ids` are rows of the dataset; `gold` is the first correct
+    choice.
 
     Raises ConfigError for more queries than the dataset allows, DatasetError for too few examples, TemplateError for a
     file of candidates that cannot be read.
     """
     split = split_examples(dataset, search, n_queries)
-    rows = pl.concat([_rows(dataset, split.queries, tries) for tries in planned_tries(dataset, search, split)])
-    return rows.with_columns(dataset=pl.lit(dataset.name), position=pl.int_range(pl.len()).over("part"))
+    n_rows: dict[SearchPart, int] = defaultdict(int)
+    for planned in planned_tries(dataset, search, split):
+        for tries in _some_at_a_time(planned, max(ROWS_PER_FRAME // len(split.queries), 1)):
+            rows = _rows(dataset, split.queries, tries)
+            position = pl.int_range(pl.len()) + n_rows[tries.part]
+            n_rows[tries.part] += rows.height
+            yield rows.with_columns(dataset=pl.lit(dataset.name), position=position)
 
 
 def search_tables(
@@ -131,6 +140,11 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: 
                 yield Tries(part, n_shots, number, template, sets)
 
 
+def _some_at_a_time(tries: Tries, n_sets: int) -> Iterator[Tries]:
+    for first in range(0, len(tries.demonstrations), n_sets):
+        yield tries._replace(demonstrations=tries.demonstrations[first : first + n_sets], first_set=first)
+
+
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:
     """Return the requests for every query with each of these demonstration sets, set by set."""
     n_tries = len(tries.demonstrations)
@@ -150,7 +164,10 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
         **NOT_VARIED
-        | {"demonstration_set": pl.lit(pl.Series(number)), "template": pl.lit(tries.template_number, pl.Int64)},
+        | {
+            "demonstration_set": pl.lit(pl.Series(number + tries.first_set)),
+            "template": pl.lit(tries.template_number, pl.Int64),
+        },
         n_shots=pl.lit(tries.n_shots, pl.Int64),
         demonstration_ids=pl.Series(tries.demonstrations[number], dtype=pl.Array(pl.Int64, tries.n_shots)).cast(
             pl.List(pl.Int64)

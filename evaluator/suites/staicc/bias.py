@@ -3,12 +3,14 @@
 Source: Cho & Inoue 2025, section 3.3.
 """
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
-from evaluator.prompts.rows import benchmark_plan, normal_requests, requests
+from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.suites.base import Part
 from evaluator.suites.staicc.family import INFERENCE_METHODS, staicc_suite
 
@@ -16,8 +18,8 @@ N_WORDS = 128
 """Number of words of a domain query, as in the toolkit; the paper does not give it."""
 
 
-def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
-    """Return the prompts of StaICC-Normal with their queries replaced by empty queries and by domain queries.
+def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield the prompts of StaICC-Normal with their queries replaced by empty queries and by domain queries.
 
     Rows keep position, query_id and gold of the replaced query. Domain queries are random words of the calibration
     split, under `released` of the demonstration split. The part `normal` has the unchanged prompts, on which the
@@ -34,7 +36,7 @@ def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataF
     }
     if "staicc-normal" not in config.suites:
         parts["normal"] = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
-    return pl.concat(rows.with_columns(part=pl.lit(part)) for part, rows in parts.items())
+    return of_parts(parts)
 
 
 def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: RunConfig) -> pl.Series:

@@ -37,7 +37,7 @@ def staicc_suite(
     *,
     summary: str,
     parts: Mapping[str, Part],
-    requests: Callable[[ClassificationDataset, RunConfig], pl.DataFrame],
+    requests: Callable[[ClassificationDataset, RunConfig], Iterator[pl.DataFrame]],
     all_methods: tuple[str, ...] = ("vanilla",),
 ) -> Suite[ClassificationDataset]:
     """Return a suite with these fields, and with the functions of this module for the others."""

@@ -1,6 +1,7 @@
 """Build prompts whose demonstrations have wrong labels, to measure whether a model uses those labels."""
 
 import logging
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -23,8 +24,8 @@ def label_noise_requests(
     n_queries: int | None,
     definition: Definition = "paper",
     seed: int = 0,
-) -> pl.DataFrame:
-    """Return the prompts of normal_requests with wrong demonstration labels at each of NOISE_RATES.
+) -> Iterator[pl.DataFrame]:
+    """Yield the prompts of normal_requests with wrong demonstration labels at each of NOISE_RATES.
 
     Columns are those of normal_requests; `position` continues from one rate to the next. Rate 0 has exactly the prompts
     of normal_requests.
@@ -56,14 +57,13 @@ def label_noise_requests(
         shown = next_labels(true_labels, n_labels=n_labels, n_wrong=n_wrong)
     else:
         shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=seed) for count in n_wrong]
-    return pl.concat(
-        requests(dataset, plan, shown_labels=labels, n_queries=n_queries).with_columns(
-            position=pl.col("position") + number * len(true_labels),
-            noise_rate=pl.lit(rate),
-            n_wrong_labels=pl.lit(count, pl.Int64),
-        )
-        for number, (rate, count, labels) in enumerate(zip(NOISE_RATES, n_wrong, shown, strict=True))
-    )
+    for number, (rate, count, labels) in enumerate(zip(NOISE_RATES, n_wrong, shown, strict=True)):
+        for rows in requests(dataset, plan, shown_labels=labels, n_queries=n_queries):
+            yield rows.with_columns(
+                position=pl.col("position") + number * len(true_labels),
+                noise_rate=pl.lit(rate),
+                n_wrong_labels=pl.lit(count, pl.Int64),
+            )
 
 
 def wrong_counts(n_shots: int, definition: Definition) -> tuple[int, ...]:

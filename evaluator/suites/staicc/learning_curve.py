@@ -21,7 +21,7 @@ from evaluator.methods.base import ScoredRequests, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.render import classification_prompts
-from evaluator.prompts.rows import normal_requests
+from evaluator.prompts.rows import normal_requests, of_parts
 from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, MEAN_OVER_DATASETS, Definition
 from evaluator.suites.base import Part
 from evaluator.suites.staicc.family import INFERENCE_METHODS, staicc_suite
@@ -29,19 +29,24 @@ from evaluator.suites.staicc.family import INFERENCE_METHODS, staicc_suite
 PART = "learning_curve"
 
 
-def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -> pl.DataFrame:
-    """Return StaICC-Normal's prompts, cut in front of each demonstration's label, and the whole ones.
+def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield StaICC-Normal's prompts, cut in front of each demonstration's label, and the whole ones.
 
     The cut prompts have the part `learning_curve`. `n_shots` is the number of demonstrations before the one whose label
     is asked, `training_row` its row of the demonstration split and `gold` its label; `query_id` is null. The whole ones
     have the part `normal`, and are left out where the run has staicc-normal, which has the same rows.
     """
-    whole = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
-    ids = np.array(whole["demonstration_ids"].to_list(), dtype=np.int64).reshape(whole.height, config.n_shots)
+    for whole in normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries):
+        yield from of_parts(
+            {"normal": [] if "staicc-normal" in config.suites else [whole], PART: _cut(dataset, whole, config.n_shots)}
+        )
+
+
+def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> Iterator[pl.DataFrame]:
+    ids = np.array(whole["demonstration_ids"].to_list(), dtype=np.int64).reshape(whole.height, n_shots)
     template = replace(dataset.template, query_prefix="")
     n_prompts = N_DEMONSTRATION_SETS * dataset.test.height
-    parts = {"normal": [] if "staicc-normal" in config.suites else [whole], PART: []}
-    for n_before in range(config.n_shots):
+    for n_before in range(n_shots):
         asked = ids[:, n_before]
         prompts = classification_prompts(
             template,
@@ -50,18 +55,15 @@ def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -
             demonstrations=dataset.demonstration,
             demonstration_ids=ids[:, :n_before],
         )
-        parts[PART].append(
-            whole.with_columns(
-                **prompts.to_dict(),
-                position=pl.col("position") + n_before * n_prompts,
-                query_id=pl.lit(None, pl.Int64),
-                n_shots=pl.lit(n_before, pl.Int64),
-                demonstration_ids=pl.col("demonstration_ids").list.head(n_before),
-                training_row=pl.Series(asked),
-                gold=dataset.demonstration["gold"].gather(asked),
-            )
+        yield whole.with_columns(
+            **prompts.to_dict(),
+            position=pl.col("position") + n_before * n_prompts,
+            query_id=pl.lit(None, pl.Int64),
+            n_shots=pl.lit(n_before, pl.Int64),
+            demonstration_ids=pl.col("demonstration_ids").list.head(n_before),
+            training_row=pl.Series(asked),
+            gold=dataset.demonstration["gold"].gather(asked),
         )
-    return pl.concat(rows.with_columns(part=pl.lit(part)) for part, frames in parts.items() for rows in frames)
 
 
 def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) -> pl.DataFrame:

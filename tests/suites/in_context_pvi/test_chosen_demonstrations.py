@@ -38,8 +38,8 @@ class Round(NamedTuple):
 def asked_of(folder, name="cola", n_queries=None, **options):
     config = pvi_config(folder, datasets=(name,), n_queries=n_queries, **options)
     dataset = read_dataset(config)
-    rows = pvi_prompts(dataset, resolved_options(config), n_queries).rows
-    return MethodContext(dataset, rows.filter(part="input"), config), rows
+    rows = pl.concat(pvi_prompts(dataset, resolved_options(config), n_queries).rows)
+    return MethodContext(dataset, rows.lazy(), "input", config), rows
 
 
 def answered(rows, seed):
@@ -81,7 +81,7 @@ def bits_by_hand(scored, n_shots):
 
 def test_every_training_row_that_is_not_shown_is_asked_behind_set_0_of_each_number_of_shots(first):
     dataset = first.context.dataset
-    sets = first.context.rows.filter(demonstration_set=0).unique("n_shots").sort("n_shots")
+    sets = first.context.rows.collect().filter(demonstration_set=0).unique("n_shots").sort("n_shots")
     assert sets["n_shots"].to_list() == [4, 8]
     places = []
     for place, (n_shots, shown, prompt) in enumerate(sets.select("n_shots", "demonstration_ids", "prompt").rows()):
@@ -94,7 +94,7 @@ def test_every_training_row_that_is_not_shown_is_asked_behind_set_0_of_each_numb
             places.append(place * 40 + row)
     assert sorted(places) == first.training["position"].to_list()
     assert first.training["query_id"].null_count() == first.training.height
-    assert first.training.columns == first.context.rows.columns
+    assert first.training.columns == first.context.columns
     assert dataset.demonstration.height == 40
 
 
@@ -103,7 +103,7 @@ def test_no_more_training_rows_are_asked_than_the_first_so_many(folder):
     rows = pl.concat(requests(context))
     assert set(rows["training_row"]) <= set(range(18))
     with pytest.raises(TemplateError, match="more --training-queries"):
-        requests(asked_of(folder, sets=1, training_queries=2)[0])
+        list(requests(asked_of(folder, sets=1, training_queries=2)[0]))
 
 
 def test_the_pvi_of_training_rows_is_the_log2_ratio_to_the_null_prompt_of_set_0(first):
@@ -117,11 +117,11 @@ def test_the_pvi_of_training_rows_is_the_log2_ratio_to_the_null_prompt_of_set_0(
 
 @pytest.mark.parametrize("method", CHOSEN)
 def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_first(first, method):
-    rows = CHOSEN_METHODS[method].follow_up(first.context, first.answers)
-    assert rows.columns == first.context.rows.columns
+    rows = pl.concat(CHOSEN_METHODS[method].follow_up(first.context, first.answers))
+    assert rows.columns == first.context.columns
     inputs, null = rows.filter(part=method), rows.filter(part=f"{method}_null")
     same = ["position", "query_id", "demonstration_set", "n_shots", "gold"]
-    assert inputs.select(same).equals(first.context.rows.select(same))
+    assert inputs.select(same).equals(first.context.rows.collect().select(same))
     for n_shots in (4, 8):
         bits, per_label = bits_by_hand(first.scored, n_shots), n_shots // 2
         for label in range(2):
@@ -151,7 +151,7 @@ def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_firs
 
 def test_probabilities_are_the_softmax_of_the_part_and_stand_for_the_part_input(first):
     method = "hardest_demonstrations"
-    scored = answered(CHOSEN_METHODS[method].follow_up(first.context, first.answers), seed=9)
+    scored = answered(pl.concat(CHOSEN_METHODS[method].follow_up(first.context, first.answers)), seed=9)
     found = predict(answers_of(scored), {method: CHOSEN_METHODS[method]}, ("paper",)).collect()
     expected = scored.filter(part=method)
     assert found["part"].unique().to_list() == ["input"]
@@ -162,12 +162,12 @@ def test_probabilities_are_the_softmax_of_the_part_and_stand_for_the_part_input(
 
 def test_fewer_queries_change_nothing_about_what_is_chosen(first, folder):
     few, _ = asked_of(folder, sets=2, n_queries=3)
-    rows = CHOSEN_METHODS["hardest_demonstrations"].follow_up(few, first.answers)
-    whole = CHOSEN_METHODS["hardest_demonstrations"].follow_up(first.context, first.answers)
+    rows = pl.concat(CHOSEN_METHODS["hardest_demonstrations"].follow_up(few, first.answers))
+    whole = pl.concat(CHOSEN_METHODS["hardest_demonstrations"].follow_up(first.context, first.answers))
     assert rows.equals(whole.filter(pl.col("query_id").is_null() | (pl.col("query_id") < 3)))
 
 
 def test_published_demonstrations_of_a_lone_table_leave_nothing_to_choose_among(folder):
     context, _ = asked_of(folder, "snli", source="published", sets=1)
     with pytest.raises(DatasetError, match=r"snli has no training rows.*--demonstrations random"):
-        requests(context)
+        list(requests(context))

@@ -16,7 +16,7 @@ from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import finish
 from evaluator.run.compare import compare
 from evaluator.schemas import PREDICTIONS
-from evaluator.store.prompt_store import with_prompt_ids
+from evaluator.store.prompt_ids import with_prompt_ids
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
 from evaluator.suites.in_context_pvi.prompts import pvi_prompts
 from evaluator.suites.in_context_pvi.schema import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS
@@ -270,7 +270,7 @@ def test_runs_with_another_demonstration_set_or_other_queries_are_refused(tmp_pa
 def real_predictions(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
     """What the suite asks of SNLI under these options, all of it answered with label 0."""
     config = pvi_config(folder, **({"sets": 2} | options))
-    requests = pvi_prompts(read_dataset(config), resolved_options(config), None).rows
+    requests = pl.concat(pvi_prompts(read_dataset(config), resolved_options(config), None).rows)
     asked = with_prompt_ids(requests).filter(part="input")
     said = {"suite": "pvi", "method": "vanilla", "definition": "paper", "pred": 0}
     answered = asked.with_columns(**{name: pl.lit(value) for name, value in said.items()}, label_probs=[0.5, 0.3, 0.2])

@@ -22,7 +22,7 @@ def folder(tmp_path):
 def asked(folder, name, n_queries=None, **options):
     config = pvi_config(folder, datasets=(name,), **options)
     dataset = read_dataset(config)
-    rows = pvi_prompts(dataset, resolved_options(config), n_queries).rows
+    rows = pl.concat(pvi_prompts(dataset, resolved_options(config), n_queries).rows)
     return dataset, rows.filter(part="input"), rows.filter(part="null")
 
 
@@ -125,7 +125,7 @@ def test_more_queries_than_there_are_and_none_left_are_refused(folder):
 
 def test_datasets_of_staicc_are_asked_with_their_own_template_and_labels():
     sst5 = load_staicc("sst5")
-    rows = pvi_prompts(sst5, PviOptions(sets=1, shots=(2,)), 3).rows
+    rows = pl.concat(pvi_prompts(sst5, PviOptions(sets=1, shots=(2,)), 3).rows)
     prompt, ids = rows.filter(part="input").select("prompt", "demonstration_ids").row(0)
     names = sst5.verbalizer.label_names
     shown = sst5.demonstration[ids].select(pl.col("texts").list.first(), "gold").rows()
@@ -142,7 +142,7 @@ def test_datasets_of_staicc_are_asked_with_their_own_template_and_labels():
 def test_an_instruction_stands_before_the_null_prompt_too(folder):
     dataset, _, _ = asked(folder, "snli")
     told = replace(dataset, template=replace(dataset.template, instruction="Answer.\n", query_prefix="Now: "))
-    rows = pvi_prompts(told, PviOptions(sets=1, shots=(1,)), 1).rows
+    rows = pl.concat(pvi_prompts(told, PviOptions(sets=1, shots=(1,)), 1).rows)
     ((prompt,), (null,)) = (rows.filter(part=part)["prompt"] for part in ("input", "null"))
     assert prompt.startswith("Answer.\nSENTENCE1: Dog ")
     assert "\n\nNow: SENTENCE1: Dog " in prompt

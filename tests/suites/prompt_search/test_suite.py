@@ -24,7 +24,8 @@ def test_a_search_takes_known_datasets_and_files_alike(tmp_path):
     datasets, _ = finish(read_datasets(both))
     assert list(datasets) == ["trec", "sums"]
     rows = pl.concat(
-        suite.requests(suite.take(dataset), both).rows.select("dataset", "label_names") for dataset in datasets.values()
+        pl.concat(suite.requests(suite.take(dataset), both).rows).select("dataset", "label_names")
+        for dataset in datasets.values()
     )
     assert rows.group_by("dataset").len().sort("dataset").rows() == [("sums", 2 * 6), ("trec", 2 * 200)]
     assert sorted(rows["label_names"].list.len().unique()) == [2, 3, 6]

@@ -45,7 +45,7 @@ def _as_silent_as_a_test() -> Iterator[None]:
 @cache
 def asked(suite: str, name: str, n_shots: int) -> pl.DataFrame:
     config = RunConfig(suites=SUITE_GROUPS["staicc"], datasets=(name,), n_shots=n_shots, definitions=("released",))
-    return SUITES[suite].requests(our_dataset(name), config).rows
+    return pl.concat(SUITES[suite].requests(our_dataset(name), config).rows)
 
 
 def toolkit_prompts(part: str, name: str, n_shots: int) -> list[str]:
@@ -111,7 +111,7 @@ def test_demonstrations_of_a_domain_are_those_of_the_toolkit(name: str, n_shots:
     dataset = our_dataset(name)
     dataset = replace(dataset, test=dataset.test.head(n_test))
     config = RunConfig(suites=("staicc-demonstrations",), datasets=(name,), n_shots=n_shots, definitions=("released",))
-    rows = SUITES["staicc-demonstrations"].requests(dataset, config).rows.filter(part=mode)
+    rows = pl.concat(SUITES["staicc-demonstrations"].requests(dataset, config).rows).filter(part=mode)
     assert rows["prompt"].to_list() == experiment.prompt_set()
 
 
@@ -135,5 +135,5 @@ def test_ten_datasets_make_as_many_requests_as_the_toolkit_has_calls():
 
 def test_without_noise_a_released_run_asks_what_staicc_normal_asks():
     ours = asked("staicc-robustness", "agnews", 4).filter(pl.col("part") == "gler", pl.col("noise_rate") == 0)
-    normal = normal_requests(our_dataset("agnews"), n_shots=4, n_queries=None)
+    normal = pl.concat(normal_requests(our_dataset("agnews"), n_shots=4, n_queries=None))
     assert ours.select(normal.columns).equals(normal)

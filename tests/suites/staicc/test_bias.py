@@ -13,7 +13,7 @@ from tests.toolkit import our_dataset
 
 def asked(name="financial_phrasebank", n_shots=4, suites=("staicc-bias",), dataset=None, **config) -> pl.DataFrame:
     run = RunConfig(suites=suites, datasets=(name,), n_shots=n_shots, **config)
-    return SUITES["staicc-bias"].requests(dataset or our_dataset(name), run).rows
+    return pl.concat(SUITES["staicc-bias"].requests(dataset or our_dataset(name), run).rows)
 
 
 def texts_between(prompts: pl.Series, dataset) -> list[str]:
@@ -26,7 +26,7 @@ def test_normal_rows_are_those_of_staicc_normal_and_left_to_it_where_it_runs_too
     alone, together = asked(), asked(suites=("staicc-normal", "staicc-bias"))
     assert together["part"].unique(maintain_order=True).to_list() == ["contextual", "domain"]
     assert_frame_equal(alone.filter(pl.col("part") != "normal"), together)
-    normal = normal_requests(our_dataset("financial_phrasebank"), n_shots=4, n_queries=None)
+    normal = pl.concat(normal_requests(our_dataset("financial_phrasebank"), n_shots=4, n_queries=None))
     assert_frame_equal(alone.filter(part="normal").drop("part"), normal)
 
 

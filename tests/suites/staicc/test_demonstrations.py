@@ -11,7 +11,7 @@ def asked(n_queries: int | None, definition) -> pl.DataFrame:
     run = RunConfig(
         suites=("staicc-demonstrations",), datasets=("trec",), n_queries=n_queries, definitions=(definition,)
     )
-    return SUITES["staicc-demonstrations"].requests(our_dataset("trec"), run).rows
+    return pl.concat(SUITES["staicc-demonstrations"].requests(our_dataset("trec"), run).rows)
 
 
 @pytest.mark.parametrize("definition", ["paper", "released"])

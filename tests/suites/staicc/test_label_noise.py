@@ -36,8 +36,8 @@ def wrong_of_each_prompt(dataset, rows: pl.DataFrame, n_shots: int) -> np.ndarra
 
 @pytest.mark.parametrize("definition", ["paper", "released"])
 def test_at_rate_zero_the_prompts_are_those_of_the_normal_test(sst5, definition):
-    noisy = label_noise_requests(sst5, n_shots=4, n_queries=16, definition=definition)
-    assert noisy.filter(noise_rate=0.0).equals(normal_requests(sst5, n_shots=4, n_queries=16))
+    noisy = pl.concat(label_noise_requests(sst5, n_shots=4, n_queries=16, definition=definition))
+    assert noisy.filter(noise_rate=0.0).equals(pl.concat(normal_requests(sst5, n_shots=4, n_queries=16)))
 
 
 # Rates 0, 1/4, 1/2, 3/4, 1 of the demonstrations: rounded with halves up, or cut.
@@ -56,7 +56,7 @@ def test_at_rate_zero_the_prompts_are_those_of_the_normal_test(sst5, definition)
     ],
 )
 def test_as_many_labels_are_wrong_as_the_rate_says(sst5, definition, n_shots, wrong_by_rate):
-    rows = label_noise_requests(sst5, n_shots=n_shots, n_queries=32, definition=definition)
+    rows = pl.concat(label_noise_requests(sst5, n_shots=n_shots, n_queries=32, definition=definition))
     for rate, expected in zip(NOISE_RATES, wrong_by_rate, strict=True):
         at_rate = rows.filter(noise_rate=rate)
         assert at_rate.height == 64
@@ -66,14 +66,14 @@ def test_as_many_labels_are_wrong_as_the_rate_says(sst5, definition, n_shots, wr
 
 def test_rates_follow_each_other_a_whole_benchmark_apart(sst5):
     # 512 queries behind two sets of demonstrations: a rate has 1,024 places, whatever part of them is asked.
-    rows = label_noise_requests(sst5, n_shots=1, n_queries=2)
+    rows = pl.concat(label_noise_requests(sst5, n_shots=1, n_queries=2))
     assert rows["position"].to_list() == [place + 1024 * rate for rate in range(5) for place in (0, 1, 512, 513)]
     assert rows["noise_rate"].to_list() == [rate for rate in NOISE_RATES for _ in range(4)]
 
 
 @pytest.mark.parametrize(("n_shots", "warned"), [(4, False), (1, True)])
 def test_rates_that_falsify_as_many_labels_as_others_are_told(sst5, caplog, n_shots, warned):
-    label_noise_requests(sst5, n_shots=n_shots, n_queries=1)
+    pl.concat(label_noise_requests(sst5, n_shots=n_shots, n_queries=1))
     assert ("sst5: at 1 shots" in caplog.text) == warned
 
 
@@ -109,14 +109,15 @@ def test_wrong_labels_are_drawn_evenly_and_so_are_the_demonstrations_that_show_t
 @pytest.mark.parametrize("definition", ["paper", "released"])
 def test_a_run_of_fewer_queries_asks_a_part_of_the_same_prompts(sst5, definition):
     few, many = (
-        label_noise_requests(sst5, n_shots=4, n_queries=n_queries, definition=definition) for n_queries in (8, None)
+        pl.concat(label_noise_requests(sst5, n_shots=4, n_queries=n_queries, definition=definition))
+        for n_queries in (8, None)
     )
     assert many.height == 5 * 1024
     assert many.filter(pl.col("query_id") < 8).equals(few)
 
 
 def test_another_seed_falsifies_others(sst5):
-    one, other = (label_noise_requests(sst5, n_shots=4, n_queries=8, seed=seed) for seed in (0, 1))
+    one, other = (pl.concat(label_noise_requests(sst5, n_shots=4, n_queries=8, seed=seed)) for seed in (0, 1))
     assert not one["prompt"].equals(other["prompt"])
 
 
@@ -124,4 +125,4 @@ def test_another_seed_falsifies_others(sst5):
 def test_one_label_cannot_be_falsified(sst5, definition):
     lonely = replace(sst5, verbalizer=Verbalizer(label_names=("only",)))
     with pytest.raises(TemplateError, match="sst5 has one label"):
-        label_noise_requests(lonely, n_shots=4, n_queries=8, definition=definition)
+        pl.concat(label_noise_requests(lonely, n_shots=4, n_queries=8, definition=definition))

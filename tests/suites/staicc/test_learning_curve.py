@@ -30,7 +30,7 @@ N_SHOTS, N_QUERIES = 3, 12
 
 def asked(dataset: ClassificationDataset, *more: str, n_queries: int = N_QUERIES) -> pl.DataFrame:
     config = RunConfig(suites=(SUITE, *more), datasets=(dataset.name,), n_shots=N_SHOTS, n_queries=n_queries)
-    return SUITES[SUITE].requests(dataset, config).rows
+    return pl.concat(SUITES[SUITE].requests(dataset, config).rows)
 
 
 def by_hand(dataset: ClassificationDataset, ids: list[int], query: int) -> str:
@@ -66,7 +66,7 @@ def with_two_fields(name: str) -> ClassificationDataset:
 def test_a_cut_prompt_is_the_one_that_has_the_next_demonstration_as_its_query(name, make):
     dataset = make(name)
     rows = asked(dataset)
-    whole = normal_requests(dataset, n_shots=N_SHOTS, n_queries=N_QUERIES).sort("position")
+    whole = pl.concat(normal_requests(dataset, n_shots=N_SHOTS, n_queries=N_QUERIES)).sort("position")
     curve = rows.filter(part="learning_curve").sort("position")
     assert curve.height == N_SHOTS * whole.height
     for n_before, cut in enumerate(curve.partition_by("n_shots", maintain_order=True)):

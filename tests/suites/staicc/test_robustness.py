@@ -15,11 +15,11 @@ NAME = "financial_phrasebank"
 
 def asked(n_shots=4, dataset=None, **config) -> pl.DataFrame:
     run = RunConfig(suites=("staicc-robustness",), datasets=(NAME,), n_shots=n_shots, **config)
-    return SUITES["staicc-robustness"].requests(dataset or our_dataset(NAME), run).rows
+    return pl.concat(SUITES["staicc-robustness"].requests(dataset or our_dataset(NAME), run).rows)
 
 
 def normal(n_shots=4) -> pl.DataFrame:
-    return normal_requests(our_dataset(NAME), n_shots=n_shots, n_queries=None)
+    return pl.concat(normal_requests(our_dataset(NAME), n_shots=n_shots, n_queries=None))
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4, 16])
@@ -115,7 +115,11 @@ def test_more_shots_than_demonstrations_are_refused():
 def test_the_group_staicc_is_of_known_suites_that_ask_no_part_twice():
     names = SUITE_GROUPS["staicc"]
     run = RunConfig(suites=names, datasets=(NAME,), n_queries=1)
-    parts = [part for name in names for part in SUITES[name].requests(our_dataset(NAME), run).rows["part"].unique()]
+    parts = [
+        part
+        for name in names
+        for part in pl.concat(SUITES[name].requests(our_dataset(NAME), run).rows)["part"].unique()
+    ]
     assert sorted(parts) == ["contextual", "domain", "gler", "normal", "sampling", "template"]
     assert "staicc-demonstrations" not in names
 
@@ -125,7 +129,7 @@ def test_only_parts_that_a_suite_says_differ_between_definitions_do(name):
     by_definition = {}
     for definition in ("paper", "released"):
         run = RunConfig(suites=(name,), datasets=(NAME,), n_queries=128, definitions=(definition,))
-        rows = SUITES[name].requests(our_dataset(NAME), run).rows
+        rows = pl.concat(SUITES[name].requests(our_dataset(NAME), run).rows)
         by_definition[definition] = {part: rows.filter(part=part) for part in rows["part"].unique()}
     assert set(by_definition["paper"]) == set(SUITES[name].parts)
     differing = {

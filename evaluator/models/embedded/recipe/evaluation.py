@@ -23,7 +23,7 @@ from evaluator.prompts.rows import normal_requests
 from evaluator.random_baselines import max_random_accuracy, max_random_tail
 from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.store.prefix_order import prefix_order
-from evaluator.store.prompt_store import with_prompt_ids
+from evaluator.store.prompt_ids import with_prompt_ids
 from evaluator.suites.staicc.diagnostics.label_noise import noise_slope
 from evaluator.suites.staicc.label_noise import label_noise_requests
 from evaluator.tokens.rows import ragged
@@ -45,9 +45,9 @@ def main(folder: Path, n_queries: int | None) -> None:
 
 def _requests(dataset: ClassificationDataset, n_queries: int | None) -> Iterator[pl.DataFrame]:
     for n_shots in SHOT_COUNTS:
-        rows = normal_requests(dataset, n_shots=n_shots, n_queries=n_queries)
-        yield rows.with_columns(noise_rate=pl.lit(None, pl.Float64))
-    yield label_noise_requests(dataset, n_shots=N_SHOTS, n_queries=n_queries)
+        for rows in normal_requests(dataset, n_shots=n_shots, n_queries=n_queries):
+            yield rows.with_columns(noise_rate=pl.lit(None, pl.Float64))
+    yield from label_noise_requests(dataset, n_shots=N_SHOTS, n_queries=n_queries)
 
 
 def _scored(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:

@@ -16,7 +16,7 @@ NOTE = "PVI is in bits, and rank 1 is the lowest of its run, equal PVIs share a 
 def pvi_numbers(run: MeasuredRun) -> QueryNumbers:
     """Return PVI in bits and its rank; rank 1 is the lowest PVI of a run, and equal ones share a rank."""
     methods = {order: method for method, order in CHOSEN.items()}
-    pvi = run.table("pvi").filter(definition=DRAWN)
+    pvi = run.scan("pvi").filter(definition=DRAWN)
     method = pl.col("demonstrations").replace_strict(methods, default=REFERENCE_METHOD)
     rank = pl.col("pvi_bits").rank("min").over(PVI_RUN)
     key = ("dataset", "n_shots", "demonstration_set", "query_id")
