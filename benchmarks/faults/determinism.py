@@ -3,11 +3,36 @@
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from random import Random
 
 from benchmarks.faults.cases import Undisturbed, finish, finished_fault, table_difference
 from benchmarks.faults.trials import Trial
+
+SHARDS = [
+    ("evaluator.store.store_writer", "ROWS_PER_SHARD"),
+    ("evaluator.tokens.table", "ROWS_PER_SHARD"),
+    ("evaluator.tokens.table", "PROMPTS_PER_BATCH"),
+    ("evaluator.store.sorted_runs", "BATCH_ROWS"),
+]
+"""Modules with the number of rows of a shard, or of a part of one."""
+
+PIECES = [
+    ("evaluator.prompts.rows", "ROWS_PER_FRAME"),
+    ("evaluator.methods.base", "ROWS_PER_FRAME"),
+    ("evaluator.suites.in_context_pvi.prompts", "ROWS_PER_FRAME"),
+    ("evaluator.suites.prompt_search.prompts", "ROWS_PER_FRAME"),
+    ("evaluator.run.build", "ROWS_PER_SHARD"),
+    ("evaluator.run.pipeline", "ROWS_PER_SHARD"),
+    ("evaluator.store.ids", "ROWS_PER_BUCKET"),
+    ("evaluator.methods.predictions", "ROWS_TOGETHER"),
+    ("evaluator.metrics.per_request", "ROWS_TOGETHER"),
+    ("evaluator.metrics.queries", "ROWS_TOGETHER"),
+]
+"""Modules with the number of rows of a piece, of which one at a time is in memory."""
+
+STEPS = ("evaluator.scores.plan", "STEPS_PER_SHARD")
 
 
 def determinism_trials(case: Undisturbed) -> Iterator[Trial]:
@@ -27,13 +52,12 @@ def _threads(n: int) -> None:
 
 
 def small_shards(rows: int = 7) -> None:
-    from evaluator.scores import plan
-    from evaluator.store import prompt_store
-    from evaluator.tokens import table
-
-    prompt_store.ROWS_PER_SHARD = table.PROMPTS_PER_BATCH = rows
-    table.ROWS_PER_SHARD = rows  # type: ignore[attr-defined]  # imported there by name
-    plan.STEPS_PER_SHARD = 1
+    """Write shards of so many rows, and take fifty times as many wherever rows are handled piece by piece."""
+    for module, name in SHARDS:
+        setattr(import_module(module), name, rows)
+    for module, name in PIECES:
+        setattr(import_module(module), name, 50 * rows)
+    import_module(STEPS[0]).STEPS_PER_SHARD = 1  # type: ignore[attr-defined]
 
 
 def _run_with(case: Undisturbed, setting: Callable[[], None], out: Path, _rng: Random) -> str | None:

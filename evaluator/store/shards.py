@@ -17,10 +17,13 @@ from evaluator.files.whole import file_digest, write_bytes
 
 def write_shard(path: Path, frame: pl.DataFrame) -> str:
     """Write one shard and return the SHA-256 of its bytes; equal frames give equal bytes."""
-    # In plain Arrow layout: the layout of Polars' string views depends on how the frame was built. Taken row by row, as
-    # lists in a part of a frame can keep bytes of other rows.
+    # In plain Arrow layout: the layout of Polars' string views depends on how the frame was built.
     table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-    table = table.take(pa.array(range(frame.height), pa.int64()))
+    rows = pa.array(range(frame.height), pa.int64())
+    for place, column in enumerate(table.schema):
+        if pa.types.is_large_list(column.type) and pa.types.is_large_string(column.type.value_type):
+            # Lists of a part of a frame can keep the texts of other rows, but not where they are taken row by row.
+            table = table.set_column(place, column, table.column(place).take(rows))
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     content = pa.BufferOutputStream()
     with pa.ipc.new_file(content, table.schema, options=options) as writer:

@@ -4,14 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 from benchmarks.faults.cases import Case, difference, files_of, make_cases, table_difference
-from benchmarks.faults.determinism import small_shards
-from evaluator.scores import plan
-from evaluator.store import prompt_store
-from evaluator.tokens import table
+from benchmarks.faults.determinism import PIECES, SHARDS, STEPS, small_shards
 from tests.command_line import command
 
 NAMES = ("second round", "halving", "pvi")
@@ -62,10 +60,9 @@ def test_threads_and_the_order_of_sets_change_no_byte(cases, expected, tmp_path,
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("name", NAMES)
 def test_sizes_of_shards_change_no_byte_of_a_table(cases, expected, tmp_path, monkeypatch, name, rows):
-    for module, constant in ((prompt_store, "ROWS_PER_SHARD"), (plan, "STEPS_PER_SHARD")):
+    for module_name, constant in (*SHARDS, *PIECES, STEPS):
+        module = import_module(module_name)
         monkeypatch.setattr(module, constant, getattr(module, constant))  # put back afterwards
-    for constant in ("ROWS_PER_SHARD", "PROMPTS_PER_BATCH"):
-        monkeypatch.setattr(table, constant, getattr(table, constant))
     small_shards(rows)
     command(*cases[name].run_words(tmp_path))
     assert table_difference(expected[name], tmp_path) is None
