@@ -4,8 +4,8 @@
 
 Rows are synthetic. Each piece runs in a process of its own, whose peak of resident memory counts. A tenth of the
 prompts is tokenised, by the tokenizer of the model that ships. Prompts are scored by the fake engine, which computes
-nothing, once a tenth of them and once a fifth: by `evaluator score` alone, then by `evaluator run`, which also builds
-and measures in the same process. What the peak grows by for each prompt is stated of both.
+nothing, once a tenth of them and once two fifths: by `evaluator score` alone, then by `evaluator run`, which also
+builds and measures in the same process. What the peak grows by for each prompt is stated of both.
 """
 
 import json
@@ -97,14 +97,13 @@ def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
 def runs(folder: Path, n_prompts: int) -> list[dict[str, object]]:
     """Score two numbers of prompts with the fake engine, alone and in a whole run."""
     alone, whole = [], []
-    for part in (10, 5):
-        n, texts = n_prompts // part, folder / f"{part}.parquet"
+    for n in (n_prompts // 10, 2 * n_prompts // 5):
+        texts, built, fake = folder / f"{n}.parquet", folder / f"built-{n}", ("--model", "fake", "--engine", "fake")
         write_texts(texts, n // 2)
-        built, fake = folder / f"built-{part}", ("--model", "fake", "--engine", "fake")
         command("build", "classify", "--data", str(texts), *DATA, "--out", str(built))
         alone.append((n, *command("score", str(built), *fake)))
         whole.append(
-            (n, *command("run", "classify", "--data", str(texts), *DATA, *fake, "--out", str(folder / f"run-{part}")))
+            (n, *command("run", "classify", "--data", str(texts), *DATA, *fake, "--out", str(folder / f"run-{n}")))
         )
     return [*_grown("evaluator score", alone), *_grown("evaluator run", whole)]
 

@@ -69,7 +69,7 @@ def gptq(name: str, weight: Rounded) -> dict[str, torch.Tensor]:
     """Packed along the inputs; zeros are stored less one."""
     return {
         f"{name}.qweight": packed(weight.numbers).T.contiguous(),
-        f"{name}.qzeros": packed(weight.zeros.T - 1),
+        f"{name}.qzeros": packed((weight.zeros.T - 1).contiguous()).contiguous(),
         f"{name}.scales": weight.scales.T.contiguous(),
         f"{name}.g_idx": torch.arange(weight.numbers.shape[1], dtype=torch.int32) // GROUP,
     }
