@@ -49,17 +49,6 @@ class QueryNumbers(NamedTuple):
 NO_NUMBERS = QueryNumbers((), pl.LazyFrame())
 
 
-class Shown(NamedTuple):
-    """What a page shows of a run."""
-
-    datasets: list[dict[str, Any]]
-    n_queries: int  # of the run
-    n_rows: int  # of the run: queries with each of their prompts
-    n_queries_shown: int
-    n_rows_shown: int
-    n_prompts_shown: int  # rows with their whole prompt
-
-
 def cut_text(text: pl.Expr) -> pl.Expr:
     """Cut a text to MAX_CHARACTERS."""
     is_long = text.str.len_chars() > MAX_CHARACTERS
@@ -103,7 +92,7 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     known = marked.join(last.lazy(), on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("last"))
     rows = known.drop("last").collect(engine="streaming")
     turns = shown.select(pl.col("dataset").cast(pl.String), "query_id", *turn, "is_whole")
-    ordered = rows.join(turns, on=["is_later", *query]).sort(*turn, *QUERIES_KEY[2:3], *QUERIES_KEY)
+    ordered = rows.join(turns, on=["is_later", *query]).sort(*turn, "dataset", *QUERIES_KEY)
     of_row = pl.col("label_names").list.len() + 2 * n_answers / max(n_rows, 1)
     kept = ordered.filter(pl.col("is_whole") | (of_row.cum_sum() <= MAX_NUMBERS)).drop("is_whole")
     return Chosen(kept, n_rows, by_query.select(query).n_unique())
