@@ -100,7 +100,7 @@ def test_a_classification_dataset_reads_the_same_as_in_its_own_suite():
     # The toolkit's prompt ends in the space that belongs to the choice here.
     query = np.array([0])
     plan = PromptPlan(demonstration_set=query, query_id=query, demonstration_ids=ids)
-    assert ours == requests(dataset, plan)["prompt"][0]
+    assert ours == next(requests(dataset, plan))["prompt"][0]
     assert queries["choices"][0].to_list() == list(dataset.verbalizer.label_names)
 
 
