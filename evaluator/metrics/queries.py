@@ -7,14 +7,13 @@ import polars as pl
 
 from evaluator.methods.base import ScoredRequests
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, QUERIES_KEY
+from evaluator.store.key_order import PLACE, in_order_of_places, place
 from evaluator.store.sorted_runs import SortedRuns
 
 ROWS_TOGETHER = 131_072
 """Prompts of which the texts, scores and answers are joined at once; the answers are read once for each so many."""
 
 QUERY_TEXTS = pl.Schema({"prompt_id": pl.String(), "query": pl.String()})
-
-_PLACE = "place"
 
 
 def query_texts(prompts: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -38,14 +37,14 @@ def query_frames(
     by_prompt = SortedRuns(folder, "prompt_id", lambda rows: rows.sort("prompt_id", maintain_order=True))
     for rows in texts:
         by_prompt.add(rows)
-    in_order, first = SortedRuns(folder, _PLACE, lambda rows: rows.sort(_PLACE)), ""
+    in_order, first = SortedRuns(folder, PLACE, in_order_of_places), ""
     for some, before in by_prompt.ranges(ROWS_TOGETHER):
         is_here = pl.col("prompt_id") >= first
         if before is not None:
             is_here, first = is_here & (pl.col("prompt_id") < before), before
         in_order.add(_joined(scored, some.unique(PROMPTS_KEY, keep="first"), predictions, is_here))
     for rows, _ in in_order.ranges(ROWS_TOGETHER):
-        yield rows.drop(_PLACE)
+        yield rows.drop(PLACE)
 
 
 def _joined(scored: ScoredRequests, texts: pl.DataFrame, predictions: pl.LazyFrame, is_here: pl.Expr) -> pl.DataFrame:
@@ -56,16 +55,7 @@ def _joined(scored: ScoredRequests, texts: pl.DataFrame, predictions: pl.LazyFra
     scores = scored.rows.filter(is_here).select(*PROMPTS_KEY, "label_log_likelihoods").unique(PROMPTS_KEY, keep="first")
     rows = answered.join(texts.lazy(), on=PROMPTS_KEY, how="left").join(scores, on=PROMPTS_KEY, how="left")
     table = rows.select(pl.col(name).cast(dtype) for name, dtype in QUERIES.items())
-    return table.with_columns(_place()).collect(engine="streaming")
-
-
-def _place() -> pl.Expr:
-    """Return the column _PLACE: texts in the order of QUERIES_KEY, of whole numbers and rates that are not negative."""
-    texts = [
-        pl.col(name).cast(pl.String).str.zfill(19) if QUERIES[name] == pl.Int64() else pl.col(name).cast(pl.String)
-        for name in QUERIES_KEY
-    ]
-    return pl.concat_str([text.fill_null("") for text in texts], separator="\0").alias(_PLACE)
+    return table.with_columns(place(QUERIES_KEY, QUERIES)).collect(engine="streaming")
 
 
 assert {*QUERIES_KEY} < {*PREDICTIONS}, "answers say which query they are of"

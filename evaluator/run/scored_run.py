@@ -9,13 +9,13 @@ import polars as pl
 
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.run.build import Built
-from evaluator.schemas import PROMPTS_KEY, REQUESTS_KEY
+from evaluator.schemas import PROMPTS_KEY, REQUESTS, REQUESTS_KEY
 from evaluator.scores.checks import require_complete, require_states
 from evaluator.scores.prompts import prompt_scores, prompt_states
 from evaluator.scores.table import ScoreTable
 from evaluator.store.ids import ROWS_PER_BUCKET, buckets, id_numbers
+from evaluator.store.key_order import PLACE, in_order_of_places, place
 from evaluator.store.prompt_store import PromptStore
-from evaluator.store.request_order import PLACE, in_order_of_places, place
 from evaluator.store.sorted_runs import SortedRuns
 from evaluator.store.spool import spooled, spooled_frames
 from evaluator.suites import SUITES, chosen_methods
@@ -117,7 +117,7 @@ def on_disk(run: ScoredRun, n_requests: int, folder: Path) -> Iterator[ScoredRun
         if len(conditions) > 1:
             runs = SortedRuns(folder, PLACE, in_order_of_places)
             for bucket in conditions:
-                runs.add(rows.filter(bucket).with_columns(place()).collect(engine="streaming"))
+                runs.add(rows.filter(bucket).with_columns(place(REQUESTS_KEY, REQUESTS)).collect(engine="streaming"))
             frames = (some.drop(PLACE) for some, _ in runs.ranges(ROWS_PER_BUCKET))
             rows = files.enter_context(spooled_frames(frames, rows.collect_schema(), folder))
         rows = files.enter_context(spooled(rows, folder))

@@ -6,11 +6,11 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.files.json_files import MANIFEST, write_record
-from evaluator.schemas import PROMPTS, REQUESTS
+from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY
 from evaluator.store import shards
+from evaluator.store.key_order import PLACE, in_order_of_places, place
 from evaluator.store.prompt_ids import other_ids, with_digests, with_other_ids
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, StoreManifest
-from evaluator.store.request_order import PLACE, in_order_of_places, place
 from evaluator.store.sorted_runs import SortedRuns
 
 REQUEST_ROWS = pl.Schema({name: dtype for name, dtype in {**REQUESTS, **PROMPTS}.items() if name != "prompt_id"})
@@ -48,7 +48,7 @@ class StoreWriter:
         prompts = rows.select(pl.col(name).cast(dtype) for name, dtype in PROMPTS.items())
         self._prompts.add(prompts.unique(["prompt_id", "spans"], keep="first", maintain_order=True))
         requests = rows.select(pl.col(name).cast(dtype) for name, dtype in REQUESTS.items())
-        self._requests.add(requests.with_columns(rows["spans"], place()))
+        self._requests.add(requests.with_columns(rows["spans"], place(REQUESTS_KEY, REQUESTS)))
 
     def write(
         self, tables: Mapping[str, pl.DataFrame] | None = None, left_out: Mapping[str, str] | None = None
