@@ -8,8 +8,12 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from evaluator.cli.main import main as command
+    from evaluator.garbage import set_aside
 
-    command()
+    try:
+        command()
+    finally:
+        set_aside()  # memory goes back to the system with the process
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Start vLLM in this process: quietly, with small cache blocks, and only if its memory is free."""
 
 import contextlib
-import gc
 import logging
 import os
 import re
@@ -26,6 +25,7 @@ from evaluator.engine.vllm_settings import (
     tokens_per_step,
 )
 from evaluator.errors import ModelError
+from evaluator.garbage import collected_once, not_collected, set_aside, take_back
 from evaluator.models.source import ModelSource, scoring_dtype
 
 _log = logging.getLogger(__name__)
@@ -70,10 +70,9 @@ def import_vllm() -> None:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    import torch
-
     try:
-        with _quiet():
+        with _quiet(), not_collected():
+            import torch
             from vllm import LLM, SamplingParams  # noqa: F401  (named, because vllm loads them late)
     except ImportError as error:
         raise ModelError(
@@ -107,6 +106,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
         raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
     if device == "cpu":
         keep_freed_memory()
+    set_aside()
     try:
         with _quiet(), _without_llvmlite_module():
             llm = LLM(
@@ -137,6 +137,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
                 llm.apply_model(compute_read_rows_only)
             return llm
     except Exception as error:  # damaged files and code of models can raise anything
+        take_back()
         lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
             f"vLLM cannot load {source.folder}: {first_sentence(error)}{_NO_VISION if lacks_vision else ''}. "
@@ -299,9 +300,10 @@ def stop_vllm(llm: Any) -> None:
     """Release the memory of an LLM, so that another one can be started."""
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
-    llm.llm_engine.engine_core.shutdown()
-    cleanup_dist_env_and_memory()
-    gc.collect()
+    with collected_once():
+        llm.llm_engine.engine_core.shutdown()
+        cleanup_dist_env_and_memory()
+        take_back()
     return_freed_memory()
 
 
