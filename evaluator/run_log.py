@@ -3,6 +3,7 @@
 import logging
 import shlex
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -40,6 +41,11 @@ def command_line() -> str:
 def now() -> str:
     """The time, as the record and the log have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def seconds_since(clock: float) -> float:
+    """The seconds since a time of time.monotonic(), as the record has them: to the millisecond."""
+    return round(time.monotonic() - clock, 3)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ PIECES = [
     ("evaluator.suites.in_context_pvi.prompts", "ROWS_PER_FRAME"),
     ("evaluator.suites.prompt_search.prompts", "ROWS_PER_FRAME"),
     ("evaluator.run.build", "ROWS_PER_SHARD"),
-    ("evaluator.run.pipeline", "ROWS_PER_SHARD"),
+    ("evaluator.run.measure", "ROWS_PER_SHARD"),
     ("evaluator.store.ids", "ROWS_PER_BUCKET"),
     ("evaluator.methods.predictions", "ROWS_TOGETHER"),
     ("evaluator.metrics.per_request", "ROWS_TOGETHER"),

@@ -31,8 +31,8 @@ def receipt(out: Path, **given: Any) -> None:
     """
     from evaluator.cli.terminal import draw
     from evaluator.report.receipt import receipt_lines
-    from evaluator.run import pipeline
+    from evaluator.run.receipt import make_receipt
 
-    name, made = draw(pipeline.receipt(out, ReceiptConfig(**given)))
+    name, made = draw(make_receipt(out, ReceiptConfig(**given)))
     for line in receipt_lines(name, made):
         click.echo(line)

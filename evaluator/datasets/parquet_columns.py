@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluator.errors import DatasetError, is_panic
+from evaluator.files.scans import scan_parquet
 from evaluator.files.whole import read_bytes, reason
 
 
@@ -21,7 +22,7 @@ def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
     Its header is checked and its rows are not: only for files whose source is known.
     """
     _require_columns(path, columns)
-    return pl.scan_parquet(path).select(columns)
+    return scan_parquet(path).select(columns)
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> pl.DataFrame:

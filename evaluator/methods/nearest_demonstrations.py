@@ -23,13 +23,15 @@ class Nearest(NamedTuple):
     demonstration_ids: Ints  # [n_queries, n_nearest], rows of the demonstration split, nearest first
 
 
-def text_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFrame]:
     """Yield requests for the hidden states of the texts of the queries and of the demonstrations to choose from.
 
     `training_row` is the row of a demonstration, `query_id` that of a query. Several text fields are joined by a space;
     the toolkit takes datasets of one field only. An example without text has no request and is never chosen.
     The toolkit handles it differently: where the tokenizer adds no BOS token, it catches the error for the empty text
     and drops it, so that all later indices are off by one.
+
+    Raises TemplateError, before anything is scored, where fewer than `n_nearest` demonstrations have a text.
     """
     dataset = context.classification
     pool = (
@@ -37,6 +39,11 @@ def text_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     )
     no_row = pl.lit(None, pl.Int64)
     demonstrations = _texts(pool).filter(pl.col("prompt") != "")
+    if demonstrations.height < n_nearest:
+        raise TemplateError(
+            f"{context.config.n_shots} shots need the {n_nearest} nearest demonstrations of {dataset.name}, but "
+            f"{demonstrations.height} can be chosen from. Choose smaller --shots."
+        )
     query_ids = context.rows.select(pl.col("query_id").unique().sort()).collect()["query_id"]
     queries = _texts(dataset.test)[query_ids]
     parts = [
@@ -66,19 +73,13 @@ def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nea
     """Return the demonstrations whose last hidden states have the smallest Euclidean distances to each query's.
 
     Nearest first, and of equal distances the lower row; distances are computed in float64.
-
-    Raises TemplateError where fewer than `n_nearest` demonstrations have a text.
     """
     from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
     of_dataset = scored.of_dataset(context.classification.name)
     demonstrations = _states_by_row(of_dataset, DEMONSTRATION_TEXTS, "training_row")
     queries = _states_by_row(of_dataset, QUERY_TEXTS, "query_id")
-    if demonstrations.height < n_nearest:
-        raise TemplateError(
-            f"{context.config.n_shots} shots need the {n_nearest} nearest demonstrations of "
-            f"{context.classification.name}, but {demonstrations.height} can be chosen from. Choose smaller --shots."
-        )
+    assert demonstrations.height >= n_nearest, "text_requests checked it"
     # Not by a matrix product: its rounding depends on the position of a row, and would order equal texts arbitrarily.
     distances = cdist(state_array(queries), state_array(demonstrations))
     order = distances.argsort(axis=1, kind="stable")[:, :n_nearest]

@@ -48,7 +48,8 @@ def predictions_by_group(
     sizes = places.group_by(key).agg(pl.len()).sort(key).collect(engine="streaming")
     for suite, part, dataset, n_rows in sizes.iter_rows():
         alone = scored.alone(suite, part, dataset)
-        if any(method.needs_states for method in methods.values()):
+        kind = scored.parts[part].kind
+        if any(method.needs_states and kind in method.part_kinds for method in methods.values()):
             alone = replace(alone, states=alone.states.collect(engine="streaming").lazy())  # read once, not by method
         if n_rows * len(methods) <= ROWS_TOGETHER:
             yield predict(alone, methods, definitions).collect()

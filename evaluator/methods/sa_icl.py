@@ -46,10 +46,15 @@ def entropy_nats(probs: pl.Expr) -> pl.Expr:
     return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
 
 
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield requests for the hidden states to compare. Raises as text_requests does."""
+    return text_requests(context, context.config.n_shots + 1)
+
+
 def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
     """Yield requests for each query after up to ten orderings of k of its k + 1 nearest demonstrations.
 
-    The toolkit does so for k = 4. `position` is 10 x query + ordering. Raises as nearest_demonstrations does.
+    The toolkit does so for k = 4. `position` is 10 x query + ordering.
     """
     n_shots = context.config.n_shots
     nearest = nearest_demonstrations(context, scored, n_shots + 1)
@@ -85,7 +90,7 @@ def orderings(n_shots: int, definition: Definition) -> Ints:
 SA_ICL = Method(
     summary="Vanilla after the ordering of the nearest demonstrations with the lowest entropy.",
     label_probs=label_probs,
-    requests=text_requests,
+    requests=requests,
     follow_up=follow_up,
     part_kinds=("classification",),
     needs_states=True,

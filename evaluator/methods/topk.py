@@ -24,14 +24,17 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     return scored.part(PART).with_columns(label_probs=probs)
 
 
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield requests for the hidden states to compare. Raises as text_requests does."""
+    return text_requests(context, context.config.n_shots)
+
+
 def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
     """Yield one request a query, after its nearest demonstrations, nearest first; StaICC-Normal has two a query.
 
     Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
     sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` demonstrations are
     chosen from the whole demonstration split, under `released` from its first 512 rows.
-
-    Raises as nearest_demonstrations does.
     """
     nearest = nearest_demonstrations(context, scored, context.config.n_shots)
     first_set = np.zeros_like(nearest.query_id)
@@ -44,7 +47,7 @@ def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.Dat
 TOPK = Method(
     summary="Vanilla after the demonstrations whose hidden states are nearest to the query's.",
     label_probs=label_probs,
-    requests=text_requests,
+    requests=requests,
     follow_up=follow_up,
     part_kinds=("classification",),
     needs_states=True,

@@ -83,10 +83,11 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     n_rows = int(by_query["n_rows"].sum())
     numbers = pl.col("n_labels") + pl.col("n_rows") * (2 * n_answers / max(n_rows, 1))
     in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
-    turn, is_first = ["is_later", "turn"], ~pl.col("is_later") & (pl.col("turn") == 1)
+    turn = ["is_later", "turn"]
     sizes = in_turn.group_by(turn).agg(pl.col("numbers").sum()).sort(turn)
     # Whole turns: a query is there with all its prompts, or, where one is already too much, with those that fit.
     fits = sizes.select(*turn, is_whole=pl.col("numbers").cum_sum() <= MAX_NUMBERS)
+    is_first = pl.int_range(pl.len()) == 0
     shown = in_turn.join(fits.filter(pl.col("is_whole") | is_first), on=turn).drop("n_rows", "numbers")
     last = shown.group_by("is_later", pl.col("dataset").cast(pl.String)).agg(last=pl.col("query_id").max())
     known = marked.join(last.lazy(), on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("last"))

@@ -175,6 +175,7 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
 
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:
     writer, tables = StoreWriter(folder), defaultdict[str, list[pl.DataFrame]](list)
+    n_rows = 0
     failures = Failures(len(datasets))
     for done, dataset in enumerate(datasets.values()):
         yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
@@ -188,6 +189,7 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
                 ]
                 for some in chain.from_iterable(slices(each, ROWS_PER_SHARD) for each in rows):
                     writer.add(some)
+                    n_rows += some.height
         except (DatasetError, TemplateError) as error:
             failures.add(dataset.name, error)
             continue
@@ -195,6 +197,11 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
             for table, frame in requests.tables.items():
                 tables[table].append(frame)
     yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
+    if not n_rows:
+        raise ConfigError(
+            f"{', '.join(config.suites)} has no prompts in the parts {', '.join(config.parts or ())} with these "
+            "options. Choose other --parts."
+        )
     return writer.write({name: pl.concat(parts) for name, parts in tables.items()}, failures.reasons)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.files.scans import scan_arrow
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.methods.predictions import predict
@@ -69,7 +70,7 @@ class _EarlyResults:
         new = sorted(name for name in table.manifest.shards if name.startswith("scores") and name not in self._seen)
         first = not self._seen
         self._seen.update(new)
-        rows = table.read("scores") if first else pl.concat(pl.scan_ipc(table.folder / name) for name in new)
+        rows = table.read("scores") if first else scan_arrow(*(table.folder / name for name in new))
         return rows.select(id_numbers("token_id")).collect(engine="streaming")
 
     def _accuracy(self, dataset: str, table: ScoreTable) -> str:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.config import RunConfig
-from evaluator.errors import StoreError
+from evaluator.errors import ConfigError, StoreError
 from evaluator.files.digests import bytes_digest
+from evaluator.files.scans import scan_parquet
 from evaluator.files.whole import file_digest, read_bytes, reason, table_path
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
@@ -154,7 +155,7 @@ def read_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.DataFrame
 
 def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame:
     """Return a scan of a table that need not fit into memory. Raises as read_table does."""
-    return pl.scan_parquet(_require_measured(out, name, digests, file_digest))
+    return scan_parquet(_require_measured(out, name, digests, file_digest))
 
 
 def _require_measured(out: Path, name: str, digests: Mapping[str, str], digest: Callable[[Path], str]) -> Path:
@@ -170,3 +171,9 @@ def _require_measured(out: Path, name: str, digests: Mapping[str, str], digest: 
             f"{path} is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}. Run `{command}`."
         )
     return path
+
+
+def require_prompts_for_a_model(record: RunRecord, out: Path) -> None:
+    """Raise ConfigError for imported answers: their prompts are not known here."""
+    if record.model is not None and record.model.kind == "imported":
+        raise ConfigError(f"{out} holds imported answers, which no model can give again here.")

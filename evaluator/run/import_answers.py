@@ -22,7 +22,7 @@ from evaluator.run.pipeline import Finished, finished
 from evaluator.run.score import Scored
 from evaluator.run.scored_run import ScoredStore
 from evaluator.run.stage_records import recorded_build, with_scores
-from evaluator.run_log import now
+from evaluator.run_log import now, seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKENS
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
 from evaluator.store import shards
@@ -67,7 +67,7 @@ def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, mod
         tokens = _write_tokens(store, rows)
         part = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
         built = Built(config, store, {})
-        record = recorded_build(built, out, out, started=started, elapsed_s=round(time.monotonic() - clock, 3))
+        record = recorded_build(built, out, out, started=started, elapsed_s=seconds_since(clock))
         assert record.prompts is not None, "they were just recorded"
         notes = {dataset.name: [f"imported from {dataset.file}"] for dataset in datasets}
         record = replace(record, prompts=replace(record.prompts, datasets=list(names), notes=notes))

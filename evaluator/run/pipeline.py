@@ -2,32 +2,24 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.config import Dtype, ModelConfig, ReceiptConfig, RunConfig
-from evaluator.engine import ENGINES, find_source, with_devices
-from evaluator.engine.base import adapted
+from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine.loader import EngineLoader
-from evaluator.engine.replicas import OneReplica
-from evaluator.errors import ConfigError, StoreError
+from evaluator.errors import ConfigError
 from evaluator.files.locks import writing_to
-from evaluator.files.whole import table_path, write_rows, write_table
-from evaluator.metrics.queries import query_frames, query_texts
+from evaluator.files.scans import scan_parquet
+from evaluator.files.whole import table_path
 from evaluator.preflight.findings import check_accepted, require_accepted
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
-    EngineRecord,
-    MeasuresRecord,
-    ModelRecord,
     PreflightRecord,
-    ReceiptRecord,
     RunRecord,
     ScoresRecord,
 )
@@ -41,19 +33,14 @@ from evaluator.run.asked_models import (
 )
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.data_users import mark_user
-from evaluator.run.folder import open_built, open_scored, read_table, scores_section
+from evaluator.run.folder import open_built, open_scored, require_prompts_for_a_model, scores_section
+from evaluator.run.measure import measure_run
 from evaluator.run.preflight import check_built, with_accepted
-from evaluator.run.receipt import compare_verdicts, drifts, receipt_record, score_again
-from evaluator.run.record import require_run, with_stage, write_run
-from evaluator.run.report import PAGE, MeasuredFolder, write_run_page
+from evaluator.run.record import require_run, write_run
+from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run
-from evaluator.run.scored_run import ScoredStore, complete_run, on_disk, scored_run
 from evaluator.run.stage_records import recorded_build, with_scores
-from evaluator.run_log import now
-from evaluator.schemas import PREDICTIONS, QUERIES, RECEIPT_KEY
-from evaluator.store.prompt_store import ROWS_PER_SHARD
-from evaluator.store.sorted_runs import SortedRuns
-from evaluator.store.spool import slices, spooled, spooled_frames
+from evaluator.run_log import now, seconds_since
 from evaluator.suites import SUITES
 
 logger = logging.getLogger(__name__)
@@ -130,7 +117,7 @@ def run_models(
             clock = time.monotonic()
             checks[folder] = yield from check_built(built, one)
             require_accepted(checks[folder].findings, accept)
-            tokenised_s[folder] = _since(clock)
+            tokenised_s[folder] = seconds_since(clock)
         for loader, group in loads:
             for one, folder in group:
                 with writing_to(folder):
@@ -159,9 +146,9 @@ def _speed(record: RunRecord) -> Stage[None]:
 
 def finished(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:
     """Measure a scored run and write its page."""
-    record = yield from _measure(record, scored.built, scored.parts, out, {})
+    record = yield from measure_run(record, scored.built, scored.parts, out, {})
     measured = MeasuredFolder(out, record, scored.built.store)
-    return Finished((yield from _report(measured)), measured)
+    return Finished((yield from report_run(measured)), measured)
 
 
 def build(config: RunConfig, out: Path, *, data: Path | None = None) -> Stage[Built]:
@@ -177,7 +164,7 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
     require_run(out)  # before the lock, which would make the folder
     with writing_to(out):
         folder = open_built(out)
-        _require_prompts_for_a_model(folder.record, out)
+        require_prompts_for_a_model(folder.record, out)
         check_capabilities(folder.built.config, model)
         asked = asked_model(folder.built.config, model)
         with closing(EngineLoader(asked.source, asked.config, out / LOGS)) as loader:
@@ -198,9 +185,9 @@ def measure(out: Path, options: MeasureOptions = lambda _suites: {}) -> Stage[Ma
         chosen = options(folder.built.config.suites)
         parts = open_scored(folder, out)
         built = folder.built.without(scores_section(folder.record, out).left_out)
-        record = yield from _measure(folder.record, built, parts, out, chosen)
+        record = yield from measure_run(folder.record, built, parts, out, chosen)
         assert record.measures is not None, "it was measured"
-        return {name: pl.scan_parquet(table_path(out, name)) for name in record.measures.tables}
+        return {name: scan_parquet(table_path(out, name)) for name in record.measures.tables}
 
 
 def report(out: Path) -> Stage[Path]:
@@ -209,97 +196,13 @@ def report(out: Path) -> Stage[Path]:
     with writing_to(out):
         folder = open_built(out)
         store = folder.built.store.without(scores_section(folder.record, out).left_out)
-        return (yield from _report(MeasuredFolder(out, folder.record, store)))
-
-
-def receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]]:
-    """Score a sample of the prompts in `out` again; return the name and the record of the receipt.
-
-    Writes `out`/tables/receipt.parquet and the record, and the report anew if the run was measured. Raises ConfigError
-    for a model with other weights than the run's.
-    """
-    require_run(out)
-    with writing_to(out):
-        clock, folder = time.monotonic(), open_built(out)
-        record, parts = folder.record, open_scored(folder, out)
-        _require_prompts_for_a_model(record, out)
-        built = folder.built.without(scores_section(record, out).left_out)
-        assert record.model is not None, "the run was scored"
-        assert record.engine is not None, "the run was scored"
-        model = _model_again(record.model, record.engine, config)
-        source = find_source(model)
-        if source.fingerprint != record.model.weights_fingerprint:
-            raise ConfigError(
-                f"{source.title} has the weights {source.fingerprint}, and the run in {out} is of "
-                f"{record.model.weights_fingerprint}. Name the run's model with --model."
-            )
-        loader = EngineLoader(source, with_devices(source, model), out / LOGS)
-        try:
-            replicas = yield from loader.replicas()
-            assert isinstance(replicas, OneReplica), "a receipt takes no option for more"
-            engine = adapted(replicas.engine, source.adapter)
-            again = yield from score_again(parts, engine, config.n_prompts, config.seed)
-        finally:
-            loader.close()
-        name = f"{engine.facts.name} {engine.facts.dtype}"
-        table = drifts(again, parts, name)
-        yield Progress(stage="Comparing verdicts", done=0, total=1, unit="runs")
-        verdicts = compare_verdicts(complete_run(scored_run(built, parts), parts), again)
-        yield Progress(stage="Comparing verdicts", done=1, total=1, unit="runs")
-        made = receipt_record(record, table, again, verdicts, engine, config.seed, now())
-        record = _with_receipt(record, name, made, table, out)
-        record = with_stage(record, "receipt", elapsed_s={"receipt": _since(clock)})
-        write_run(out, record)
-        if record.measures:
-            yield from _report(MeasuredFolder(out, record, built.store))
-        return name, made
-
-
-def _require_prompts_for_a_model(record: RunRecord, out: Path) -> None:
-    """Raise ConfigError for imported answers: their prompts are not known here."""
-    if record.model is not None and record.model.kind == "imported":
-        raise ConfigError(f"{out} holds imported answers, which no model can give again here.")
-
-
-def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig) -> ModelConfig:
-    """Return the model of a run as it was loaded, with what a receipt changes; a served one is loaded here."""
-    dtype = cast(Dtype, engine.dtype) if engine.dtype in get_args(Dtype) else "auto"
-    engine_again = config.engine or (None if engine.name == "server" else engine.name)
-    can_quantize = engine_again in ENGINES and ENGINES[engine_again].quantizes
-    return ModelConfig(
-        model=config.model or model.name,
-        adapter=config.adapter or (model.adapter.name if model.adapter else None),
-        engine=engine_again,
-        dtype=config.dtype or dtype,
-        quantization=engine.quantization if can_quantize else None,
-        revision=model.revision if config.model is None else None,
-        kv_cache_gib=config.kv_cache_gib,
-        trust_remote_code=config.trust_remote_code,
-    )
-
-
-def _with_receipt(record: RunRecord, name: str, made: ReceiptRecord, table: pl.DataFrame, out: Path) -> RunRecord:
-    """Write the table of a receipt, and return the record with it.
-
-    Receipts of other engines and dtypes are kept if they are of the same scores and their table is undamaged.
-    """
-    earlier = {other: one for other, one in record.receipts.items() if other != name and one.scores == made.scores}
-    kept = table.clear()
-    if earlier:
-        try:
-            kept = read_table(out, "receipt", {"receipt": record.receipt_table})
-        except StoreError as error:
-            earlier = {}
-            logger.warning("Earlier receipts are dropped. %s", error)
-    everything = pl.concat([kept.filter(pl.col("receipt").is_in(list(earlier))), table]).sort(RECEIPT_KEY)
-    digest = write_table(out, "receipt", everything)
-    return replace(record, receipts={**earlier, name: made}, receipt_table=digest)
+        return (yield from report_run(MeasuredFolder(out, folder.record, store)))
 
 
 def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, Built]]:
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data, out)
-    return recorded_build(built, out, data, started=started, elapsed_s=_since(clock)), built
+    return recorded_build(built, out, data, started=started, elapsed_s=seconds_since(clock)), built
 
 
 def _check(
@@ -314,76 +217,4 @@ def _check(
     record = replace(record, preflight=with_accepted(found, accept))
     write_run(out, record)
     require_accepted(found.findings, accept)
-    return record, _since(clock)
-
-
-def _measure(
-    record: RunRecord, built: Built, parts: Sequence[ScoredStore], out: Path, options: Mapping[str, object]
-) -> Stage[RunRecord]:
-    clock = time.monotonic()
-    scores = scores_section(record, out)
-    model = record.model.title if record.model else out.name
-    tables = _Tables(out)
-    run = scored_run(built, parts, model=model, options=options)
-    run = replace(complete_run(run, parts), keep=tables.keep, in_order=tables.in_order)
-    # Suites of one family share a function, which is called once.
-    functions = dict.fromkeys(SUITES[suite].measure for suite in run.config.suites)
-    with on_disk(run, sum(part.store.manifest.n_requests for part in parts), out) as run:
-        for name, table in chain.from_iterable(function(run) for function in functions):
-            yield tables.progress(n_left=1)
-            tables.write(name, table)
-        predictions = tables.scan("predictions", PREDICTIONS)
-        tables.keep("queries", QUERIES, query_frames(run.scored, query_texts(_prompts(parts)), predictions, out))
-    measures = MeasuresRecord(scores=scores.fingerprint, tables=dict(sorted(tables.digests.items())))
-    record = with_stage(record, "measure", elapsed_s={"measure": _since(clock)}, measures=measures)
-    write_run(out, record)
-    yield tables.progress(n_left=0)
-    return record
-
-
-class _Tables:
-    """The tables of the measure stage, on disk."""
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-        self.digests: dict[str, str] = {}
-
-    def write(self, name: str, table: pl.DataFrame) -> None:
-        self.digests[name] = write_table(self._out, name, table)
-
-    def keep(self, name: str, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
-        """Write a table frame by frame, and return a scan of it (suites.base.Keep)."""
-        with spooled_frames(frames, schema, self._out) as rows:
-            self.digests[name] = write_rows(self._out, name, rows)
-        return self.scan(name, schema)
-
-    def in_order(self, rows: pl.LazyFrame, column: str) -> Iterator[pl.DataFrame]:
-        """Sort rows that need not fit into memory (suites.base.InOrder)."""
-        runs = SortedRuns(self._out, column, lambda some: some.sort(column))
-        with spooled(rows, self._out) as kept:
-            for some in slices(kept, ROWS_PER_SHARD):
-                runs.add(some)
-        yield from (some for some, _ in runs.ranges(ROWS_PER_SHARD))
-
-    def scan(self, name: str, schema: pl.Schema) -> pl.LazyFrame:
-        """Return a table that was written; without rows if none was."""
-        return pl.scan_parquet(table_path(self._out, name)) if name in self.digests else pl.LazyFrame(schema=schema)
-
-    def progress(self, *, n_left: int) -> Progress:
-        done = len(self.digests)
-        return Progress(stage="Measuring", done=done, total=done + n_left, unit="tables")
-
-
-def _prompts(parts: Sequence[ScoredStore]) -> Iterator[pl.DataFrame]:
-    return chain.from_iterable(part.store.prompts_by_shard() for part in parts)
-
-
-def _report(measured: MeasuredFolder) -> Stage[Path]:
-    yield Progress(stage="Writing the report", done=0, total=1, unit="pages")
-    page = write_run_page(measured, measured.out / PAGE)
-    yield Progress(stage="Writing the report", done=1, total=1, unit="pages")
-    return page
-
-
-def _since(started: float) -> float:
-    return round(time.monotonic() - started, 3)
+    return record, seconds_since(clock)

@@ -1,202 +1,110 @@
-"""Numerical receipt: score a sample of a run's prompts again under other conditions, and measure how far numbers drift.
+"""Write the numerical receipt of a run: how far numbers drift when a sample is scored again (run/score_again.py)."""
 
-The conditions are another order, batch size and cache state: the sample is shuffled and sent in batches of drawn sizes,
-and an engine begins each of them with an empty cache. With another engine or dtype, these differ as well.
-"""
-
-import os
-from collections.abc import Iterator, Sequence
+import logging
+import time
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import cast, get_args
 
-import numpy as np
 import polars as pl
 
-from evaluator.engine import ENGINES
-from evaluator.engine.base import Engine
-from evaluator.errors import ConfigError
+from evaluator.config import Dtype, ModelConfig, ReceiptConfig
+from evaluator.engine import ENGINES, find_source, with_devices
+from evaluator.engine.base import adapted
+from evaluator.engine.loader import EngineLoader
+from evaluator.engine.replicas import OneReplica
+from evaluator.errors import ConfigError, StoreError
+from evaluator.files.locks import writing_to
+from evaluator.files.whole import write_table
 from evaluator.progress import Progress, Stage
-from evaluator.record import ReceiptRecord, RunRecord
-from evaluator.run.scored_run import ScoredStore
-from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
-from evaluator.scores.prompts import scores_by_prompt
-from evaluator.scores.shard_job import engine_requests, score_frame
-from evaluator.suites import SUITES
-from evaluator.suites.base import ScoredRun
+from evaluator.record import EngineRecord, ModelRecord, ReceiptRecord, RunRecord
+from evaluator.run.folder import open_built, open_scored, read_table, require_prompts_for_a_model, scores_section
+from evaluator.run.record import require_run, with_stage, write_run
+from evaluator.run.report import MeasuredFolder, report_run
+from evaluator.run.score import LOGS
+from evaluator.run.score_again import compare_verdicts, drifts, receipt_record, score_again
+from evaluator.run.scored_run import complete_run, on_disk, scored_run
+from evaluator.run_log import now, seconds_since
+from evaluator.schemas import RECEIPT_KEY
 
-MAX_BATCH = 64
-"""Largest number of prompts in a call of the engine."""
-
-
-class ScoredAgain(NamedTuple):
-    """A sample of a run's prompts with new scores."""
-
-    tokens: pl.DataFrame  # schemas.TOKENS
-    token_scores: pl.DataFrame  # schemas.TOKEN_SCORES, the new ones
-    n_batches: int
+logger = logging.getLogger(__name__)
 
 
-def score_again(parts: Sequence[ScoredStore], engine: Engine, n_prompts: int, seed: int) -> Stage[ScoredAgain]:
-    """Score a sample of the prompts that a run has log-likelihoods of, in random order and batches of random sizes.
+def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]]:
+    """Score a sample of the prompts in `out` again; return the name and the record of the receipt.
 
-    Args:
-        parts: stores of the run, scored.
-        engine: scores again.
-        n_prompts: size of the sample; all prompts if there are no more.
-        seed: of the sample, its order and its batches.
-
-    Raises ConfigError if there are no such prompts.
+    Writes `out`/tables/receipt.parquet and the record, and the report anew if the run was measured. Raises ConfigError
+    for a model with other weights than the run's.
     """
-    tokens = _scored_tokens(parts)
-    prompts = tokens["prompt_id"].unique().sort()
-    if prompts.is_empty():
-        raise ConfigError("The run has no log-likelihoods, so there is nothing to score again.")
-    rng = np.random.default_rng(seed)
-    drawn = rng.permutation(len(prompts))[:n_prompts]
-    sizes = _batch_sizes(rng, len(drawn))
-    frames, token_scores, done = [], [], 0
-    for size in sizes:
-        yield Progress(stage="Scoring again", done=done, total=len(drawn), unit="prompts")
-        chosen = pl.DataFrame({"prompt_id": prompts.gather(drawn[done : done + size])})
-        # All rows of a prompt one after the other: its labels, and the last tokens of these.
-        rows = chosen.join(tokens, on="prompt_id", maintain_order="left_right").select(tokens.columns)
-        requests = engine_requests(rows)
-        answers = {answer.index: answer.token_log_probs for answer in engine.log_likelihoods(requests)}
-        token_scores.append(score_frame(rows, [answers[index] for index in range(len(requests))]))
-        frames.append(rows)
-        done += size
-    yield Progress(stage="Scoring again", done=done, total=len(drawn), unit="prompts")
-    return ScoredAgain(pl.concat(frames), pl.concat(token_scores).unique("token_id"), len(sizes))
+    require_run(out)
+    with writing_to(out):
+        clock, folder = time.monotonic(), open_built(out)
+        record, parts = folder.record, open_scored(folder, out)
+        require_prompts_for_a_model(record, out)
+        built = folder.built.without(scores_section(record, out).left_out)
+        assert record.model is not None, "the run was scored"
+        assert record.engine is not None, "the run was scored"
+        model = _model_again(record.model, record.engine, config)
+        source = find_source(model)
+        if source.fingerprint != record.model.weights_fingerprint:
+            raise ConfigError(
+                f"{source.title} has the weights {source.fingerprint}, and the run in {out} is of "
+                f"{record.model.weights_fingerprint}. Name the run's model with --model."
+            )
+        loader = EngineLoader(source, with_devices(source, model), out / LOGS)
+        try:
+            replicas = yield from loader.replicas()
+            assert isinstance(replicas, OneReplica), "a receipt takes no option for more"
+            engine = adapted(replicas.engine, source.adapter)
+            again = yield from score_again(parts, engine, config.n_prompts, config.seed)
+        finally:
+            loader.close()
+        name = f"{engine.facts.name} {engine.facts.dtype}"
+        table = drifts(again, parts, name)
+        yield Progress(stage="Comparing verdicts", done=0, total=1, unit="runs")
+        run = complete_run(scored_run(built, parts), parts)
+        with on_disk(run, built.store.manifest.n_requests, out) as run:
+            verdicts = compare_verdicts(run, again)
+        yield Progress(stage="Comparing verdicts", done=1, total=1, unit="runs")
+        made = receipt_record(record, table, again, verdicts, engine, config.seed, now())
+        record = _with_receipt(record, name, made, table, out)
+        record = with_stage(record, "receipt", elapsed_s={"receipt": seconds_since(clock)})
+        write_run(out, record)
+        if record.measures:
+            yield from report_run(MeasuredFolder(out, record, built.store))
+        return name, made
 
 
-def _scored_tokens(parts: Sequence[ScoredStore]) -> pl.DataFrame:
-    """Return schemas.TOKENS of all prompts with log-likelihoods, each prompt's rows once."""
-    rows = [
-        part.tokens.tokens()
-        .filter(pl.col("ask") != "state")
-        .join(part.scores.read("scores"), on="token_id", how="semi", maintain_order="left")
-        .collect()
-        for part in parts
-    ]
-    return pl.concat(rows).unique(["prompt_id", "ask"], keep="first", maintain_order=True)
-
-
-def _batch_sizes(rng: np.random.Generator, n_prompts: int) -> list[int]:
-    sizes: list[int] = []
-    while (left := n_prompts - sum(sizes)) > 0:
-        sizes.append(min(left, int(rng.integers(1, MAX_BATCH + 1))))
-    return sizes
-
-
-def drifts(again: ScoredAgain, parts: Sequence[ScoredStore], name: str) -> pl.DataFrame:
-    """Return the drift of each prompt of the sample: schemas.RECEIPT, sorted by its key.
-
-    Args:
-        again: the new scores.
-        parts: with the scores of the run.
-        name: of the receipt.
-    """
-    sampled = again.tokens.lazy().select("token_id").unique()
-    stored = pl.concat([part.scores.read("scores") for part in parts]).join(sampled, on="token_id", how="semi")
-    before, after = (
-        scores_by_prompt(again.tokens.lazy(), scores).select(SCORES.names())
-        for scores in (stored.unique("token_id"), again.token_scores.lazy())
-    )
-    asks = again.tokens.lazy().filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
-    joined = asks.join(before, on="prompt_id").join(after, on="prompt_id", suffix="_again")
-    labels, labels_again = pl.col("label_log_likelihoods"), pl.col("label_log_likelihoods_again")
-    largest = [
-        (pl.col(f"{column}_again") - pl.col(column)).list.eval(pl.element().abs()).list.max()
-        for column in ("label_log_likelihoods", "last_token_log_probs")
-    ]
-    has_choice = (pl.col("ask") == "labels") & (labels.list.len() > 1)
-    ordered = labels.list.sort(descending=True)
-    return (
-        joined.select(
-            "prompt_id",
-            "ask",
-            receipt=pl.lit(name),
-            drift_nats=pl.max_horizontal(largest),
-            pred=pl.when(has_choice).then(labels.list.arg_max()),
-            pred_again=pl.when(has_choice).then(labels_again.list.arg_max()),
-            margin_nats=pl.when(has_choice).then(ordered.list.get(0) - ordered.list.get(1, null_on_oob=True)),
-        )
-        .select(pl.col(column).cast(dtype) for column, dtype in RECEIPT.items())
-        .sort(RECEIPT_KEY)
-        .collect()
+def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig) -> ModelConfig:
+    """Return the model of a run as it was loaded, with what a receipt changes; a served one is loaded here."""
+    dtype = cast(Dtype, engine.dtype) if engine.dtype in get_args(Dtype) else "auto"
+    engine_again = config.engine or (None if engine.name == "server" else engine.name)
+    can_quantize = engine_again in ENGINES and ENGINES[engine_again].quantizes
+    return ModelConfig(
+        model=config.model or model.name,
+        adapter=config.adapter or (model.adapter.name if model.adapter else None),
+        engine=engine_again,
+        dtype=config.dtype or dtype,
+        quantization=engine.quantization if can_quantize else None,
+        revision=model.revision if config.model is None else None,
+        kv_cache_gib=config.kv_cache_gib,
+        trust_remote_code=config.trust_remote_code,
     )
 
 
-class Verdicts(NamedTuple):
-    """Comparison of a run's verdicts with those after the sampled prompts got their new scores."""
+def _with_receipt(record: RunRecord, name: str, made: ReceiptRecord, table: pl.DataFrame, out: Path) -> RunRecord:
+    """Write the table of a receipt, and return the record with it.
 
-    n_verdicts: int | None  # None if prompts were chosen by earlier scores, so that other scores choose others
-    changed: list[str]
-
-
-def compare_verdicts(run: ScoredRun, again: ScoredAgain) -> Verdicts:
-    """Compute all tables of a run with verdicts twice, with its scores and with the new ones of the sample in place.
-
-    Args:
-        run: complete.
-        again: the new scores.
+    Receipts of other engines and dtypes are kept if they are of the same scores and their table is undamaged.
     """
-    next_round = SUITES[run.config.suites[0]].next_round
-    if next_round and next_round(run, 1) is not None:
-        return Verdicts(None, [])
-    new = scores_by_prompt(again.tokens.lazy(), again.token_scores.lazy())
-    columns = [name for name in SCORES if name != "prompt_id"]
-    rows = run.scored.rows.join(new, on="prompt_id", how="left", suffix="_again", maintain_order="left")
-    replaced = rows.with_columns(pl.coalesce(f"{name}_again", name).alias(name) for name in columns)
-    scored = replace(run.scored, rows=replaced.drop(f"{name}_again" for name in columns))
-    before, after = (dict(_verdict_tables(one)) for one in (run, replace(run, scored=scored)))
-    changed = [line for name, table in before.items() for line in _changed(name, table, after[name])]
-    return Verdicts(sum(table["verdict"].count() for table in before.values()), changed)
-
-
-def _verdict_tables(run: ScoredRun) -> Iterator[tuple[str, pl.DataFrame]]:
-    for function in dict.fromkeys(SUITES[suite].measure for suite in run.config.suites):
-        yield from ((name, table) for name, table in function(run) if "verdict" in table.columns)
-
-
-def _changed(name: str, before: pl.DataFrame, after: pl.DataFrame) -> Iterator[str]:
-    """Yield a line for each row whose verdict differs; tables of a run have the same rows in the same order."""
-    texts = [column for column, dtype in before.schema.items() if dtype == pl.String and column != "verdict"]
-    rows = before.with_columns(again=after["verdict"]).filter(pl.col("again").ne_missing(pl.col("verdict")))
-    for *place, verdict, again in rows.select(*texts, "verdict", "again").iter_rows():
-        yield f"{name}: {', '.join(filter(None, place))}: {verdict} became {again}"
-
-
-def receipt_record(
-    record: RunRecord, table: pl.DataFrame, again: ScoredAgain, verdicts: Verdicts, engine: Engine, seed: int, made: str
-) -> ReceiptRecord:
-    """Return the record of a receipt from its table, schemas.RECEIPT."""
-    drift = table["drift_nats"].to_numpy()
-    assert record.scores is not None, "the run was scored"
-    return ReceiptRecord(
-        scores=record.scores.fingerprint,
-        made=made,
-        seed=seed,
-        engine=engine.facts,
-        threads=_threads(engine.facts.name),
-        batch_invariant=engine.facts.name == "vllm" and os.environ.get("VLLM_BATCH_INVARIANT") == "1",
-        prompts=table.height,
-        batches=again.n_batches,
-        max_drift_nats=float(drift.max()),
-        p99_drift_nats=float(np.quantile(drift, 0.99)),
-        p95_drift_nats=float(np.quantile(drift, 0.95)),
-        median_drift_nats=float(np.median(drift)),
-        predictions=table["pred"].count(),
-        flipped=table.filter(pl.col("pred") != pl.col("pred_again")).height,
-        verdicts=verdicts.n_verdicts,
-        changed_verdicts=verdicts.changed,
-    )
-
-
-def _threads(engine: str) -> int | None:
-    """Return the number of threads that a model computes with on a CPU; None without a model."""
-    if engine in ENGINES and not ENGINES[engine].runs_a_model:
-        return None
-    import torch
-
-    return int(torch.get_num_threads())
+    earlier = {other: one for other, one in record.receipts.items() if other != name and one.scores == made.scores}
+    kept = table.clear()
+    if earlier:
+        try:
+            kept = read_table(out, "receipt", {"receipt": record.receipt_table})
+        except StoreError as error:
+            earlier = {}
+            logger.warning("Earlier receipts are dropped. %s", error)
+    everything = pl.concat([kept.filter(pl.col("receipt").is_in(list(earlier))), table]).sort(RECEIPT_KEY)
+    digest = write_table(out, "receipt", everything)
+    return replace(record, receipts={**earlier, name: made}, receipt_table=digest)

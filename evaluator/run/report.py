@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuredRecord, RunRecord, measured_record
 from evaluator.report import facts
 from evaluator.report.label_mass import label_mass_warnings
@@ -72,6 +73,14 @@ def summary_lines(run: MeasuredRun) -> list[str]:
     lines = [*verdict_lines(run.table("metrics")), *(line for build in builders for line in build(run))]
     speed = throughput_line(run.record.scores)
     return [*lines, *failed, *([speed] if speed else []), *warnings]
+
+
+def report_run(measured: MeasuredFolder) -> Stage[Path]:
+    """Write the page of a run into its folder, and return the path."""
+    yield Progress(stage="Writing the report", done=0, total=1, unit="pages")
+    page = write_run_page(measured, measured.out / PAGE)
+    yield Progress(stage="Writing the report", done=1, total=1, unit="pages")
+    return page
 
 
 def write_run_page(run: MeasuredRun, path: Path) -> Path:

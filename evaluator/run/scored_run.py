@@ -22,6 +22,9 @@ from evaluator.suites import SUITES, chosen_methods
 from evaluator.suites.base import ScoredRun
 from evaluator.tokens.table import TokenTable
 
+STATES_PER_GROUP = 1_024
+"""Hidden states, kilobytes each, that are skipped together where they are of another part or dataset."""
+
 
 @dataclass(frozen=True)
 class ScoredStore:
@@ -104,24 +107,35 @@ def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
 
 @contextmanager
 def on_disk(run: ScoredRun, n_requests: int, folder: Path) -> Iterator[ScoredRun]:
-    """Join the requests of a run with their scores, once and for all, in a file without a name in a folder.
+    """Join the requests of a run with their scores and hidden states, once, in unnamed temporary files in a folder.
 
     Args:
         run: a complete run.
         n_requests: about how many there are; of many, the scores of some are in memory at a time.
-        folder: of the file.
+        folder: of the files.
     """
     conditions = buckets(n_requests)
-    with ExitStack() as files:
+    with ExitStack() as sorting, ExitStack() as files:
         rows = run.scored.rows
         if len(conditions) > 1:
-            runs = SortedRuns(folder, PLACE, in_order_of_places)
-            for bucket in conditions:
-                runs.add(rows.filter(bucket).with_columns(place(REQUESTS_KEY, REQUESTS)).collect(engine="streaming"))
-            frames = (some.drop(PLACE) for some, _ in runs.ranges(ROWS_PER_BUCKET))
-            rows = files.enter_context(spooled_frames(frames, rows.collect_schema(), folder))
+            rows = sorting.enter_context(_sorted_on_disk(rows, conditions, folder))
         rows = files.enter_context(spooled(rows, folder))
-        yield replace(run, scored=replace(run.scored, rows=rows))
+        sorting.close()  # the files that rows were sorted in can go
+        states = run.scored.states
+        if any(method.needs_states for method in run.methods.values()):
+            states = files.enter_context(spooled(states, folder, rows_per_group=STATES_PER_GROUP))
+        yield replace(run, scored=replace(run.scored, rows=rows, states=states))
+
+
+@contextmanager
+def _sorted_on_disk(rows: pl.LazyFrame, conditions: Sequence[pl.Expr], folder: Path) -> Iterator[pl.LazyFrame]:
+    """Collect the rows for which each of these conditions holds, one after the other, and sort all of them by key."""
+    runs = SortedRuns(folder, PLACE, in_order_of_places)
+    for condition in conditions:
+        runs.add(rows.filter(condition).with_columns(place(REQUESTS_KEY, REQUESTS)).collect(engine="streaming"))
+    frames = (some.drop(PLACE) for some, _ in runs.ranges(ROWS_PER_BUCKET))
+    with spooled_frames(frames, rows.collect_schema(), folder) as in_order:
+        yield in_order
 
 
 def _is_complete(part: ScoredStore) -> bool:

@@ -13,6 +13,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint
 from evaluator.run.locks import held
 from evaluator.run.scored_run import ScoredStore, scored_run
+from evaluator.schemas import PROMPTS_KEY
 from evaluator.store.prompt_store import PromptStore, whole_store
 from evaluator.store.spool import spooled
 from evaluator.store.store_writer import StoreWriter, as_request_rows
@@ -55,18 +56,24 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
             )
         datasets = {name: dataset for name, dataset in datasets.items() if name not in built.left_out}
     scored = scored_run(built, [first]).scored
-    requests = built.store.requests_with_prompts()
     writer = StoreWriter(folder)
     for done, (name, dataset) in enumerate(datasets.items()):
         yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
         scored_dataset = scored.of_dataset(name)
         for suite in built.config.suites:
-            of_suite = requests.filter(dataset=name, suite=suite).drop("suite", "prompt_id", "for_part")
-            with spooled(of_suite, folder.parent) as rows:
+            with spooled(_with_prompts(built.store, name, suite), folder.parent) as rows:
                 for frame in _requests(suite, dataset, rows, scored_dataset, built):
                     writer.add(as_request_rows(frame.with_columns(suite=pl.lit(suite))))
     yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
     return writer.write()
+
+
+def _with_prompts(store: PromptStore, dataset: str, suite: str) -> pl.LazyFrame:
+    """Return the requests of a suite and dataset with their prompts; of all prompts only these are in memory."""
+    requests = store.requests().filter(dataset=dataset, suite=suite)
+    prompts = store.prompts().join(requests.select(PROMPTS_KEY), on=PROMPTS_KEY, how="semi")
+    joined = requests.join(prompts, on=PROMPTS_KEY, how="left", maintain_order="left")
+    return joined.drop("suite", "prompt_id", "for_part")
 
 
 def _requests(

@@ -10,6 +10,7 @@ import polars as pl
 from evaluator import schemas
 from evaluator.errors import EvaluatorError, StoreError
 from evaluator.files.json_files import MANIFEST, read_record
+from evaluator.files.scans import scan_arrow
 from evaluator.files.whole import dead_partial_files
 from evaluator.progress import Progress, Stage
 from evaluator.record import RunRecord, measured_record
@@ -206,7 +207,7 @@ def _table_of_scores_faults(folder: Path) -> Iterator[tuple[Path, str]]:
         return
     for name, shard in manifest.shards.items():
         kind: Kind = "states" if name.startswith("states") else "scores"
-        rows = pl.read_ipc(folder / name)
+        rows = scan_arrow(folder / name).collect()
         yield from _frame_faults(folder, name, rows, SCHEMAS[kind], ["token_id"])
         if shard.prompts > rows.height:
             yield folder / name, f"It holds {rows.height} rows, and its manifest states {shard.prompts} prompts."

@@ -17,6 +17,7 @@ import polars as pl
 
 from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
+from evaluator.files.scans import scan_arrow
 from evaluator.scores.table import Kind, PlanRecord, ScoreManifest, ScoreTable
 from evaluator.store import shards
 from evaluator.store.ids import id_numbers
@@ -111,8 +112,7 @@ def _holders(ids: pl.Series, table: ScoreTable, files: Collection[str]) -> pl.Da
     names = sorted(files)
     kind = pl.Enum(names)  # a number a row in memory, not a path
     holders = [
-        pl.scan_ipc(table.folder.parent / name).select(id_numbers("token_id"), file=pl.lit(name, kind))
-        for name in names
+        scan_arrow(table.folder.parent / name).select(id_numbers("token_id"), file=pl.lit(name, kind)) for name in names
     ]
     scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.Int128(), "file": kind}), *holders])
     return (

@@ -11,6 +11,7 @@ import polars as pl
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.replicas import Job
 from evaluator.models.adapters import Adapter
+from evaluator.run_log import seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKEN_STATES
 from evaluator.scores.checks import require_finite, require_finite_states
 from evaluator.scores.plan import request_starts
@@ -92,7 +93,7 @@ class _Meter:
             prompts=prompts,
             prompt_tokens=self.engine.counts.prompt_tokens - self.sent_before,
             cached_tokens=self.engine.counts.cached_tokens - self.cached_before,
-            elapsed_s=round(time.monotonic() - self.started, 3),
+            elapsed_s=seconds_since(self.started),
             frame=frame,
         )
 

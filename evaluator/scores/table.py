@@ -14,6 +14,7 @@ from typing import Literal
 import polars as pl
 
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
+from evaluator.files.scans import scan_arrow
 from evaluator.record import EngineRecord
 from evaluator.schemas import LABEL_DISTANCES, TOKEN_SCORES, TOKEN_STATES
 from evaluator.store import shards
@@ -107,7 +108,7 @@ class ScoreTable:
         files += [self.folder.parent / name for name in sorted(reused)]
         if not files:
             return pl.LazyFrame(schema=SCHEMAS[kind])
-        rows = shards.scan_files(files)
+        rows = scan_arrow(*files)
         return rows.unique("token_id", keep="first", maintain_order=True) if reused else rows
 
     def files(self) -> dict[str, str]:
@@ -119,7 +120,7 @@ class ScoreTable:
     def distances(self) -> pl.LazyFrame:
         """Return schemas.LABEL_DISTANCES of all methods that have any."""
         files = [self.folder / distances_file(method) for method in sorted(self.manifest.distances)]
-        return pl.concat([pl.LazyFrame(schema=LABEL_DISTANCES), *(pl.scan_ipc(file) for file in files)])
+        return pl.concat([pl.LazyFrame(schema=LABEL_DISTANCES), *map(scan_arrow, files)])
 
     def totals(self) -> dict[str, int]:
         """Return prompts and tokens over all shards of this folder's plans, whichever process wrote them."""

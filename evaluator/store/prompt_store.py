@@ -6,6 +6,7 @@ store's folder is named by a fingerprint of everything that determines its conte
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS
 from evaluator.store import shards
+from evaluator.store.ids import id_numbers
 
 ROWS_PER_SHARD = 65_536
 
@@ -52,7 +54,8 @@ class PromptStore:
 
     def without(self, datasets: Iterable[str]) -> "PromptStore":
         """Return the store without the rows of these datasets; on disk they stay."""
-        return replace(self, left_out=tuple(sorted({*self.left_out, *datasets})))
+        left_out = {*self.left_out, *datasets} - self.manifest.left_out.keys()  # which have no rows
+        return replace(self, left_out=tuple(sorted(left_out)))
 
     def requests(self) -> pl.LazyFrame:
         """Return all requests, sorted by their key."""
@@ -71,7 +74,14 @@ class PromptStore:
         """Return the rows whose `prompt_id` some request has."""
         if not self.left_out:
             return rows
-        return rows.join(self.requests().select("prompt_id"), on="prompt_id", how="semi", maintain_order="left")
+        numbered = rows.with_columns(number=id_numbers("prompt_id"))
+        return numbered.join(self._requested, on="number", how="semi", maintain_order="left").drop("number")
+
+    @cached_property
+    def _requested(self) -> pl.LazyFrame:
+        """The ids of the prompts that some request has, in memory as numbers: they are compared with every shard."""
+        ids = self.requests().select(number=id_numbers("prompt_id")).unique()
+        return ids.collect(engine="streaming").lazy()
 
     def datasets_of_prompts(self, chosen: pl.Expr) -> pl.LazyFrame:
         """Return `prompt_id` and `dataset`, each pair once, of the prompts for which a condition on the id holds."""

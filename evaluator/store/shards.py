@@ -4,7 +4,7 @@ A shard is written under a temporary name, flushed to disk and renamed. It is va
 written after it in the same way. So a process killed at any moment leaves either the old state or the new one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from evaluator.errors import StoreError
+from evaluator.files.scans import scan_arrow
 from evaluator.files.whole import file_digest, write_bytes
 
 
@@ -91,9 +92,4 @@ def scan_shards(folder: Path, names: list[str], schema: pl.Schema) -> pl.LazyFra
         raise StoreError(f"{folder} lacks {missing[0]}, which its manifest lists. Remove the folder and run again.")
     if not names:
         return pl.LazyFrame(schema=schema)
-    return scan_files([folder / name for name in names])
-
-
-def scan_files(paths: Sequence[Path]) -> pl.LazyFrame:
-    """Return shards as one lazy frame, in this order. As one scan: of several, Polars would read all at once."""
-    return pl.scan_ipc([*paths], glob=False)
+    return scan_arrow(*(folder / name for name in names))

@@ -1,7 +1,7 @@
-"""Rows on their way from one step to the next, in a file without a name: it vanishes with the process."""
+"""Rows on their way from one step to the next, in an unnamed temporary file, which vanishes with the process."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from evaluator.errors import WriteError
+from evaluator.files.scans import scan_arrow, scan_parquet
 from evaluator.files.whole import reason
 
 ROWS_PER_GROUP = 16_384
@@ -17,26 +18,30 @@ ROWS_PER_GROUP = 16_384
 
 
 @contextmanager
-def spooled(rows: pl.LazyFrame, folder: Path) -> Iterator[pl.LazyFrame]:
+def spooled(rows: pl.LazyFrame, folder: Path, *, rows_per_group: int = ROWS_PER_GROUP) -> Iterator[pl.LazyFrame]:
     """Write rows to a file in a folder, and yield a scan of it. Raises WriteError where they cannot be written."""
-    with _file(folder) as file:
-        rows.sink_parquet(file, compression="lz4", row_group_size=ROWS_PER_GROUP)
-        file.flush()
-        yield pl.scan_parquet(_path(file), glob=False)
+
+    def write(file: IO[bytes]) -> None:
+        rows.sink_parquet(file, compression="lz4", row_group_size=rows_per_group)
+
+    with _written(folder, write) as file:
+        yield scan_parquet(_path(file))
 
 
 @contextmanager
 def spooled_frames(frames: Iterable[pl.DataFrame], schema: pl.Schema, folder: Path) -> Iterator[pl.LazyFrame]:
-    """Do the same with frames of one schema, of which only the one that is being written is in memory."""
+    """Write frames of one schema, one of them in memory at a time, and yield a scan. Raises as `spooled` does."""
     arrow = schema.to_frame().to_arrow(compat_level=pl.CompatLevel.oldest()).schema
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with _file(folder) as file:
+
+    def write(file: IO[bytes]) -> None:
         with pa.ipc.new_file(file, arrow, options=options) as writer:
             writer.write_table(arrow.empty_table())
             for frame in frames:
                 writer.write_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()), ROWS_PER_GROUP)
-        file.flush()
-        yield pl.scan_ipc(_path(file))
+
+    with _written(folder, write) as file:
+        yield scan_arrow(_path(file))
 
 
 def slices(rows: pl.LazyFrame, n_rows: int) -> Iterator[pl.DataFrame]:
@@ -46,11 +51,15 @@ def slices(rows: pl.LazyFrame, n_rows: int) -> Iterator[pl.DataFrame]:
         yield rows.slice(first, n_rows).collect()
 
 
-@contextmanager
-def _file(folder: Path) -> Iterator[IO[bytes]]:
+def _written(folder: Path, write: Callable[[IO[bytes]], None]) -> IO[bytes]:
+    """Return a temporary file in a folder, written and open. Raises WriteError where it cannot be written."""
     try:
-        with TemporaryFile(dir=folder) as file:
-            yield file
+        with ExitStack() as stack:
+            file = stack.enter_context(TemporaryFile(dir=folder))
+            write(file)
+            file.flush()
+            stack.pop_all()
+            return file
     except OSError as error:
         raise WriteError(
             f"Rows cannot be kept in {folder} for the next step: {reason(error)}. Make room there, and run the same "
@@ -58,5 +67,5 @@ def _file(folder: Path) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def _path(file: IO[bytes]) -> str:
-    return f"/dev/fd/{file.fileno()}"
+def _path(file: IO[bytes]) -> Path:
+    return Path(f"/dev/fd/{file.fileno()}")

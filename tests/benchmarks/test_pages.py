@@ -2,9 +2,10 @@
 
 import pytest
 
-from benchmarks import readme_table, simulate
+from benchmarks import readme_table
 from benchmarks.columnar import coverage
 from benchmarks.harness import RESULTS, ROOT, with_block
+from benchmarks.simulate.check import checked_table
 
 
 @pytest.mark.parametrize(
@@ -12,7 +13,7 @@ from benchmarks.harness import RESULTS, ROOT, with_block
     [
         ("README.md", readme_table.COMMAND, lambda: readme_table.throughput_table(readme_table.THROUGHPUT)),
         ("docs/benchmarks.md", readme_table.COMMAND, lambda: readme_table.all_tables(RESULTS)),
-        ("docs/scale.md", "benchmarks.simulate check --write", simulate.checked_table),
+        ("docs/scale.md", "benchmarks.simulate check --write", checked_table),
         ("docs/coverage.md", coverage.COMMAND, coverage.last_table),
     ],
 )

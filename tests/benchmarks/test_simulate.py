@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.cost_model import Cache, Costs, ShardCost, estimate, fed, fitted, limits, shard_costs
+from benchmarks.simulate.cost_model import Cache, Costs, ShardCost, estimate, fed, fitted, limits, shard_costs
 from evaluator.schemas import TOKENS
 
 LONG = list(range(100, 110))

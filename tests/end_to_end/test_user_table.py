@@ -56,3 +56,19 @@ def test_the_same_columns_labels_and_instruction_go_to_every_suite(table, tmp_pa
     assert rows["prompt"].str.starts_with("Judge.\n\ntitle: Title ").any()
     labels = {label.strip() for label in rows["continuations"].list.explode().drop_nulls()}
     assert labels == {"bad", "great"}
+
+
+def test_files_and_folders_may_have_brackets_and_stars_in_their_names(table, tmp_path):
+    """Polars takes them for patterns."""
+    folder = tmp_path / "runs [1]*?"
+    folder.mkdir()
+    data = folder / "rows [1].parquet"
+    pl.read_csv(table).write_parquet(data)
+    words = ("classify", "--data", data, *COLUMNS, "--queries", 10, "--methods", "vanilla,knn_neighbours,topk")
+    command("run", *words, "--out", folder / "out", "--store", folder / "store [2]", *FAKE)
+    command("run", *words, "--out", folder / "another", "--store", folder / "store [2]", "--shots", 2, *FAKE)
+    for stage in ("measure", "report", "verify", "receipt"):
+        command(stage, folder / "out")
+    page = (folder / "out" / "report.html").read_text()
+    assert "reviews" not in page
+    assert "rows [1]" in page

@@ -5,7 +5,10 @@ import pytest
 
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
+from evaluator.methods.base import MethodContext
 from evaluator.methods.nearest_demonstrations import nearest_demonstrations, text_requests
+from evaluator.methods.sa_icl import SA_ICL
+from evaluator.methods.topk import TOPK
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, hidden_state
 from tests.methods.toolkit_retrieval import euclidean
@@ -13,7 +16,7 @@ from tests.methods.toolkit_retrieval import euclidean
 
 def test_bare_texts_are_asked_about_once_a_row_of_their_split():
     question = context("financial_phrasebank", n_queries=5)
-    (rows,) = text_requests(question)
+    (rows,) = text_requests(question, 4)
     dataset = question.dataset
     demonstrations, queries = rows.filter(part="demonstration_texts"), rows.filter(part="query_texts")
     assert demonstrations["prompt"].to_list() == dataset.demonstration["texts"].list.first().to_list()
@@ -26,7 +29,7 @@ def test_bare_texts_are_asked_about_once_a_row_of_their_split():
 
 def test_paper_chooses_from_all_demonstrations_and_released_from_the_first_512():
     n_asked = {
-        definition: next(text_requests(context("sst5", definitions=(definition,))))
+        definition: next(text_requests(context("sst5", definitions=(definition,)), 4))
         .filter(part="demonstration_texts")
         .height
         for definition in ("paper", "released")
@@ -37,12 +40,12 @@ def test_paper_chooses_from_all_demonstrations_and_released_from_the_first_512()
 def test_texts_of_several_fields_are_joined_by_a_space():
     question = context("sst5", n_queries=1)
     two = question.dataset.test.with_columns(texts=pl.lit(["first", "second"]))
-    (rows,) = text_requests(question._replace(dataset=replace(question.dataset, test=two)))
+    (rows,) = text_requests(question._replace(dataset=replace(question.dataset, test=two)), 4)
     assert rows.filter(part="query_texts")["prompt"].to_list() == ["first second"]
 
 
 def test_an_example_without_text_is_not_asked_about():
-    (rows,) = text_requests(context("tweet_eval_hate", definitions=("released",)))
+    (rows,) = text_requests(context("tweet_eval_hate", definitions=("released",)), 4)
     texts = load_staicc("tweet_eval_hate").demonstration["texts"].list.first().to_list()[:512]
     positions = rows.filter(part="demonstration_texts")["position"].to_list()
     assert positions == [row for row, text in enumerate(texts) if text]
@@ -54,7 +57,7 @@ def test_nearest_come_first_and_of_equal_texts_the_lower_row():
     rows = question.dataset.demonstration
     # Rows 300 and up repeat rows 0 and up, so that every distance of theirs occurs twice.
     question = question._replace(dataset=replace(question.dataset, demonstration=pl.concat([rows[:300], rows[:212]])))
-    nearest = nearest_demonstrations(question, answer(text_requests(question)), 6)
+    nearest = nearest_demonstrations(question, answer(text_requests(question, 6)), 6)
     assert nearest.query_id.tolist() == list(range(20))
     texts = question.dataset.demonstration["texts"].list.first().to_list()
     for query, chosen in zip(nearest.query_id, nearest.demonstration_ids, strict=True):
@@ -63,8 +66,15 @@ def test_nearest_come_first_and_of_equal_texts_the_lower_row():
         assert chosen.tolist() == [row for _, row in sorted(distances)[:6]]
 
 
-def test_too_few_demonstrations_are_refused():
+@pytest.mark.parametrize(("method", "n_nearest"), [(TOPK, 4), (SA_ICL, 5)])
+def test_too_few_demonstrations_are_refused_before_anything_is_scored(method, n_nearest):
     question = context("financial_phrasebank", n_queries=1)
-    short = question._replace(dataset=replace(question.dataset, demonstration=question.dataset.demonstration[:3]))
-    with pytest.raises(TemplateError, match=r"4 nearest demonstrations of financial_phrasebank, but 3 can be chosen"):
-        nearest_demonstrations(short, answer(text_requests(short)), 4)
+    rows = question.dataset.demonstration
+
+    def with_demonstrations(n: int) -> MethodContext:
+        return question._replace(dataset=replace(question.dataset, demonstration=rows[:n]))
+
+    assert list(method.requests(with_demonstrations(n_nearest)))
+    message = rf"{n_nearest} nearest demonstrations of financial_phrasebank, but {n_nearest - 1} can be chosen"
+    with pytest.raises(TemplateError, match=message):
+        list(method.requests(with_demonstrations(n_nearest - 1)))

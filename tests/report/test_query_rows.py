@@ -57,3 +57,15 @@ def test_queries_take_turns_as_long_as_they_fit(monkeypatch: pytest.MonkeyPatch,
     assert chosen.rows["prompt_id"].to_list() == by_hand(rows, 2 * rows.height, budget)
     assert chosen.n_rows == rows.height
     assert chosen.n_queries == rows.select("dataset", "query_id").n_unique()
+
+
+def test_where_all_parts_come_later_and_the_first_turn_is_too_large_its_first_prompts_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(query_rows, "MAX_NUMBERS", 9)
+    rows = queries(0).filter(part="later")
+    in_order = rows.sort("dataset", "query_id", *QUERIES_KEY)
+    first = in_order.filter(pl.col("query_id") == pl.col("query_id").min().over("dataset"))
+    used = (first["label_names"].list.len() + 2).cum_sum()  # an answer of two numbers to each of them
+    chosen = chosen_rows(rows.lazy(), rows.height, ["later"])
+    assert chosen.rows["prompt_id"].to_list() == first.filter(used <= 9)["prompt_id"].to_list() != []

@@ -149,6 +149,13 @@ def test_only_the_chosen_parts_are_requested(tmp_path):
     assert set(built(config, tmp_path).requests().collect()["part"]) == {"contextual"}
 
 
+def test_parts_without_prompts_are_an_error_and_leave_no_store(tmp_path):
+    config = replace(CONFIG, suites=("prompt-search",), datasets=("trec",), parts=("instructions",))
+    with pytest.raises(ConfigError, match=r"prompt-search has no prompts in the parts instructions with these options"):
+        built(config, tmp_path)
+    assert not list(tmp_path.glob("store/*/*"))
+
+
 def test_a_method_that_answers_no_chosen_part_is_refused():
     bias = replace(CONFIG, suites=("staicc-bias",), parts=("contextual",), methods=("topk",))
     with pytest.raises(ConfigError, match="topk answers queries of classification"):

@@ -20,6 +20,7 @@ from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.record import ReceiptRecord
 from evaluator.run import pipeline
+from evaluator.run.receipt import _model_again, make_receipt
 from evaluator.run.record import read_run, write_run
 from evaluator.schemas import RECEIPT
 from tests.command_line import command
@@ -76,7 +77,7 @@ def out(measured) -> Path:
 
 def receipt(out: Path, engine: type[FakeEngine] = FakeEngine, **config: object) -> ReceiptRecord:
     with patch.dict(ENGINES, {"fake": kind_of(engine)}):
-        return finish(pipeline.receipt(out, ReceiptConfig(**config)))[1]
+        return finish(make_receipt(out, ReceiptConfig(**config)))[1]
 
 
 def kept(out: Path) -> pl.DataFrame:
@@ -187,7 +188,7 @@ def test_what_cannot_be_compared_is_refused(out, words, message):
 def test_a_model_that_was_quantised_while_it_was_loaded_is_again_where_the_engine_can(out, engine, expected):
     record = read_run(out)
     quantised = replace(record.engine, name="vllm", quantization="fp8")
-    again = pipeline._model_again(record.model, quantised, ReceiptConfig(engine=engine))
+    again = _model_again(record.model, quantised, ReceiptConfig(engine=engine))
     assert again.quantization == expected
 
 
@@ -218,7 +219,7 @@ def test_vllm_in_fp32_keeps_its_numbers_within_a_ten_thousandth_and_they_are_tho
     with patch.dict(ENGINES, engines):
         finish(pipeline.run(config, model, tmp_path))
         for name in engines:
-            _, made = finish(pipeline.receipt(tmp_path, ReceiptConfig(n_prompts=64, engine=name)))
+            _, made = finish(make_receipt(tmp_path, ReceiptConfig(n_prompts=64, engine=name)))
             assert made.engine.name == name
             assert made.engine.dtype == "float32"
             assert made.threads >= 1

@@ -1,4 +1,4 @@
-"""Rows in a file without a name."""
+"""Rows in an unnamed temporary file."""
 
 from pathlib import Path
 
@@ -26,6 +26,18 @@ def test_frames_come_back_as_one(tmp_path: Path):
 def test_without_frames_there_are_columns_and_no_rows(tmp_path: Path):
     with spooled_frames([], ROWS.schema, tmp_path) as rows:
         assert_frame_equal(rows.collect(), ROWS.clear())
+
+
+@pytest.mark.parametrize("name", ["[a]", "*", "a?"])
+def test_a_folder_whose_name_is_a_pattern_is_taken_literally(tmp_path: Path, name: str):
+    (tmp_path / name).mkdir()
+    with spooled(ROWS.lazy(), tmp_path / name) as rows, spooled_frames([ROWS], ROWS.schema, tmp_path / name) as frames:
+        assert_frame_equal(rows.collect(), frames.collect())
+
+
+def test_what_fails_while_the_rows_are_read_is_not_taken_for_a_full_disk(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="elsewhere"), spooled(ROWS.lazy(), tmp_path):
+        raise FileNotFoundError("elsewhere")
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
