@@ -21,7 +21,7 @@ from evaluator.engine.vllm_settings import SETTINGS, StepSettings
 from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.models.source import ModelSource
 from evaluator.prompts.rows import normal_requests
-from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.tokens.boundary import tokenise_prompts
 
 DATASET = "sst5"
 
@@ -44,7 +44,7 @@ def sst5_requests(source: ModelSource, n_prompts: int) -> list[ContinuationReque
     dataset = load_staicc(DATASET)
     prompts = pl.concat(normal_requests(dataset, n_shots=4, n_queries=None)).head(n_prompts)["prompt"].to_list()
     labels = [list(dataset.verbalizer.label_names)] * len(prompts)
-    rows = tokenize_prompts(source.tokenizer, prompts, ["labels"] * len(prompts), labels, "separate")
+    rows = tokenise_prompts(source.tokenizer, prompts, ["labels"] * len(prompts), labels, "separate")
     pairs = zip(rows.contexts.to_pylist(), rows.continuations.to_pylist(), strict=True)
     return sorted(ContinuationRequest(context, continuations) for context, continuations in pairs)
 

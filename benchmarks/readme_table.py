@@ -38,6 +38,8 @@ OURS = (
 )
 """Beginnings of the names of contestants that are this project's."""
 
+PLAIN = "plain vLLM"
+
 RACE = ["benchmark", "device", "case"]
 """Key of a race; the latest one of each counts."""
 
@@ -60,19 +62,21 @@ def all_tables(results: Path) -> str:
 
 
 def throughput_table(path: Path) -> str:
-    """Return one row for each workload, small models first, with the prompts per second of every tool.
+    """Return one row for each workload, small models first: prompts per second of every tool, and seconds of processes.
 
     They are of the commit with the most cases and tools.
     """
     rows = _latest(_of_fullest_commit(read_rows(path)))
     tools = rows["contestant"].unique(maintain_order=True).to_list()
-    lines = [f"| prompts/s | {' | '.join(tools)} | whole command |", "|---" * (len(tools) + 2) + "|"]
+    heads = ["prompts/s", *tools, "whole command", f"{PLAIN}, first scores"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     cases = rows.partition_by("case", as_dict=True, maintain_order=True)
     for (case,), of_case in sorted(cases.items(), key=lambda item: _millions(item[0][0])):
         rates = dict(of_case.select("contestant", "prompts_per_s").iter_rows())
         whole = dict(of_case.select("contestant", "whole_s").iter_rows())
         cells = [_short(rates[tool]) if tool in rates else "" for tool in tools]
-        lines.append(f"| {case} | {' | '.join(cells)} | {_short(whole['evaluator'])} s |")
+        cells += [f"{_short(whole[tool])} s" if tool in whole else "" for tool in ("evaluator", PLAIN)]
+        lines.append(f"| {case} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"Commit {rows['commit'][-1]}; {rows['device'][-1]}.", ""])
 
 

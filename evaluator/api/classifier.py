@@ -37,11 +37,11 @@ from evaluator.files.digests import fingerprint
 from evaluator.methods.predictions import predict
 from evaluator.progress import finish
 from evaluator.prompts.rows import PromptPlan, requests
-from evaluator.run.asked_models import AskedModel, prompt_form
 from evaluator.run.build import Built, added_rows, check_config
+from evaluator.run.resolved_models import ResolvedModel, prompt_form
 from evaluator.run.score import check_capabilities, score_run
 from evaluator.run.scored_run import complete_run, scored_run
-from evaluator.store.prompt_store import whole_store
+from evaluator.store.prompt_store import open_intact_store
 from evaluator.store.store_writer import as_request_rows, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
@@ -273,9 +273,9 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
         own = rows.with_columns(suite=pl.lit(_SUITE))
         every = pl.concat(map(as_request_rows, [own, *added_rows(_SUITE, dataset, rows.lazy(), config)]))
-        built = Built(config, whole_store(folder) or write_store(folder, every), {dataset.name: dataset})
-        asked = AskedModel(model.source, model.config, prompt_form(config, model.config, model.chat))
-        stage = score_run(built, asked, data, model.loader, keep_loaded=True)
+        built = Built(config, open_intact_store(folder) or write_store(folder, every), {dataset.name: dataset})
+        resolved = ResolvedModel(model.source, model.config, prompt_form(config, model.config, model.chat))
+        stage = score_run(built, resolved, data, model.loader, keep_loaded=True)
         scored = draw(stage) if self.progress else finish(stage)
         run = complete_run(scored_run(built, scored.parts), scored.parts)
         return predict(run.scored, run.methods, config.definitions).collect()
@@ -289,10 +289,15 @@ def _is_text(X: Any) -> bool:  # noqa: N803
     return len(shape) == 1 and shape[0] > 0 and isinstance(next(iter(X)), str)
 
 
+def _is_missing(cell: Any) -> bool:
+    """Return whether a cell is None or pandas' NA or NaT; scikit-learn has refused NaN."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+
+
 def _examples(rows: npt.NDArray[Any], gold: Ints) -> pl.DataFrame:
-    """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises ValueError for a blank text."""
-    texts = [[str(cell) for cell in np.atleast_1d(row)] for row in rows]
+    """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises ValueError for a blank or missing text."""
+    texts = [["" if _is_missing(cell) else str(cell) for cell in np.atleast_1d(row)] for row in rows]
     blank = next((number for number, row in enumerate(texts) if not all(map(str.strip, row))), None)
     if blank is not None:
-        raise ValueError(f"X, row {blank} (from 0): a text is blank. Fill or remove it.")
+        raise ValueError(f"X, row {blank} (from 0): a text is blank or missing. Fill or remove it.")
     return pl.DataFrame({"source_row": range(len(texts)), "texts": texts, "gold": gold}, schema=EXAMPLES)

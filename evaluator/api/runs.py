@@ -155,8 +155,9 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
 
 def open_run(out: str | Path) -> Run:
     """Return the run in a folder. Raises StoreError if there is none, or one that is not measured."""
-    folder = open_built(Path(out))
-    return Run(MeasuredFolder(Path(out), folder.record, folder.built.store), Path(out) / PAGE)
+    out = Path(out).expanduser()
+    folder = open_built(out)
+    return Run(MeasuredFolder(out, folder.record, folder.built.store), out / PAGE)
 
 
 def compare_runs(
@@ -189,7 +190,7 @@ class _TemporaryFolder:
 def _folder(out: str | Path | None) -> tuple[Path, object]:
     """Return a folder, and what must be kept as long as it is used."""
     if out is not None:
-        return Path(out), None
+        return Path(out).expanduser(), None
     temporary = _TemporaryFolder()
     return temporary.path, temporary
 

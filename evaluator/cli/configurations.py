@@ -85,7 +85,7 @@ def data_options(given: dict[str, Any]) -> DataOptions:
 
     inputs, labels = given["input_column"], given["labels"]
     return DataOptions(
-        paths=tuple(Path(word) for word in given["data"] if word != HUB and not word.startswith(ON_HUB)),
+        paths=tuple(Path(word).expanduser() for word in given["data"] if word != HUB and not word.startswith(ON_HUB)),
         hub=HUB in given["data"],
         repositories=tuple(word.removeprefix(ON_HUB) for word in given["data"] if word.startswith(ON_HUB)),
         columns=TableColumns(

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import run_folder
+from evaluator.cli.user_path import UserPath
 from evaluator.schemas import DEFINITIONS
 
 
@@ -27,7 +28,7 @@ class ExportCommand(click.Command):
 @click.option(
     "--out",
     "target",
-    type=click.Path(path_type=Path),
+    type=UserPath(),
     help="File or, for a format of several files, folder; in DIR/exports if left out.",
 )
 @click.option(

@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import FOLDER
+from evaluator.cli.user_path import UserPath
 
-FILE = click.Path(dir_okay=False, path_type=Path)
+FILE = UserPath(dir_okay=False)
 
 EXIT_CODES = {"GO": 0, "NO-GO": 1, "INCONCLUSIVE": 2}
 MISTAKE_IN_GATE = 3

@@ -7,10 +7,11 @@ import click
 
 from evaluator.cli.configurations import names
 from evaluator.cli.options import FOLDER
+from evaluator.cli.user_path import UserPath
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=UserPath(dir_okay=False))
 @click.option("--out", required=True, type=FOLDER, help="Folder of the run that is made.")
 @click.option("--model", help="Name of the model that answered; the first file's name if left out.")
 @click.option("--gold-column", default="gold", show_default=True, help="The true label: its name or its number.")

@@ -1,17 +1,17 @@
 """The options that several commands share."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import click
 
+from evaluator.cli.user_path import UserPath
 from evaluator.config import ChatDemonstrations, DevicesConfig, Dtype, LabelBoundary, ServerConfig, ServerKind
 from evaluator.schemas import DEFINITIONS
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
+FOLDER = UserPath(file_okay=False)
 
 
 def options(*decorators: Decorator) -> Decorator:
@@ -58,12 +58,12 @@ prompt_options = options(
     click.option("--instruction", help="Text at the start of every prompt about a table in --data."),
     click.option(
         "--template",
-        type=click.Path(path_type=Path),
+        type=UserPath(),
         help="TOML file of the text around examples of a table in --data (docs/own-data.md).",
     ),
     click.option(
         "--training-data",
-        type=click.Path(path_type=Path),
+        type=UserPath(),
         help="Table of the demonstrations; NAME_train next to --data, or rows of --data, if left out.",
     ),
     click.option(

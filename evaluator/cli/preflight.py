@@ -1,7 +1,6 @@
 """The command `preflight`: check prompts, and estimate what a run takes, without weights."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +8,7 @@ import click
 from evaluator.cli.configurations import configurations
 from evaluator.cli.options import FOLDER, MODEL_HELP, engine_options, prompt_options
 from evaluator.cli.suite_options import SuiteCommand
+from evaluator.cli.user_path import UserPath
 
 
 @click.command(cls=SuiteCommand)
@@ -19,7 +19,7 @@ from evaluator.cli.suite_options import SuiteCommand
 @click.option("--device", multiple=True, metavar="NAME", help="Estimate for this device; all of them if left out.")
 @click.option(
     "--device-file",
-    type=click.Path(path_type=Path),
+    type=UserPath(),
     help="TOML file of devices: peak, memory and price of each (docs/preflight.md).",
 )
 @click.option(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from evaluator.cli.user_path import UserPath
 from evaluator.errors import ConfigError
 
 MANY_N = "10,20,50,100,200,500,1000,2000,5000,10000"
@@ -24,9 +25,7 @@ MANY_TRIES = "1,10,100,200,1000,10000"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--table", is_flag=True, help="Print a table; --n, --chance and --tries take several values: 50,100,200.")
-@click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw a figure of the same values: .svg, .html."
-)
+@click.option("--plot", type=UserPath(dir_okay=False), help="Draw a figure of the same values: .svg, .html.")
 def random_baseline(
     n: str | None,
     chance: str | None,

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evaluator.cli.user_path import UserPath
 from evaluator.files.sizes import size_text
 
 if TYPE_CHECKING:
     from evaluator.run.clean import Cleaning
     from evaluator.run.state import RunState, Scoring
 
-EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+EXISTING_FOLDER = UserPath(exists=True, file_okay=False)
 
 
 @click.command("list")
@@ -52,8 +53,11 @@ def show(out: Path, as_json: bool) -> None:
 @click.argument("folder", metavar="[DIR]", type=EXISTING_FOLDER, default=".")
 @click.option("--yes", is_flag=True, help="Remove it; without this option, it is only said.")
 @click.option("--cache", is_flag=True, help="Also the cache of converted datasets, which are converted again.")
+@click.option(
+    "--gone", is_flag=True, help="Also what only runs used that are no longer where they were: removed, not moved."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print every file and folder as JSON.")
-def clean(folder: Path, yes: bool, cache: bool, as_json: bool) -> None:
+def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> None:
     """Say what can go in DIR and below it and how much that frees; with --yes, remove it.
 
     Prompts, tokens and scores that no run refers to, tables of earlier configurations, logs of replicas, and what
@@ -62,7 +66,7 @@ def clean(folder: Path, yes: bool, cache: bool, as_json: bool) -> None:
     from evaluator.run.clean import clean as remove
     from evaluator.run.clean import removable
 
-    found = remove(folder, cache=cache) if yes else removable(folder, cache=cache)
+    found = (remove if yes else removable)(folder, cache=cache, gone=gone)
     if as_json:
         rows = [{"kind": one.kind, "path": str(one.path), "bytes": one.n_bytes} for one in found.removable]
         content = {"removed": yes, "bytes": found.n_bytes, "removable": rows, "kept": found.kept}

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
+from evaluator.cli.user_path import UserPath
 from evaluator.errors import ConfigError
 
 OptionStage = Literal["options", "measure_options"]
@@ -62,9 +63,9 @@ def _click_type(hint: Any) -> dict[str, Any]:
     if get_origin(plain) is Literal:
         return {"type": click.Choice(get_args(plain))}
     if plain is Path:
-        return {"type": click.Path(path_type=Path)}
+        return {"type": UserPath()}
     if get_origin(plain) is tuple and get_args(plain)[0] is Path:
-        return {"type": click.Path(path_type=Path), "multiple": True}
+        return {"type": UserPath(), "multiple": True}
     if get_origin(plain) is tuple:
         return {"metavar": "A,B"}
     return {"type": plain}

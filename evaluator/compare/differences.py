@@ -72,7 +72,8 @@ def estimated_differences(
         *_between_models(list(zip(models, answers, strict=True)), shared_sets),
         *(_between_methods(model, means) for model, means in zip(models, queries, strict=True)),
     ]
-    rows = pl.concat(groups)
+    # True-label probability is not measured of imported labels.
+    rows = pl.concat(groups).filter(pl.col("metric").is_in({*comparison["metric"]}))
     means = [
         dict(zip(_GROUP_OF_MEAN, key, strict=True)) | _mean_over_datasets(of_mean)
         for key, of_mean in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)

@@ -146,11 +146,11 @@ def _differences(
     if policy.part is not None:
         asked &= pl.col("part") == policy.part
     answers = [each.filter(asked) for each in results]
-    measured = comparison.filter(asked, metric="accuracy")
-    if measured.is_empty():
+    measured = comparison.filter(asked, pl.col("metric").is_in(["accuracy", policy.metric]))
+    if policy.metric not in measured["metric"]:
         raise ConfigError(
-            f"{runs[0].folder} and {runs[1].folder} have no accuracy in common by the method {policy.method} under "
-            f"{policy.definition}{f' in the part {policy.part}' if policy.part else ''}. Name others in the policy."
+            f"{runs[0].folder} and {runs[1].folder} have no {policy.metric} in common by the method {policy.method} "
+            f"under {policy.definition}{f' in the part {policy.part}' if policy.part else ''}. Name others in the policy."
         )
     each, means = estimated_differences([run.model for run in runs], answers, measured, shared_sets)
     rows = pl.concat([each, means], how="diagonal").filter(pl.col("model_a") != pl.col("model_b"), metric=policy.metric)

@@ -7,12 +7,15 @@ import polars as pl
 from evaluator.compare.runs import ComparedRun
 from evaluator.compare.table import DATASET
 from evaluator.errors import ConfigError
-from evaluator.methods import REFERENCE_METHOD
+from evaluator.methods import METHODS
 from evaluator.metrics.per_request import measured_groups, require_definition
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY
 
 ANSWER_KEY = ["suite", "part", "dataset", "method", "definition"]
 QUERY_KEY = [*ANSWER_KEY, "query_id"]
+_CHOOSING = [name for name, method in METHODS.items() if method.follow_up or method.prompts_differ]
+"""Methods whose prompts follow from a model's answers, or from the definition of the run."""
+
 MEASURED = pl.Schema({"query_id": pl.Int64(), "correct": pl.Boolean(), "true_label_prob": pl.Float64()})
 
 
@@ -59,14 +62,15 @@ def query_means(answers: pl.DataFrame) -> pl.DataFrame:
 
 
 def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
-    """Raise ConfigError for runs with different prompts or gold labels at the same position.
+    """Raise ConfigError for runs with different prompts or gold labels at the same position of a method.
 
-    Only vanilla prompts are compared: other methods may choose demonstrations or templates by the model.
+    Prompts of methods that choose demonstrations or templates by the model's answers are left out.
     """
-    first, *others = [_vanilla_requests(results) for results in answers]
+    first, *others = [_distinct_requests(results) for results in answers]
     for run, requests in zip(runs[1:], others, strict=True):
-        pairs = first.join(requests, on=[*DATASET, "position"], suffix="_b", maintain_order="left")
-        other = pairs.filter(pl.any_horizontal(pl.col(c).ne_missing(pl.col(f"{c}_b")) for c in ("prompt_id", "gold")))
+        pairs = first.join(requests, on=[*DATASET, "method", "position"], suffix="_b", maintain_order="left")
+        has_other_prompt = pl.col("prompt_id").ne_missing(pl.col("prompt_id_b")) & ~pl.col("method").is_in(_CHOOSING)
+        other = pairs.filter(has_other_prompt | pl.col("gold").ne_missing(pl.col("gold_b")))
         if not other.is_empty():
             suite, part, dataset = other.select(DATASET).row(0)
             raise ConfigError(
@@ -76,6 +80,6 @@ def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
             )
 
 
-def _vanilla_requests(answers: pl.DataFrame) -> pl.DataFrame:
-    """Return the vanilla requests, which are the same under every definition, once."""
-    return answers.filter(method=REFERENCE_METHOD).unique([*DATASET, "position"], keep="first", maintain_order=True)
+def _distinct_requests(answers: pl.DataFrame) -> pl.DataFrame:
+    """Return the requests of each method, which are the same under every definition, once."""
+    return answers.unique([*DATASET, "method", "position"], keep="first", maintain_order=True)

@@ -4,6 +4,7 @@ Demonstrations come from a table of training rows if there is one. Otherwise DEM
 drawn with SPLIT_SEED, become demonstrations instead of queries.
 """
 
+import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -166,7 +167,7 @@ def _label_cells(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
 def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
     """Return columns of a table as texts: numbers and truth values as JSON writes them, missing cells as null.
 
-    Raises DatasetError if it lacks one or has no rows, is unreadable, or has a cell of another kind.
+    Raises DatasetError if it lacks one or has no rows, is unreadable, or has cells of several kinds in a column.
     """
     if path.suffix != ".jsonl":
         table = read_frame(path, columns, hint)
@@ -175,15 +176,18 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
     rows = list(read_rows(path, columns, hint))
     if not rows:
         raise DatasetError(f"{path} holds no rows.")
+    kinds: dict[str, str] = {}  # column -> that of its first cell
     for number, row in enumerate(rows):
         for name, cell in zip(columns, row, strict=True):
-            _require_plain(cell, f"{path}, row {number} (from 0), column {name}")
-    try:
-        return pl.DataFrame(rows, schema=list(columns), orient="row", infer_schema_length=None).cast(pl.String)
-    except (TypeError, pl.exceptions.PolarsError) as error:
-        raise DatasetError(
-            f"{path}: the columns {', '.join(columns)} must each hold one kind of value: {error}"
-        ) from error
+            where = f"{path}, row {number} (from 0), column {name}"
+            _require_plain(cell, where)
+            if cell is not None and kinds.setdefault(name, _kind(cell)) != _kind(cell):
+                raise DatasetError(
+                    f"{where}: {shown(cell)} is a {_kind(cell)}, and cells before it are {kinds[name]}s. Write all "
+                    "cells of a column as one kind."
+                )
+    texts = ([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in row] for row in rows)
+    return pl.DataFrame(list(texts), schema=dict.fromkeys(columns, pl.String()), orient="row")
 
 
 def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -220,6 +224,10 @@ def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) ->
         demonstration_rows += draw.sample(unique, n_demonstrations)
     is_demonstration = pl.int_range(pl.len()).is_in(demonstration_rows)
     return examples.filter(is_demonstration), examples.filter(~is_demonstration)
+
+
+def _kind(cell: str | bool | int | float) -> str:
+    return "text" if isinstance(cell, str) else "truth value" if isinstance(cell, bool) else "number"
 
 
 def _require_plain(cell: Any, where: str) -> None:

@@ -19,7 +19,7 @@ The datasets of a folder are decided by the first of these rules that applies:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +45,7 @@ from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.datasets.table_files import SUFFIXES, column_names
 from evaluator.datasets.user_table import USER_TRAINING, user_file
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.templates.choice_template import ChoiceTemplate
 
 
@@ -55,6 +56,7 @@ class DatasetSource:
     name: str
     origin: str  # for messages
     load: Callable[[], AnyDataset]
+    is_own: bool = False  # a table of the user's own, which options can describe
 
 
 def load_datasets(names: Sequence[str], data: DataOptions, *, query_every_row: bool = False) -> Iterator[AnyDataset]:
@@ -72,7 +74,7 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
         query_every_row: make every row of a labelled table without training rows a query and none a demonstration.
 
     Raises:
-        ConfigError: a name that is not in DATASETS.
+        ConfigError: a name that is not in DATASETS, options about tables where there is no table.
         DatasetError: two datasets with one name, a path that does not exist or holds no dataset, a named dataset that
             no path holds if the hub may not be used, a table that cannot be read.
     """
@@ -102,6 +104,7 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
         for name in missing
     ]
     _require_different_names(sources)
+    _require_own_table(sources, data)
     return sources
 
 
@@ -136,6 +139,8 @@ def _file_source(path: Path, folder: Path, data: DataOptions, query_every_row: b
     """Return the dataset of a file that is not a published table."""
     columns = data.columns
     if path.suffix == ".json":
+        if given := [*_stated_columns(data), *_stated_texts(data)]:
+            raise ConfigError(f"{path} is a BIG-bench task, and {', '.join(given)} is for tables. Leave it out.")
         name = _task_name(path, folder)
         return DatasetSource(name=name, origin=str(path), load=partial(load_task_json, path, name))
     load: Callable[[], AnyDataset]
@@ -146,19 +151,47 @@ def _file_source(path: Path, folder: Path, data: DataOptions, query_every_row: b
         template = ChoiceTemplate() if task is None else template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
         load = partial(load_choice_table, path, columns, template)
     else:
-        return _labelled(path.stem, path, partial(user_file, path, data), query_every_row)
-    stated: dict[str, object] = {
+        return replace(_labelled(path.stem, path, partial(user_file, path, data), query_every_row), is_own=True)
+    if given := _stated_texts(data):
+        raise ConfigError(
+            f"{path} has choices in each row, and {', '.join(given)} is for tables of texts and labels. Leave it out."
+        )
+    return DatasetSource(name=path.stem, origin=str(path), load=load, is_own=True)
+
+
+def _stated_texts(data: DataOptions) -> list[str]:
+    """Return the options about tables of texts and labels that were given."""
+    options: dict[str, object] = {
         "--training-data": data.training,
         "--training-rows": data.training_rows,
         "--labels": data.labels,
         "--template": data.template,
         "--instruction": data.instruction,
     }
-    if given := [option for option, value in stated.items() if value]:
+    return [option for option, value in options.items() if value]
+
+
+def _stated_columns(data: DataOptions) -> list[str]:
+    """Return the options about columns of tables that were given."""
+    columns = data.columns
+    options: dict[str, object] = {
+        "--input-column": columns.inputs,
+        "--choices-column": columns.choices,
+        "--gold-column": columns.gold,
+        "--id-column": columns.example_id,
+    }
+    return [option for option, value in options.items() if value]
+
+
+def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> None:
+    """Raise ConfigError for options about tables where no dataset is the user's own table."""
+    given = [*_stated_columns(data), *_stated_texts(data)]
+    if given and not any(source.is_own for source in sources):
+        known = f" (published: {', '.join(source.name for source in sources)})" if data.paths else ""
         raise ConfigError(
-            f"{path} has choices in each row, and {', '.join(given)} is for tables of texts and labels. Leave it out."
+            f"{', '.join(given)} is for a table of your own in --data, and there is none{known}. Leave it out; a file "
+            "with the name of a published table needs another name."
         )
-    return DatasetSource(name=path.stem, origin=str(path), load=load)
 
 
 def _has_choices(path: Path, columns: TableColumns) -> bool:
@@ -194,7 +227,7 @@ def _hub_source(word: str, data: DataOptions, query_every_row: bool) -> DatasetS
     def load() -> ClassificationDataset:
         return load_labelled(file(), query_every_row=query_every_row)
 
-    return DatasetSource(name=name, origin=f"hub:{word}", load=load)
+    return DatasetSource(name=name, origin=f"hub:{word}", load=load, is_own=True)
 
 
 def _load_from_hub(name: str, query_every_row: bool) -> ClassificationDataset:
@@ -207,9 +240,19 @@ def _missing_message(missing: Sequence[str]) -> str:
     return f"None of the paths in --data holds {expected_tables(missing)}. Name the folder that does{hub}."
 
 
+def require_dataset_name(name: str, origin: str) -> None:
+    """Raise DatasetError for the name that tables give to the mean over datasets."""
+    if name == MEAN_OVER_DATASETS:
+        raise DatasetError(
+            f"{origin}: a dataset cannot be called {name!r}, the name of the mean over datasets in tables. Give the "
+            "file another name."
+        )
+
+
 def _require_different_names(sources: Sequence[DatasetSource]) -> None:
     origins: dict[str, str] = {}
     for source in sources:
+        require_dataset_name(source.name, source.origin)
         if source.name in origins:
             raise DatasetError(
                 f"Two datasets are called {source.name!r}, one from {origins[source.name]} and one from {source.origin}"

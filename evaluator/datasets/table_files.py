@@ -85,10 +85,21 @@ def _read_csv(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
     try:
         content = read_bytes(path)
         _require_utf8(content, path)
+        _require_no_repeats(content, path, columns or ())
         table = pl.read_csv(content, columns=columns, n_rows=None if columns else 0, infer_schema=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DatasetError(f"{path} cannot be read as a CSV file: {error}") from error
     return table.select(columns) if columns else table  # in this order
+
+
+def _require_no_repeats(content: bytes, path: Path, columns: Sequence[str]) -> None:
+    """Raise DatasetError if the first row names one of these columns twice: one of the two would be lost."""
+    try:
+        names = next(csv.reader(StringIO(content.decode("utf-8-sig"), newline="")), [])
+    except csv.Error:
+        return  # such as a cell longer than its reader takes
+    if repeated := [name for name in columns if names.count(name) > 1]:
+        raise DatasetError(f"{path} has several columns {repeated[0]!r}. Give each its own name.")
 
 
 def _require_utf8(content: bytes, path: Path) -> None:

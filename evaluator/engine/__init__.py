@@ -1,12 +1,13 @@
 """The registry of engines. Each factory imports its engine, so that listing names imports neither torch nor vllm."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import Engine
-from evaluator.engine.devices import Machine, laid_out, this_machine, this_processor
+from evaluator.engine.devices import Machine, lay_out, this_machine, this_processor
 from evaluator.engine.versions import versions_for_transformers, versions_for_vllm
 from evaluator.errors import ConfigError
 from evaluator.models.adapters import find_adapter
@@ -29,7 +30,7 @@ class EngineKind:
     load: Callable[[ModelSource, ModelConfig], Engine]
     versions: Callable[[], dict[str, str]]  # package -> version; packages that affect the numbers
     identity: Callable[[ModelSource, ModelConfig], dict[str, object]] | None = None
-    """Returns what affects the numbers, if packages, device and dtype of this process do not."""
+    """Returns what determines the scores. None: the packages, device and dtype of this process (engine_identity)."""
 
     has_hidden_states: bool = True
     takes_adapters: bool = False  # whether it scores with LoRA adapters
@@ -76,7 +77,7 @@ def _fake(_source: ModelSource, _config: ModelConfig) -> Engine:
 
 ENGINES: dict[str, EngineKind] = {
     "vllm": EngineKind(
-        summary="vLLM with its prefix cache; the fast one.",
+        summary="vLLM with its prefix cache; the fastest engine.",
         find=_find_for_vllm,
         load=_vllm,
         versions=versions_for_vllm,
@@ -85,20 +86,20 @@ ENGINES: dict[str, EngineKind] = {
         splits_models=True,
     ),
     "transformers": EngineKind(
-        summary="transformers, nothing cached; the plain reference.",
+        summary="Hugging Face transformers without a cache; the reference.",
         load=_transformers,
         versions=versions_for_transformers,
         takes_adapters=True,
     ),
     "server": EngineKind(
-        summary="vLLM or SGLang servers that are running already, over HTTP (--server-url).",
+        summary="vLLM or SGLang servers that already run, over HTTP (--server-url).",
         load=_server,
         versions=dict,
         identity=_server_identity,
         has_hidden_states=False,
     ),
     "fake": EngineKind(
-        summary="No model: numbers made up from a hash of the tokens, for tests.",
+        summary="No model: scores are hashes of the tokens, for tests.",
         find=lambda _config, **_: fake_model_source(),
         load=_fake,
         versions=dict,
@@ -156,12 +157,12 @@ def find_machine(config: ModelConfig) -> Machine:
 def with_devices(source: ModelSource, config: ModelConfig) -> ModelConfig:
     """Return the configuration with the number of devices, and how many of them a replica takes.
 
-    Raises as devices.laid_out does.
+    Raises as devices.lay_out does.
     """
     if engine_name(config) == "server":
         return config
     splits_models = ENGINES[engine_name(config)].splits_models
-    return laid_out(source, config, find_machine(config), splits_models=splits_models)
+    return lay_out(source, config, find_machine(config), splits_models=splits_models)
 
 
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
@@ -182,11 +183,18 @@ def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, objec
         return {"name": name} | kind.identity(source, config)
     # Loaded with adapters, an engine rounds otherwise, also for the base.
     lora = {"lora_rank": max(adapter.rank for adapter in source.adapters)} if source.adapters else {}
-    return lora | {
-        "name": name,
-        "versions": kind.versions(),
-        "device": find_machine(config).name,
-        "dtype": scoring_dtype(source, config),
-        "quantization": config.quantization,
-        "tensor_parallel": config.devices.tensor_parallel or 1,  # sums over devices round differently
-    }
+    own_code = {"trust_remote_code": True} if config.trust_remote_code else {}
+    invariant = {"batch_invariant": True} if os.environ.get("VLLM_BATCH_INVARIANT") == "1" else {}
+    return (
+        lora
+        | own_code
+        | invariant
+        | {
+            "name": name,
+            "versions": kind.versions(),
+            "device": find_machine(config).name,
+            "dtype": scoring_dtype(source, config),
+            "quantization": config.quantization,
+            "tensor_parallel": config.devices.tensor_parallel or 1,  # sums over devices round differently
+        }
+    )

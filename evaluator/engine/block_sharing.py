@@ -37,18 +37,18 @@ _MAX_WAITS = 4
 For a thousand SNLI prompts a limit of one step computed 16% more tokens than a limit of two or more.
 """
 
-_KEPT_SHARE = 4
-"""One in so many blocks of the cache may hold the last, partly filled block of a finished request."""
+_BLOCKS_PER_KEPT_BLOCK = 4
+"""At most one in so many blocks of the cache holds the last, partly filled block of a finished request."""
 
 
 @dataclass
 class StepMetadata(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untyped here
-    """What the worker is told of a step."""
+    """What the scheduler tells the worker about one step."""
 
     engine_id: str
     sources: list[int]  # blocks to copy before anything is computed
     targets: list[int]
-    last_tokens_only: bool  # whether of each request only the output of the last token is read
+    last_tokens_only: bool  # whether only the last token's output is read, for every request of the step
 
 
 class _Prefix(NamedTuple):
@@ -59,14 +59,14 @@ class _Prefix(NamedTuple):
 
 
 class _Running(NamedTuple):
-    """A request that has blocks."""
+    """A request to which cache blocks are allocated."""
 
     request: Any
     blocks: list[int]  # of its tokens from the first on, those computed in the step under scheduling among them
 
 
 class _Plan(NamedTuple):
-    """What a request under scheduling takes from the cache."""
+    """The cached tokens that a request being scheduled reuses."""
 
     n_cached: int  # tokens in whole blocks
     source: int | None  # block to copy the tokens after them from
@@ -241,7 +241,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 words[step.targets] = words[step.sources]  # all sources are read before any target is written
 
     def reads_last_tokens_only(self) -> bool:
-        """Return whether of each request of the step only the output of the last token is read."""
+        """Return whether only the last token's output is read, for every request of the step."""
         step = self._get_connector_metadata() if self.has_connector_metadata() else None
         return isinstance(step, StepMetadata) and step.last_tokens_only
 
@@ -257,7 +257,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
 def max_kept_blocks(n_blocks: int) -> int:
     """Return how many partly filled blocks of finished requests a cache of `n_blocks` blocks keeps."""
-    return n_blocks // _KEPT_SHARE
+    return n_blocks // _BLOCKS_PER_KEPT_BLOCK
 
 
 def _params(request: Any) -> dict[str, Any]:

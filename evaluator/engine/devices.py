@@ -39,7 +39,7 @@ def this_processor() -> Machine:
     return Machine("cpu", processor_name(), 1, len(cores()))
 
 
-def laid_out(source: ModelSource, config: ModelConfig, machine: Machine, *, splits_models: bool) -> ModelConfig:
+def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, splits_models: bool) -> ModelConfig:
     """Return the configuration with numbers in place of `all` and of what was left out.
 
     Args:
@@ -48,7 +48,8 @@ def laid_out(source: ModelSource, config: ModelConfig, machine: Machine, *, spli
         splits_models: whether the engine can lay one replica over several devices.
 
     Raises:
-        ConfigError: more devices than there are, no multiple of a replica's, groups of layers on a CPU.
+        ConfigError: more devices are requested than exist, their number is not a multiple of a replica's, or
+            --pipeline-parallel is used on a CPU.
         ModelError: no number of these devices holds the model.
     """
     wanted = config.devices
@@ -56,12 +57,12 @@ def laid_out(source: ModelSource, config: ModelConfig, machine: Machine, *, spli
         raise ConfigError("--tensor-parallel and --pipeline-parallel need --engine vllm.")
     if wanted.pipeline_parallel > 1 and machine.kind == "cpu":
         raise ConfigError(
-            "--pipeline-parallel needs GPUs: vLLM 0.32 on a CPU ends in an assertion. Use --tensor-parallel."
+            "--pipeline-parallel needs GPUs: on a CPU vLLM 0.32 fails with an AssertionError. Use --tensor-parallel."
         )
     if wanted.engines_per_device > 1 and machine.kind == "cpu":
         raise ConfigError("--engines-per-device needs GPUs. Without one, --devices N splits the cores into N replicas.")
-    asked = "all" if wanted.n is None and wanted.ray_address else wanted.n
-    n_devices = machine.n_devices if asked == "all" else asked or 0
+    requested = "all" if wanted.n is None and wanted.ray_address else wanted.n
+    n_devices = machine.n_devices if requested == "all" else requested or 0
     for option, number in (
         ("--devices", n_devices),
         ("--tensor-parallel times --pipeline-parallel", wanted.per_replica),
@@ -81,8 +82,8 @@ def laid_out(source: ModelSource, config: ModelConfig, machine: Machine, *, spli
     wanted = replace(wanted, tensor_parallel=tensor)
     if n_devices % wanted.per_replica:
         raise ConfigError(
-            f"--devices {n_devices} is no multiple of the {wanted.per_replica} devices of a replica (--tensor-parallel "
-            f"{tensor}, --pipeline-parallel {wanted.pipeline_parallel})."
+            f"--devices {n_devices} is not a multiple of the {wanted.per_replica} devices of a replica "
+            f"(--tensor-parallel {tensor}, --pipeline-parallel {wanted.pipeline_parallel})."
         )
     return replace(config, devices=replace(wanted, n=n_devices or wanted.per_replica))
 

@@ -50,7 +50,10 @@ if not sys.stdin.readline():
 
 @contextmanager
 def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
-    """Run a Ray cluster with these resources on this machine, and return Ray. Raises ConfigError if it cannot start."""
+    """Run a Ray cluster with these resources on this machine, and yield the module ray.
+
+    Raises ConfigError if it cannot start.
+    """
     ray = _import_ray()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_temporary_folder()))
     try:
@@ -72,7 +75,7 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
 
 @contextmanager
 def joined_cluster(address: str) -> Iterator[Any]:
-    """Connect to a running cluster, and return Ray. Raises ConfigError if it does not answer."""
+    """Connect to a running cluster, and yield the module ray. Raises ConfigError if it does not answer."""
     _require_answer(address)
     ray = _import_ray()
     try:
@@ -120,7 +123,8 @@ def _import_ray() -> Any:
         import ray
     except ImportError as error:
         raise ConfigError(
-            f"Several replicas run on Ray, which cannot be imported ({error}). Install evaluator[ray], or use one."
+            f"Several replicas run on Ray, which cannot be imported ({error}). Install evaluator[ray], or use one "
+            "replica (--devices 1)."
         ) from error
     if ray.is_initialized():
         raise ConfigError("This process is connected to a Ray cluster already. Call ray.shutdown() first.")

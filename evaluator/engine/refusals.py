@@ -1,4 +1,4 @@
-"""What an engine says when it cannot load or run a model, in one sentence."""
+"""Shorten the errors of engines to one sentence, and say what to try."""
 
 import re
 

@@ -14,7 +14,7 @@ from evaluator.engine.server_protocols import (
     PROTOCOLS,
     Answers,
     Body,
-    Question,
+    ScoringPrompt,
     ServerProtocol,
     WrongModelError,
 )
@@ -135,7 +135,7 @@ class ServerClient:
         except (UnavailableError, ModelError):
             return None
 
-    def log_probs(self, model: ServedModel, questions: Sequence[Question]) -> Answers:
+    def log_probs(self, model: ServedModel, questions: Sequence[ScoringPrompt]) -> Answers:
         """Return the answers to questions, all with the same `next_token_ids`.
 
         Raises:
@@ -149,7 +149,7 @@ class ServerClient:
         except WrongModelError as error:
             raise ModelError(f"{self.url} answered for the model {error}, not for {model.name}.") from error
         except ValueError as error:
-            raise BadAnswerError(f"{self.url} left out what was asked: {error}") from error
+            raise BadAnswerError(f"{self.url} did not return the requested log-probabilities: {error}") from error
         rows = answers.rows
         if any(value <= _MINUS_INFINITY for row in rows for value in row):
             raise BadAnswerError(f"{self.url} gave a log-probability of minus infinity")
@@ -185,9 +185,9 @@ class ServerClient:
             raise ModelError(f"{self.url}{path} answered {response.status}: {_shown(response.data)}")
         try:
             return msgspec.json.decode(response.data, type=kind)
-        # Of malformed JSON and of JSON of another form, of texts that are no UTF-8, and of lists nested without end.
+        # Malformed JSON or other fields, bytes that are not UTF-8, lists nested too deeply.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadAnswerError(f"{self.url} answered what is not the expected JSON: {error}") from error
+            raise BadAnswerError(f"{self.url} returned a body that is not the expected JSON: {error}") from error
 
 
 def _authorization() -> dict[str, str]:

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.config import ModelConfig
-from evaluator.engine import continuation_trie
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
-from evaluator.engine.continuation_trie import ContinuationTrie, TokenPath
+from evaluator.engine.continuation_trie import ContinuationTrie, Question, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient
-from evaluator.engine.server_protocols import Question
+from evaluator.engine.server_protocols import ScoringPrompt
 from evaluator.engine.server_work import answer_all
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
@@ -38,7 +37,7 @@ class _Pending(NamedTuple):
     request: int
     trie: ContinuationTrie
     path: TokenPath  # the tokens before those in question, or with a prompt the whole continuation
-    question: Question
+    question: ScoringPrompt
 
     def learn(self, log_probs: Sequence[float]) -> None:
         if token_ids := self.question.next_token_ids:
@@ -85,7 +84,7 @@ class ServerEngine:
         assert not left, f"{len(left)} requests lack log-probabilities"
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:  # noqa: ARG002
-        raise ConfigError("Servers that generate return no hidden states. Choose another --engine for them.")
+        raise ConfigError("The engine 'server' returns no hidden states. Choose another --engine.")
 
     def close(self) -> None:
         for client in self._clients:
@@ -108,13 +107,14 @@ class ServerEngine:
 
     def _whole_prompts(self, index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
         """Yield a prompt for each continuation that is cheaper to send whole than token by token."""
-        room = (self._served.max_tokens or 0) - 1  # a server always samples one more token
+        limit = self._served.max_tokens
         reads_cache = self._served.protocol.reads_cache_for_prompts
         for path in trie.continuations:
             n_tokens = len(trie.context) + len(path)
             n_computed = len(path) + _TOKENS_PER_QUESTION if reads_cache else n_tokens
-            if (len(path) - 1) * _TOKENS_PER_QUESTION > n_computed and (n_tokens <= room or room < 0):
-                yield _Pending(index, trie, path, Question([*trie.context, *path], (), len(path)))
+            fits = limit is None or n_tokens < limit  # the server samples one more token
+            if fits and (len(path) - 1) * _TOKENS_PER_QUESTION > n_computed:
+                yield _Pending(index, trie, path, ScoringPrompt([*trie.context, *path], (), len(path)))
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
         longest, limit = longest_request(requests), self._served.max_tokens
@@ -178,11 +178,9 @@ def _missing_tokens(index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
     return _next_tokens(index, trie, trie.missing_questions(MAX_IDS))
 
 
-def _next_tokens(
-    index: int, trie: ContinuationTrie, questions: Iterable[continuation_trie.Question]
-) -> Iterator[_Pending]:
+def _next_tokens(index: int, trie: ContinuationTrie, questions: Iterable[Question]) -> Iterator[_Pending]:
     for path, (token_ids,) in questions:
-        yield _Pending(index, trie, path, Question([*trie.context, *path], tuple(token_ids)))
+        yield _Pending(index, trie, path, ScoringPrompt([*trie.context, *path], tuple(token_ids)))
 
 
 def _batches(pending: Iterable[_Pending]) -> Iterator[list[_Pending]]:

@@ -1,4 +1,4 @@
-"""What vLLM's and SGLang's servers are sent for a question about tokens, and how their answers are read.
+"""Make HTTP requests for token log-probabilities to vLLM and SGLang servers, and read their answers.
 
 vLLM: POST /v1/completions with `logprob_token_ids`, or with `prompt_logprobs` for the tokens of the prompt itself.
 SGLang: POST /generate with `token_ids_logprob`, or with `logprob_start_len` (docs.sglang.io, "Native APIs" and
@@ -14,12 +14,12 @@ from evaluator.config import ServerKind
 Body = Mapping[str, Any]
 
 
-class Question(NamedTuple):
-    """Tokens sent to a server, and what it shall say of them."""
+class ScoringPrompt(NamedTuple):
+    """Tokens to send to a server, and the tokens whose log-probabilities it returns."""
 
     tokens: list[int]
     next_token_ids: tuple[int, ...]  # log-probabilities of these tokens after `tokens`
-    n_scored: int = 0  # without next_token_ids: of so many of the last tokens
+    n_scored: int = 0  # if next_token_ids is empty: number of last tokens of `tokens` to score
 
 
 class Answers(NamedTuple):
@@ -43,11 +43,11 @@ class ServerProtocol(Protocol):
     reads_cache_for_prompts: ClassVar[bool]  # whether scored prompts take their beginning from the prefix cache
     tells_cached_tokens: ClassVar[bool]  # of all prompts of a request
 
-    def body(self, model: str, questions: Sequence[Question]) -> Body:
+    def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:
         """Return what is sent: questions all with the same `next_token_ids`, or all without any."""
         ...
 
-    def read(self, model: str, questions: Sequence[Question], answer: Any) -> Answers:
+    def read(self, model: str, questions: Sequence[ScoringPrompt], answer: Any) -> Answers:
         """Read an answer. Raises ValueError that says what is missing, WrongModelError for another model."""
         ...
 
@@ -87,7 +87,7 @@ class VllmProtocol:
     # (vllm/entrypoints/openai/completion/serving.py, request_output_to_completion_response).
     tells_cached_tokens: ClassVar[bool] = False
 
-    def body(self, model: str, questions: Sequence[Question]) -> Body:
+    def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:
         ids = questions[0].next_token_ids
         return {
             "model": model,
@@ -98,7 +98,7 @@ class VllmProtocol:
             **({"logprobs": 1, "logprob_token_ids": ids} if ids else {"prompt_logprobs": 0}),
         }
 
-    def read(self, model: str, questions: Sequence[Question], answer: _Completion) -> Answers:
+    def read(self, model: str, questions: Sequence[ScoringPrompt], answer: _Completion) -> Answers:
         if answer.model != model:
             raise WrongModelError(answer.model)
         if [choice.index for choice in answer.choices] != list(range(len(questions))):
@@ -106,7 +106,7 @@ class VllmProtocol:
         return Answers([_of_choice(*pair) for pair in zip(questions, answer.choices, strict=True)])
 
 
-def _of_choice(question: Question, choice: _Choice) -> list[float]:
+def _of_choice(question: ScoringPrompt, choice: _Choice) -> list[float]:
     if question.next_token_ids:
         rows = choice.logprobs.top_logprobs if choice.logprobs else []
         by_token = (rows[0] if rows else None) or {}
@@ -153,7 +153,7 @@ class SglangProtocol:
     reads_cache_for_prompts: ClassVar[bool] = True
     tells_cached_tokens: ClassVar[bool] = True
 
-    def body(self, model: str, questions: Sequence[Question]) -> Body:  # noqa: ARG002
+    def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:  # noqa: ARG002
         ids = questions[0].next_token_ids
         # Log-probabilities are returned of tokens after the first of these positions; -1 stands for none of the prompt.
         starts = [len(question.tokens) - question.n_scored - 1 if not ids else -1 for question in questions]
@@ -165,7 +165,7 @@ class SglangProtocol:
             **({"token_ids_logprob": [question.next_token_ids for question in questions]} if ids else {}),
         }
 
-    def read(self, model: str, questions: Sequence[Question], answer: list[_Generated]) -> Answers:  # noqa: ARG002
+    def read(self, model: str, questions: Sequence[ScoringPrompt], answer: list[_Generated]) -> Answers:  # noqa: ARG002
         if len(answer) != len(questions):
             raise ValueError(f"{len(answer)} answers to {len(questions)} prompts")
         about = [generated.meta_info for generated in answer]
@@ -173,7 +173,7 @@ class SglangProtocol:
         return Answers(rows, sum(one.cached_tokens for one in about))
 
 
-def _of_about(question: Question, about: _About) -> list[float]:
+def _of_about(question: ScoringPrompt, about: _About) -> list[float]:
     if about.prompt_tokens != len(question.tokens):
         raise ValueError(f"{about.prompt_tokens} tokens instead of {len(question.tokens)}")
     if question.next_token_ids:
@@ -189,7 +189,7 @@ def _of_about(question: Question, about: _About) -> list[float]:
 
 def _number(value: float | int | str | None) -> float:
     if not isinstance(value, float | int):
-        raise ValueError(f"{value!r} for a log-probability")
+        raise ValueError(f"{value!r} is not a log-probability")
     return float(value)
 
 

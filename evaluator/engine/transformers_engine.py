@@ -110,7 +110,7 @@ class TransformersEngine:
         if limit is not None and longest > limit:
             raise PromptTooLongError(
                 f"A prompt of {longest} tokens is longer than the {limit} that the model's context allows. Use fewer "
-                "demonstrations (--shots), or choose a model with a longer one."
+                "demonstrations (--shots), or choose a model with a longer context."
             )
 
     def _batches(self, texts: Sequence[_Text]) -> Iterator[list[_Text]]:

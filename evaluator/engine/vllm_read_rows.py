@@ -1,4 +1,4 @@
-"""Compute a model's last feed-forward network in vLLM for those tokens only whose output is read.
+"""Compute a model's last feed-forward network in vLLM only for tokens whose output is read.
 
 Of a prompt, the output of the last token is read, or of the tokens of a label. After the last attention no token looks
 at another one, but vLLM takes them all through the rest of the last layer. Of a model with n layers this saves 1 / n of

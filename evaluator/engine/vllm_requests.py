@@ -1,4 +1,4 @@
-"""What vLLM is asked, and how its answers are read.
+"""Make the parameters of requests to vLLM, and read log-probabilities from its outputs.
 
 vLLM has two model runners. V1 scores given tokens after the last token of a prompt only. V2, the default on a GPU, can
 score given tokens at several positions (`prompt_logprob_token_ids`, in vLLM 0.32 but not in 0.24), with the LM head on
@@ -56,7 +56,7 @@ def suffix_params(n_context: int) -> Any:
     return _params(no_reuse=True, max_shared_tokens=n_context - 1, prompt_logprobs=0, **_READING_THE_CACHE)
 
 
-def state_params() -> Any:
+def one_token_params() -> Any:
     """Return the parameters of a request that samples one token, whichever."""
     from vllm import SamplingParams
 

@@ -13,7 +13,7 @@ from evaluator.models.source import ModelSource, dtype_bytes, loaded_bytes, scor
 
 
 class StepSettings(NamedTuple):
-    """What vLLM is told; None: it chooses."""
+    """Settings passed to vLLM; None: its default."""
 
     block_tokens: int | None  # of a block of the prefix cache, which shares whole blocks
     max_tokens: int | None  # of a step

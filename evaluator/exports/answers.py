@@ -17,7 +17,7 @@ ANSWERS = pl.Schema(
         "gold": pl.Int64(),
         "pred": pl.Int64(),
         "correct": pl.Boolean(),
-        "true_label_prob": pl.Float64(),
+        "true_label_prob": pl.Float64(),  # null, as the two lists below, where only labels are known
         "label_probs": pl.List(pl.Float64()),  # as the definition measures them
         "prompt": pl.String(),
         # One text and one number of nats for each label; null where the prompt is not scored on the labels, because the
@@ -26,6 +26,10 @@ ANSWERS = pl.Schema(
         "label_log_likelihoods": pl.List(pl.Float64()),
     }
 )
+
+
+PROBABILITIES = ("true_label_prob", "label_probs", "label_log_likelihoods")
+"""Columns that are null where only labels are known."""
 
 
 def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: pl.DataFrame) -> Iterator[AnsweredGroup]:
@@ -37,6 +41,8 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
         prompts: prompt_id, prompt, continuations and label_log_likelihoods, one row a prompt.
     """
     judged = first_definition(metrics.filter(metric="accuracy"))
+    # Imported labels come without probabilities.
+    unknown = [] if "true_label_probability" in metrics["metric"] else [*PROBABILITIES]
     rows = predictions.join(judged.select("suite", "part").unique(), on=["suite", "part"], how="semi")
     for definition in judged["definition"].unique():
         for group in prediction_groups(rows, definition):
@@ -51,4 +57,5 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
                 pl.col("continuations").list.len() == group.n_labels
             )
             scored = [pl.when(of_labels).then(pl.col(name)) for name in ("continuations", "label_log_likelihoods")]
-            yield AnsweredGroup(group.key, answers.with_columns(scored).select(ANSWERS.names()).cast(ANSWERS))
+            answers = answers.with_columns(scored).with_columns(pl.lit(None).alias(name) for name in unknown)
+            yield AnsweredGroup(group.key, answers.select(ANSWERS.names()).cast(ANSWERS))

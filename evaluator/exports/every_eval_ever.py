@@ -165,7 +165,7 @@ def _samples(run: ExportedRun) -> Iterator[dict[str, Any]]:
                 "evaluation": {"score": float(row["correct"]), "is_correct": row["correct"]},
                 "metadata": _strings(
                     {"query_id": row["query_id"], "true_label_probability": row["true_label_prob"]}
-                    | {"label_probs": json.dumps(row["label_probs"])}
+                    | {"label_probs": row["label_probs"] and json.dumps(row["label_probs"])}
                 ),
             }
 

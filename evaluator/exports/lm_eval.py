@@ -65,7 +65,10 @@ def _samples(group: AnsweredGroup) -> Iterator[dict[str, Any]]:
         names = row["label_names"]
         doc = {"query_id": row["query_id"], "demonstration_set": row["demonstration_set"], "labels": names}
         target = names[row["gold"]]
-        log_probs = [math.log(prob) if prob else -math.inf for prob in row["label_probs"]]
+        log_probs = [math.log(prob) if prob else -math.inf for prob in row["label_probs"] or []]
+        measured = {"acc": float(row["correct"])}
+        if row["true_label_prob"] is not None:
+            measured["true_label_probability"] = row["true_label_prob"]
         yield {
             "doc_id": row["position"],
             "doc": doc,
@@ -77,12 +80,11 @@ def _samples(group: AnsweredGroup) -> Iterator[dict[str, Any]]:
             "resps": [[response] for response in _responses(row["label_log_likelihoods"] or [])],
             "filtered_resps": _responses(log_probs),
             "filter": _filter(group.key),
-            "metrics": ["acc", "true_label_probability"],
+            "metrics": list(measured),
             "doc_hash": sha256(json.dumps(doc, indent=2, ensure_ascii=False)),
             "prompt_hash": sha256(row["prompt"]),
             "target_hash": sha256(target),
-            "acc": float(row["correct"]),
-            "true_label_probability": row["true_label_prob"],
+            **measured,
         }
 
 

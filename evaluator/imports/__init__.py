@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from evaluator.datasets.sources import require_dataset_name
 from evaluator.errors import ConfigError
 from evaluator.imports.base import ImportColumns, ImportedDataset
 from evaluator.imports.lm_eval_samples import is_samples, read_samples
@@ -20,6 +21,8 @@ def read_files(paths: Sequence[Path], columns: ImportColumns) -> list[ImportedDa
         for path in paths
         for dataset in ([read_samples(path)] if is_samples(path) else read_table(path, columns))
     ]
+    for dataset in datasets:
+        require_dataset_name(dataset.name, dataset.file)
     names = [dataset.name for dataset in datasets]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"Two of the files have a dataset {repeated!r}. Rename one of them, or import it by itself.")

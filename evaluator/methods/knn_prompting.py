@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from evaluator.errors import TemplateError
 from evaluator.methods.base import Method, ScoredRequests, softmax
 from evaluator.methods.training_states import (
     QUERY_STATES,
@@ -138,7 +139,11 @@ def _table(method: str, definition: Definition, states: DatasetStates, distances
 
 def _one_row_per_prompt(tables: list[pl.DataFrame]) -> pl.DataFrame:
     table = pl.concat(tables)
-    assert not table.select("definition", "prompt_id").is_duplicated().any(), "two datasets have the same prompt"
+    if table.select("definition", "prompt_id").is_duplicated().any():
+        raise TemplateError(
+            "k-NN prompting: two datasets have a query with the same prompt, and each has its own training prompts. "
+            "Evaluate these datasets in different commands, or with demonstrations (--shots)."
+        )
     return table
 
 

@@ -105,7 +105,8 @@ def _settings(name: str, folder: Path) -> Mapping[str, Any]:
     """Return an adapter's configuration. Raises ModelError for kinds of adapter that engines do not compute."""
     settings = read_foreign_object(folder / CONFIG_FILE)
     if settings.get("peft_type") != "LORA":
-        raise ModelError(f"{name} is an adapter of kind {shown(settings.get('peft_type'))}, and only LORA is taken.")
+        kind = shown(settings.get("peft_type"))
+        raise ModelError(f"{name} is an adapter of kind {kind}, but only LORA is supported.")
     unsupported = [key for key in _UNSUPPORTED if settings.get(key)]
     if settings.get("bias") not in (None, "none"):
         unsupported.append("bias")

@@ -12,6 +12,7 @@ from safetensors import safe_open
 
 from evaluator.errors import ModelError
 from evaluator.models.fake_source import FakeModelSource
+from evaluator.models.safetensors_header import read_header
 from evaluator.models.source import ModelSource, weight_files
 
 _HEADS = ("lm_head.weight", "embed_out.weight", "language_model.lm_head.weight")
@@ -78,12 +79,8 @@ def load_lm_head(source: ModelSource) -> torch.Tensor:
 
 def _files_by_tensor(source: ModelSource) -> Mapping[str, Path]:
     """Return the weight file of each tensor, by the tensor's name."""
-    files: dict[str, Path] = {}
-    for path in weight_files(source.folder):
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                files |= dict.fromkeys(file.keys(), path)
-    return files
+    files = [path for path in weight_files(source.folder) if path.suffix == ".safetensors"]
+    return {tensor.name: path for path in files for tensor in read_header(path)}
 
 
 def _text_config(source: ModelSource) -> Any:

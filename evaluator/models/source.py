@@ -83,14 +83,25 @@ class ModelSource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the configuration and all weights, those of an adapter included, independent of the folder."""
-        base = combined_digest(file_digests([self.folder / "config.json", *weight_files(self.folder)]))
+        """Digest of the configuration and all weights, those of an adapter included, independent of the folder.
+
+        Of the model's own code too, where it is run.
+        """
+        base = combined_digest(
+            file_digests([self.folder / "config.json", *weight_files(self.folder), *self._code_files])
+        )
         return combined_digest({"base": base, "adapter": self.adapter.fingerprint}) if self.adapter else base
+
+    @property
+    def _code_files(self) -> list[Path]:
+        """The Python files that come with the model, if they are run (`trust_remote_code`)."""
+        return sorted(self.folder.glob("*.py")) if self.trust_remote_code else []
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:
         """Digest of the tokenizer's files and of the libraries that read them."""
         files = [file for name in _TOKENIZER_FILES if (file := self.folder / name).is_file()]
+        files += self._code_files
         return combined_digest(file_digests(files) | {name: version(name) for name in ("tokenizers", "transformers")})
 
     @property

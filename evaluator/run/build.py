@@ -28,9 +28,9 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
 from evaluator.run.config_json import identity
 from evaluator.run.data_users import mark_user
-from evaluator.run.locks import held
+from evaluator.run.locks import lock_folder
 from evaluator.schemas import Definition
-from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, whole_store
+from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, open_intact_store
 from evaluator.store.spool import slices, spooled_frames
 from evaluator.store.store_writer import REQUEST_ROWS, StoreWriter, as_request_rows
 from evaluator.suites import SUITES, chosen_methods, methods_of
@@ -103,8 +103,8 @@ def check_config(config: RunConfig) -> None:
     for name in config.suites:
         if SUITES[name].exclusive and len(config.suites) > 1:
             raise ConfigError(
-                f"{name} has prompts and options of its own, so it goes alone; got {', '.join(config.suites)}. Run the "
-                "other suites in a command of their own."
+                f"{name} must be the only suite of a run, because it has other prompts and options; got "
+                f"{', '.join(config.suites)}. Run the other suites in another command."
             )
         SUITES[name].check(config)
     _check_parts(config)
@@ -164,9 +164,9 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
     check_config(config)
     datasets, unread = yield from read_datasets(config)
     folder = data / "store" / store_fingerprint(config, datasets.values())
-    lock = yield from held(folder)
+    lock = yield from lock_folder(folder)
     with lock:
-        store = whole_store(folder) or (yield from _write(config, datasets, folder))
+        store = open_intact_store(folder) or (yield from _write(config, datasets, folder))
         if out is not None:
             mark_user(out, data)
     left_out = {**unread, **store.manifest.left_out}

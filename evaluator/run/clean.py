@@ -21,6 +21,7 @@ from evaluator.files.locks import acquire_lock
 from evaluator.files.whole import dead_partial_files, reason
 from evaluator.record import RunRecord
 from evaluator.run.data_users import USERS, marked_users
+from evaluator.run.locks import lock_path
 from evaluator.run.needs import Needs, needs_of
 from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, read_run
 from evaluator.run.score import LOGS
@@ -51,59 +52,75 @@ class Cleaning:
         return sum(one.n_bytes for one in self.removable)
 
 
-def removable(folder: Path, *, cache: bool = False) -> Cleaning:
-    """Return what can go in a folder of runs and below it; with `cache`, also in the cache, which is made again."""
-    return _Folder(folder).cleaning(cache)
+def removable(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
+    """Return what can go in a folder of runs and below it.
+
+    Args:
+        folder: of runs, of prompts and scores, or of both.
+        cache: also what is in the cache, which is made again.
+        gone: also what only runs used that are no longer where they were: they were removed, and not moved.
+    """
+    return _Folder(folder, gone=gone).cleaning(cache)
 
 
-def clean(folder: Path, *, cache: bool = False) -> Cleaning:
+def clean(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
     """Remove what can go, and return it. All runs are locked meanwhile, so that none begins.
+
+    Args:
+        folder, cache, gone: as for `removable`.
 
     Raises WriteError for what cannot be removed; what was removed before stays removed.
     """
     with ExitStack() as locks:
-        found = _Folder(folder, locks).cleaning(cache)
-        gone = [one for one in found.removable if _remove(one)]
-        return Cleaning(removable=gone, kept=found.kept)
+        found = _Folder(folder, locks, gone=gone).cleaning(cache)
+        removed = [one for one in found.removable if _remove(one)]
+        return Cleaning(removable=removed, kept=found.kept)
 
 
 def _remove(one: Removable) -> bool:
     """Remove a file or folder unless another process writes to it; say whether it is gone."""
-    is_shared = one.kind in ("prompts", "tokens", "scores")  # run/locks.py has the locks of these
-    lock = one.path.parent / "tokens" if one.kind == "tokens" else one.path
+    is_shared = one.kind in ("prompts", "tokens", "scores")
+    locked = one.path.parent / "tokens" if one.kind == "tokens" else one.path
     try:
-        with acquire_lock(lock.with_name(f".{lock.name}.lock")) if is_shared else nullcontext():
-            # Without its manifest a folder does not count, so a part of it is never believed.
-            (one.path / MANIFEST).unlink(missing_ok=True) if one.path.is_dir() else None
-            shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink(missing_ok=True)
+        with acquire_lock(lock_path(locked)) if is_shared else nullcontext():
+            if one.path.is_dir():
+                (one.path / MANIFEST).unlink(missing_ok=True)  # first: half a folder then counts as none
+                shutil.rmtree(one.path)
+            else:
+                one.path.unlink(missing_ok=True)
     except filelock.Timeout:
         return False
     except OSError as error:
-        raise WriteError(f"{one.path} cannot be removed: {reason(error)}. What is gone already stays so.") from error
+        raise WriteError(
+            f"{one.path} cannot be removed: {reason(error)}. Files removed before it stay removed."
+        ) from error
     return True
 
 
 class _Folder:
     """The runs in a folder and below it, their prompts and scores, and everybody who uses these."""
 
-    def __init__(self, folder: Path, locks: ExitStack | None = None) -> None:
-        self.folder, self._locks = folder, locks
-        self._asked: dict[Path, RunRecord | str] = {}
+    def __init__(self, folder: Path, locks: ExitStack | None = None, *, gone: bool) -> None:
+        self.folder, self._locks, self._gone = folder, locks, gone
+        self._records_by_folder: dict[Path, RunRecord | str | None] = {}
         self._runs = {out: self._record(out) for out in find_runs(folder)}
         self.kept = {str(out): found for out, found in self._runs.items() if isinstance(found, str)}
-        self.records = {out: found for out, found in self._runs.items() if not isinstance(found, str)}
+        self.records = {out: found for out, found in self._runs.items() if isinstance(found, RunRecord)}
 
-    def _record(self, out: Path) -> RunRecord | str:
-        """Return the record of a run, which stays locked, or why it is not known what the run needs."""
-        if out.resolve() not in self._asked:  # a second lock would meet the first
-            self._asked[out.resolve()] = self._read(out)
-        return self._asked[out.resolve()]
+    def _record(self, out: Path) -> RunRecord | str | None:
+        """Return the record of a run, which stays locked, or why it is not known what the run needs.
 
-    def _read(self, out: Path) -> RunRecord | str:
+        None: a folder that needs no prompts, of a comparison or of a run that was killed before it had any.
+        """
+        if out.resolve() not in self._records_by_folder:  # a second lock would meet the first
+            self._records_by_folder[out.resolve()] = self._read(out)
+        return self._records_by_folder[out.resolve()]
+
+    def _read(self, out: Path) -> RunRecord | str | None:
         if self._is_at_work(out):
             return "a process is at work on it"
         try:
-            return read_run(out)
+            return read_run(out) if (out / RUN_FILE).exists() else None
         except StoreError as error:
             return str(error)
 
@@ -115,7 +132,7 @@ class _Folder:
         except filelock.Timeout:
             return True
         except OSError as error:
-            raise WriteError(f"{out} cannot be locked: {error}. Clean a folder that you may write to.") from error
+            raise WriteError(f"{out} cannot be locked: {error}. Choose a folder that you can write to.") from error
         return False
 
     def cleaning(self, cache: bool) -> Cleaning:
@@ -152,14 +169,20 @@ class _Folder:
         gone: list[Path] = []
         try:
             for mark, out in marked_users(data):
-                is_known = any(out == known.resolve() for known in records)
-                if not is_known and not (out / RUN_FILE).is_file() and lock_holder(out / ".lock") is None:
-                    gone.append(mark)
-                elif not is_known:
-                    found = self._record(out)
-                    if isinstance(found, str):
-                        raise StoreError(f"{out} uses these prompts and scores: {found}")
+                if any(out == known.resolve() for known in records):
+                    continue
+                found = self._record(out)
+                if isinstance(found, str):
+                    raise StoreError(f"{out} uses these prompts and scores: {found}")
+                if found is not None:
                     records[out] = found
+                elif self._gone:
+                    gone.append(mark)
+                else:
+                    raise StoreError(
+                        f"{out}, which used these prompts and scores, is not there. If it was removed and not moved, "
+                        "--gone removes what only it used"
+                    )
         except StoreError as error:
             self.kept[str(data)] = str(error)
             return
@@ -203,7 +226,9 @@ def _of_cache() -> Iterator[Removable]:
 
 def _folders(parent: Path) -> list[Path]:
     with suppress(OSError):
-        return sorted(path for path in parent.iterdir() if path.name[0] != "." and path.is_dir())
+        return sorted(
+            path for path in parent.iterdir() if path.name[0] != "." and path.is_dir() and not path.is_symlink()
+        )
     return []
 
 

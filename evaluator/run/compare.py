@@ -1,6 +1,6 @@
 """`evaluator compare`: read several runs, compare them, write tables and a page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import measured_record
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.record import COMPARISON_PAGE, read_run
+from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, read_run
 from evaluator.suites import SUITES, metric_texts
 from evaluator.suites.base import Comparison
 
@@ -65,6 +65,7 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
     with writing_to(out):
         for name, table in tables.items():
             write_table(out, name, table)
+        _remove_other_tables(out, tables)
         data = ComparisonData(
             runs=runs,
             comparison=headlines,
@@ -80,6 +81,15 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
         page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, notes), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     return Compared(page, notes, tables)
+
+
+def _remove_other_tables(out: Path, names: Collection[str]) -> None:
+    """Remove the tables that an earlier comparison left in a folder; those of a run stay."""
+    if (out / RUN_FILE).exists() and read_run(out).measures is not None:
+        return
+    for path in (out / "tables").glob("*.parquet"):
+        if path.stem not in names:
+            path.unlink(missing_ok=True)
 
 
 def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:

@@ -1,11 +1,9 @@
-"""Say the accuracy of each dataset as soon as its last prompt is scored, while the others are still asked.
+"""Show the accuracy of each dataset as soon as its last prompt is scored, while others are still being scored.
 
 It is the accuracy that the table of metrics will have: the same predictions and the same metric.
 """
 
-import math
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import polars as pl
@@ -19,11 +17,10 @@ from evaluator.progress import Progress
 from evaluator.run.build import Built
 from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import PROMPTS_KEY, Definition
-from evaluator.scores.compute import AfterShard, nothing_to_say
-from evaluator.scores.prompts import scores_by_prompt
+from evaluator.scores.compute import AfterShard, no_progress
+from evaluator.scores.prompts import join_prompt_scores
 from evaluator.scores.table import ScoreTable
-from evaluator.store.ids import id_numbers
-from evaluator.store.prompt_store import ROWS_PER_SHARD
+from evaluator.store.ids import buckets, id_numbers
 from evaluator.suites import SUITES, methods_of
 
 STAGE = "First results"
@@ -32,11 +29,11 @@ STAGE = "First results"
 def early_results(built: Built, scored: ScoredStore) -> AfterShard:
     """Return what says the accuracy of each dataset that is complete in the run's first part of classification."""
     shown = _first_part(built)
-    return _EarlyResults(built, scored, shown).after_shard if shown else nothing_to_say
+    return _EarlyResults(built, scored, shown).after_shard if shown else no_progress
 
 
 class _Shown(NamedTuple):
-    """Whose accuracy is said."""
+    """Suite, part and definition of the accuracy that is shown."""
 
     suite: str
     part: str
@@ -53,7 +50,7 @@ class _EarlyResults:
         self._seen: set[str] = set()
 
     def after_shard(self, table: ScoreTable) -> Iterator[Progress]:
-        """Yield what a finished shard makes known."""
+        """Yield the accuracies that a finished shard completes."""
         if self._waiting.is_empty():
             return
         before = set(self._waiting["dataset"].unique())
@@ -77,21 +74,19 @@ class _EarlyResults:
         suite, part, definition = self._shown
         requests = self._scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
         n_requests = requests.select(pl.len()).collect().item()
-        # Predicted slice by slice, so that of all requests only what the accuracy needs is in memory at once.
-        n_slices = math.ceil(n_requests / ROWS_PER_SHARD)
-        slices = [self._predictions(requests, table, which) for which in _slices_of_ids(n_slices)]
-        predictions = pl.concat(slices)
+        # Of all requests only what the accuracy needs is in memory at once.
+        predictions = pl.concat(self._predictions(requests, table, bucket) for bucket in buckets(n_requests))
         n_labels = len(predictions["label_probs"][0])
         measured = per_request_columns(predictions, n_labels, definition, f"{suite}, {part}, {dataset}")
         accuracy = measured.select(pl.col("correct").mean()).item()
         return f"accuracy {accuracy:.3f} on {n_requests:,} requests"
 
     def _predictions(self, requests: pl.LazyFrame, table: ScoreTable, which: pl.Expr) -> pl.DataFrame:
-        """Return what is measured of those of these requests whose prompt_id is among `which`."""
+        """Return query_id, gold and label_probs of the requests whose prompt_id satisfies the condition `which`."""
         suite, part, definition = self._shown
         tokens = self._scored.tokens.tokens().filter(which)
         scores = table.read("scores").join(tokens.select("token_id"), on="token_id", how="semi")
-        by_prompt = scores_by_prompt(tokens, scores.collect(engine="streaming").lazy())
+        by_prompt = join_prompt_scores(tokens, scores.collect(engine="streaming").lazy())
         rows = requests.filter(which).join(by_prompt, on=PROMPTS_KEY, how="inner", maintain_order="left")
         about = self._built.parts[suite][part]
         scored = ScoredRequests(rows=rows, parts={part: MeasuredPart(about.kind, about.definitions)})
@@ -100,15 +95,8 @@ class _EarlyResults:
         return predictions.select("query_id", "gold", "label_probs").collect()
 
 
-def _slices_of_ids(n_slices: int) -> Iterator[pl.Expr]:
-    """Yield conditions that each hold for about as many prompts: ids are digests, so all beginnings are as frequent."""
-    bounds = [f"{number * 16**4 // n_slices:04x}" for number in range(n_slices)]
-    for low, high in pairwise([*bounds, "g"]):  # "g" comes after every hexadecimal digit
-        yield (pl.col("prompt_id") >= low) & (pl.col("prompt_id") < high)
-
-
 def _first_part(built: Built) -> _Shown | None:
-    """Return whose accuracy is said; None if the run has no part of classification, or chooses prompts by scores."""
+    """Return the accuracy to show; None if the run has no part of classification, or chooses prompts by scores."""
     if REFERENCE_METHOD not in built.config.methods:
         return None
     for suite, parts in built.parts.items():

@@ -1,6 +1,7 @@
 """Open a run's output folder: its record, stores, scores and tables. Includes the public read functions for scripts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from shlex import join
@@ -9,13 +10,14 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.config import RunConfig
-from evaluator.errors import ConfigError, StoreError
+from evaluator.errors import ConfigError, StoreError, WriteError
 from evaluator.files.digests import bytes_digest
 from evaluator.files.scans import scan_parquet
 from evaluator.files.whole import file_digest, read_bytes, reason, table_path
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_from_json
+from evaluator.run.data_users import mark_user
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
@@ -43,6 +45,8 @@ def open_built(out: Path) -> BuiltFolder:
     _require_known_names(config, out / RUN_FILE)
     hint = f"Run `{command_for('verify', out, '--repair')}`, which builds it again."
     built = Built(config, require_store(data / "store" / prompts.fingerprint, hint), {})
+    with suppress(WriteError):
+        mark_user(out, data)  # a run that was moved is known at its new place from now on
     return BuiltFolder(record, data, built.without(prompts.left_out))
 
 
@@ -64,7 +68,7 @@ def open_scored(folder: BuiltFolder, out: Path) -> list[ScoredStore]:
     for store_name, tokens_name, table_name in zip(scores.stores, scores.tokens, scores.tables, strict=True):
         is_first = store_name == folder.built.store.fingerprint
         store = folder.built.store if is_first else require_store(folder.data / "store" / store_name, hint)
-        store.require_whole()
+        store.require_intact()
         store = store.without(scores.left_out)
         table = open_scores(folder.data / "scores" / table_name)
         if not table.manifest.plans:
@@ -90,7 +94,7 @@ def _require_recorded_scores(scores: ScoresRecord, parts: Sequence[ScoredStore],
 
 
 def score_command(record: RunRecord, out: Path) -> str:
-    """Return the command that scores this run again: the one that did, so that no option is another."""
+    """Return the recorded command that scored this run, with its options; a general one if none is recorded."""
     return record.commands.get("score", command_for("score", out, "--model", "MODEL"))
 
 
@@ -173,7 +177,10 @@ def _require_measured(out: Path, name: str, digests: Mapping[str, str], digest: 
     return path
 
 
-def require_prompts_for_a_model(record: RunRecord, out: Path) -> None:
-    """Raise ConfigError for imported answers: their prompts are not known here."""
+def refuse_imported_answers(record: RunRecord, out: Path) -> None:
+    """Raise ConfigError for a run of `evaluator import`: its prompts are not stored."""
     if record.model is not None and record.model.kind == "imported":
-        raise ConfigError(f"{out} holds imported answers, which no model can give again here.")
+        raise ConfigError(
+            f"{out} holds imported answers. Their prompts are not stored, so no model can score them: "
+            "make a run with `evaluator run`."
+        )

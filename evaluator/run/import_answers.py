@@ -18,10 +18,10 @@ from evaluator.imports.rows import answer_rows
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord
 from evaluator.run.build import Built
-from evaluator.run.pipeline import Finished, finished
+from evaluator.run.pipeline import Finished, measure_and_report
 from evaluator.run.score import Scored
 from evaluator.run.scored_run import ScoredStore
-from evaluator.run.stage_records import recorded_build, with_scores
+from evaluator.run.stage_records import record_build, record_scores
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKENS
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
@@ -67,7 +67,7 @@ def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, mod
         tokens = _write_tokens(store, rows)
         part = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
         built = Built(config, store, {})
-        record = recorded_build(built, out, out, started=started, elapsed_s=seconds_since(clock))
+        record = record_build(built, out, out, started=started, elapsed_s=seconds_since(clock))
         assert record.prompts is not None, "they were just recorded"
         notes = {dataset.name: [f"imported from {dataset.file}"] for dataset in datasets}
         record = replace(record, prompts=replace(record.prompts, datasets=list(names), notes=notes))
@@ -80,7 +80,7 @@ def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, mod
             n_parameters=None,
             context_tokens=None,
         )
-        return (yield from finished(with_scores(record, scored, described, out), scored, out))
+        return (yield from measure_and_report(record_scores(record, scored, described, out), scored, out))
 
 
 def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:
@@ -119,4 +119,4 @@ def _write_scores(folder: Path, rows: pl.DataFrame) -> ScoreTable:
     )
     plan = PlanRecord(reused={}, prompts=rows.height, reused_prompts=0, shard_tokens=1, shares_prefixes=False)
     table = ScoreTable(folder, ScoreManifest())
-    return table.with_manifest(ScoreManifest(engine=ENGINE, plans={"scores-imported": plan}, shards={name: shard}))
+    return table.write_manifest(ScoreManifest(engine=ENGINE, plans={"scores-imported": plan}, shards={name: shard}))

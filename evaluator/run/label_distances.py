@@ -11,7 +11,7 @@ from evaluator.methods.base import Method
 from evaluator.models.source import ModelSource
 from evaluator.progress import Stage
 from evaluator.run.build import Built
-from evaluator.run.locks import held
+from evaluator.run.locks import lock_folder
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.scores.table import distances_file, open_scores
 from evaluator.store import shards
@@ -33,30 +33,30 @@ def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
     return load_lm_head(source)
 
 
-def with_distances(built: Built, part: ScoredStore, head: "torch.Tensor", loader: EngineLoader) -> Stage[ScoredStore]:
+def write_distances(built: Built, part: ScoredStore, head: "torch.Tensor", loader: EngineLoader) -> Stage[ScoredStore]:
     """Compute schemas.LABEL_DISTANCES of each method that takes them and write them next to the hidden states.
 
     A model that is loaded stays loaded, unless it leaves too little of a GPU's memory: then it is released first.
     """
     import torch
 
-    lock = yield from held(part.scores.folder)
+    lock = yield from lock_folder(part.scores.folder)
     with lock:
         # Another run may have added to the same scores meanwhile.
         part = replace(part, scores=open_scores(part.scores.folder))
         try:
-            return _written(built, part, head)
+            return _compute_and_write(built, part, head)
         except torch.OutOfMemoryError:
             pass  # and let go of what the error holds
         loader.close()
-        return _written(built, part, head)
+        return _compute_and_write(built, part, head)
 
 
 def _methods(built: Built) -> dict[str, Method]:
     return {name: method for name, method in chosen_methods(built.config).items() if method.distances}
 
 
-def _written(built: Built, part: ScoredStore, head: "torch.Tensor") -> ScoredStore:
+def _compute_and_write(built: Built, part: ScoredStore, head: "torch.Tensor") -> ScoredStore:
     import torch
 
     head = head.to(device_kind())
@@ -72,5 +72,5 @@ def _written(built: Built, part: ScoredStore, head: "torch.Tensor") -> ScoredSto
     del head
     torch.cuda.empty_cache()  # for replicas in other processes
     manifest = part.scores.manifest
-    table = part.scores.with_manifest(replace(manifest, distances=manifest.distances | digests))
+    table = part.scores.write_manifest(replace(manifest, distances=manifest.distances | digests))
     return replace(part, scores=table)

@@ -14,23 +14,27 @@ from evaluator.progress import Progress, Stage
 SECONDS_BETWEEN_TRIES = 0.2
 
 
-def held(folder: Path) -> Stage[AbstractContextManager[None]]:
+def lock_path(folder: Path) -> Path:
+    """Return the lock file of a folder of prompts, tokens or scores: next to it, as it holds nothing but results."""
+    return folder.with_name(f".{folder.name}.lock")
+
+
+def lock_folder(folder: Path) -> Stage[AbstractContextManager[None]]:
     """Wait until no other run writes to a folder, and return a context that keeps it locked.
 
-    The lock file is next to the folder, so that the folder holds nothing but results. What a killed process left half
-    written in the folder, or in others that begin with its name, is removed.
+    What a killed process left half written in the folder, or in others that begin with its name, is removed.
 
     Raises WriteError where there can be no lock.
     """
     while True:
         try:
-            lock = acquire_lock(folder.with_name(f".{folder.name}.lock"))
+            lock = acquire_lock(lock_path(folder))
         except (filelock.Timeout, FileNotFoundError):  # a run that fails just now can remove the folder
             yield Progress(stage="Waiting for another run that writes the same data", done=0, total=1, unit="runs")
             time.sleep(SECONDS_BETWEEN_TRIES)
         except OSError as error:
             raise WriteError(
-                f"{folder} cannot be written to: {error}. Take another folder with --store or --out."
+                f"{folder} cannot be written to: {error}. Choose another folder with --store or --out."
             ) from error
         else:
             remove_partial_files(folder.parent, f"{folder.name}*/")

@@ -1,4 +1,4 @@
-"""Measure a scored run: the tables of its suites, written one by one and what they hold kept on disk."""
+"""Measure a scored run: write the tables of its suites one at a time, without holding all of them in memory."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -25,8 +25,7 @@ def needs_of(runs: Iterable[tuple[RunRecord, Path]]) -> Needs:
     of these tokens, of whichever model. Scores that were taken from another folder need that folder too.
     """
     needs = Needs(set(), set(), set())
-    for record, data in runs:
-        root = data.resolve()
+    for record, root in runs:
         if record.scores is not None:
             for store, tokens in zip(record.scores.stores, record.scores.tokens, strict=True):
                 needs.stores.add(root / "store" / store)
@@ -41,7 +40,7 @@ def needs_of(runs: Iterable[tuple[RunRecord, Path]]) -> Needs:
                 needs.tokens.update(begun)
                 needs.scores.update(path for rows in begun.values() for path in (root / "scores").glob(f"*/{rows}"))
     _add_sources(needs.scores)
-    return needs
+    return Needs(*({path.resolve() for path in paths} for paths in needs))  # `store` and `scores` can be links
 
 
 def _rows(manifest: Path) -> str:

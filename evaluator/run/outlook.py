@@ -1,4 +1,4 @@
-"""Say before a run scores anything what it takes from earlier runs, what it scores, and how much it writes."""
+"""Estimate, before scoring, how many prompts are scored, how many have scores of earlier runs, and what is written."""
 
 import logging
 import shutil
@@ -23,24 +23,25 @@ logger = logging.getLogger(__name__)
 
 ID_BYTES = 40  # of a row's key, with its offset
 PAGE_BYTES = 5_000_000  # most that a page takes
+KEPT_BYTES = 250  # of a scored request without its numbers, on disk while a run is measured: twice where it is sorted
 
 
 class Outlook(NamedTuple):
-    """What a run has before it, without what methods add after the first scores."""
+    """The work that is left in a run, without the prompts that methods add after the first scores."""
 
     prompts: int
     scored: int  # of these, those that have scores already
-    bytes_to_write: int  # an estimate from above: files are compressed
+    bytes_to_write: int  # an estimate from above, temporary files included: files are compressed
     bytes_free: int  # on the disk of prompts and scores
 
 
 def outlook(built: Built, part: ScoredStore, source: ModelSource, data: Path) -> Outlook:
-    """Look ahead, with the prompts tokenised and nothing asked.
+    """Estimate the work of a run whose prompts are tokenised.
 
     Args:
         built: the run.
         part: its first store, with the scores that it has.
-        source: the model; how wide hidden states are.
+        source: the model, for the size of its hidden states.
         data: folder of prompts and scores.
     """
     rows = part.tokens.rows()
@@ -67,12 +68,19 @@ def _numbers_bytes(asked: TokenRows) -> int:
 
 
 def _table_bytes(built: Built, part: ScoredStore) -> int:
-    """Return the bytes of the predictions, the largest table: a row for each request, method and definition."""
-    n_labels = part.store.prompts().select(pl.col("continuations").list.len().mean()).collect().item() or 0
-    n_rows = (
-        part.store.manifest.n_requests * len(built.config.methods) * len(scored_definitions(built.config.definitions))
+    """Return the bytes of the large tables, and of the rows that measuring keeps on disk meanwhile.
+
+    Predictions have a row for each request, method and definition; queries one for each request, with its text.
+    """
+    prompts = part.store.prompts().select(
+        labels=pl.col("continuations").list.len(),
+        query=pl.col("prompt").str.len_bytes() / pl.col("spans").list.len().clip(1),
     )
-    return round(n_rows * (8 * n_labels + 2 * ID_BYTES))
+    n_labels, query_bytes = (mean or 0 for mean in prompts.mean().collect().row(0))
+    n_requests, config = part.store.manifest.n_requests, built.config
+    n_predictions = n_requests * len(config.methods) * len(scored_definitions(config.definitions))
+    numbers = 8 * n_labels + 2 * ID_BYTES  # of each row
+    return round(n_predictions * numbers + n_requests * (numbers + query_bytes + 2 * (numbers + KEPT_BYTES)))
 
 
 def _existing(folder: Path) -> Path:

@@ -24,22 +24,22 @@ from evaluator.record import (
     ScoresRecord,
 )
 from evaluator.report.terminal import throughput_line
-from evaluator.run.asked_models import (
-    AskedModel,
-    asked_model,
-    asked_models,
-    model_folders,
-    of_one_load,
-)
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.data_users import mark_user
-from evaluator.run.folder import open_built, open_scored, require_prompts_for_a_model, scores_section
+from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
 from evaluator.run.measure import measure_run
 from evaluator.run.preflight import check_built, with_accepted
 from evaluator.run.record import require_run, write_run
 from evaluator.run.report import MeasuredFolder, report_run
+from evaluator.run.resolved_models import (
+    ResolvedModel,
+    model_folders,
+    of_one_load,
+    resolve_model,
+    resolve_models,
+)
 from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run
-from evaluator.run.stage_records import recorded_build, with_scores
+from evaluator.run.stage_records import record_build, record_scores
 from evaluator.run_log import now, seconds_since
 from evaluator.suites import SUITES
 
@@ -63,19 +63,25 @@ def run(
         model: which model to evaluate.
         out: folder of the record, the tables and the page.
         data: folder of prompts and scores, which several runs may share; None for `out`.
-        accept: findings (preflight.findings.FINDINGS) that do not stop the run. Raises ConfigError for others that do.
+        accept: names of findings (preflight.findings.FINDINGS) that do not stop the run.
+
+    Raises ConfigError for options that do not fit and for a finding that is not accepted, DatasetError, TemplateError,
+    ModelError and ScoreError as the stages do.
     """
     check_config(config)
     check_accepted(accept)
     check_capabilities(config, model)
     with writing_to(out):
-        asked = asked_model(config, model)  # first, so that a wrong name is reported at once
-        with closing(EngineLoader(asked.source, asked.config, out / LOGS)) as loader:
-            yield from begin_loading(asked, data or out, loader)
+        resolved = resolve_model(config, model)  # first, so that a wrong name is reported at once
+        with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
+            yield from begin_loading(resolved, data or out, loader)
             record, built = yield from _build(config, out, data or out)
-            record, tokenised_s = yield from _check(record, built, asked, accept, out)
-            scored = yield from score_run(built, asked, data or out, loader, tokenised_s=tokenised_s)
-        return (yield from finished(with_scores(record, scored, asked.record, out), scored, out))
+            check = yield from _check(built, resolved, accept)
+            record = replace(record, preflight=check.record)
+            write_run(out, record)
+            require_accepted(check.record.findings, accept)
+            scored = yield from score_run(built, resolved, data or out, loader, tokenised_s=check.tokenised_s)
+        return (yield from measure_and_report(record_scores(record, scored, resolved.record, out), scored, out))
 
 
 def run_models(
@@ -95,44 +101,47 @@ def run_models(
 
     check_config(config)
     check_accepted(accept)
-    if incomparable := [name for name in config.suites if not SUITES[name].is_comparable]:
-        raise ConfigError(
-            f"{', '.join(incomparable)} measures no metrics that models are compared by. Give --model once, and run "
-            "the others in commands of their own."
-        )
+    _require_comparable(config)
     for model in models:
         check_capabilities(config, model)
     with writing_to(out), ExitStack() as stack:
-        asked = asked_models(config, models)
-        runs = [(one, out / "models" / name) for one, name in zip(asked, model_folders(asked), strict=True)]
+        resolved = resolve_models(config, models)
+        runs = [(one, out / "models" / name) for one, name in zip(resolved, model_folders(resolved), strict=True)]
         loads = []
         for group in of_one_load(runs, key=lambda each: each[0]):
             one, folder = group[0]
             loads.append((stack.enter_context(closing(EngineLoader(one.source, one.config, folder / LOGS))), group))
-        yield from begin_loading(asked[0], data or out, loads[0][0])
+        yield from begin_loading(resolved[0], data or out, loads[0][0])
         of_prompts, built = yield from _build(config, out, data or out)
-        checks: dict[Path, PreflightRecord] = {}  # of every model, before the first is scored
-        tokenised_s: dict[Path, float] = {}
+        checks: dict[Path, _Check] = {}  # of every model, before the first is scored
         for one, folder in runs:
-            clock = time.monotonic()
-            checks[folder] = yield from check_built(built, one)
-            require_accepted(checks[folder].findings, accept)
-            tokenised_s[folder] = seconds_since(clock)
+            checks[folder] = yield from _check(built, one, accept)
+            require_accepted(checks[folder].record.findings, accept)
+        build_s = of_prompts.elapsed_s["build"]  # once, for all models
         for loader, group in loads:
             for one, folder in group:
                 with writing_to(folder):
                     mark_user(folder, data or out)
-                    build_s = of_prompts.elapsed_s["build"]  # once, for all models
-                    record = recorded_build(built, folder, data or out, started=now(), elapsed_s=build_s)
-                    record = replace(record, preflight=with_accepted(checks[folder], accept))
+                    record = record_build(built, folder, data or out, started=now(), elapsed_s=build_s)
+                    check = checks[folder]
+                    record = replace(record, preflight=check.record)
                     scored = yield from score_run(
-                        built, one, data or out, loader, keep_loaded=True, tokenised_s=tokenised_s[folder]
+                        built, one, data or out, loader, keep_loaded=True, tokenised_s=check.tokenised_s
                     )
-                    record = with_scores(record, scored, one.record, folder)
+                    record = record_scores(record, scored, one.record, folder)
                     yield from _speed(record)
-                    yield from finished(record, scored, folder)
+                    yield from measure_and_report(record, scored, folder)
             loader.close()
     return (yield from compare([folder for _, folder in runs], out)).page
+
+
+def _require_comparable(config: RunConfig) -> None:
+    """Raise ConfigError for suites that do not measure what models are compared by."""
+    if incomparable := [name for name in config.suites if not SUITES[name].is_comparable]:
+        raise ConfigError(
+            f"{', '.join(incomparable)} measures no metrics that models are compared by. Give --model once, and run "
+            "the others in other commands."
+        )
 
 
 def _speed(record: RunRecord) -> Stage[None]:
@@ -144,7 +153,7 @@ def _speed(record: RunRecord) -> Stage[None]:
         yield Progress(stage="Scoring", done=n, total=n, unit="prompts", line=f"{record.model.title}: {speed}")
 
 
-def finished(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:
+def measure_and_report(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:
     """Measure a scored run and write its page."""
     record = yield from measure_run(record, scored.built, scored.parts, out, {})
     measured = MeasuredFolder(out, record, scored.built.store)
@@ -164,13 +173,13 @@ def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
     require_run(out)  # before the lock, which would make the folder
     with writing_to(out):
         folder = open_built(out)
-        require_prompts_for_a_model(folder.record, out)
+        refuse_imported_answers(folder.record, out)
         check_capabilities(folder.built.config, model)
-        asked = asked_model(folder.built.config, model)
-        with closing(EngineLoader(asked.source, asked.config, out / LOGS)) as loader:
-            yield from begin_loading(asked, folder.data, loader)
-            scored = yield from score_run(folder.built, asked, folder.data, loader)
-        return scores_section(with_scores(folder.record, scored, asked.record, out), out)
+        resolved = resolve_model(folder.built.config, model)
+        with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
+            yield from begin_loading(resolved, folder.data, loader)
+            scored = yield from score_run(folder.built, resolved, folder.data, loader)
+        return scores_section(record_scores(folder.record, scored, resolved.record, out), out)
 
 
 MeasureOptions = Callable[[Sequence[str]], Mapping[str, object]]
@@ -202,19 +211,18 @@ def report(out: Path) -> Stage[Path]:
 def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, Built]]:
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data, out)
-    return recorded_build(built, out, data, started=started, elapsed_s=seconds_since(clock)), built
+    return record_build(built, out, data, started=started, elapsed_s=seconds_since(clock)), built
 
 
-def _check(
-    record: RunRecord, built: Built, asked: AskedModel, accept: Collection[str], out: Path
-) -> Stage[tuple[RunRecord, float]]:
-    """Record what is found before anything is scored; also return the seconds that tokenising took.
+class _Check(NamedTuple):
+    """What was found before anything is scored."""
 
-    Raises ConfigError for a finding that would spoil results and is not accepted.
-    """
+    record: PreflightRecord
+    tokenised_s: float
+
+
+def _check(built: Built, resolved: ResolvedModel, accept: Collection[str]) -> Stage[_Check]:
+    """Tokenise the prompts and check them."""
     clock = time.monotonic()
-    found = yield from check_built(built, asked)
-    record = replace(record, preflight=with_accepted(found, accept))
-    write_run(out, record)
-    require_accepted(found.findings, accept)
-    return record, seconds_since(clock)
+    found = yield from check_built(built, resolved)
+    return _Check(with_accepted(found, accept), seconds_since(clock))

@@ -31,9 +31,9 @@ from evaluator.preflight.queries import (
 )
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
-from evaluator.run.asked_models import AskedModel, prompt_form
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, examine_sample
+from evaluator.run.resolved_models import ResolvedModel, prompt_form
 from evaluator.run.score import check_capabilities
 from evaluator.scores.checks import longest_tokens
 from evaluator.store.ids import bucket_by_bucket
@@ -66,12 +66,12 @@ def preflight(
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))
         yield Progress(stage="Checking", done=0, total=1, unit="models")
-        asked = AskedModel(source, model, form)
+        resolved = ResolvedModel(source, model, form)
         if built.store.manifest.n_prompts > MAX_TOKENISED:
-            examined = examine_sample(built, asked)
+            examined = examine_sample(built, resolved)
         else:
-            examined = yield from examine(built, asked)
-        record = checked(built, asked, examined, devices, assumptions.utilisation)
+            examined = yield from examine(built, resolved)
+        record = checked(built, resolved, examined, devices, assumptions.utilisation)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record
 
@@ -96,11 +96,11 @@ class _Footprint(NamedTuple):
 
 
 def checked(
-    built: Built, asked: AskedModel, examined: Examined, devices: Mapping[str, Device], utilisation: float
+    built: Built, resolved: ResolvedModel, examined: Examined, devices: Mapping[str, Device], utilisation: float
 ) -> PreflightRecord:
     """Return everything that is known about a run before its prompts are scored."""
-    source, model, form = asked
-    examples, footprint = _examples(built, examined.tokens), _footprint(asked)
+    source, model, form = resolved
+    examples, footprint = _examples(built, examined.tokens), _footprint(resolved)
     n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     findings = [
         *_refusal_findings(examined.refused),
@@ -108,7 +108,8 @@ def checked(
         *(engine_findings(source) if _runs_here(model) else ()),
         *_model_findings(source.has_chat_template and not form.chat, examined.tokens, n_front),
     ]
-    work = _work(asked, examined, built.store.manifest.n_prompts, footprint, max(examples.lengths.values(), default=0))
+    longest = max(examples.lengths.values(), default=0)
+    work = _work(resolved, examined, built.store.manifest.n_prompts, footprint, longest)
     counts = examined.counts
     return PreflightRecord(
         model=model.model + source.title.removeprefix(source.name) if _runs_here(model) else source.name,
@@ -200,8 +201,8 @@ def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> Chec
     )
 
 
-def _footprint(asked: AskedModel) -> _Footprint:
-    source, model, _ = asked
+def _footprint(resolved: ResolvedModel) -> _Footprint:
+    source, model, _ = resolved
     size = model_size(source.folder) if _runs_here(model) else None
     n_parameters = (source.n_parameters or size.n_parameters) if size else None
     weight_bytes = source.weight_bytes
@@ -216,10 +217,10 @@ def _footprint(asked: AskedModel) -> _Footprint:
 
 
 def _work(
-    asked: AskedModel, examined: Examined, n_prompts: int, footprint: _Footprint, longest_prompt_tokens: int
+    resolved: ResolvedModel, examined: Examined, n_prompts: int, footprint: _Footprint, longest_prompt_tokens: int
 ) -> Work | None:
     """Return what a run computes and holds; None where the model's size is not known."""
-    source, model, _ = asked
+    source, model, _ = resolved
     if footprint.flop_per_token is None or not footprint.weight_bytes:
         return None
     return Work(
@@ -269,10 +270,10 @@ def _model_findings(template_unused: bool, tokens: pl.LazyFrame, n_front: int) -
             )
 
 
-def check_built(built: Built, asked: AskedModel) -> Stage[PreflightRecord]:
+def check_built(built: Built, resolved: ResolvedModel) -> Stage[PreflightRecord]:
     """Tokenise and check the prompts of a run that is about to score them."""
-    examined = yield from examine(built, asked)
-    return checked(built, asked, examined, chosen_devices(Assumptions()), UTILISATION)
+    examined = yield from examine(built, resolved)
+    return checked(built, resolved, examined, chosen_devices(Assumptions()), UTILISATION)
 
 
 def with_accepted(record: PreflightRecord, accept: Collection[str]) -> PreflightRecord:

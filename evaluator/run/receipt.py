@@ -18,7 +18,7 @@ from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_table
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, ReceiptRecord, RunRecord
-from evaluator.run.folder import open_built, open_scored, read_table, require_prompts_for_a_model, scores_section
+from evaluator.run.folder import open_built, open_scored, read_table, refuse_imported_answers, scores_section
 from evaluator.run.record import require_run, with_stage, write_run
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.score import LOGS
@@ -40,7 +40,7 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
     with writing_to(out):
         clock, folder = time.monotonic(), open_built(out)
         record, parts = folder.record, open_scored(folder, out)
-        require_prompts_for_a_model(record, out)
+        refuse_imported_answers(record, out)
         built = folder.built.without(scores_section(record, out).left_out)
         assert record.model is not None, "the run was scored"
         assert record.engine is not None, "the run was scored"
@@ -67,7 +67,7 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
             verdicts = compare_verdicts(run, again)
         yield Progress(stage="Comparing verdicts", done=1, total=1, unit="runs")
         made = receipt_record(record, table, again, verdicts, engine, config.seed, now())
-        record = _with_receipt(record, name, made, table, out)
+        record = _write_receipts(record, name, made, table, out)
         record = with_stage(record, "receipt", elapsed_s={"receipt": seconds_since(clock)})
         write_run(out, record)
         if record.measures:
@@ -92,7 +92,7 @@ def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig
     )
 
 
-def _with_receipt(record: RunRecord, name: str, made: ReceiptRecord, table: pl.DataFrame, out: Path) -> RunRecord:
+def _write_receipts(record: RunRecord, name: str, made: ReceiptRecord, table: pl.DataFrame, out: Path) -> RunRecord:
     """Write the table of a receipt, and return the record with it.
 
     Receipts of other engines and dtypes are kept if they are of the same scores and their table is undamaged.

@@ -17,7 +17,7 @@ COMPARISON_PAGE = "compare.html"
 def read_run(out: Path) -> RunRecord:
     """Read the record of a run. Raises StoreError if nothing was built."""
     require_run(out)
-    hint = f"Run the command that made it once more: what was scored is kept. {out / LOG_FILE} has the commands."
+    hint = f"Run the command that wrote it again: existing scores are kept. The commands are in {out / LOG_FILE}."
     record = read_record(out / RUN_FILE, RunRecord, hint)
     assert record is not None, "the file is there"
     return record

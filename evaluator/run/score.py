@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -21,21 +22,23 @@ from evaluator.models.source import ModelSource
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord
-from evaluator.run.asked_models import AskedModel
 from evaluator.run.build import Built
 from evaluator.run.early_results import early_results
-from evaluator.run.label_distances import load_head, with_distances
-from evaluator.run.locks import held
+from evaluator.run.label_distances import load_head, write_distances
+from evaluator.run.locks import lock_folder
 from evaluator.run.outlook import outlook, said
+from evaluator.run.resolved_models import ResolvedModel
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.run.second_round import build_second_round
-from evaluator.run.tokenise import tokenise_what_fits
-from evaluator.scores.compute import AfterShard, Arithmetic, nothing_to_say, score_rows
+from evaluator.run.tokenise import tokenise_scorable
+from evaluator.run_log import seconds_since
+from evaluator.scores.compute import AfterShard, Arithmetic, no_progress, score_rows
 from evaluator.scores.table import ScoreManifest, open_scores
 from evaluator.scores.throughput import scoring_seconds
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
 from evaluator.tokens.rows import TokenRows
+from evaluator.tokens.table import TokenTable
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ def check_capabilities(config: RunConfig, model: ModelConfig) -> None:
 
 def score_run(
     built: Built,
-    asked: AskedModel,
+    resolved: ResolvedModel,
     data: Path,
     loader: EngineLoader,
     *,
@@ -84,67 +87,85 @@ def score_run(
 
     Args:
         built: the run's configuration and prompts.
-        asked: the model; devices are laid out.
+        resolved: the model; devices are laid out.
         data: folder of prompts and scores.
         loader: of the model.
         keep_loaded: whether the model stays loaded after the last prompt.
         tokenised_s: seconds that tokenising these prompts has taken already, for the record.
+
+    Raises LabelError or PromptTooLongError if no dataset can be scored, ModelError if the model cannot be loaded,
+    ScoreError for scores that are not finite.
     """
-    source = asked.source
+    source = resolved.source
     head = load_head(built, source)  # fail before scoring if the model has no LM head
-    folder = scores_folder(source, asked.config, data)
-    score = partial(score_rows, loader=loader, adapter=source.adapter, arithmetic=_arithmetic(asked.record))
+    folder = scores_folder(source, resolved.config, data)
+    score = partial(score_rows, loader=loader, adapter=source.adapter, arithmetic=_arithmetic(resolved.record))
     parts: list[ScoredStore] = []
     store: PromptStore | None = built.store
-    tokenise_s = tokenised_s
     left_out: dict[str, str] = {}
-    try:
+    with _naming_bad_tensor(source), nullcontext() if keep_loaded else closing(loader):
         while store:  # that of the first round, then that of the second
-            clock = time.monotonic()
-            tokens, refused = yield from tokenise_what_fits(built, store, asked)
-            for dataset, reason in refused.items():
-                logger.warning("%s is left out of this run: %s", dataset, reason)
-            left_out |= {dataset: str(reason) for dataset, reason in refused.items()}
-            store = store.without(refused)
-            tokenise_s += time.monotonic() - clock
-            counts = tokens.manifest.counts  # what scoring costs at least, before it begins
-            yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
-            rows = tokens.rows()
-            lock = yield from held(folder / tokens.fingerprint)
+            tokenised = yield from _tokenised(built, store, resolved)
+            tokens, tokenised_s = tokenised.tokens, tokenised_s + tokenised.elapsed_s
+            left_out |= tokenised.refused
+            lock = yield from lock_folder(folder / tokens.fingerprint)
             with lock:
-                part = ScoredStore(store, tokens, open_scores(folder / tokens.fingerprint))
-                after_shard: AfterShard = nothing_to_say
+                part = ScoredStore(store.without(left_out), tokens, open_scores(folder / tokens.fingerprint))
+                after_shard: AfterShard = no_progress
                 if not parts:
                     run = built.without(left_out)
                     yield from said(outlook(run, part, source, data), data)
                     after_shard = early_results(run, part)
                 # First the log-likelihoods, in the steps that the suite asks for, then the hidden states.
-                step = 0
+                rows, step = tokens.rows(), 0
                 while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
                     table = yield from score(step_rows, part.scores, kind="scores", after_shard=after_shard)
                     part, step = replace(part, scores=table), step + 1
-                states = rows.filter(pl.col("ask") == "state")
-                table = yield from score(states, part.scores, kind="states")
+                table = yield from score(rows.filter(pl.col("ask") == "state"), part.scores, kind="states")
             parts.append(replace(part, scores=table))
             built = built.without(left_out)
             store = (yield from build_second_round(built, parts[0], data)) if len(parts) == 1 else None
-    except ScoreError as error:
-        if tensor := source.not_finite():
-            raise ScoreError(f"{error} The weights hold a NaN or an infinity: tensor {tensor}.") from error
-        raise
-    finally:
-        if not keep_loaded:
-            loader.close()
     parts = [replace(part, store=part.store.without(left_out)) for part in parts]
     if head is not None:
         # Only now, because an engine that is not kept loaded has left its memory.
-        parts[0] = yield from with_distances(built, parts[0], head, loader)
+        parts[0] = yield from write_distances(built, parts[0], head, loader)
     elapsed_s = {
-        "tokenise": round(tokenise_s, 3),
+        "tokenise": round(tokenised_s, 3),
         "load": round(loader.take_waited_s(), 3),
         "score": scoring_seconds([shard for part in parts for shard in part.scores.manifest.counted_shards]),
     }
     return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
+
+
+class _Tokenised(NamedTuple):
+    """The tokens of a store."""
+
+    tokens: TokenTable
+    refused: Mapping[str, str]  # dataset that cannot be scored with this model -> why
+    elapsed_s: float
+
+
+def _tokenised(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[_Tokenised]:
+    """Tokenise what can be scored, and say how many tokens that takes at least."""
+    clock = time.monotonic()
+    tokens, errors = yield from tokenise_scorable(built, store, resolved)
+    refused = {dataset: str(error) for dataset, error in errors.items()}
+    for dataset, reason in refused.items():
+        logger.warning("%s is left out of this run: %s", dataset, reason)
+    counts = tokens.manifest.counts
+    yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
+    return _Tokenised(tokens, refused, seconds_since(clock))
+
+
+@contextmanager
+def _naming_bad_tensor(source: ModelSource) -> Iterator[None]:
+    """Add to a ScoreError which tensor of the model is not finite, if one is."""
+    try:
+        yield
+    except ScoreError as error:
+        if tensor := source.not_finite():
+            raise ScoreError(f"{error} The weights hold a NaN or an infinity: tensor {tensor}.") from error
+        raise
 
 
 def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
@@ -153,9 +174,9 @@ def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
     return data / "scores" / fingerprint(SCORES_FORMAT, source.fingerprint, identity, source_fingerprint("engine"))
 
 
-def begin_loading(asked: AskedModel, data: Path, loader: EngineLoader) -> Stage[None]:
+def begin_loading(resolved: ResolvedModel, data: Path, loader: EngineLoader) -> Stage[None]:
     """Begin to load a model in processes of its own, unless the data folder holds scores of it: they may suffice."""
-    if not scores_folder(asked.source, asked.config, data).exists():
+    if not scores_folder(resolved.source, resolved.config, data).exists():
         yield from loader.begin()
 
 

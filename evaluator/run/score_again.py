@@ -19,7 +19,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import ReceiptRecord, RunRecord
 from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
-from evaluator.scores.prompts import scores_by_prompt
+from evaluator.scores.prompts import join_prompt_scores
 from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.suites import SUITES
 from evaluator.suites.base import ScoredRun
@@ -99,7 +99,7 @@ def drifts(again: ScoredAgain, parts: Sequence[ScoredStore], name: str) -> pl.Da
     sampled = again.tokens.lazy().select("token_id").unique()
     stored = pl.concat([part.scores.read("scores") for part in parts]).join(sampled, on="token_id", how="semi")
     before, after = (
-        scores_by_prompt(again.tokens.lazy(), scores).select(SCORES.names())
+        join_prompt_scores(again.tokens.lazy(), scores).select(SCORES.names())
         for scores in (stored.unique("token_id"), again.token_scores.lazy())
     )
     asks = again.tokens.lazy().filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
@@ -144,7 +144,7 @@ def compare_verdicts(run: ScoredRun, again: ScoredAgain) -> Verdicts:
     next_round = SUITES[run.config.suites[0]].next_round
     if next_round and next_round(run, 1) is not None:
         return Verdicts(None, [])
-    new = scores_by_prompt(again.tokens.lazy(), again.token_scores.lazy())
+    new = join_prompt_scores(again.tokens.lazy(), again.token_scores.lazy())
     columns = [name for name in SCORES if name != "prompt_id"]
     rows = run.scored.rows.join(new, on="prompt_id", how="left", suffix="_again", maintain_order="left")
     replaced = rows.with_columns(pl.coalesce(f"{name}_again", name).alias(name) for name in columns)

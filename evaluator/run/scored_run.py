@@ -10,8 +10,8 @@ import polars as pl
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.run.build import Built
 from evaluator.schemas import PROMPTS_KEY, REQUESTS, REQUESTS_KEY
-from evaluator.scores.checks import require_complete, require_states
-from evaluator.scores.prompts import prompt_scores, prompt_states
+from evaluator.scores.checks import n_scores, require_complete, require_states
+from evaluator.scores.prompts import prompt_states, scan_prompt_scores
 from evaluator.scores.table import ScoreTable
 from evaluator.store.ids import ROWS_PER_BUCKET, buckets, id_numbers
 from evaluator.store.key_order import PLACE, in_order_of_places, place
@@ -51,7 +51,7 @@ def scored_run(
         options: of the measure stage, by suite.
     """
     first = parts[0]
-    scores = (_with_requests(part.store, prompt_scores(part.tokens.tokens(), part.scores)) for part in parts)
+    scores = (_with_requests(part.store, scan_prompt_scores(part.tokens.tokens(), part.scores)) for part in parts)
     states = (_with_requests(part.store, prompt_states(part.tokens.tokens(), part.scores)) for part in parts)
     scored = ScoredRequests(
         rows=pl.concat(scores),
@@ -98,7 +98,7 @@ def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
         if next_round:
             rows = rows.join(chosen.lazy(), on=PROMPTS_KEY, how="semi", maintain_order="left")
         is_state = pl.col("ask") == "state"
-        scores = prompt_scores(part.tokens.tokens(), part.scores).collect()
+        scores = scan_prompt_scores(part.tokens.tokens(), part.scores).collect()
         require_complete(rows.filter(~is_state).collect(), scores)
         states = prompt_states(part.tokens.tokens(), part.scores).select(PROMPTS_KEY).collect()
         require_states(rows.filter(is_state).collect(), states)
@@ -147,11 +147,10 @@ def _is_complete(part: ScoredStore) -> bool:
 
 
 def _is_bucket_complete(part: ScoredStore, bucket: pl.Expr) -> bool:
-    n_texts = pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len())
-    prompts = part.store.prompts().filter(bucket).select(id_numbers("prompt_id"), "ask", n=n_texts.cast(pl.Int64))
+    prompts = part.store.prompts().filter(bucket).select(id_numbers("prompt_id"), "ask", n=n_scores())
     tokens, is_state = part.tokens.tokens().filter(bucket), pl.col("ask") == "state"
     sizes = pl.col("label_log_likelihoods").list.len().cast(pl.Int64)
-    scores = prompt_scores(tokens, part.scores).select(id_numbers("prompt_id"), n=sizes)
+    scores = scan_prompt_scores(tokens, part.scores).select(id_numbers("prompt_id"), n=sizes)
     states = prompt_states(tokens, part.scores).select(id_numbers("prompt_id"))
     return _each_once(prompts.filter(~is_state), scores) and _each_once(prompts.filter(is_state).drop("n"), states)
 

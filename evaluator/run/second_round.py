@@ -11,10 +11,10 @@ from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.methods.base import ScoredRequests
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint
-from evaluator.run.locks import held
+from evaluator.run.locks import lock_folder
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.schemas import PROMPTS_KEY
-from evaluator.store.prompt_store import PromptStore, whole_store
+from evaluator.store.prompt_store import PromptStore, open_intact_store
 from evaluator.store.spool import spooled
 from evaluator.store.store_writer import StoreWriter, as_request_rows
 from evaluator.suites import chosen_methods
@@ -31,9 +31,9 @@ def build_second_round(built: Built, first: ScoredStore, data: Path) -> Stage[Pr
     code = source_fingerprint("methods", "suites", "run")
     name = fingerprint(built.store.fingerprint, first.tokens.fingerprint, _answers(first), code)
     folder = data / "store" / name
-    lock = yield from held(folder)
+    lock = yield from lock_folder(folder)
     with lock:
-        return whole_store(folder) or (yield from _write(built, first, folder))
+        return open_intact_store(folder) or (yield from _write(built, first, folder))
 
 
 def _answers(first: ScoredStore) -> dict[str, str]:
@@ -51,8 +51,8 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
         datasets, _ = yield from read_datasets(built.config)
         if store_fingerprint(built.config, datasets.values()) != built.store.fingerprint:
             raise StoreError(
-                f"What follows from a model's answers is built from the same data as {built.store.folder}, and these, "
-                "or the program, have changed since. Run `evaluator build` for this output folder again, then score."
+                f"The second round must be built from the datasets and the code of {built.store.folder}, and one of "
+                "them has changed. Run `evaluator build` for this output folder again, then `evaluator score`."
             )
         datasets = {name: dataset for name, dataset in datasets.items() if name not in built.left_out}
     scored = scored_run(built, [first]).scored

@@ -25,7 +25,7 @@ from evaluator.suites import SUITES
 from evaluator_kernels import implementations
 
 
-def recorded_build(built: Built, out: Path, data: Path, *, started: str, elapsed_s: float) -> RunRecord:
+def record_build(built: Built, out: Path, data: Path, *, started: str, elapsed_s: float) -> RunRecord:
     """Write and return the record of a run whose prompts are built."""
     config = built.config
     descriptions = [SUITES[name].describe(config) for name in config.suites]
@@ -59,7 +59,7 @@ def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
     return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset).notes))
 
 
-def with_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:
+def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:
     """Write and return the record of a run whose prompts are scored."""
     record = with_stage(
         record,

@@ -1,4 +1,4 @@
-"""Say what a run is and how far it is, from its files alone: quickly, also while another process works on it."""
+"""Report what a run is and how far it is, from its files alone: quickly, also while another process works on it."""
 
 import os
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def run_state(out: Path) -> RunState:
     data = out / record.data if record else out
     is_apart = data.resolve() != out.resolve()
     prompts, model, engine = (record.prompts, record.model, record.engine) if record else (None, None, None)
-    finished = _finished(out, record) if record else ""
+    finished = _finished(out, record)
     return RunState(
         folder=str(out),
         state=_state(process, problem, finished),
@@ -125,15 +125,17 @@ def _state(process: int | None, problem: str, finished: str) -> State:
     return "finished" if finished else "unfinished"
 
 
-def _finished(out: Path, record: RunRecord) -> str:
-    """Return when a run, or the comparison of several models on its prompts, was finished; "" if it is not."""
-    if _is_measured(record):
+def _finished(out: Path, record: RunRecord | None) -> str:
+    """Return when a run, or a comparison of runs or of several models, was finished; "" if it is not."""
+    if record is not None and _is_measured(record):
         return record.finished
     page = out / COMPARISON_PAGE
-    if record.scores is not None or not page.is_file():
+    if (record is not None and record.scores is not None) or not page.is_file():
         return ""
     written = datetime.fromtimestamp(page.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    return written if written >= record.finished else ""  # an older page compares on earlier prompts
+    if record is not None and written < record.finished:
+        return ""  # the page compares on earlier prompts
+    return written
 
 
 def _is_measured(record: RunRecord) -> bool:
@@ -143,7 +145,7 @@ def _is_measured(record: RunRecord) -> bool:
 
 def _stages(record: RunRecord | None, finished: str) -> list[str]:
     if record is None:
-        return []
+        return ["compared"] if finished else []
     done = {
         "built": record.prompts is not None,
         "checked": record.preflight is not None,

@@ -6,30 +6,31 @@ from evaluator.errors import ConfigError, LabelError, PromptTooLongError
 from evaluator.methods.predictions import check_labels
 from evaluator.models.source import ModelSource
 from evaluator.progress import Stage
-from evaluator.run.asked_models import AskedModel, PromptForm
 from evaluator.run.build import Built
-from evaluator.run.locks import held
+from evaluator.run.locks import lock_folder
+from evaluator.run.resolved_models import PromptForm, ResolvedModel
+from evaluator.schemas import Definition
 from evaluator.scores.checks import check_prompt_lengths
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
 from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
 
 
-def tokenise_what_fits(
-    built: Built, store: PromptStore, asked: AskedModel
+def tokenise_scorable(
+    built: Built, store: PromptStore, resolved: ResolvedModel
 ) -> Stage[tuple[TokenTable, dict[str, LabelError | PromptTooLongError]]]:
     """Tokenise the datasets of a store that can be scored; also return the others, each with the reason.
 
     Raises the first error where no dataset can be scored.
     """
-    _check_turns(store, asked.form)
+    _check_turns(store, resolved.form)
     try:
-        return (yield from _tokenise(built, store, asked)), {}
+        return (yield from _tokenise(built, store, resolved)), {}
     except (LabelError, PromptTooLongError):
-        refused = refusals(built, store, asked)
+        refused = refusals(built, store, resolved)
         if refused.keys() >= built_datasets(store):
             raise
-        table = yield from _tokenise(built, store.without(refused), asked)
+        table = yield from _tokenise(built, store.without(refused), resolved)
         return table, refused
 
 
@@ -46,14 +47,14 @@ def _check_turns(store: PromptStore, form: PromptForm) -> None:
         )
 
 
-def refusals(built: Built, store: PromptStore, asked: AskedModel) -> dict[str, LabelError | PromptTooLongError]:
+def refusals(built: Built, store: PromptStore, resolved: ResolvedModel) -> dict[str, LabelError | PromptTooLongError]:
     """Return the datasets that cannot be scored, with the reason."""
     datasets = sorted(built_datasets(store))
     refused: dict[str, LabelError | PromptTooLongError] = {}
     for dataset in datasets:
         alone = store.without(other for other in datasets if other != dataset)
         try:
-            check_tokens(built, alone, tokens_of(alone, asked).lazy(), asked.source)
+            check_tokens(built, alone, tokens_of(alone, resolved).lazy(), resolved.source)
         except LabelError as error:
             refused[dataset] = _explained(error, built, alone)
         except PromptTooLongError as error:
@@ -66,21 +67,19 @@ def built_datasets(store: PromptStore) -> set[str]:
     return {*store.requests().select("dataset").unique().collect()["dataset"]}
 
 
-def tokens_of(store: PromptStore, asked: AskedModel) -> pl.DataFrame:
+def tokens_of(store: PromptStore, resolved: ResolvedModel) -> pl.DataFrame:
     """Tokenise all prompts of a store and keep nothing; return schemas.TOKENS."""
-    return tokenise(asked.source.tokenizer, store.prompts().collect(), asked.form.boundary, asked.form.chat)
+    return tokenise(resolved.source.tokenizer, store.prompts().collect(), resolved.form.boundary, resolved.form.chat)
 
 
-def _tokenise(built: Built, store: PromptStore, asked: AskedModel) -> Stage[TokenTable]:
+def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[TokenTable]:
     """Tokenise a store, and check that no prompt is too long for the model and that labels can be distinguished."""
-    parts = [part for parts in built.parts.values() for part in parts.values()]
-    definitions = [definition for part in parts for definition in part.definitions]
-    source, form = asked.source, asked.form
-    lock = yield from held(store.folder / "tokens")
+    source, form = resolved.source, resolved.form
+    lock = yield from lock_folder(store.folder / "tokens")
     with lock:
         try:
             table = yield from tokenise_store(
-                store, source.tokenizer, source.tokenizer_fingerprint, form.boundary, definitions, form.chat
+                store, source.tokenizer, source.tokenizer_fingerprint, form.boundary, _definitions(built), form.chat
             )
         except LabelError as error:
             raise _explained(error, built, store) from error
@@ -95,4 +94,10 @@ def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelErro
 def check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource) -> None:
     """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score."""
     check_prompt_lengths(tokens, store.prompts(), source.context_length)
-    check_labels(chosen_methods(built.config), built.config.definitions, tokens, store.prompts())
+    check_labels(chosen_methods(built.config), _definitions(built), tokens, store.prompts())
+
+
+def _definitions(built: Built) -> list[Definition]:
+    """Return the definitions that some part of the run is measured under."""
+    parts = (part for parts in built.parts.values() for part in parts.values())
+    return list(dict.fromkeys(name for part in parts for name in part.definitions))

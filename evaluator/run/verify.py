@@ -46,10 +46,10 @@ class Fault(NamedTuple):
     damaged: Damaged
     path: Path
     what: str
-    command: str  # that makes it again
+    command: str | None  # that makes it again; None: not known
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.what} Run: {self.command}"
+        return f"{self.path}: {self.what}" + (f" Run: {self.command}" if self.command else "")
 
 
 def verify(out: Path, *, repair: bool = False) -> Stage[list[Fault]]:
@@ -65,7 +65,7 @@ def verify(out: Path, *, repair: bool = False) -> Stage[list[Fault]]:
         yield from _repair(out, {fault.damaged for fault in faults})
     except EvaluatorError as error:
         left = yield from _found(out)
-        return [*left, Fault("record", out, f"It could not be repaired: {error}", left[0].command if left else "")]
+        return [*left, Fault("record", out, f"It could not be repaired: {error}", left[0].command if left else None)]
     return (yield from _found(out))
 
 

@@ -50,14 +50,18 @@ def require_complete(requests: pl.DataFrame, scores: pl.DataFrame) -> None:
             f"{unscored.height} of {requests.height} requests have no score; the first is {first['suite']}, "
             f"{first['dataset']}, position {first['position']}. Finish with `evaluator score`."
         )
-    expected = pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len())
-    sizes = requests.join(scores, on=PROMPTS_KEY).filter(expected != pl.col("label_log_likelihoods").list.len())
+    sizes = requests.join(scores, on=PROMPTS_KEY).filter(n_scores() != pl.col("label_log_likelihoods").list.len())
     if not sizes.is_empty():
         first = sizes.row(0, named=True)
         raise ScoreError(
             f"{first['dataset']}, position {first['position']}: {len(first['label_log_likelihoods'])} scores for the "
             f"{len(first['continuations'])} labels {first['continuations']}. The scores belong to another store."
         )
+
+
+def n_scores() -> pl.Expr:
+    """Return how many log-likelihoods a request has: one of a whole text, else one of each continuation."""
+    return pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len()).cast(pl.Int64)
 
 
 def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
@@ -77,9 +81,12 @@ def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
 
 
 def longest_tokens() -> pl.Expr:
-    """Return the tokens of a row of schemas.TOKENS: its context and its longest continuation, if it has any."""
+    """Return the number of tokens of a row of schemas.TOKENS: its context and its longest continuation.
+
+    Where a hidden state is wanted there is none, and one more token is counted: vLLM always samples one.
+    """
     continuation = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
-    return pl.col("context").list.len() + continuation.fill_null(0)
+    return pl.col("context").list.len() + continuation.fill_null(pl.when(pl.col("ask") == "state").then(1).otherwise(0))
 
 
 def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_length: int | None) -> None:
@@ -102,5 +109,6 @@ def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_le
     raise PromptTooLongError(
         f"{too_long.height} of {n_prompts} prompts with their labels are longer than the model's context of "
         f"{context_length} tokens, and prompts are never truncated. The longest:{listed}\n"
-        "Use fewer demonstrations (--shots), leave out the dataset (--datasets), or choose a model with a longer one."
+        "Use fewer demonstrations (--shots), leave out the dataset (--datasets), or choose a model with a longer "
+        "context."
     )

@@ -1,4 +1,4 @@
-"""Computes the scores and hidden states that a plan still lacks, shard by shard."""
+"""Compute the scores and hidden states that a plan still lacks, shard by shard."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ from evaluator.scores.table import Kind, ScoreTable, ShardRecord
 from evaluator.store import shards
 from evaluator.tokens.rows import TokenRows
 
-SHARDS_NAMED_AT_ONCE = 500  # the manifest is written after each of so many
-TIMES_BETWEEN_MANIFESTS = 20  # what passes after that between two manifests, by the time that one took to write
+SHARDS_NAMED_AT_ONCE = 500  # up to so many shards, the manifest is written after each
+TIMES_BETWEEN_MANIFESTS = 20  # beyond that: the pause between two manifests, in times that the last took to write
 
 STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
 
@@ -29,14 +29,14 @@ class Arithmetic(NamedTuple):
     """What a model computes for a token, and what devices can compute."""
 
     flop_per_token: int
-    peak_flop_per_s: Callable[[EngineRecord, int], float | None]  # of the devices of so many replicas
+    peak_flop_per_s: Callable[[EngineRecord, int], float | None]  # facts, replicas -> peak of all
 
 
 AfterShard = Callable[[ScoreTable], Iterator[Progress]]
-"""Yields what can be said when another shard is written."""
+"""Is called with the table after each shard; yields progress to show."""
 
 
-def nothing_to_say(_table: ScoreTable) -> Iterator[Progress]:
+def no_progress(_table: ScoreTable) -> Iterator[Progress]:
     """Yield nothing."""
     yield from ()
 
@@ -47,7 +47,7 @@ def score_rows(
     loader: EngineLoader,
     kind: Kind,
     adapter: Adapter | None = None,
-    after_shard: AfterShard = nothing_to_say,
+    after_shard: AfterShard = no_progress,
     *,
     arithmetic: Arithmetic | None = None,
 ) -> Stage[ScoreTable]:
@@ -77,17 +77,17 @@ def score_rows(
     if plan.key not in table.manifest.plans:
         table, plan = yield from _write_plan(plan, table, loader)
     cut = plan.shards()
-    missing = {name: shard for name, shard in cut.items() if name not in table.manifest.shards}
-    if missing:
+    jobs = [
+        shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
+        for name, shard in cut.items()
+        if name not in table.manifest.shards
+    ]
+    if jobs:
         replicas = yield from loader.replicas()
         done_before = sum(shard.prompts for name, shard in table.manifest.shards.items() if name in cut)
         peak = arithmetic.peak_flop_per_s(replicas.facts, replicas.n) if arithmetic else None
         flop_per_token = arithmetic.flop_per_token if arithmetic else None
         clock = _Clock(STAGE_NAMES[kind], done_before, plan.record.prompts, flop_per_token, peak)
-        jobs = [
-            shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
-            for name, shard in missing.items()
-        ]
         with closing(ShardWriter(table)) as writer:
             for update in replicas.run(jobs):
                 clock.add(update)
@@ -117,7 +117,7 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
         )
     base, _, _ = plan.key.partition(".")
     others = {key: other for key, other in manifest.plans.items() if not is_of_rows(key, base)}
-    table = table.with_manifest(replace(manifest, plans=others | {plan.key: record}))
+    table = table.write_manifest(replace(manifest, plans=others | {plan.key: record}))
     return table, replace(plan, record=record)
 
 
@@ -218,6 +218,6 @@ class ShardWriter:
         if self._is_named:
             return
         started = time.monotonic()
-        self._table.with_manifest(self._table.manifest)
+        self._table.write_manifest(self._table.manifest)
         self._is_named, ended = True, time.monotonic()
         self._next = ended + (ended - started) * TIMES_BETWEEN_MANIFESTS

@@ -6,7 +6,7 @@ from evaluator.schemas import HIDDEN_STATES, SCORES
 from evaluator.scores.table import ScoreTable
 
 
-def prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
+def scan_prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
     """Return schemas.SCORES of all scored prompts, in the order of their scores.
 
     Args:
@@ -17,7 +17,7 @@ def prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
     return _by_prompt(table.read("scores").join(_ids(tokens), on="token_id", how="inner", maintain_order="left"))
 
 
-def scores_by_prompt(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFrame:
+def join_prompt_scores(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFrame:
     """Return schemas.SCORES of the prompts in schemas.TOKENS that have schemas.TOKEN_SCORES, in the order of tokens.
 
     The scores are held in memory: they may be of a few of the tokens.

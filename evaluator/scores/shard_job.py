@@ -1,4 +1,4 @@
-"""Computes one shard with an engine, in whichever process that is."""
+"""Compute one shard with an engine, in the process that has the engine."""
 
 import time
 from collections.abc import Iterator, Sequence

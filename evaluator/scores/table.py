@@ -129,7 +129,7 @@ class ScoreTable:
         total["reused_prompts"] = sum(plan.reused_prompts for plan in self.manifest.plans.values())
         return total
 
-    def with_manifest(self, manifest: ScoreManifest) -> "ScoreTable":
+    def write_manifest(self, manifest: ScoreManifest) -> "ScoreTable":
         """Write the manifest and return the table with it."""
         write_record(self.folder / MANIFEST, manifest)
         return ScoreTable(self.folder, manifest)

@@ -71,12 +71,13 @@ def one_way(groups: Sequence[Floats]) -> OneWay:
     F is NaN with fewer than two groups, where every group has one value, and where all values are equal; it is infinite
     where groups differ and the values within each do not.
     """
+    noise = _rounding(np.concatenate(groups))
     sizes = np.array([len(group) for group in groups])
     means = np.array([group.mean() for group in groups])
     between, within = len(groups) - 1, int(sizes.sum()) - len(groups)
     ss_between = float(sizes @ (means - np.concatenate(groups).mean()) ** 2)
     ss_within = float(sum(((group - mean) ** 2).sum() for group, mean in zip(groups, means, strict=True)))
-    f = _ratio(ss_between, between, ss_within, within)
+    f = _ratio(ss_between, between, ss_within, within, noise)
     return OneWay(f, _tail(f, between, within), between, within)
 
 
@@ -114,10 +115,11 @@ def repeated_measures(values: Floats) -> RepeatedMeasures:
     residuals = centred - query_effects - condition_effects
     ss_condition = n_queries * float((condition_effects**2).sum())
     ss_residual = float((residuals**2).sum())
-    f = _ratio(ss_condition, df_condition, ss_residual, df_residual)
+    noise = _rounding(values)
+    f = _ratio(ss_condition, df_condition, ss_residual, df_residual, noise)
     # Epsilon is (sum of eigenvalues)^2 / (df x sum of squared eigenvalues) of the doubly centred covariance.
     squared_eigenvalues = float(((residuals.T @ residuals) ** 2).sum())
-    is_defined = df_condition and squared_eigenvalues
+    is_defined = df_condition and ss_residual > noise
     epsilon = ss_residual**2 / (df_condition * squared_eigenvalues) if is_defined else float("nan")
     return RepeatedMeasures(
         f,
@@ -182,10 +184,17 @@ def require_one_each(rows: pl.DataFrame, key: Sequence[str]) -> None:
         raise MetricError(f"{named} is in more than one row. Keep one row of each {', '.join(key)}.")
 
 
-def _ratio(ss_above: float, df_above: int, ss_below: float, df_below: int) -> float:
-    if df_above < 1 or df_below < 1 or not ss_above + ss_below:
+def _rounding(values: Floats) -> float:
+    """Return a sum of squares that rounding makes of values that are all equal."""
+    largest = float(np.abs(values).max(initial=0.0))
+    return float(values.size * (8 * np.finfo(np.float64).eps * largest) ** 2)
+
+
+def _ratio(ss_above: float, df_above: int, ss_below: float, df_below: int, noise: float) -> float:
+    """Return F; sums of squares of at most `noise` count as 0."""
+    if df_above < 1 or df_below < 1 or max(ss_above, ss_below) <= noise:
         return float("nan")
-    return (ss_above / df_above) / (ss_below / df_below) if ss_below else float("inf")
+    return (ss_above / df_above) / (ss_below / df_below) if ss_below > noise else float("inf")
 
 
 def _tail(f: float, df_above: float, df_below: float) -> float:

@@ -46,7 +46,7 @@ class PromptStore:
     manifest: StoreManifest
     left_out: tuple[str, ...] = ()  # datasets whose rows are not read
     hint: str = "Run the same command again."  # what to do where a file is damaged
-    verified: set[str] = field(default_factory=set, compare=False)  # files with the bytes that they were written with
+    verified: set[str] = field(default_factory=set, compare=False)  # files whose SHA-256 was checked
 
     @property
     def fingerprint(self) -> str:
@@ -97,23 +97,23 @@ class PromptStore:
         return self._kept(rows) if "dataset" in schema else rows
 
     def changed_files(self, files: Mapping[str, str] | None = None) -> list[str]:
-        """Return the files that are missing or have other bytes than they were written with, of these or of all."""
-        asked = self.manifest.files if files is None else files
-        unverified = {name: sha256 for name, sha256 in asked.items() if name not in self.verified}
+        """Return the files, of these or of all, that are missing or whose SHA-256 differs from the manifest's."""
+        checked = self.manifest.files if files is None else files
+        unverified = {name: sha256 for name, sha256 in checked.items() if name not in self.verified}
         changed = shards.changed(self.folder, unverified)
         self.verified.update(unverified.keys() - {*changed})
         return changed
 
-    def require_whole(self, files: Mapping[str, str] | None = None) -> None:
+    def require_intact(self, files: Mapping[str, str] | None = None) -> None:
         """Raise StoreError if one of these files, or of all, is missing or damaged."""
         if changed := self.changed_files(files):
             raise StoreError(
-                f"{self.folder} holds no complete prompt store: {changed[0]} is missing or has other bytes than it was "
-                f"written with. {self.hint}"
+                f"{self.folder} is not an intact prompt store: {changed[0]} is missing, or its SHA-256 is not the "
+                f"one in the manifest. {self.hint}"
             )
 
     def _scan(self, files: Mapping[str, str], schema: pl.Schema) -> pl.LazyFrame:
-        self.require_whole(files)
+        self.require_intact(files)
         return shards.scan_shards(self.folder, list(files), schema)
 
     def _kept(self, rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -126,7 +126,7 @@ def open_store(folder: Path) -> PromptStore | None:
     return None if manifest is None else PromptStore(folder, manifest)
 
 
-def whole_store(folder: Path) -> PromptStore | None:
+def open_intact_store(folder: Path) -> PromptStore | None:
     """Open the store in a folder and verify all of it; None if there is none or a file is missing or damaged."""
     store = open_store(folder)
     return None if store is None or store.changed_files() else store

@@ -69,7 +69,7 @@ def intact(folder: Path, digests: Mapping[str, str]) -> bool:
 
 
 def changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
-    """Return the shards of a manifest that are missing or have other bytes than they were written with."""
+    """Return the shards of a manifest that are missing or whose SHA-256 differs from it."""
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter's lock
         whole = threads.map(_is_intact, [folder / name for name in digests], digests.values())
         return [name for name, is_whole in zip(digests, whole, strict=True) if not is_whole]

@@ -31,12 +31,12 @@ class Range(NamedTuple):
 class SortedRuns:
     """Rows that are added run by run and come back sorted; rows with the same key come back in one range.
 
-    If there are several runs, they are kept in a file without a name, which vanishes with this process.
+    If there are several runs, they are kept in an unnamed temporary file, which vanishes with this process.
 
     Args:
         folder: of the file; made if it is missing.
         key: column that rows are sorted by. Python must compare its values as `sort` does.
-        sort: sorts rows by the key, and those with equal keys by whatever it likes.
+        sort: sorts rows by the key; rows with equal keys in any order that it needs.
     """
 
     def __init__(self, folder: Path, key: str, sort: Callable[[pl.DataFrame], pl.DataFrame]) -> None:

@@ -1,4 +1,4 @@
-"""Write a prompt store from request rows that need not fit into memory: they are sorted in files without a name."""
+"""Write a prompt store from request rows that need not fit into memory: they are sorted in temporary files."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

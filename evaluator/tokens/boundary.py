@@ -29,7 +29,7 @@ class PromptTokens(NamedTuple):
     continuations: pa.ListArray  # list<list<int32>>; none empty, those of a prompt all different
 
 
-def tokenize_prompts(
+def tokenise_prompts(
     tokenizer: TextTokenizer,
     prompts: Sequence[str],
     asks: Sequence[Ask],
@@ -58,7 +58,7 @@ def tokenize_prompts(
     Raises:
         LabelError: a continuation without tokens, two continuations of a prompt with equal tokens, an empty context.
     """
-    tokenize = _tokenize_separately if boundary == "separate" else _tokenize_merged
+    tokenize = _tokenise_separately if boundary == "separate" else _tokenise_merged
     as_text = _without_appended_tokens(tokenizer) if special_tokens else partial(_bare_tokens, tokenizer)
     starts = range(0, len(prompts), _PROMPTS_PER_BATCH)
     slices = [slice(start, start + _PROMPTS_PER_BATCH) for start in starts]
@@ -74,7 +74,7 @@ def tokenize_prompts(
 
 
 Tokenize = Callable[[Sequence[str]], list[list[int]]]
-TokenRows = tuple[list[list[int]], list[list[list[int]]]]
+ContextsAndContinuations = tuple[list[list[int]], list[list[list[int]]]]
 """Contexts and continuations, one entry per prompt."""
 
 
@@ -109,9 +109,9 @@ def _bare_tokens(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[in
     return tokenizer.token_ids(texts, special_tokens=False)
 
 
-def _tokenize_separately(
+def _tokenise_separately(
     tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
-) -> TokenRows:
+) -> ContextsAndContinuations:
     contexts = as_text(prompts)
     _refuse_empty_contexts(prompts, contexts)
     # Each different continuation is tokenised once, each different label space is looked up once.
@@ -123,9 +123,9 @@ def _tokenize_separately(
     return contexts, [spaces[tuple(space)] for space in continuations]
 
 
-def _tokenize_merged(
+def _tokenise_merged(
     _tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
-) -> TokenRows:
+) -> ContextsAndContinuations:
     texts = [prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space]
     # In one call, because a tokenizer may tokenise shared pieces only once.
     rows = as_text([*prompts, *texts])

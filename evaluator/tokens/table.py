@@ -19,7 +19,7 @@ from evaluator.store import shards
 from evaluator.store.prefix_order import prefix_order
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
 from evaluator.store.sorted_runs import SortedRuns
-from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.tokens.boundary import tokenise_prompts
 from evaluator.tokens.chat import ChatForm, chat_texts
 from evaluator.tokens.counts import Floors, TokenTotals
 from evaluator.tokens.rows import TokenRows, ragged
@@ -183,7 +183,7 @@ def _tokenised(
 ) -> pl.DataFrame:
     """Tokenise texts, which stand for the prompts of some rows."""
     asks = prompts["ask"].to_list()
-    rows = tokenize_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=special_tokens)
+    rows = tokenise_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=special_tokens)
     columns = {"prompt_id": prompts["prompt_id"], "ask": prompts["ask"], "context": pl.from_arrow(rows.contexts)}
     return with_token_ids(pl.DataFrame(columns | {"continuations": pl.from_arrow(rows.continuations)}))
 

@@ -92,8 +92,9 @@ def test_what_does_not_fit_is_said_when_fitting():
         fit(n_sets=0)
     with pytest.raises(ValueError, match="Choose shots from 0 to 40"):
         fit(shots=41)
-    with pytest.raises(ValueError, match=r"row 1 \(from 0\): a text is blank"):
-        evaluator.InContextClassifier(**FAKE).fit(["a", " "], [0, 1])
+    for missing in (" ", None):
+        with pytest.raises(ValueError, match=r"row 1 \(from 0\): a text is blank or missing"):
+            evaluator.InContextClassifier(**FAKE).fit(["a", missing], [0, 1])
 
 
 def test_the_shipped_model_reads_its_demonstrations_in_a_cross_validation():

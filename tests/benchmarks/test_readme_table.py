@@ -85,9 +85,9 @@ def test_the_fullest_commit_is_shown_whole_and_elsewhere_the_latest_race_of_each
     path = tmp_path / "throughput.csv"
     path.write_text("\n".join([THROUGHPUT_HEAD, *rows]) + "\n")
     table = throughput_table(path)
-    assert "| prompts/s | evaluator | plain vLLM | whole command |" in table
-    assert "| PVI | 2 | 4 | 9 s |" in table  # a race that was lost
-    assert "| one dataset | 2.5 |  | 7 s |" in table
+    assert "| prompts/s | evaluator | plain vLLM | whole command | plain vLLM, first scores |" in table
+    assert "| PVI | 2 | 4 | 9 s | 5 s |" in table  # a race that was lost
+    assert "| one dataset | 2.5 |  | 7 s |  |" in table
     assert table.endswith("Commit new0000; CPU.\n")
     assert not {"77", "33"} & {*table.split()}
     lines = throughput_lines(path)

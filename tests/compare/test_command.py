@@ -88,3 +88,10 @@ def test_runs_without_accuracies_are_compared_by_what_they_have(tmp_path: Path) 
     assert pl.read_parquet(tmp_path / "out" / "tables" / "differences.parquet").is_empty()
     means = pl.read_parquet(tmp_path / "out" / "tables" / "comparison.parquet").filter(dataset="mean")
     assert means["value"].to_list() == pytest.approx([0.25] * 6)
+
+
+def test_tables_of_an_earlier_comparison_do_not_stay(run_folders: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run_compare(run_folders[:2], out, "--margin", "0.3")
+    run_compare(run_folders[:2], out)
+    assert {path.stem for path in (out / "tables").iterdir()} == {*TABLES}

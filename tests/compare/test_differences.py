@@ -309,7 +309,7 @@ def test_other_prompts_at_the_same_places_are_refused_naming_both(tmp_path: Path
         write_run(tmp_path / name, f"acme/{name}", predictions(0.5, seed=1, prompts=name)) for name in ("a", "b")
     ]
     runs = read_runs(folders)
-    with pytest.raises(ConfigError, match=r"a and .*b have different prompts: 96 of 96 .*staicc-normal / normal, abc"):
+    with pytest.raises(ConfigError, match=r"a and .*b have different prompts: 96 of 192 .*staicc-normal / normal, abc"):
         require_equal_prompts(runs, results_of(runs))
 
 

@@ -165,3 +165,21 @@ def test_every_name_says_where_it_comes_from_and_what_it_needs():
     assert {name for name, dataset in DATASETS.items() if "hub" in dataset.needs} == HUB_SOURCES.keys()
     assert {name for name, dataset in DATASETS.items() if dataset.needs == "a table in --data"} == ON_GITHUB.keys()
     assert all(dataset.summary for dataset in DATASETS.values())
+
+
+def test_options_about_tables_are_refused_where_there_is_no_table_of_the_users_own(tmp_path):
+    with pytest.raises(ConfigError, match="--instruction is for a table of your own in --data, and there is none"):
+        dataset_sources(("sst5",), DataOptions(instruction="Judge."))
+    path = table(tmp_path, "snli_test.parquet", {"premise": ["a"], "hypothesis": ["b"], "label": [0]})
+    with pytest.raises(ConfigError, match=r"--input-column, --labels is for .* \(published: snli\)"):
+        dataset_sources((), DataOptions(paths=(path,), columns=TableColumns(inputs=("premise",)), labels={"0": "yes"}))
+    with pytest.raises(ConfigError, match=r"task\.json is a BIG-bench task, and --template is for tables"):
+        dataset_sources((), DataOptions(paths=(task(tmp_path / "one"),), template=tmp_path / "t.toml"))
+    # With a table, they are for that one.
+    own = table(tmp_path, "reviews.parquet", LABELLED)
+    assert len(dataset_sources(("sst5",), DataOptions(paths=(own,), instruction="Judge."))) == 2
+
+
+def test_no_dataset_has_the_name_of_the_mean_over_datasets(tmp_path):
+    with pytest.raises(DatasetError, match=r"mean\.parquet: a dataset cannot be called 'mean'"):
+        load(table(tmp_path, "mean.parquet", LABELLED))

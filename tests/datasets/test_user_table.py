@@ -208,3 +208,43 @@ def test_training_data_goes_with_one_table(tmp_path):
         DataOptions(training=tmp_path)
     with pytest.raises(ConfigError, match="drop one"):
         DataOptions(paths=(tmp_path,), training=tmp_path, training_rows=4)
+
+
+def test_a_repeated_name_of_a_column_is_refused_where_the_column_is_read(tmp_path):
+    path = tmp_path / "reviews.csv"
+    rows = "".join(f'"{n}",{n % 2},x\n' for n in range(8))
+    path.write_text("\ufeffbody,stars,body\n" + rows)
+    with pytest.raises(DatasetError, match=r"reviews\.csv has several columns 'body'\. Give each its own name\."):
+        load(path, TableColumns(inputs=("body",), gold="stars"))
+    path.write_text("body,stars,note,note\n" + rows.replace("x", "x,y"))
+    assert all_rows(load(path, TableColumns(inputs=("body",), gold="stars"))).height == 8
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        ("false, 0, true, 2", "0 is a number, and cells before it are truth values"),
+        ('1, "1", 1, "1"', "'1' is a text, and cells before it are numbers"),
+        ("null, 1, true, 1", "True is a truth value, and cells before it are numbers"),
+    ],
+)
+def test_json_lines_with_labels_of_several_kinds_are_refused(tmp_path, labels, found):
+    path = tmp_path / "reviews.jsonl"
+    path.write_text(
+        "".join(f'{{"body": "text {n}", "stars": {label}}}\n' for n, label in enumerate(labels.split(", ")))
+    )
+    with pytest.raises(DatasetError, match=found):
+        load(path, TableColumns(inputs=("body",), gold="stars"))
+
+
+def test_numbers_of_json_lines_stay_as_they_are_written(tmp_path):
+    path = tmp_path / "reviews.jsonl"
+    labels = ["9007199254740993", "9007199254740992", "0.5", "1"]
+    path.write_text("".join(f'{{"body": {n}, "stars": {labels[n % 4]}}}\n' for n in range(16)))
+    dataset = load(path, TableColumns(inputs=("body",), gold="stars"))
+    assert {*dataset.verbalizer.label_names} == {*labels}
+    assert all_rows(dataset)["texts"].to_list() == [[str(n)] for n in range(16)]
+
+
+def test_an_empty_instruction_is_none(tmp_path):
+    assert load(table(tmp_path), instruction="").template.instruction == ""

@@ -191,7 +191,7 @@ def test_a_halved_search_killed_in_any_round_ends_with_the_same_tables(halved, t
         (("run", "prompt-search", *FAKE), "No dataset was named. Name some with --datasets"),
         (("run", "prompt-search", "--datasets", "trec", "--definition", "released", *FAKE), "--definition released"),
         (("run", "prompt-search", "--data", "/no/such/file", *FAKE), "/no/such/file does not exist"),
-        (("run", "prompt-search", "staicc-normal", "--datasets", "trec", *FAKE), "goes alone"),
+        (("run", "prompt-search", "staicc-normal", "--datasets", "trec", *FAKE), "must be the only suite of a run"),
     ],
 )
 def test_a_users_mistake_ends_with_exit_code_2_and_says_how_to_mend_it(tmp_path, words, message):

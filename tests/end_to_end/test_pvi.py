@@ -146,7 +146,7 @@ def test_what_follows_is_built_from_the_data_wherever_they_lie_and_not_from_othe
     second = json.loads((out / "run.json").read_text())["scores"]["stores"][1]
     shutil.rmtree(out / "store" / second)
     message = command("score", out, *FAKE, exits=2)
-    assert "or the program, have changed since" in message
+    assert "one of them has changed" in message
     assert "evaluator build" in message
 
 

@@ -72,3 +72,22 @@ def test_files_and_folders_may_have_brackets_and_stars_in_their_names(table, tmp
     page = (folder / "out" / "report.html").read_text()
     assert "reviews" not in page
     assert "rows [1]" in page
+
+
+def test_labels_that_end_alike_are_refused_only_where_their_last_token_is_scored(tmp_path):
+    path = tmp_path / "reviews.csv"
+    rows = {"text": [f"text {n}" for n in range(120)], "label": ["very positive", "somewhat positive"] * 60}
+    pl.DataFrame(rows).write_csv(path)
+    words = ("--data", path, "--queries", 4, "--definition", "all", *FAKE)
+    assert "end in the same token" in command("run", "staicc-normal", *words, "--out", tmp_path / "normal", exits=2)
+    # Robustness is measured under one definition, the paper's.
+    command("run", "staicc-robustness", *words, "--out", tmp_path / "robustness")
+
+
+def test_two_datasets_with_the_same_prompt_are_named_by_methods_that_cannot_tell_them_apart(tmp_path):
+    for name, first in (("a", 0), ("b", 40)):
+        texts = [*(f"text {n}" for n in range(first, first + 119)), "the same"]
+        pl.DataFrame({"text": texts, "label": ["no", "yes"] * 60}).write_csv(tmp_path / f"{name}.csv")
+    words = ("--data", tmp_path / "a.csv", "--data", tmp_path / "b.csv", "--methods", "knn_neighbours", *FAKE)
+    said = command("run", "classify", *words, "--shots", 0, "--out", tmp_path / "out", exits=2)
+    assert "two datasets have a query with the same prompt" in said

@@ -6,7 +6,7 @@ import pytest
 
 from evaluator.config import DevicesConfig, ModelConfig, ServerConfig
 from evaluator.engine.device import split
-from evaluator.engine.devices import Machine, laid_out, n_replicas
+from evaluator.engine.devices import Machine, lay_out, n_replicas
 from evaluator.engine.ray_cluster import cluster_machine
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.fake_source import fake_model_source
@@ -25,7 +25,7 @@ def source_of(gib: int, n_heads: int = 64, n_kv_heads: int | None = None):
 def layout(devices: DevicesConfig, machine: Machine = EIGHT_GPUS, gib: int = 1, **options):
     """Replicas, and devices in a layer of each."""
     config = ModelConfig(model="some", devices=devices)
-    laid = laid_out(source_of(gib, **options), config, machine, splits_models=True).devices
+    laid = lay_out(source_of(gib, **options), config, machine, splits_models=True).devices
     return n_replicas(laid), laid.tensor_parallel
 
 
@@ -50,13 +50,13 @@ def test_quantised_while_they_are_loaded_weights_take_half_the_memory():
     source.__dict__["weight_bytes"] = 120 * GIB
     for quantization, expected in ((None, 2), ("fp8", 1), ("another", 2)):
         asked = replace(config, quantization=quantization)
-        assert laid_out(source, asked, EIGHT_GPUS, splits_models=True).devices.tensor_parallel == expected
+        assert lay_out(source, asked, EIGHT_GPUS, splits_models=True).devices.tensor_parallel == expected
 
 
 def test_a_model_that_is_too_large_in_fp8_is_not_told_to_use_it():
     config = ModelConfig(model="some", quantization="fp8", devices=DevicesConfig(n=1))
     with pytest.raises(ModelError, match="Use more devices, or give --tensor-parallel"):
-        laid_out(source_of(600), config, EIGHT_GPUS, splits_models=True)
+        lay_out(source_of(600), config, EIGHT_GPUS, splits_models=True)
 
 
 def test_without_a_number_of_devices_there_is_one_replica():
@@ -108,7 +108,7 @@ def test_a_processor_is_one_device_that_can_be_split_into_its_cores():
     [
         (DevicesConfig(n=9), "--devices is 9, and there are 8 devices here"),
         (DevicesConfig(tensor_parallel=16), "--tensor-parallel times --pipeline-parallel is 16, and there are 8"),
-        (DevicesConfig(n=6, tensor_parallel=4), "--devices 6 is no multiple of the 4 devices of a replica"),
+        (DevicesConfig(n=6, tensor_parallel=4), "--devices 6 is not a multiple of the 4 devices of a replica"),
         (DevicesConfig(n=6, tensor_parallel=3), "--tensor-parallel 3 does not divide the 64 attention heads"),
     ],
 )
@@ -131,7 +131,7 @@ def test_groups_of_layers_are_refused_on_a_processor():
 def test_engines_that_cannot_split_a_model_say_so():
     config = ModelConfig(model="some", engine="transformers", devices=DevicesConfig(tensor_parallel=2))
     with pytest.raises(ConfigError, match="need --engine vllm"):
-        laid_out(source_of(1), config, EIGHT_GPUS, splits_models=False)
+        lay_out(source_of(1), config, EIGHT_GPUS, splits_models=False)
 
 
 def test_a_served_model_has_no_devices_here():

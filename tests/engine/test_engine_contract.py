@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from evaluator.engine.base import ContinuationRequest, Engine, longest_request
 from evaluator.errors import PromptTooLongError
 from evaluator.models.source import ModelSource
-from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.tokens.boundary import tokenise_prompts
 from tests.engine.cpu_only import cpu_only
 
 BLOCK = 32  # tokens of a prefix-cache block on a CPU; twice that of a GPU
@@ -75,7 +75,7 @@ def test_labels_of_real_prompts_of_every_dataset_agree_with_log_softmax(
     model_engine: Engine, oracle: Any, real_prompts: pl.DataFrame, tiny_source: ModelSource, boundary: Any
 ) -> None:
     prompts, asks, labels = (real_prompts[name].to_list() for name in ("prompt", "ask", "continuations"))
-    rows = tokenize_prompts(tiny_source.tokenizer, prompts, asks, labels, boundary)
+    rows = tokenise_prompts(tiny_source.tokenizer, prompts, asks, labels, boundary)
     requests = [
         ContinuationRequest(context, continuations)
         for context, continuations in zip(rows.contexts.to_pylist(), rows.continuations.to_pylist(), strict=True)

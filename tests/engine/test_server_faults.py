@@ -237,7 +237,9 @@ def test_a_server_too_old_for_chosen_tokens_ends_the_run_with_the_version_it_nee
 
     server.answer = by_likelihood_alone
     said = r"no log-probability of token \d+; vLLM servers support `logprob_token_ids` from version 0\.26 on"
-    with pytest.raises(ModelError, match=rf"127\.0\.0\.1:\d+ left out what was asked: {said} \(5 times\)"):
+    with pytest.raises(
+        ModelError, match=rf"127\.0\.0\.1:\d+ did not return the requested log-probabilities: {said} \(5 times\)"
+    ):
         list(engine_of(server).log_likelihoods(some_requests()))
 
 
@@ -260,7 +262,7 @@ def test_what_a_scored_prompt_lacks_is_said_in_words(serve, rows, said):
         return answer
 
     server.answer = spoilt
-    with pytest.raises(ModelError, match=rf"left out what was asked: {said} \(5 times\)"):
+    with pytest.raises(ModelError, match=rf"did not return the requested log-probabilities: {said} \(5 times\)"):
         list(engine_of(server).log_likelihoods([ContinuationRequest([1] * 5, [[7] * 20])]))
 
 

@@ -105,7 +105,10 @@ def test_log_probabilities_without_their_tokens_end_the_run_with_a_sentence(serv
         return answers
 
     server.answer = without_tokens
-    with pytest.raises(ModelError, match=r"left out what was asked: log-probabilities of other tokens \(5 times\)"):
+    with pytest.raises(
+        ModelError,
+        match=r"did not return the requested log-probabilities: log-probabilities of other tokens \(5 times\)",
+    ):
         list(engine_of(server).log_likelihoods([ContinuationRequest([1] * 10, [[5]])]))
 
 

@@ -211,7 +211,9 @@ def test_the_suite_of_imported_runs_builds_no_prompts(tmp_path):
 
 def test_imported_answers_are_not_asked_again_here(imported):
     for words in (("score", imported, "--model", "fake", "--engine", "fake"), ("receipt", imported)):
-        assert "holds imported answers, which no model can give again here" in command(*words, exits=2)
+        assert "holds imported answers. Their prompts are not stored, so no model can score them" in command(
+            *words, exits=2
+        )
 
 
 @pytest.mark.parametrize(
@@ -242,3 +244,39 @@ def test_a_row_without_a_dataset_or_a_query_is_refused(tmp_path, column):
     said = command("import", path, "--out", tmp_path / "run", exits=2)
     assert f"row 1 (from 0), column '{column}': found" in said
     assert "allowed is a text or a number" in said
+
+
+def test_predicted_labels_have_no_probabilities_anywhere(scored, tmp_path):
+    _, gold = scored
+    for name, right in (("a", 20), ("b", 25)):
+        predicted = [LABELS[one] if row < right else LABELS[(one + 1) % 3] for row, one in enumerate(gold)]
+        rows = pl.DataFrame({"gold": [LABELS[one] for one in gold], "pred": predicted, "query_id": range(N)})
+        rows.write_csv(tmp_path / f"{name}.csv")
+        table = (tmp_path / f"{name}.csv").rename(tmp_path / "rows.csv")
+        command("import", table, "--labels", ",".join(LABELS), "--out", tmp_path / name, "--model", name)
+    command("compare", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "compared")
+    differences = pl.read_parquet(tmp_path / "compared" / "tables" / "differences.parquet")
+    assert set(differences["metric"]) == {"accuracy"}
+    for path in export(tmp_path / "a", "lm-eval", tmp_path / "exported"):
+        if "samples" in path.name:
+            samples = [json.loads(line) for line in path.read_text().splitlines()]
+            assert [one["metrics"] for one in samples] == [["acc"]] * N
+            assert all(one["resps"] == one["filtered_resps"] == [] for one in samples)
+
+
+def test_imports_of_other_rows_are_not_compared(scored, tmp_path):
+    numbers, gold = scored
+    for name, shift in (("a", 0), ("b", 1)):
+        columns = {"gold": (gold + shift) % 3, "label_log_likelihoods": numbers.tolist(), "label_names": [LABELS] * N}
+        pl.DataFrame(columns).write_parquet(tmp_path / "rows.parquet")
+        command("import", tmp_path / "rows.parquet", "--out", tmp_path / name, "--model", name)
+    said = command("compare", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "compared", exits=2)
+    assert "have different prompts: 30 of 30 that both have" in said
+
+
+def test_an_imported_dataset_has_not_the_name_of_the_mean(scored, tmp_path):
+    numbers, gold = scored
+    columns = {"gold": gold, "label_log_likelihoods": numbers.tolist(), "label_names": [LABELS] * N}
+    pl.DataFrame(columns).write_parquet(tmp_path / "mean.parquet")
+    said = command("import", tmp_path / "mean.parquet", "--out", tmp_path / "out", exits=2)
+    assert "a dataset cannot be called 'mean'" in said

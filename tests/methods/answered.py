@@ -36,7 +36,7 @@ def context(
     return MethodContext(our_dataset(name), rows.with_columns(part=pl.lit("normal")).lazy(), "normal", config)
 
 
-def with_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl.DataFrame:
+def record_scores(rows: pl.DataFrame, *, seed: int = 0, spread: float = 3.0) -> pl.DataFrame:
     """`rows` of Suite.requests with suite, prompt_id and random scores, one a continuation or text."""
     random = np.random.default_rng(seed)
     question = ["ask", "prompt", "continuations"]

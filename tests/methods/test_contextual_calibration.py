@@ -12,7 +12,7 @@ from StaICC.prefabricate_inference.standard_calibration import contextual_calibr
 from evaluator.errors import DatasetError
 from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION, PART, label_probs, requests
 from evaluator.methods.vanilla import VANILLA
-from tests.methods.answered import answers, context, table, with_scores
+from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset, toolkit_experiment
 
 
@@ -50,7 +50,7 @@ def test_paper_is_the_normalised_ratio_of_numpy(spread: float):
 @pytest.mark.parametrize("name", ["glue_sst2", "trec"])
 def test_released_is_what_the_toolkit_computes(name: str, n_shots: int):
     question = context(name, n_shots=n_shots)
-    extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows.collect()))
+    extra, rows = (record_scores(frame) for frame in (*requests(question), question.rows.collect()))
     last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
     experiment = toolkit_experiment(name)
     oracle = contextual_calibration(experiment.get_label_space())

@@ -12,7 +12,7 @@ from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION, PART, label
 from evaluator.methods.predictions import measured_definitions
 from evaluator.prompts.training_prompts import training_demonstrations
 from evaluator.schemas import DEFINITIONS
-from tests.methods.answered import answers, context, table, with_scores
+from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset, toolkit_experiment
 
 
@@ -20,7 +20,7 @@ from tests.toolkit import our_dataset, toolkit_experiment
 @pytest.mark.parametrize("name", SOURCES)
 def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, n_shots: int):
     question = context(name, n_shots=n_shots, definitions=("released",))
-    extra, rows = (with_scores(frame) for frame in (*requests(question), question.rows.collect()))
+    extra, rows = (record_scores(frame) for frame in (*requests(question), question.rows.collect()))
     last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
     prompts: list[str] = []
 

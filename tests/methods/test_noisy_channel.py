@@ -13,7 +13,7 @@ from StaICC.prefabricate_inference.model_kernel import noisy_channel_ICL_inferen
 from evaluator.methods.noisy_channel import NOISY_CHANNEL, PART, label_probs, requests
 from evaluator.methods.predictions import measured_definitions
 from evaluator.schemas import DEFINITIONS, PREDICTIONS
-from tests.methods.answered import answers, context, table, with_scores
+from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset
 
 DEFINITION = {"paper": DEFINITIONS, "released": ("released", "published")}
@@ -55,8 +55,8 @@ def test_labels_that_change_nothing_about_the_query_are_equally_probable():
 def test_released_is_what_the_toolkit_computes(name: str):
     question = context(name, definitions=DEFINITION["released"])
     (rows,) = requests(question)
-    normal = with_scores(question.rows.collect())
-    scored = with_scores(rows)
+    normal = record_scores(question.rows.collect())
+    scored = record_scores(rows)
     # The toolkit rounds a loss to float32, so these are multiples of 1/1024.
     losses = np.random.default_rng(4).integers(1000, 6000, rows.height) / 1024
     counts = scored["label_token_counts"].list.first().to_numpy()
@@ -85,8 +85,8 @@ def test_released_is_what_the_toolkit_computes(name: str):
 def test_paper_on_many_requests_is_the_softmax_of_numpy():
     question = context("sst5")
     (rows,) = requests(question)
-    normal = with_scores(question.rows.collect())
-    scored = with_scores(rows, spread=90.0).sort("position")
+    normal = record_scores(question.rows.collect())
+    scored = record_scores(rows, spread=90.0).sort("position")
     expected = softmax(np.array(scored["label_log_likelihoods"].to_list()).reshape(10, 5), axis=1)
     found = label_probs(answers(normal, scored), "paper").sort("position").collect()
     np.testing.assert_allclose(found["label_probs"].to_list(), expected, atol=1e-9)
@@ -99,7 +99,7 @@ def test_each_normal_request_has_one_answer_and_counts_as_one_try(definition: st
     question = context("trec", n_shots=n_shots, definitions=DEFINITION[definition])
     (rows,) = requests(question)
     found = (
-        label_probs(answers(with_scores(question.rows.collect()), with_scores(rows)), definition)
+        label_probs(answers(record_scores(question.rows.collect()), record_scores(rows)), definition)
         .sort("position")
         .collect()
     )

@@ -20,7 +20,7 @@ from evaluator.methods.predictions import predict
 from evaluator.methods.vanilla import VANILLA
 from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import Definition
-from tests.methods.answered import answers, context, table, with_scores
+from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset, toolkit_experiment
 
 
@@ -112,8 +112,8 @@ def test_the_chosen_instruction_takes_the_place_of_the_templates_own():
 @pytest.mark.parametrize("definition", ["paper", "released"])
 def test_answers_behind_the_instruction_are_read_as_vanilla_reads_them(definition: Definition):
     question = context("trec")
-    behind = with_scores(pl.concat(follow_up(question, judged("trec", [-1.0] * 5, [1] * 5))))
-    normal = with_scores(question.rows.collect(), seed=9)
+    behind = record_scores(pl.concat(follow_up(question, judged("trec", [-1.0] * 5, [1] * 5))))
+    normal = record_scores(question.rows.collect(), seed=9)
     found = predict(answers(behind, normal), {"ppl_icl": PPL_ICL}, (definition,)).collect()
     as_normal = answers(behind.with_columns(part=pl.lit("normal")))
     vanilla = VANILLA.label_probs(as_normal, definition).sort("position").collect()

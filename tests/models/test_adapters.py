@@ -70,7 +70,7 @@ REFUSED = {
     "pickled weights": (pickled, "a pickle, which can run code"),
     "a broken configuration": (lambda folder: (folder / "adapter_config.json").write_text("{"), "is not JSON"),
     "a list": (lambda folder: (folder / "adapter_config.json").write_text("[]"), "must be a JSON object"),
-    "another kind": (lambda folder: with_settings(folder, peft_type="IA3"), "of kind 'IA3', and only LORA"),
+    "another kind": (lambda folder: with_settings(folder, peft_type="IA3"), "of kind 'IA3', but only LORA"),
     "DoRA": (lambda folder: with_settings(folder, use_dora=True), "more than a plain LoRA adapter .use_dora"),
     "a trained head": (lambda folder: with_settings(folder, modules_to_save=["lm_head"]), "modules_to_save"),
     "biases": (lambda folder: with_settings(folder, bias="all"), "bias = 'all'"),

@@ -17,7 +17,7 @@ from evaluator.errors import ConfigError, ModelError
 from evaluator.models.embedded.llama import LlamaSize
 from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.source import ModelSource, find_model, loaded_bytes
-from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.tokens.boundary import tokenise_prompts
 
 
 @pytest.fixture
@@ -144,6 +144,21 @@ def test_another_tokenizer_changes_its_fingerprint(tiny_source, copied):
     assert found(copied).tokenizer_fingerprint != tiny_source.tokenizer_fingerprint
 
 
+def test_code_that_comes_with_a_model_is_part_of_it_where_it_is_run(copied):
+    def prints(trust: bool) -> tuple[str, str]:
+        source = find_model(ModelConfig(model=str(copied), trust_remote_code=trust))
+        return source.fingerprint, source.tokenizer_fingerprint
+
+    code = copied / "modeling_own.py"
+    code.write_text("SCALE = 1\n")
+    before = prints(True), prints(False)
+    code.write_text("SCALE = 2\n")
+    after = prints(True), prints(False)
+    assert before[0][0] != after[0][0]
+    assert before[0][1] != after[0][1]
+    assert before[1] == after[1]
+
+
 @pytest.mark.parametrize("adds_bos", [True, False])
 def test_contexts_are_the_ids_that_the_models_own_tokenizer_gives(tmp_path, adds_bos):
     texts = ["a review: fine\nsentiment: ", "", " spaces  and ünïcödé 漢字 ", "x" * 3000]
@@ -152,7 +167,7 @@ def test_contexts_are_the_ids_that_the_models_own_tokenizer_gives(tmp_path, adds
     )
     prompts = texts if adds_bos else texts[0:1] + texts[2:]
     n = len(prompts)
-    contexts = tokenize_prompts(found(folder).tokenizer, prompts, ["labels"] * n, [["a"]] * n, "separate").contexts
+    contexts = tokenise_prompts(found(folder).tokenizer, prompts, ["labels"] * n, [["a"]] * n, "separate").contexts
     theirs = AutoTokenizer.from_pretrained(str(folder))
     assert contexts.to_pylist() == [theirs(prompt, truncation=False)["input_ids"] for prompt in prompts]
 

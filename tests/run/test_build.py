@@ -12,7 +12,7 @@ from evaluator.run.build import build_prompts, check_config, store_fingerprint
 from evaluator.schemas import PROMPTS, REQUESTS
 from evaluator.store import shards
 from evaluator.store.prompt_ids import with_prompt_ids
-from evaluator.store.prompt_store import PromptStore, require_store, whole_store
+from evaluator.store.prompt_store import PromptStore, open_intact_store, require_store
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_shots=2, n_queries=8)
 
@@ -88,7 +88,7 @@ def test_a_file_of_a_store_is_hashed_once_and_when_it_is_first_read(tmp_path, mo
         store.requests()
         store.table("one that no suite wrote", REQUESTS)
         assert hashed == ["requests-00000.arrow"]
-    opened.require_whole()
+    opened.require_intact()
     assert sorted(hashed) == sorted(opened.manifest.files)
 
 
@@ -97,11 +97,11 @@ def test_a_damaged_store_is_built_again_and_never_read(tmp_path):
     whole = contents(store.folder)
     shard = store.folder / "prompts-00000.arrow"
     shard.write_bytes(whole[shard.name][:-8])
-    assert whole_store(store.folder) is None
+    assert open_intact_store(store.folder) is None
     opened = require_store(store.folder, "Build it.")
     assert opened.requests().collect().height == store.manifest.n_requests  # of files that are whole
-    for read in (opened.prompts, opened.requests_with_prompts, opened.require_whole):
-        with pytest.raises(StoreError, match=r"no complete prompt store: prompts-00000.arrow .* Build it\."):
+    for read in (opened.prompts, opened.requests_with_prompts, opened.require_intact):
+        with pytest.raises(StoreError, match=r"not an intact prompt store: prompts-00000.arrow .* Build it\."):
             read()
     assert contents(built(CONFIG, tmp_path).folder) == whole
 

@@ -87,9 +87,9 @@ def test_the_runs_that_are_left_verify_and_report_the_same_bytes(made, tmp_path_
         real(path, missing_ok=missing_ok)
 
     with patch.object(Path, "unlink", unlink), suppress(KeyboardInterrupt):
-        clean(runs)
-    clean(runs)
-    assert removable(runs).removable == []
+        clean(runs, gone=True)
+    clean(runs, gone=True)
+    assert removable(runs, gone=True).removable == []
     for name in left:
         assert finish(verify(runs / name)) == []
         assert contents(runs / name) == before[name]
@@ -103,19 +103,19 @@ def test_the_runs_that_are_left_verify_and_report_the_same_bytes(made, tmp_path_
 
 def test_prompts_and_scores_of_a_run_that_is_gone_can_go_and_those_of_others_stay(runs):
     shutil.rmtree(runs / "states")
-    assert kinds(runs) == {"prompts", "scores", "marks"}
-    said = command("clean", runs)
+    assert kinds(runs, gone=True) == {"prompts", "scores", "marks"}
+    said = command("clean", runs, "--gone")
     assert "would free" in said
-    assert removable(runs).removable
-    assert "Freed" in command("clean", runs, "--yes")
-    assert removable(runs).removable == []
+    assert removable(runs, gone=True).removable
+    assert "Freed" in command("clean", runs, "--gone", "--yes")
+    assert removable(runs, gone=True).removable == []
     for name in ("alone", "first", "larger", "guest"):
         assert finish(verify(runs / name)) == []
 
 
 def test_scores_that_another_run_took_stay_when_the_run_that_made_them_is_gone(runs):
     shutil.rmtree(runs / "first")
-    clean(runs)
+    clean(runs, gone=True)
     assert finish(verify(runs / "larger")) == []
 
 
@@ -126,35 +126,35 @@ def test_runs_outside_the_folder_that_use_its_prompts_are_known(runs, tmp_path):
         shutil.rmtree(path)
     outside = tmp_path / "outside"
     finish(pipeline.run(config(3), FAKE, outside, data=tmp_path / "apart"))
-    clean(tmp_path / "apart")
+    clean(tmp_path / "apart", gone=True)
     assert finish(verify(outside)) == []
     shutil.rmtree(outside)
-    clean(tmp_path / "apart")
+    clean(tmp_path / "apart", gone=True)
     assert not [*(tmp_path / "apart").rglob("*.arrow")]
 
 
 def test_a_run_at_work_is_not_touched_and_neither_are_prompts_and_scores(runs):
     shutil.rmtree(runs / "states")
     with writing_to(runs / "larger"):
-        found = clean(runs)
+        found = clean(runs, gone=True)
         assert found.removable == []
         assert "a process is at work" in found.kept[str(runs / "larger")]
         assert str(runs / "larger") in found.kept[str(runs / "shared")]
         assert "kept" in command("clean", runs)
-    assert clean(runs).removable
+    assert clean(runs, gone=True).removable
 
 
 def test_a_damaged_record_keeps_everything_that_it_may_need(runs):
     shutil.rmtree(runs / "states")
     (runs / "larger" / "run.json").write_text("{")
-    assert clean(runs).removable == []
+    assert clean(runs, gone=True).removable == []
 
 
 def test_prompts_that_another_process_writes_just_now_stay(runs):
     shutil.rmtree(runs / "states")
-    first = removable(runs).removable[1]
+    first = removable(runs, gone=True).removable[1]
     with cleaning.acquire_lock(first.path.with_name(f".{first.path.name}.lock")):
-        assert first.path not in [one.path for one in clean(runs).removable]
+        assert first.path not in [one.path for one in clean(runs, gone=True).removable]
     assert first.path.exists()
 
 
@@ -176,8 +176,41 @@ def test_prompts_of_which_it_is_not_known_who_uses_them_stay(runs):
     shutil.rmtree(runs / "shared" / "users")
     for name in ("first", "larger", "states", "built"):
         shutil.rmtree(runs / name)
-    assert clean(runs).removable == []
+    assert clean(runs, gone=True).removable == []
     assert "by hand" in clean(runs).kept[str(runs / "shared")]
+
+
+def test_a_run_that_was_moved_keeps_its_prompts_and_is_known_again_once_it_is_opened(runs, tmp_path):
+    for run in ("first", "larger", "built"):
+        shutil.rmtree(runs / run)
+    shutil.move(runs / "shared", tmp_path / "shared")
+    moved = Path(shutil.move(runs / "states", tmp_path / "renamed"))  # next to the store, as its record says
+    found = clean(tmp_path / "shared")
+    assert found.removable == []
+    assert "removed and not moved" in found.kept[str(tmp_path / "shared")]
+    assert finish(verify(moved)) == []  # which marks its new place
+    clean(tmp_path / "shared", gone=True)
+    assert finish(verify(moved)) == []
+
+
+def test_prompts_and_scores_behind_links_stay_where_a_run_needs_them(runs, tmp_path):
+    for name in ("store", "scores"):
+        shutil.move(runs / "alone" / name, tmp_path / name)
+        (runs / "alone" / name).symlink_to(tmp_path / name)
+    assert clean(runs, gone=True).removable == []
+    assert finish(verify(runs / "alone")) == []
+
+
+def test_a_comparison_among_the_runs_stops_nothing(runs):
+    for model, predicted in (("a", "no"), ("b", "yes")):
+        (runs / "rows.csv").write_text("gold,pred\n" + f"no,no\nyes,{predicted}\n" * 5)
+        command("import", runs / "rows.csv", "--labels", "no,yes", "--model", model, "--out", runs / model)
+    command("compare", runs / "a", runs / "b", "--out", runs / "compared")
+    shutil.rmtree(runs / "states")
+    assert kinds(runs, gone=True) >= {"prompts", "marks"}
+    assert "compared" not in str(removable(runs).kept)
+    assert f"{runs / 'compared'}" in command("list", runs)
+    assert "unfinished" not in command("list", runs / "compared")
 
 
 def test_the_cache_goes_only_when_it_is_named(runs, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import re
 from collections import namedtuple
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.progress import Progress, finish
-from evaluator.run import early_results, outlook, pipeline
+from evaluator.run import outlook, pipeline
 from evaluator.run.early_results import STAGE
+from evaluator.store import ids
 from tests.command_line import command
 
 FAKE = ModelConfig(model="fake", engine="fake")
@@ -54,18 +56,10 @@ def test_the_accuracy_of_every_dataset_is_said_and_is_that_of_the_table(tmp_path
 
 @pytest.mark.parametrize("rows_at_once", [7, 100])
 def test_an_accuracy_that_is_computed_in_pieces_is_the_same(tmp_path, monkeypatch, rows_at_once):
-    monkeypatch.setattr(early_results, "ROWS_PER_SHARD", rows_at_once)
+    monkeypatch.setattr(ids, "ROWS_PER_BUCKET", rows_at_once)
     said = early(all_progress(CONFIG, tmp_path))
     assert said == accuracies(tmp_path)
     assert {*said} == {*CONFIG.datasets}
-
-
-def test_slices_of_ids_hold_every_id_once():
-    ids = pl.DataFrame({"prompt_id": [f"{number:04x}{'0' * 28}" for number in range(16**4)]})
-    for n_slices in (1, 3, 7):
-        heights = [ids.filter(which).height for which in early_results._slices_of_ids(n_slices)]
-        assert sum(heights) == ids.height
-        assert max(heights) - min(heights) <= 1
 
 
 def test_datasets_are_said_while_others_are_still_asked(tmp_path):
@@ -148,3 +142,19 @@ def test_nothing_is_asked_twice_to_say_it(tmp_path, monkeypatch):
     monkeypatch.setattr(FakeEngine, "log_likelihoods", counted)
     all_progress(CONFIG, tmp_path)
     assert sum(asked) == 384
+
+
+@pytest.mark.parametrize("methods", [("vanilla",), ("vanilla", "noisy_channel", "knn_centroid")])
+def test_no_more_is_written_than_was_said(tmp_path, monkeypatch, methods):
+    said = []
+    real = outlook.outlook
+
+    def noted(*given):
+        said.append(real(*given).bytes_to_write)
+        return real(*given)
+
+    monkeypatch.setattr("evaluator.run.score.outlook", noted)
+    all_progress(replace(CONFIG, methods=methods), tmp_path)
+    (bytes_to_write,) = said
+    written = [*tmp_path.glob("scores/**/*"), *tmp_path.glob("tables/*"), tmp_path / "report.html"]
+    assert 0 < sum(path.stat().st_size for path in written) <= bytes_to_write

@@ -13,7 +13,7 @@ from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.run import label_distances, pipeline
 from evaluator.run.folder import open_built, open_scored
-from evaluator.run.label_distances import load_head, with_distances
+from evaluator.run.label_distances import load_head, write_distances
 
 MODEL = ModelConfig(model="fake", engine="fake")
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "knn_centroid"))
@@ -55,7 +55,7 @@ def test_a_model_is_released_only_where_it_leaves_no_memory(tmp_path, times, mon
     loader = Closing(source, MODEL, tmp_path)
     method, closed_before = without_memory(times, loader)
     monkeypatch.setattr(label_distances, "chosen_methods", lambda _config: {"knn_centroid": method})
-    again = finish(with_distances(folder.built, part, load_head(folder.built, source), loader))
+    again = finish(write_distances(folder.built, part, load_head(folder.built, source), loader))
     assert closed_before == list(range(times + 1))
     assert again.scores.manifest.distances == part.scores.manifest.distances
 
@@ -69,4 +69,4 @@ def test_a_device_that_is_too_small_for_the_head_alone_is_an_error(tmp_path, mon
     method, _ = without_memory(2, loader)
     monkeypatch.setattr(label_distances, "chosen_methods", lambda _config: {"knn_centroid": method})
     with pytest.raises(torch.OutOfMemoryError):
-        finish(with_distances(folder.built, part, load_head(folder.built, source), loader))
+        finish(write_distances(folder.built, part, load_head(folder.built, source), loader))

@@ -11,7 +11,7 @@ from evaluator.errors import ConfigError, DatasetError
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.record import MeasuredRecord
-from evaluator.run import asked_models, pipeline
+from evaluator.run import pipeline, resolved_models
 from evaluator.run.folder import read_requests, read_scores
 from evaluator.run.report import MeasuredFolder, summary_lines
 
@@ -83,7 +83,7 @@ def test_a_dataset_too_long_for_the_model_is_left_out_for_this_model_alone(tmp_p
     short = replace(fake_model_source(), context_length=5000)
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
-        patched.setattr(asked_models, "find_source", lambda _model, **_: short)
+        patched.setattr(resolved_models, "find_source", lambda _model, **_: short)
         page, run = finish(pipeline.run(config(long), MODEL, out, accept=["prompts-over-context"]))
     assert_named(run, page, "long", "of 5000 tokens")
     finish(pipeline.score(out, MODEL))  # a model of more context

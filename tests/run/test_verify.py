@@ -17,7 +17,7 @@ from evaluator.exports import FORMATS, TRACKERS
 from evaluator.files.json_files import read_json, write_json
 from evaluator.models.fake_source import FakeModelSource
 from evaluator.progress import finish
-from evaluator.run import pipeline
+from evaluator.run import measure, pipeline
 from evaluator.run.scored_run import complete_run
 from evaluator.run.verify import verify
 from evaluator.store.shards import write_shard
@@ -250,7 +250,7 @@ def test_a_folder_that_is_deleted_while_it_is_written_to_is_one_sentence_or_a_ru
         shutil.rmtree(tmp_path / "out")
         return complete_run(*given)
 
-    monkeypatch.setattr(pipeline, "complete_run", measured_and_gone)
+    monkeypatch.setattr(measure, "complete_run", measured_and_gone)
     said = command(*SMALL, tmp_path / "out", exits=2)
     assert "Error: " in said
     monkeypatch.undo()

@@ -22,14 +22,14 @@ def clock(monkeypatch):
     """Seconds, which go on by one when a manifest is written, and otherwise as a test says; few shards are many."""
     monkeypatch.setattr(compute, "SHARDS_NAMED_AT_ONCE", 0)
     now = [100.0]
-    write = ScoreTable.with_manifest
+    write = ScoreTable.write_manifest
 
     def slowly(table, manifest):
         now[0] += 1
         return write(table, manifest)
 
     monkeypatch.setattr(compute.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(ScoreTable, "with_manifest", slowly)
+    monkeypatch.setattr(ScoreTable, "write_manifest", slowly)
     return now
 
 

@@ -18,7 +18,7 @@ from evaluator.record import EngineRecord
 from evaluator.schemas import TOKEN_STATES, TOKENS
 from evaluator.scores.compute import score_rows
 from evaluator.scores.plan import shard_plan
-from evaluator.scores.prompts import prompt_scores
+from evaluator.scores.prompts import scan_prompt_scores
 from evaluator.scores.table import open_scores
 from evaluator.store import shards
 from evaluator.tokens.rows import TokenRows
@@ -99,7 +99,7 @@ def test_scores_sum_whole_labels_and_keep_the_last_token_apart(tmp_path):
     tokens = with_last_tokens(token_rows(1))
     engine = CountingEngine()
     table = score(tokens, engine, tmp_path / "rows")
-    row = prompt_scores(tokens.lazy(), table).collect().row(0, named=True)
+    row = scan_prompt_scores(tokens.lazy(), table).collect().row(0, named=True)
     # The context 0 1 2 sums to 3. Label [1]: -(3+1) = -4. Label [2, 3]: -(3+2) - (3+3) = -11; its last token: -(3+3).
     assert row["label_log_likelihoods"] == [-4.0, -11.0]
     assert row["last_token_log_probs"] == [-4.0, -6.0]
@@ -113,7 +113,7 @@ def test_last_tokens_are_null_unless_requested_except_for_labels_of_one_token(tm
         token_rows(2).tail(1).with_columns(continuations=pl.lit([[1], [2]], TOKENS["continuations"])),
     )
     tokens = pl.concat([several, with_token_ids(single.drop("token_id"))])
-    scores = prompt_scores(tokens.lazy(), score(tokens, CountingEngine(), tmp_path / "rows")).collect()
+    scores = scan_prompt_scores(tokens.lazy(), score(tokens, CountingEngine(), tmp_path / "rows")).collect()
     assert scores["last_token_log_probs"].to_list() == [None, [-7.0, -8.0]]
 
 

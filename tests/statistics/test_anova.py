@@ -56,6 +56,13 @@ def test_an_f_that_is_not_defined_is_nan_and_one_without_spread_within_groups_is
     assert all(math.isnan(number) for number in one_way([np.array([1.0, 2.0])])[:2])
     assert all(math.isnan(number) for number in one_way([np.array([1.0]), np.array([2.0])])[:2])
     assert one_way([same, same + 1])[:2] == (math.inf, 0)
+    # The mean of three times 0.1 is not 0.1: what is left of equal values is rounding.
+    tenths = np.full(3, 0.1)
+    assert all(math.isnan(number) for number in one_way([tenths, tenths])[:2])
+    assert one_way([tenths, tenths * 7])[:2] == (math.inf, 0)
+    equal = repeated_measures(np.full((5, 3), 0.1))
+    assert all(math.isnan(number) for number in (equal.f, equal.p, equal.epsilon, equal.corrected_p))
+    assert repeated_measures(np.full((5, 3), 0.1) * [1, 2, 3]).f == math.inf
     assert all(math.isnan(number) for number in one_way_reach([same, same + 1], 0.1))
 
 

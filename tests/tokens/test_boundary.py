@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from evaluator.errors import LabelError
 from evaluator.models.embedded.byte_level import byte_level_tokenizer
 from evaluator.schemas import Ask
-from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.tokens.boundary import tokenise_prompts
 from evaluator.tokens.tokenizer import FastTokenizer
 
 # "Ġ" is how byte-level tokenizers write a space. Merges in order: ab, then Ġab: " ab" is one token, "ab" another.
@@ -24,7 +24,7 @@ def tokenizer(template: str = "<s> $A") -> FastTokenizer:
 def tokenized(
     prompt: str, labels: list[str], boundary: str, template: str = "<s> $A", ask: Ask = "labels"
 ) -> tuple[list[int], list[list[int]]]:
-    rows = tokenize_prompts(tokenizer(template), [prompt], [ask], [labels], boundary)  # type: ignore[arg-type]
+    rows = tokenise_prompts(tokenizer(template), [prompt], [ask], [labels], boundary)  # type: ignore[arg-type]
     return rows.contexts.to_pylist()[0], rows.continuations.to_pylist()[0]
 
 
@@ -90,19 +90,19 @@ def test_a_label_without_tokens_is_refused(boundary, label):
 
 
 def test_prompts_with_different_label_spaces_keep_their_own():
-    rows = tokenize_prompts(tokenizer(), ["x", "a", "x"], ["labels"] * 3, [["a", "b"], ["c"], ["a", "b"]], "separate")
+    rows = tokenise_prompts(tokenizer(), ["x", "a", "x"], ["labels"] * 3, [["a", "b"], ["c"], ["a", "b"]], "separate")
     assert rows.contexts.to_pylist() == [[0, 9], [0, 4], [0, 9]]
     assert rows.continuations.to_pylist() == [[[4], [5]], [[6]], [[4], [5]]]
 
 
 def test_no_prompts_give_no_rows():
-    rows = tokenize_prompts(tokenizer(), [], [], [], "separate")
+    rows = tokenise_prompts(tokenizer(), [], [], [], "separate")
     assert rows.contexts.to_pylist() == rows.continuations.to_pylist() == []
 
 
 def test_more_prompts_than_one_batch_come_back_in_order():
     prompts = ["x" * (place % 7) + ":" for place in range(10_000)]
-    rows = tokenize_prompts(tokenizer(), prompts, ["labels"] * 10_000, [["a"]] * 10_000, "separate")
+    rows = tokenise_prompts(tokenizer(), prompts, ["labels"] * 10_000, [["a"]] * 10_000, "separate")
     assert rows.contexts.to_pylist() == [[0, *[9] * (place % 7), 2] for place in range(10_000)]
 
 

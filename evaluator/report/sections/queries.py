@@ -53,10 +53,14 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     in_order = dataset_order(rows, run.record.prompts.datasets)
     rows = rows.sort(pl.col("dataset").cast(pl.Enum(in_order)), maintain_order=True)
     answers = predictions.filter(definition=definition).join(rows.lazy(), on=QUERIES_KEY, how="semi", nulls_equal=True)
+    measured_by = {*run.table("metrics")["metric"]}
+    has_probabilities = "accuracy" not in measured_by or "true_label_probability" in measured_by  # no imported labels
     shown = list(
         shown_queries(
             rows,
-            _with_numbers(answers, numbers).collect(engine="streaming").sort(PREDICTIONS_KEY),
+            _with_numbers(answers, numbers, has_probabilities=has_probabilities)
+            .collect(engine="streaming")
+            .sort(PREDICTIONS_KEY),
             run.prompts(rows["prompt_id"].unique(maintain_order=True)),
             methods,
             numbers,
@@ -87,10 +91,10 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     )
 
 
-def _with_numbers(answers: pl.LazyFrame, numbers: QueryNumbers) -> pl.LazyFrame:
+def _with_numbers(answers: pl.LazyFrame, numbers: QueryNumbers, *, has_probabilities: bool) -> pl.LazyFrame:
     """Return answers with P(gold), and with the numbers of their suite."""
     true = pl.col("label_probs").list.get(pl.col("gold"), null_on_oob=True).round(GOLD_PROBABILITY.digits)
-    answers = answers.with_columns(true=pl.when(true.is_finite()).then(true))
+    answers = answers.with_columns(true=pl.when(true.is_finite() & has_probabilities).then(true))
     if not numbers.columns and not numbers.is_right:
         return answers
     names = [*(column.name for column in numbers.columns), *(["is_right"] if numbers.is_right else [])]

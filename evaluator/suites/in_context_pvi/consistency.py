@@ -43,7 +43,10 @@ def correlations(
         pairs.group_by(groups, maintain_order=True)
         .agg(
             n=pl.len().cast(pl.Int64),
-            pearson=pl.corr(value, other, method="pearson"),
+            # Of equal values, whose mean is rounded, pl.corr returns a small number.
+            pearson=pl.when(pl.col(value).n_unique() > 1, other.n_unique() > 1)
+            .then(pl.corr(value, other, method="pearson"))
+            .otherwise(float("nan")),
             spearman=pl.corr(pl.col(value).rank("average"), other.rank("average"), method="pearson"),
         )
         .sort(groups)

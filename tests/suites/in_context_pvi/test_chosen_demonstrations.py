@@ -20,7 +20,7 @@ from evaluator.suites.in_context_pvi.chosen_demonstrations import (
 )
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
 from evaluator.suites.in_context_pvi.prompts import pvi_prompts
-from tests.methods.answered import with_scores
+from tests.methods.answered import record_scores
 from tests.suites.in_context_pvi.pvi_answers import PARTS
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder
@@ -45,7 +45,7 @@ def asked_of(folder, name="cola", n_queries=None, **options):
 def answered(rows, seed):
     """Rows with made-up scores; those that no suite wrote answer the part input."""
     own = pl.col("part").is_in(list(PARTS))
-    return with_scores(rows, seed=seed).with_columns(for_part=pl.when(~own).then(pl.lit("input")))
+    return record_scores(rows, seed=seed).with_columns(for_part=pl.when(~own).then(pl.lit("input")))
 
 
 def answers_of(scored):

@@ -64,6 +64,8 @@ def test_what_is_not_finite_is_left_out_of_its_pairs_alone() -> None:
 def test_a_pvi_that_does_not_vary_has_no_correlation_and_two_queries_have_no_p() -> None:
     constant = correlations(pvis(a=[1.0, 2, 3], b=[4.0, 4, 4]), across="level", by=["model"])
     assert all(math.isnan(constant[name][0]) for name in ("pearson", "pearson_p", "spearman", "spearman_p"))
+    seven = correlations(pvis(a=[float(n) for n in range(7)], b=[0.1] * 7), across="level", by=["model"])
+    assert math.isnan(seven["pearson"][0])  # although the mean of seven times 0.1 is not 0.1
     two = correlations(pvis(a=[1.0, 2], b=[3.0, 4]), across="level", by=["model"])
     assert two["pearson"][0] == pytest.approx(1)
     assert math.isnan(two["pearson_p"][0])

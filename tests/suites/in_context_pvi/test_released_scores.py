@@ -128,13 +128,13 @@ def test_the_hook_gives_every_prompt_its_labels_and_probabilities_follow() -> No
         assert probs == pytest.approx(weights / weights.sum(), abs=1e-6)
 
 
-def with_distances() -> tuple[ScoredRequests, dict[str, torch.Tensor]]:
+def write_distances() -> tuple[ScoredRequests, dict[str, torch.Tensor]]:
     answers, states = made_up()
     return replace(answers, distances=PVI_RELEASED.distances(answers, HEAD).lazy()), states
 
 
 def test_released_pvi_is_the_difference_in_nats_and_in_bits() -> None:
-    answers, states = with_distances()
+    answers, states = write_distances()
     table = pvi_table(answers)
     assert table.group_by("definition").len().sort("definition").rows() == [
         ("label_space", 600), ("paper", 600), ("released", 600)
@@ -151,7 +151,7 @@ def test_released_predictions_are_drawn_as_often_as_generate_draws_them() -> Non
     # Over 400 seeds, each label of a query as often as its share of what the twenty most probable tokens have; with
     # 600 queries and up to three labels the largest of 1,500 deviations is below five standard errors but once in
     # about 1,200 such tests, and the seeds are fixed.
-    answers, states = with_distances()
+    answers, states = write_distances()
     n_seeds = 400
     drawn = pl.concat(drawn_labels(answers, "input", seed).collect() for seed in range(n_seeds))
     for dataset, ids in LABELS.items():
@@ -166,7 +166,7 @@ def test_released_predictions_are_drawn_as_often_as_generate_draws_them() -> Non
 
 
 def test_a_drawn_token_that_is_no_label_is_a_wrong_prediction() -> None:
-    answers, _ = with_distances()
+    answers, _ = write_distances()
     table = pvi_table(answers, seed=3).filter(definition="released")
     other = table.filter(pl.col("pred").is_null())
     assert 0 < other.height < table.height  # three labels of 97 tokens seldom have all the probability
@@ -177,7 +177,7 @@ def test_a_drawn_token_that_is_no_label_is_a_wrong_prediction() -> None:
 
 
 def test_fewer_queries_have_the_same_draws() -> None:
-    answers, _ = with_distances()
+    answers, _ = write_distances()
     few = replace(
         answers,
         rows=answers.rows.filter(pl.col("query_id").fill_null(0) < 5),

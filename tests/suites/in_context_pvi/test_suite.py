@@ -102,7 +102,7 @@ def test_options_that_do_not_fit_each_other_are_refused(options, message):
 
 
 def test_the_suite_goes_alone():
-    with pytest.raises(ConfigError, match="pvi has prompts and options of its own"):
+    with pytest.raises(ConfigError, match="pvi must be the only suite of a run"):
         check_config(RunConfig(suites=("pvi", "staicc-normal"), datasets=("trec",)))
 
 

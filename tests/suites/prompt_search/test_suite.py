@@ -54,7 +54,7 @@ def test_each_suite_has_its_own_label_boundary_and_mixing_them_must_be_decided()
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"suites": ("staicc-normal", "prompt-search")}, "goes alone"),
+        ({"suites": ("staicc-normal", "prompt-search")}, "must be the only suite of a run"),
         (
             {"suite_options": {"prompt-search": SearchOptions(halving=True)}, "methods": ("vanilla", "per_token")},
             "--halving stops prompts by",

@@ -19,7 +19,7 @@ from evaluator.run import pipeline
 from evaluator.schemas import LEARNING_CURVE
 from evaluator.store.prefix_order import prefix_order, token_floor
 from evaluator.suites import SUITES
-from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.tokens.boundary import tokenise_prompts
 from evaluator.tokens.rows import ragged
 from tests.command_line import command
 from tests.toolkit import our_dataset
@@ -99,7 +99,7 @@ def test_cut_prompts_cost_few_tokens_more_than_the_whole_ones():
     for name, chosen in (("whole", rows.filter(part="normal")), ("all", rows)):
         prompts = chosen.unique("prompt")
         space = prompts["continuations"].to_list()
-        tokens = tokenize_prompts(
+        tokens = tokenise_prompts(
             tokenizer, prompts["prompt"].to_list(), ["labels"] * prompts.height, space, "separate"
         )
         values, offsets = ragged(pl.Series(tokens.contexts))

@@ -9,7 +9,7 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
-from evaluator.tokens.boundary import tokenize_prompts
+from evaluator.tokens.boundary import tokenise_prompts
 from evaluator.tokens.tokenizer import TextTokenizer
 
 
@@ -25,7 +25,7 @@ def test_every_label_of_the_benchmark_is_one_token(tokenizer):
 
 def test_it_does_not_matter_whether_prompts_and_labels_are_tokenised_apart(tokenizer, real_prompts):
     texts = [real_prompts[name].to_list() for name in ("prompt", "ask", "continuations")]
-    separate, merged = (tokenize_prompts(tokenizer, *texts, how) for how in ("separate", "merged"))
+    separate, merged = (tokenise_prompts(tokenizer, *texts, how) for how in ("separate", "merged"))
     assert separate.contexts.equals(merged.contexts)
     assert separate.continuations.equals(merged.continuations)
 

@@ -1,4 +1,4 @@
-"""The models that a run asks: what their files say, and the form in which prompts reach them."""
+"""Resolve the models of a run: their files, their devices, and how prompts become tokens for each."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ class PromptForm(NamedTuple):
     chat: ChatForm | None = None  # None: plain prompts
 
 
-class AskedModel(NamedTuple):
+class ResolvedModel(NamedTuple):
     """A model, how to load it, and the form in which prompts reach it."""
 
     source: ModelSource
@@ -38,7 +38,7 @@ class AskedModel(NamedTuple):
 
     @property
     def has_no_template(self) -> bool:
-        """Whether the model's own template was asked for and there is none."""
+        """Whether the model's own template was wanted and there is none."""
         chat = self.config.chat
         return chat is not None and chat.template == OWN_TEMPLATE and self.form.chat is None
 
@@ -69,11 +69,11 @@ class AskedModel(NamedTuple):
         )
 
 
-def asked_model(config: RunConfig, model: ModelConfig) -> AskedModel:
+def resolve_model(config: RunConfig, model: ModelConfig) -> ResolvedModel:
     """Find a model, its devices and its chat template, if prompts go through one. Raises ModelError or ConfigError."""
     source = find_source(model)
     form = prompt_form(config, model, chat_form(source, model.chat))
-    return AskedModel(source, with_devices(source, model), form)
+    return ResolvedModel(source, with_devices(source, model), form)
 
 
 def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) -> PromptForm:
@@ -82,18 +82,18 @@ def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) ->
     return PromptForm(model.label_boundary or in_place or default_label_boundary(config.suites), chat)
 
 
-def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[AskedModel]:
-    """Find several models. A model without a chat template that is asked with plain prompts already is left out.
+def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[ResolvedModel]:
+    """Find several models; with plain prompts once where the chat template is wanted as well and there is none.
 
-    Raises ConfigError if one is left or two are the same, and as asked_model does.
+    Raises ConfigError if one is left or two are the same, and as resolve_model does.
     """
-    asked = [asked_model(config, model) for model in models]
-    plain = {(one.source.title, one.config.dtype) for one in asked if not one.form.chat and not one.has_no_template}
-    kept = [one for one in asked if not (one.has_no_template and (one.source.title, one.config.dtype) in plain)]
+    resolved = [resolve_model(config, model) for model in models]
+    plain = {(one.source.title, one.config.dtype) for one in resolved if not one.form.chat and not one.has_no_template}
+    kept = [one for one in resolved if not (one.has_no_template and (one.source.title, one.config.dtype) in plain)]
     if len(kept) < 2:
         raise ConfigError(
-            f"{kept[0].source.name} has no chat template, so that plain prompts are its only form. Leave "
-            "--chat-template out, or name a file."
+            f"{kept[0].source.name} has no chat template, so it can only be evaluated with plain prompts. "
+            "Leave --chat-template out, or name a file."
         )
     for first, second in combinations(kept, 2):
         if _identity(first) == _identity(second):
@@ -104,29 +104,29 @@ def asked_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Asked
     return list(chain.from_iterable(map(_with_all_adapters, of_one_load(kept, key=lambda one: one))))
 
 
-def _identity(one: AskedModel) -> tuple[object, ...]:
+def _identity(one: ResolvedModel) -> tuple[object, ...]:
     chat = one.form.chat
     return one.source.fingerprint, one.config.dtype, one.config.quantization, chat and chat.fingerprint
 
 
-def _with_all_adapters(asked: Sequence[AskedModel]) -> list[AskedModel]:
+def _with_all_adapters(resolved: Sequence[ResolvedModel]) -> list[ResolvedModel]:
     """Have models of one base loaded with the adapters of all, so that one engine scores with each."""
-    adapters = tuple(dict.fromkeys(one.source.adapter for one in asked if one.source.adapter))
-    return [one._replace(source=replace(one.source, adapters=adapters)) if adapters else one for one in asked]
+    adapters = tuple(dict.fromkeys(one.source.adapter for one in resolved if one.source.adapter))
+    return [one._replace(source=replace(one.source, adapters=adapters)) if adapters else one for one in resolved]
 
 
-def model_folders(asked: Sequence[AskedModel]) -> list[str]:
+def model_folders(resolved: Sequence[ResolvedModel]) -> list[str]:
     """Return a folder name for each model: the end of its name, with that of its adapter after it, "-chat" if prompts
     go through a chat template, and part of its fingerprint if two names are equal.
     """
-    names = [_folder_name(one) for one in asked]
+    names = [_folder_name(one) for one in resolved]
     return [
         name if names.count(name) == 1 else f"{name}-{one.source.fingerprint[:8]}"
-        for name, one in zip(names, asked, strict=True)
+        for name, one in zip(names, resolved, strict=True)
     ]
 
 
-def _folder_name(one: AskedModel) -> str:
+def _folder_name(one: ResolvedModel) -> str:
     name, adapter, chat = last_part(one.source.name), one.source.adapter, one.form.chat
     if adapter is not None:
         name += f"-{last_part(adapter.name)}"
@@ -135,7 +135,7 @@ def _folder_name(one: AskedModel) -> str:
     return re.sub(r"[^\w.-]+", "--", name)
 
 
-def of_one_load(items: Sequence[T], key: Callable[[T], AskedModel]) -> Iterator[list[T]]:
+def of_one_load(items: Sequence[T], key: Callable[[T], ResolvedModel]) -> Iterator[list[T]]:
     """Yield neighbours whose models are one base, loaded alike: they differ in adapters and in forms of prompts."""
 
     def load(item: T) -> tuple[Path, ModelConfig]:
