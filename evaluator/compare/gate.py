@@ -150,7 +150,8 @@ def _differences(
     if policy.metric not in measured["metric"]:
         raise ConfigError(
             f"{runs[0].folder} and {runs[1].folder} have no {policy.metric} in common by the method {policy.method} "
-            f"under {policy.definition}{f' in the part {policy.part}' if policy.part else ''}. Name others in the policy."
+            f"under {policy.definition}{f' in the part {policy.part}' if policy.part else ''}. Name others in the "
+            "policy."
         )
     each, means = estimated_differences([run.model for run in runs], answers, measured, shared_sets)
     rows = pl.concat([each, means], how="diagonal").filter(pl.col("model_a") != pl.col("model_b"), metric=policy.metric)
