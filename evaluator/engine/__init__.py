@@ -40,7 +40,7 @@ class EngineKind:
 
 
 def _find_for_vllm(config: ModelConfig, *, needs_weights: bool) -> ModelSource:
-    from evaluator.engine.vllm_loading import generates_text
+    from evaluator.engine.vllm_import import generates_text
 
     return find_model(config, generates_text, needs_weights=needs_weights)
 

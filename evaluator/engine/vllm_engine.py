@@ -23,16 +23,9 @@ from evaluator.engine.device import device_name
 from evaluator.engine.refusals import first_sentence, way_out
 from evaluator.engine.shared_prefixes import shared_prefixes
 from evaluator.engine.versions import versions_for_vllm
+from evaluator.engine.vllm_cache import empty_cache, keeps_states, max_contexts, shared_block_tokens
 from evaluator.engine.vllm_hidden_states import Recording, recording_states
-from evaluator.engine.vllm_loading import (
-    add_adapters,
-    empty_cache,
-    keeps_states,
-    max_contexts,
-    shared_block_tokens,
-    start_vllm,
-    stopping_vllm,
-)
+from evaluator.engine.vllm_loading import add_adapters, start_vllm, stopping_vllm
 from evaluator.engine.vllm_requests import (
     MAX_IDS,
     learn_question,

