@@ -82,14 +82,9 @@ def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
     """Measure all metrics and diagnostics of this many predictions, which are read dataset by dataset."""
     path = folder / "predictions"
     path.mkdir()
-    settings = sum(settings * sets for settings, sets in metrics.PARTS.values())
-    metrics.N_QUERIES = n_predictions // (2 * len(metrics.N_LABELS) * settings)
-    n_rows = 0
-    for index, n_labels in enumerate(metrics.N_LABELS):
-        frame = pl.concat([metrics._predictions(index, n_labels, part) for part in metrics.PARTS])
-        frame.write_parquet(path / f"{index}.parquet")
-        n_rows += frame.height
-    del frame
+    # In another process: the peak of one that this process starts is at least what this process has at that moment.
+    child("predict", str(path), str(n_predictions))
+    n_rows = pl.scan_parquet(path / "*.parquet").select(pl.len()).collect().item()
     seconds, peak_mib = child("measure", str(path))
     return [_row(f"metrics of {n_rows:,} predictions", "evaluator, all", n_rows, "predictions", seconds, peak_mib)]
 
@@ -143,7 +138,12 @@ def child(what: str, *arguments: str) -> tuple[float, float]:
 
 def serve(what: str, *arguments: str) -> None:
     """Do one piece and print its seconds and peak MiB."""
-    pieces: dict[str, Callable[..., None]] = {"tokenise": tokenise, "measure": measure, "command": run_command}
+    pieces: dict[str, Callable[..., None]] = {
+        "tokenise": tokenise,
+        "predict": predict,
+        "measure": measure,
+        "command": run_command,
+    }
     seconds = timed(lambda: pieces[what](*arguments))
     who = resource.RUSAGE_CHILDREN if what == "command" else resource.RUSAGE_SELF
     print(json.dumps([seconds, resource.getrusage(who).ru_maxrss / 1024]))
@@ -163,6 +163,14 @@ def tokenise(store: str) -> None:
     opened, source = open_store(Path(store)), find_source(ModelConfig(model="embedded"))
     assert opened is not None, "the store was built"
     finish(tokenise_store(opened, source.tokenizer, source.tokenizer_fingerprint, "merged", ["paper"]))
+
+
+def predict(folder: str, n_predictions: str) -> None:
+    settings = sum(settings * sets for settings, sets in metrics.PARTS.values())
+    metrics.N_QUERIES = int(n_predictions) // (2 * len(metrics.N_LABELS) * settings)
+    for index, n_labels in enumerate(metrics.N_LABELS):
+        frames = [metrics._predictions(index, n_labels, part) for part in metrics.PARTS]
+        pl.concat(frames).write_parquet(Path(folder) / f"{index}.parquet")
 
 
 def measure(folder: str) -> None:

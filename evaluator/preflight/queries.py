@@ -51,21 +51,20 @@ def demonstration_sets(requests: pl.LazyFrame, taken: Mapping[str, Classificatio
         requests: schemas.REQUESTS of one suite.
         taken: datasets as the suite takes them.
     """
-    sets = (
-        requests.filter(pl.col("for_part").is_null(), pl.col("demonstration_ids").list.len() > 0)
-        .select("dataset", "demonstration_ids")
-        .unique()
-        .collect()
-    )
     found = {}
     for name, dataset in taken.items():
-        ids = sets.filter(dataset=name).with_row_index("set").explode("demonstration_ids")
-        if ids.is_empty():
-            continue
-        golds = ids.with_columns(gold=dataset.demonstration["gold"].gather(ids["demonstration_ids"]))
-        shown = golds.group_by("set").agg(n=pl.col("gold").n_unique(), n_shots=pl.len())
-        lacking = int((shown["n"] < len(dataset.verbalizer.label_names)).sum())
-        found[name] = Sets(shown.height, lacking, int(shown["n_shots"].max()))  # type: ignore[arg-type]
+        ids = pl.col("demonstration_ids")
+        golds = dict(enumerate(dataset.demonstration["gold"]))
+        gold = ids.list.eval(pl.element().replace_strict(golds, return_dtype=pl.Int64))
+        shown = requests.filter(pl.col("for_part").is_null(), ids.list.len() > 0, dataset=name).select(
+            set=ids.hash(), n_labels=gold.list.n_unique(), n_shots=ids.list.len()
+        )
+        # Sets are compared by their hashes, which are short.
+        lacking = (pl.col("n_labels") < len(dataset.verbalizer.label_names)).sum()
+        sets = shown.unique("set").select(pl.len(), lacking=lacking, n_shots=pl.col("n_shots").max())
+        n_sets, n_lacking, n_shots = sets.collect(engine="streaming").row(0)
+        if n_sets:
+            found[name] = Sets(n_sets, n_lacking, n_shots)
     return found
 
 

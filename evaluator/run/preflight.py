@@ -121,7 +121,7 @@ def checked(
         datasets={name: _dataset_record(name, examples, source) for name in examples.counted},
         requests=built.store.manifest.n_requests,
         prompts=built.store.manifest.n_prompts,
-        tokenised_prompts=examined.tokens.select(pl.col("prompt_id").n_unique()).collect(engine="streaming").item(),
+        tokenised_prompts=examined.tokens.select(pl.len()).collect(engine="streaming").item(),
         request_tokens=counts.request_tokens,
         tokens=counts.tokens,
         floor_tokens=counts.floor_tokens,

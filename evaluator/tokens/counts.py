@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from evaluator.schemas import TOKENS
+from evaluator.store.ids import id_numbers
 from evaluator.store.prefix_order import block_floor, prefix_order, token_floor
 from evaluator.store.sorted_runs import n_before
 from evaluator.tokens.rows import ragged
@@ -56,9 +57,9 @@ class Floors:
     def totals(self, requests: pl.LazyFrame, tokens: pl.LazyFrame) -> TokenTotals:
         """Return the floors, and the tokens of these requests and of all prompts."""
         lengths = tokens.filter(pl.col("ask") != "last_tokens").select(  # they repeat a context that is counted already
-            "prompt_id", n=pl.col("context").list.len().cast(pl.Int64)
+            id_numbers("prompt_id"), n=pl.col("context").list.len().cast(pl.Int64)
         )
-        asked = requests.select("prompt_id").join(lengths, on="prompt_id").select(pl.col("n").sum())
+        asked = requests.select(id_numbers("prompt_id")).join(lengths, on="prompt_id").select(pl.col("n").sum())
         passes = self._passes.values()
         return TokenTotals(
             request_tokens=asked.collect(engine="streaming").item(),

@@ -27,6 +27,9 @@ from evaluator.tokens.tokenizer import TextTokenizer
 
 PROMPTS_PER_BATCH = 2_048
 
+ROWS_COUNTED = 16_384
+"""Rows whose shared prefixes are counted together, which takes several times the memory of their tokens."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenManifest:
@@ -134,7 +137,7 @@ def in_prefix_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counted(runs: SortedRuns, floors: Floors) -> Iterator[pl.DataFrame]:
-    for rows, before in runs.ranges(ROWS_PER_SHARD):
+    for rows, before in runs.ranges(ROWS_COUNTED):
         floors.add(rows, before)
         yield rows
 
