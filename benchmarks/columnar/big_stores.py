@@ -4,8 +4,9 @@
 
 Rows are synthetic. Each piece runs in a process of its own, whose peak of resident memory counts. A tenth of the
 prompts is tokenised, by the tokenizer of the model that ships. Prompts are scored by the fake engine, which computes
-nothing, once a tenth of them and once two fifths: by `evaluator score` alone, then by `evaluator run`, which also
-builds and measures in the same process. What the peak grows by for each prompt is stated of both.
+nothing: by `evaluator score` alone a tenth of them and two fifths, by `evaluator run`, which also builds, measures and
+writes the page in the same process, two fifths and all. What the peak grows by for each prompt is stated of both: of a
+run between larger numbers, because readers of files read several pieces ahead where there are so many.
 """
 
 import json
@@ -28,6 +29,7 @@ from evaluator.store.prompt_store import open_intact_store, open_store
 
 N_WORDS = 20  # of a text
 TRAINING_ROWS = 1000
+FAKE = ("--model", "fake", "--engine", "fake")
 DATA = ("--input-column", "text", "--gold-column", "label", "--training-rows", str(TRAINING_ROWS))
 
 
@@ -82,7 +84,6 @@ def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
     """Measure all metrics and diagnostics of this many predictions, which are read dataset by dataset."""
     path = folder / "predictions"
     path.mkdir()
-    # In another process: the peak of one that this process starts is at least what this process has at that moment.
     child("predict", str(path), str(n_predictions))
     n_rows = pl.scan_parquet(path / "*.parquet").select(pl.len()).collect().item()
     seconds, peak_mib = child("measure", str(path))
@@ -91,16 +92,26 @@ def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
 
 def runs(folder: Path, n_prompts: int) -> list[dict[str, object]]:
     """Score two numbers of prompts with the fake engine, alone and in a whole run."""
-    alone, whole = [], []
-    for n in (n_prompts // 10, 2 * n_prompts // 5):
-        texts, built, fake = folder / f"{n}.parquet", folder / f"built-{n}", ("--model", "fake", "--engine", "fake")
-        write_texts(texts, n // 2)
-        command("build", "classify", "--data", str(texts), *DATA, "--out", str(built))
-        alone.append((n, *command("score", str(built), *fake)))
-        whole.append(
-            (n, *command("run", "classify", "--data", str(texts), *DATA, *fake, "--out", str(folder / f"run-{n}")))
-        )
-    return [*_grown("evaluator score", alone), *_grown("evaluator run", whole)]
+    return [
+        *_grown("evaluator score", [scored(folder, n) for n in (n_prompts // 10, 2 * n_prompts // 5)]),
+        *_grown("evaluator run", [whole_run(folder, n) for n in (2 * n_prompts // 5, n_prompts)]),
+    ]
+
+
+def scored(folder: Path, n_prompts: int) -> tuple[int, float, float]:
+    """Return the number of prompts, and the seconds and peak MiB of `evaluator score` for them."""
+    texts, built = folder / f"{n_prompts}.parquet", folder / f"built-{n_prompts}"
+    write_texts(texts, n_prompts // 2)
+    command("build", "classify", "--data", str(texts), *DATA, "--out", str(built))
+    return (n_prompts, *command("score", str(built), *FAKE))
+
+
+def whole_run(folder: Path, n_prompts: int) -> tuple[int, float, float]:
+    """Return the number of prompts, and the seconds and peak MiB of `evaluator run` for them."""
+    texts = folder / f"{n_prompts}.parquet"
+    write_texts(texts, n_prompts // 2)
+    out = str(folder / f"run-{n_prompts}")
+    return (n_prompts, *command("run", "classify", "--data", str(texts), *DATA, *FAKE, "--out", out))
 
 
 def _grown(name: str, measured: list[tuple[int, float, float]]) -> list[dict[str, object]]:
@@ -145,8 +156,14 @@ def serve(what: str, *arguments: str) -> None:
         "command": run_command,
     }
     seconds = timed(lambda: pieces[what](*arguments))
-    who = resource.RUSAGE_CHILDREN if what == "command" else resource.RUSAGE_SELF
-    print(json.dumps([seconds, resource.getrusage(who).ru_maxrss / 1024]))
+    children_kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(json.dumps([seconds, (children_kib if what == "command" else own_peak_kib()) / 1024]))
+
+
+def own_peak_kib() -> int:
+    """Return the peak of this process. (ru_maxrss also counts what its parent had when it started this process.)"""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1])
 
 
 def run_command(*words: str) -> None:

@@ -80,7 +80,9 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
         .agg(n_rows=pl.len(), n_labels=pl.col("label_names").list.len().sum())
         .collect(engine="streaming")
     )
-    n_rows = int(by_query["n_rows"].sum())
+    n_rows, n_queries = int(by_query["n_rows"].sum()), by_query.select(query).n_unique()
+    # Of a dataset with millions of queries, the first are enough: a turn takes one number at least.
+    by_query = by_query.sort("query_id").group_by("is_later", "dataset").head(MAX_NUMBERS)
     numbers = pl.col("n_labels") + pl.col("n_rows") * (2 * n_answers / max(n_rows, 1))
     in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
     turn = ["is_later", "turn"]
@@ -96,7 +98,7 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     ordered = rows.join(turns, on=["is_later", *query]).sort(*turn, "dataset", *QUERIES_KEY)
     of_row = pl.col("label_names").list.len() + 2 * n_answers / max(n_rows, 1)
     kept = ordered.filter(pl.col("is_whole") | (of_row.cum_sum() <= MAX_NUMBERS)).drop("is_whole")
-    return Chosen(kept, n_rows, by_query.select(query).n_unique())
+    return Chosen(kept, n_rows, n_queries)
 
 
 def shown_queries(
