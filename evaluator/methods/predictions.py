@@ -97,20 +97,32 @@ def check_labels(
 
     Raises LabelError for a label with more tokens than a method allows, or labels with the same score under `released`.
     """
-    labels = _label_tokens(tokens, prompts)
+    limits = [method.max_label_tokens for method in methods.values() if method.max_label_tokens is not None]
+    released = any("released" in method.definitions for method in methods.values())
+    scores_last = released and "released" in scored_definitions(definitions)
+    # Their texts are looked up only where something is wrong: joins of all prompts take much memory.
+    is_long = pl.col("continuations").list.eval(pl.element().list.len()).list.max() > min(limits, default=2**31)
+    last = pl.col("continuations").list.eval(pl.element().list.last())
+    is_alike = (last.list.n_unique() < last.list.len()) & scores_last
+    wrong = _of_label_spaces(tokens).filter(is_long | is_alike)
+    if wrong.head(1).collect(engine="streaming").is_empty():
+        return
+    labels = _label_tokens(wrong, prompts)
     for name, method in methods.items():
         _refuse_long_labels(name, method.max_label_tokens, labels)
-    released = any("released" in method.definitions for method in methods.values())
-    if released and "released" in scored_definitions(definitions):
+    if scores_last:
         _refuse_equal_last_tokens(labels)
+
+
+def _of_label_spaces(tokens: pl.LazyFrame) -> pl.LazyFrame:
+    """Leave out the single continuation of noisy channel, which is no label space."""
+    return tokens.filter(pl.col("continuations").list.len() > 1, ask="labels")
 
 
 def _label_tokens(tokens: pl.LazyFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
     """Return one row a distinct label of a distinct label space: `space`, `label`, and its `tokens`."""
     return (
-        tokens.select("prompt_id", "ask", tokens="continuations")
-        # The single continuation of noisy channel is not a label space.
-        .filter(pl.col("tokens").list.len() > 1, ask="labels")
+        tokens.select("prompt_id", tokens="continuations")
         .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
         .select("space", "tokens", label="space")
         .unique()
