@@ -133,6 +133,12 @@ def test_labels_that_end_in_the_same_token_are_refused_under_released_and_allowe
         check_labels(named("vanilla"), DEFINITIONS, *labels)
 
 
+def test_labels_that_end_in_the_same_token_after_different_prompts_alone_are_allowed():
+    tokens, prompts = label_tables({"good": [7], "bad": [8]})
+    swapped = pl.when(pl.col("prompt_id") == "a").then("continuations").otherwise(pl.lit([[8], [9]]))
+    check_labels(named("vanilla"), DEFINITIONS, tokens.with_columns(continuations=swapped), prompts)
+
+
 def test_a_label_longer_than_a_method_takes_is_named_with_its_tokens():
     one_token = Method(summary="", label_probs=METHODS["vanilla"].label_probs, max_label_tokens=1)
     check_labels({"one_token": one_token}, DEFINITIONS, *label_tables({"good": [7], "bad": [8]}))
