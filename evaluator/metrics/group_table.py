@@ -38,9 +38,9 @@ def group_metrics_table(predictions: pl.LazyFrame | pl.DataFrame, diagnostics: I
     varied = {diagnostic.part: diagnostic.varies for diagnostic in diagnostics if diagnostic.varies}
     tables = [
         table
-        for frame in by_group(predictions, DIAGNOSED_COLUMNS, varied)
+        for rows in by_group(predictions, DIAGNOSED_COLUMNS, varied)
         for definition in ("paper", "released")
-        for group in prediction_groups(frame, definition)
+        for group in prediction_groups(rows, definition)
         for table in _group_rows(group, varied[group.key["part"]])
     ]
     datasets = pl.concat([pl.DataFrame(schema=GROUP_METRICS), *tables])

@@ -48,7 +48,7 @@ GUESSES = pl.Schema(
 
 
 def prompts_tried(
-    rows: pl.DataFrame, choice: Sequence[str], *, query: Sequence[str] = ("query_id",), prompt: str = "prompt_id"
+    rows: pl.DataFrame, choice: Sequence[str] = (), *, query: Sequence[str] = ("query_id",), prompt: str = "prompt_id"
 ) -> pl.DataFrame:
     """Count the different prompts that a query was tried with: columns `choice` and `tries`, sorted by the former.
 
@@ -56,7 +56,7 @@ def prompts_tried(
 
     Args:
         rows: one row a prompt and query, or a prompt.
-        choice: columns that identify an accuracy that is reported.
+        choice: columns that identify an accuracy that is reported; none where all rows belong to one.
         query: columns that identify a query; none where every query was tried with every prompt.
         prompt: column that is equal for equal prompts.
 
@@ -67,8 +67,9 @@ def prompts_tried(
             f"{unknown} of {rows.height} predictions have no {prompt}, so the number of prompts of a query is "
             f"unknown. Give each row the {prompt} of its prompt: any text that differs between prompts."
         )
-    by_query = rows.group_by(*choice, *query).agg(tries=pl.col(prompt).n_unique().cast(pl.Int64))
-    return by_query.group_by(*choice).agg(pl.col("tries").max()).sort(*choice)
+    tried = rows.select(*choice, *query, prompt).unique().group_by(*choice, *query).agg(tries=pl.len().cast(pl.Int64))
+    most = pl.col("tries").max()
+    return tried.group_by(*choice).agg(most).sort(*choice) if choice else tried.select(most)
 
 
 def guesses(group: MeasuredGroup, tries: int) -> dict[str, object]:
@@ -77,14 +78,19 @@ def guesses(group: MeasuredGroup, tries: int) -> dict[str, object]:
     Chance is one over the size of the label space, whichever labels are frequent (Yauney & Mimno 2024, appendix A). The
     majority share is the accuracy of always answering with the most frequent gold label, on the same requests.
     """
-    requests = group.requests
-    is_balanced = requests.group_by("query_id").len()["len"].n_unique() == 1
-    gold_counts = requests["gold"].value_counts()["count"].to_list()
+    requests_of_query: set[int] = set()
+    n_correct = n_requests = 0
+    n_of_gold = Counter[int]()
+    for requests in group.pieces:
+        requests_of_query.update(requests.group_by("query_id").len()["len"].unique())
+        n_correct += int(requests["correct"].sum())
+        n_of_gold.update(dict(requests["gold"].value_counts().iter_rows()))
+        n_requests += requests.height
     return {
         "chance": 1 / group.n_labels,
-        "majority": max(gold_counts) / requests.height,
+        "majority": max(n_of_gold.values()) / n_requests,
         "label_counts": [group.n_labels],
-        "n_correct": requests["correct"].sum() if is_balanced else None,
+        "n_correct": n_correct if len(requests_of_query) == 1 else None,
         "tries": tries,
     }
 

@@ -1,7 +1,8 @@
 """Turn predictions into the per-request columns that metrics are computed from, under one definition."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,17 +12,18 @@ from evaluator.errors import MetricError
 from evaluator.metrics.base import sum_in_order
 from evaluator.metrics.calibration_error import confidence_bin
 from evaluator.metrics.checks import require_distributions, require_finite, require_gold, require_label_space
-from evaluator.metrics.toolkit_formulas import published_probabilities, released_probabilities
+from evaluator.metrics.pieces import ROWS_IN_PIECE, Frames, Pieces, pieces_of_queries
+from evaluator.metrics.toolkit_formulas import passes_published_check, passes_released_check, softmax_of_rows
 from evaluator.schemas import PREDICTIONS
 
 GROUP = ["suite", "part", "dataset", "method"]
 """Columns that identify a group of predictions with one value of each metric."""
 
+REQUEST_COLUMNS = ("position", "query_id", "gold", "label_probs")
+"""Columns of PREDICTIONS that per_request_columns are made of."""
+
 MEASURED_COLUMNS = (
-    "position",
-    "query_id",
-    "gold",
-    "label_probs",
+    *REQUEST_COLUMNS,
     pl.when(pl.col("prompt_id").is_not_null()).then(pl.col("prompt_id").hash()).alias("prompt_id"),
     pl.col("label_names").list.len().alias("n_labels"),
 )
@@ -41,15 +43,23 @@ class DefinitionRules:
 
     predictions: str  # `definition` of the predictions that it measures
     last_bin_closed: bool  # whether ECE counts a confidence of exactly 1
-    transform: Callable[[pl.DataFrame], pl.DataFrame] | None
-    """Transforms the matrix of label probabilities; None where its rows must be distributions already."""
+    check: Callable[[pl.DataFrame], bool] | None
+    """Whether a matrix of label probabilities stays as it is; else the softmax of its rows is taken. None: rows must be
+    distributions already."""
 
 
 DEFINITIONS: dict[str, DefinitionRules] = {
-    "paper": DefinitionRules(predictions="paper", transform=None, last_bin_closed=True),
-    "released": DefinitionRules(predictions="released", transform=released_probabilities, last_bin_closed=False),
-    "published": DefinitionRules(predictions="released", transform=published_probabilities, last_bin_closed=False),
+    "paper": DefinitionRules(predictions="paper", check=None, last_bin_closed=True),
+    "released": DefinitionRules(predictions="released", check=passes_released_check, last_bin_closed=False),
+    "published": DefinitionRules(predictions="released", check=passes_published_check, last_bin_closed=False),
 }
+
+
+class GroupRows(NamedTuple):
+    """Columns of PREDICTIONS of one part, dataset, method and definition, without those that identify the group."""
+
+    key: dict[str, str]  # GROUP and "definition", that of the predictions
+    pieces: Frames
 
 
 class PredictionGroup(NamedTuple):
@@ -57,7 +67,13 @@ class PredictionGroup(NamedTuple):
 
     key: dict[str, str]  # GROUP and "definition"
     n_labels: int
-    rows: pl.DataFrame  # PREDICTIONS, or those of its columns that by_group reads; by position
+    pieces: Frames  # columns of PREDICTIONS, of each piece by position
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """Return all predictions, by position."""
+        rows = pl.concat(self.pieces)
+        return rows if self.pieces.is_whole else rows.sort("position").rechunk()
 
     @property
     def definition(self) -> str:
@@ -74,7 +90,7 @@ class MeasuredGroup(NamedTuple):
 
     key: dict[str, str]  # GROUP and "definition"
     n_labels: int
-    requests: pl.DataFrame  # per_request_columns
+    pieces: Pieces[pl.DataFrame]  # per_request_columns
 
 
 def require_definition(definition: str) -> DefinitionRules:
@@ -88,8 +104,10 @@ def by_group(
     predictions: pl.LazyFrame | pl.DataFrame,
     columns: Sequence[str | pl.Expr] = MEASURED_COLUMNS,
     parts: Collection[str] | None = None,
-) -> Iterator[pl.DataFrame]:
+) -> Iterator[GroupRows]:
     """Yield columns of one part, dataset, method and definition after the other: only those are in memory.
+
+    Of a group of more than ROWS_IN_PIECE rows, only a piece is.
 
     Args:
         predictions: schema PREDICTIONS; a scan of files is read group by group.
@@ -105,38 +123,36 @@ def by_group(
     sizes = rows.group_by(key).agg(pl.len()).sort(key).collect(engine="streaming")
     for of_place in sizes.partition_by(place, maintain_order=True):
         # Each read takes time, so that small groups are read together.
-        is_small = of_place["len"].sum() <= ROWS_TOGETHER
-        for groups in [of_place] if is_small else of_place.iter_slices(1):
-            shared = groups.select(place if is_small else key).row(0, named=True)
-            found = rows.filter(**shared).select(*(name for name in key if name not in shared), *names).collect()
-            found = found.rechunk()  # sums would depend on the chunks
-            for *values, _ in groups.iter_rows():
-                yield _one_group(found, dict(zip(key, values, strict=True)))
+        if of_place["len"].sum() <= ROWS_TOGETHER:
+            shared = of_place.select(place).row(0, named=True)
+            together = rows.filter(**shared).select(*key[3:], *names).collect()
+            for *values, _ in of_place.iter_rows():
+                left = dict(zip(key[3:], values[3:], strict=True))
+                frame = together.lazy().filter(**left).drop(left)
+                yield GroupRows(dict(zip(key, values, strict=True)), Frames([frame]))
+            continue
+        for *values, n_rows in of_place.iter_rows():
+            of_group = dict(zip(key, values, strict=True))
+            scan = rows.filter(**of_group).select(names)
+            yield GroupRows(of_group, pieces_of_queries(scan) if n_rows > ROWS_IN_PIECE else Frames([scan]))
 
 
-def _one_group(rows: pl.DataFrame, key: Mapping[str, str]) -> pl.DataFrame:
-    """Return the rows of one group. As literals, the columns of its key take no memory."""
-    left = {name: value for name, value in key.items() if name in rows.columns}
-    group = (rows.filter(**left).rechunk() if left else rows).drop(left)
-    return group.select(*(pl.lit(value).alias(name) for name, value in key.items()), pl.all())
-
-
-def prediction_groups(predictions: pl.DataFrame, definition: str) -> Iterator[PredictionGroup]:
+def prediction_groups(predictions: pl.DataFrame | GroupRows, definition: str) -> Iterator[PredictionGroup]:
     """Yield each part, dataset and method of PREDICTIONS that `definition` measures, in the order of the table's key.
 
     Raises MetricError where a dataset has several label spaces.
     """
     rules = require_definition(definition)
-    groups = {key[:-1]: rows for key, rows in _groups(predictions).items() if key[-1] == rules.predictions}
-    for values in sorted(groups):
-        key = dict(zip(GROUP, values, strict=True)) | {"definition": definition}
-        # Sorted, so that floating-point sums do not depend on the order of the rows.
-        rows = groups[values]
-        rows = rows if rows["position"].is_sorted() else rows.sort("position")
-        yield PredictionGroup(key, _n_labels(rows, ", ".join(key.values())), rows)
+    groups = [predictions] if isinstance(predictions, GroupRows) else _groups(predictions)
+    for group in groups:
+        if group.key["definition"] == rules.predictions:
+            key = group.key | {"definition": definition}
+            n_labels = _n_labels(group.pieces, ", ".join(key.values()))
+            # Sorted, so that floating-point sums do not depend on the order of the rows.
+            yield PredictionGroup(key, n_labels, group.pieces.sorted("position"))
 
 
-def _groups(predictions: pl.DataFrame) -> dict[tuple[str, ...], pl.DataFrame]:
+def _groups(predictions: pl.DataFrame) -> list[GroupRows]:
     """Return the predictions of each GROUP and definition; nothing is copied where those of each are neighbours."""
     key = [*GROUP, "definition"]
     is_new = predictions.select(pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in key))
@@ -144,16 +160,24 @@ def _groups(predictions: pl.DataFrame) -> dict[tuple[str, ...], pl.DataFrame]:
     names = [tuple(map(str, row)) for row in predictions.select(key)[starts].iter_rows()]
     if len({*names}) < len(names):
         parts = predictions.partition_by(key, as_dict=True)
-        return {tuple(map(str, values)): rows for values, rows in parts.items()}
-    edges = pairwise([*starts.to_list(), predictions.height])
-    return {name: predictions[start:end] for name, (start, end) in zip(names, edges, strict=True)}
+        groups = {tuple(map(str, values)): rows for values, rows in parts.items()}
+    else:
+        edges = pairwise([*starts.to_list(), predictions.height])
+        groups = {name: predictions[start:end] for name, (start, end) in zip(names, edges, strict=True)}
+    return [GroupRows(dict(zip(key, name, strict=True)), Frames([groups[name].lazy()])) for name in sorted(groups)]
 
 
-def measured_groups(predictions: pl.DataFrame, definition: str) -> Iterator[MeasuredGroup]:
+def measured_groups(predictions: pl.DataFrame | GroupRows, definition: str) -> Iterator[MeasuredGroup]:
     """Yield prediction_groups with their per_request_columns; predictions are of classification parts."""
+    check = require_definition(definition).check
     for group in prediction_groups(predictions, definition):
-        requests = per_request_columns(group.rows, group.n_labels, definition, group.where)
-        yield MeasuredGroup(group.key, group.n_labels, requests)
+        pieces = group.pieces.select(*REQUEST_COLUMNS)
+        columns = partial(per_request_columns, n_labels=group.n_labels, definition=definition, where=group.where)
+        if check is not None and not pieces.is_whole:
+            # The toolkit looks at all rows at once.
+            matrices = (label_matrix(rows, group.n_labels, definition, group.where) for rows in pieces)
+            columns = partial(columns, softmaxed=not all(map(check, matrices)))
+        yield MeasuredGroup(group.key, group.n_labels, pieces.map(columns))
 
 
 def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
@@ -161,16 +185,18 @@ def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, wher
 
     Raises MetricError for rows that `definition` does not accept.
     """
-    rules = require_definition(definition)
+    check = require_definition(definition).check
     require_label_space(predictions["label_probs"], n_labels, where)
     matrix = predictions.select(pl.col("label_probs").list.get(i).alias(f"p{i}") for i in range(n_labels))
     require_finite(matrix, where)
-    if rules.transform is None:
+    if check is None:
         require_distributions(matrix, where)
     return matrix
 
 
-def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
+def per_request_columns(
+    predictions: pl.DataFrame, n_labels: int, definition: str, where: str, *, softmaxed: bool | None = None
+) -> pl.DataFrame:
     """Return one row a request: query_id, gold, pred, correct, true_label_prob, squared_error, confidence and bin.
 
     The bin is null for a request in no bin. The label probabilities are in the columns p0, p1, ...
@@ -178,6 +204,7 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
     Args:
         predictions: columns query_id, gold and label_probs (List[f64] of n_labels), of one dataset and method.
         where: name of the rows, for messages.
+        softmaxed: whether the definition takes the softmax of label probabilities; None: these are all rows, and tell.
 
     Raises:
         MetricError: rows that `definition` does not accept, or gold labels outside the label space.
@@ -185,8 +212,10 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
     rules = require_definition(definition)
     matrix = label_matrix(predictions, n_labels, definition, where)
     require_gold(predictions["gold"], n_labels, where)
-    if rules.transform is not None:
-        matrix = rules.transform(matrix)
+    if softmaxed is None:
+        softmaxed = rules.check is not None and not rules.check(matrix)
+    if softmaxed:
+        matrix = softmax_of_rows(matrix)
 
     labels = matrix.columns
     confidence, gold, pred = pl.col("confidence"), pl.col("gold"), pl.col("pred")
@@ -223,9 +252,9 @@ def repeated_requests(group: PredictionGroup) -> pl.DataFrame:
     )
 
 
-def _n_labels(rows: pl.DataFrame, where: str) -> int:
-    n_labels = rows["n_labels"] if "n_labels" in rows.columns else rows["label_names"].list.len()
-    sizes = n_labels.unique().sort().to_list()
+def _n_labels(pieces: Frames, where: str) -> int:
+    size = pl.col("n_labels") if "n_labels" in pieces.columns else pl.col("label_names").list.len()
+    sizes = sorted({n for rows in pieces.select(size.alias("n_labels")) for n in rows["n_labels"].unique()})
     if len(sizes) != 1:
         raise MetricError(f"{where}: a dataset has one label space, but label_names have {sizes} entries.")
     return int(sizes[0])

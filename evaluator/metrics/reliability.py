@@ -14,21 +14,27 @@ def reliability_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
     Takes PREDICTIONS, returns RELIABILITY sorted by its first five columns: all ten bins of each dataset and method.
     """
-    # maintain_order, because otherwise the last digit of a mean varies from run to run.
     bins = pl.DataFrame({"bin": range(N_BINS), "bin_low": BIN_EDGES[:-1], "bin_high": BIN_EDGES[1:]})
-    means = {"mean_confidence": pl.col("confidence").mean(), "accuracy": pl.col("correct").mean()}
+    n = pl.col("n_requests")
+    means = {"mean_confidence": pl.col("confidence") / n, "accuracy": pl.col("correct") / n}
     return _stack(
         (
-            bins.join(
-                group.requests.group_by("bin", maintain_order=True).agg(n_requests=pl.len(), **means),
-                on="bin",
-                how="left",
-            ).with_columns(pl.col("n_requests").fill_null(0), **_key(group))
+            bins.join(_in_bins(group).with_columns(**means), on="bin", how="left").with_columns(
+                n.fill_null(0), **_key(group)
+            )
             for group in _paper_groups(predictions)
         ),
         RELIABILITY,
         RELIABILITY_KEY,
     )
+
+
+def _in_bins(group: MeasuredGroup) -> pl.DataFrame:
+    """Return the sums of the requests in each bin."""
+    # maintain_order, because otherwise the last digit of a sum varies from run to run.
+    sums = {"n_requests": pl.len(), "confidence": pl.col("confidence").sum(), "correct": pl.col("correct").sum()}
+    of_pieces = pl.concat(rows.group_by("bin", maintain_order=True).agg(**sums) for rows in group.pieces)
+    return of_pieces.group_by("bin", maintain_order=True).sum()
 
 
 def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
@@ -40,13 +46,19 @@ def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
         (
             pl.DataFrame({"gold": range(group.n_labels)})
             .join(pl.DataFrame({"pred": range(group.n_labels)}), how="cross")
-            .join(group.requests.group_by("gold", "pred").agg(n_requests=pl.len()), on=["gold", "pred"], how="left")
+            .join(_answered(group), on=["gold", "pred"], how="left")
             .with_columns(pl.col("n_requests").fill_null(0), **_key(group))
             for group in _paper_groups(predictions)
         ),
         CONFUSION,
         CONFUSION_KEY,
     )
+
+
+def _answered(group: MeasuredGroup) -> pl.DataFrame:
+    """Count the requests of each gold label that were answered with each label."""
+    pairs = pl.concat(rows.group_by("gold", "pred").agg(n_requests=pl.len()) for rows in group.pieces)
+    return pairs.group_by("gold", "pred").sum()
 
 
 def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
@@ -56,7 +68,7 @@ def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame
 
 def _paper_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterable[MeasuredGroup]:
     paper = predictions.lazy().filter(definition="paper")
-    return (group for frame in by_group(paper) for group in measured_groups(frame, "paper"))
+    return (group for rows in by_group(paper) for group in measured_groups(rows, "paper"))
 
 
 def _key(group: MeasuredGroup) -> dict[str, pl.Expr]:

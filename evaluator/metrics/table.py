@@ -20,7 +20,7 @@ from evaluator.metrics.intervals import mean_of_intervals, with_intervals
 from evaluator.metrics.per_request import (
     DEFINITIONS,
     DIAGNOSED_COLUMNS,
-    GROUP,
+    GroupRows,
     by_group,
     measured_groups,
     prediction_groups,
@@ -58,12 +58,12 @@ def metrics_table(
     Raises:
         MetricError: no predictions at all, rows that the definition does not accept, or rows without prompt_id.
     """
-    rows = [row for frame in by_group(classified) for row in _classification_rows(frame)]
+    rows = [row for group in by_group(classified) for row in _classification_rows(group)]
     if predictions is not None:
         measures = list(diagnostics)
         diagnosed = {diagnostic.part for diagnostic in measures}
-        frames = by_group(predictions, DIAGNOSED_COLUMNS, diagnosed)
-        rows += [row for frame in frames for row in _diagnostic_rows(frame, measures)]
+        groups = by_group(predictions, DIAGNOSED_COLUMNS, diagnosed)
+        rows += [row for group in groups for row in _diagnostic_rows(group, measures)]
     if not rows:
         present = classified.lazy().select(pl.col("definition").unique().sort()).collect().to_series().to_list()
         raise MetricError(
@@ -78,29 +78,38 @@ def metrics_table(
     return table.select(METRICS_SCHEMA.names()).cast(METRICS_SCHEMA).sort(METRICS_KEY)
 
 
-def _classification_rows(frame: pl.DataFrame) -> Iterator[dict[str, object]]:
-    tries = {tuple(key): count for *key, count in prompts_tried(frame, [*GROUP, "definition"]).rows()}
-    for definition, rules in DEFINITIONS.items():
-        for group in measured_groups(frame, definition):
-            tries_of_group = tries[(*(group.key[name] for name in GROUP), rules.predictions)]
-            measured = metric_values(group.requests, group.n_labels, METRICS)
-            measured |= score_parts(group.requests, group.n_labels)
-            yield from _rows(group.key, group.requests["query_id"], measured, guesses(group, tries_of_group))
+def _classification_rows(rows: GroupRows) -> Iterator[dict[str, object]]:
+    tries = max(prompts_tried(piece)["tries"].item() for piece in rows.pieces.select("query_id", "prompt_id"))
+    sizes = _sizes(rows)
+    for definition in DEFINITIONS:
+        for group in measured_groups(rows, definition):
+            measured = metric_values(group.pieces, group.n_labels, METRICS)
+            measured |= score_parts(group.pieces, group.n_labels)
+            yield from _rows(group.key, sizes, measured, guesses(group, tries))
 
 
-def _diagnostic_rows(frame: pl.DataFrame, diagnostics: Sequence[Diagnostic]) -> Iterator[dict[str, object]]:
+def _diagnostic_rows(rows: GroupRows, diagnostics: Sequence[Diagnostic]) -> Iterator[dict[str, object]]:
+    sizes = _sizes(rows)
     for definition in ("paper", "released"):
-        for group in prediction_groups(frame, definition):
+        for group in prediction_groups(rows, definition):
             for diagnostic in diagnostics:
                 if diagnostic.part == group.key["part"]:
-                    yield from _rows(group.key, group.rows["query_id"], diagnostic.measure(group), None)
+                    yield from _rows(group.key, sizes, diagnostic.measure(group), None)
+
+
+def _sizes(rows: GroupRows) -> dict[str, int]:
+    numbers = [(queries.n_unique(), queries.height) for queries in rows.pieces.select("query_id")]
+    n_queries, n_requests = map(sum, zip(*numbers, strict=True))
+    return {"n_queries": n_queries, "n_requests": n_requests}
 
 
 def _rows(
-    key: Mapping[str, str], queries: pl.Series, measured: Mapping[str, Measured], guessed: Mapping[str, object] | None
+    key: Mapping[str, str],
+    sizes: Mapping[str, int],
+    measured: Mapping[str, Measured],
+    guessed: Mapping[str, object] | None,
 ) -> Iterator[dict[str, object]]:
-    """Yield a row for each metric, without intervals; `queries` holds the query of each request."""
-    sizes = {"n_queries": queries.n_unique(), "n_requests": len(queries)}
+    """Yield a row for each metric, without intervals."""
     for name, values in measured.items():
         baseline = guessed if guessed and name == "accuracy" else dict.fromkeys(GUESSES)
         yield {**key, **sizes, "metric": name, **values._asdict(), **baseline}

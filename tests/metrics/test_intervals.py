@@ -58,7 +58,7 @@ def test_jackknife_of_a_clustered_mean_is_the_standard_error_of_query_means() ->
 
 
 def test_one_query_has_no_standard_error_and_no_interval() -> None:
-    assert jackknife(pl.DataFrame({"x": [1.0], "n": [2.0]}), MEAN) == {"mean": (None, None)}
+    assert jackknife(pl.DataFrame({"x": [1.0], "n": [2.0]}), MEAN) == {"mean": (0.5, 1, None, None)}
     assert interval(0.5, None, 1) == (None, None)
 
 

@@ -53,9 +53,9 @@ def total_error_tables(
 
 
 def _groups(predictions: pl.LazyFrame | pl.DataFrame, parts: Sequence[str]) -> Iterator[PredictionGroup]:
-    frames = by_group(predictions, DIAGNOSED_COLUMNS, parts)
+    groups = by_group(predictions, DIAGNOSED_COLUMNS, parts)
     definitions = ("paper", "released")
-    return (group for frame in frames for definition in definitions for group in prediction_groups(frame, definition))
+    return (group for rows in groups for definition in definitions for group in prediction_groups(rows, definition))
 
 
 def _cases(group: PredictionGroup) -> Iterator[CrossedAnswers]:
