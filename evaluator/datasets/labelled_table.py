@@ -133,8 +133,8 @@ def repeat_notes(queries: pl.DataFrame, demonstrations: pl.DataFrame) -> Iterato
 
 
 def text_key() -> pl.Expr:
-    """Return one String for all texts of EXAMPLES, equal for equal texts."""
-    return pl.col("texts").list.join("\0")
+    """Return a digest of all texts of EXAMPLES, 8 bytes: texts themselves, once more, would take too much memory."""
+    return pl.col("texts").hash()
 
 
 def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:

@@ -8,6 +8,9 @@ MULTIPLIER = 1664525
 INCREMENT = 1013904223
 MODULUS = 2**32
 
+SAMPLES_TOGETHER = 65_536
+"""Samples that are drawn at once, which takes several times their memory."""
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -38,9 +41,12 @@ class Lcg:
         if not 0 <= n_draws <= size:
             raise ValueError(f"Cannot draw {n_draws} of {size} without replacement.")
         left = size - np.arange(n_draws)
-        # Multiply in float64 and round down, as the toolkit does: integer arithmetic would give other numbers.
-        ranks = (self.floats(n_samples * n_draws).reshape(n_samples, n_draws) * left).astype(np.int64)
-        return places_before_removals(ranks)
+        places = np.empty((n_samples, n_draws), dtype=np.int64)
+        for block in np.array_split(places, range(SAMPLES_TOGETHER, n_samples, SAMPLES_TOGETHER)):
+            # Multiply in float64 and round down, as the toolkit does: integer arithmetic would give other numbers.
+            ranks = (self.floats(block.size).reshape(block.shape) * left).astype(np.int64)
+            block[:] = places_before_removals(ranks)
+        return places
 
 
 def places_before_removals(ranks: Ints) -> Ints:

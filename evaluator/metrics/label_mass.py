@@ -25,8 +25,9 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import ScoredRequests
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_of_intervals
+from evaluator.metrics.pieces import ROWS_IN_PIECE, Frames, pieces_of_queries
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS, METRICS_KEY, Definition
-from evaluator.store.ids import bucket_by_bucket
+from evaluator.store.ids import id_numbers
 
 QUANTILES = {"label_mass_median": 0.5, "label_mass_5th_percentile": 0.05}
 _DATASET = ["suite", "part", "dataset"]
@@ -39,25 +40,23 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     in what they make of it. Parts without label scores under a definition have no rows for it.
     """
     parts = {name: part for name, part in scored.parts.items() if part.kind in ("classification", "diagnostic")}
-    asked = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in(list(parts)))
-    weights = _label_weights(scored.tokens)
     wanted = [name for name in LABEL_SCORE if name in definitions]
-    columns = [*(pl.col(name).cast(pl.Categorical) for name in _DATASET), pl.col("query_id")]
-
-    def masses_of(bucket: pl.Expr) -> pl.LazyFrame:
-        weighted = asked.filter(bucket).join(weights.filter(bucket), on="prompt_id", how="left", maintain_order="left")
-        return weighted.select(*columns, **{name: _mass(name) for name in wanted})
-
-    masses = bucket_by_bucket(asked.select(pl.len()).collect(engine="streaming").item(), masses_of)
+    asked = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in(list(parts)))
+    weighted = _with_weights(asked, scored.tokens)
+    masses = weighted.select(*_DATASET, "query_id", **{name: _mass(name) for name in wanted})
+    sizes = asked.group_by(_DATASET).agg(pl.len()).sort(_DATASET).collect(engine="streaming")
     found: list[dict[str, object]] = []
-    for definition in wanted:
-        measured = [name for name, part in parts.items() if definition in part.definitions]
-        of_parts = masses.filter(pl.col("part").cast(pl.String).is_in(measured), pl.col(definition).is_not_null())
-        by_query = of_parts.group_by(*_DATASET, "query_id").agg(mass=pl.col(definition).mean(), n_requests=pl.len())
-        for key, queries in by_query.sort(*_DATASET, "query_id").group_by(_DATASET, maintain_order=True):
-            sizes = {"n_queries": queries.height, "n_requests": queries["n_requests"].sum()}
-            shared = dict(zip(_DATASET, key, strict=True)) | {"definition": definition, **sizes}
-            found += [shared | row for row in _quantile_rows(queries["mass"].to_numpy())]
+    for *names, n_rows in sizes.iter_rows():
+        key = dict(zip(_DATASET, names, strict=True))
+        of_dataset = masses.filter(**key).drop(_DATASET)
+        pieces = pieces_of_queries(of_dataset) if n_rows > ROWS_IN_PIECE else Frames([of_dataset])
+        queries = pl.concat(pieces.map(_of_queries))
+        for definition in wanted:
+            of_definition = queries.filter(pl.col(definition).is_not_null()).select(definition, n=f"{definition} n")
+            if definition in parts[key["part"]].definitions and of_definition.height:
+                n_requests = {"n_queries": of_definition.height, "n_requests": of_definition["n"].sum()}
+                rows = _quantile_rows(of_definition[definition].to_numpy())
+                found += [key | {"definition": definition} | n_requests | row for row in rows]
     datasets = pl.DataFrame(found, schema=METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
     means = (
         datasets.group_by([column for column in METRICS_KEY if column != "dataset"], maintain_order=True)
@@ -67,32 +66,47 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     return pl.concat([datasets, means], how="diagonal").sort(METRICS_KEY)
 
 
+def _of_queries(masses: pl.DataFrame) -> pl.DataFrame:
+    """Return the mean over each query's requests, and their number, under each definition."""
+    each = pl.exclude("query_id")
+    by_query = masses.group_by("query_id", maintain_order=True)
+    return by_query.agg(each.mean(), each.count().name.suffix(" n")).drop("query_id")
+
+
 def _mass(definition: Definition) -> pl.Expr:
     """Return the label mass of a request; null without scores under the definition."""
     score = pl.col(LABEL_SCORE[definition])
     probs = score.list.eval(pl.element().exp())
-    counted = probs * pl.col("weights") if definition == "paper" else probs
-    return pl.when(score.is_not_null()).then(counted.list.sum().clip(0, 1))  # rounding can lead beyond 1
+    counted = pl.when(pl.col("weights").is_null()).then(probs).otherwise(probs * pl.col("weights"))
+    mass = (counted if definition == "paper" else probs).list.sum().clip(0, 1)  # rounding can lead beyond 1
+    return pl.when(score.is_not_null()).then(mass)
 
 
-def _label_weights(tokens: pl.LazyFrame) -> pl.LazyFrame:
-    """Return `weights` by `prompt_id`, one a label: 0 where another label's tokens begin this label's, else 1."""
-    texts = pl.element().list.eval(pl.element().cast(pl.String)).list.join(" ")
-    space = pl.col("continuations").list.eval(texts).list.join("|")
-    spaces = tokens.filter(ask="labels").select("prompt_id", space=space)
-    # Label spaces repeat, so that each different one is looked at once.
-    distinct = spaces.select("space").unique().collect(engine="streaming")["space"]
-    weights = pl.LazyFrame(
-        {"space": distinct, "weights": [_prefix_weights(space.split("|")) for space in distinct]},
-        schema_overrides={"weights": pl.List(pl.Float64)},
+def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
+    """Add `weights` to requests, one a label: 0 where another label's tokens begin this label's, else 1.
+
+    Null where all of them are 1, as in most label spaces.
+    """
+    labels = tokens.filter(ask="labels").select(
+        id_numbers("prompt_id"), "continuations", space=pl.col("continuations").hash()
     )
-    return spaces.join(weights, on="space").drop("space")
+    # Label spaces repeat, so that each different one is looked at once.
+    distinct = labels.group_by("space").agg(pl.col("continuations").first()).collect(engine="streaming")
+    weights = {space: _prefix_weights(labels) for space, labels in distinct.iter_rows()}
+    overlapping = {space: of_labels for space, of_labels in weights.items() if min(of_labels, default=1.0) == 0}
+    columns = {"space": [*overlapping], "weights": [*overlapping.values()]}
+    by_space = pl.LazyFrame(columns, schema={"space": pl.UInt64, "weights": pl.List(pl.Float64)})
+    if not overlapping:
+        return asked.with_columns(weights=pl.lit(None, pl.List(pl.Float64)))
+    by_prompt = labels.select("prompt_id", "space").join(by_space.select("space"), on="space", how="semi")
+    numbered = asked.with_columns(number=id_numbers("prompt_id"))
+    spaces = numbered.join(by_prompt, left_on="number", right_on="prompt_id", how="left", maintain_order="left")
+    return spaces.join(by_space, on="space", how="left", maintain_order="left")
 
 
-def _prefix_weights(labels: Sequence[str]) -> list[float]:
-    """Return 0 for each label that begins with the tokens of another one, else 1. Tokens are numbers with spaces."""
-    ended = [f"{label} " for label in labels]  # so that 12 is no prefix of 123
-    return [0.0 if any(one != other and one.startswith(other) for other in ended) else 1.0 for one in ended]
+def _prefix_weights(labels: Sequence[Sequence[int]]) -> list[float]:
+    """Return 0 for each label that begins with the tokens of another one, else 1."""
+    return [0.0 if any(one != other and one[: len(other)] == other for other in labels) else 1.0 for one in labels]
 
 
 def _quantile_rows(masses: npt.NDArray[np.float64]) -> Iterator[dict[str, object]]:

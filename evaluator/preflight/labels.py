@@ -9,7 +9,8 @@ import polars as pl
 from evaluator.config import LabelBoundary
 from evaluator.preflight.findings import finding
 from evaluator.record import FindingRecord, LabelRecord
-from evaluator.store.ids import bucket_by_bucket
+from evaluator.scores.checks import longest_tokens
+from evaluator.store.ids import id_numbers
 from evaluator.store.prompt_store import PromptStore
 from evaluator.tokens.tokenizer import TextTokenizer
 
@@ -24,35 +25,77 @@ class LabelSpace(NamedTuple):
     tokens: list[Tokens]
 
 
-def label_spaces(store: PromptStore, tokens: pl.LazyFrame) -> dict[str, list[LabelSpace]]:
-    """Return the different label spaces of each dataset; those of the most prompts come first.
+def prompt_kinds(store: PromptStore, tokens: pl.LazyFrame, boundary: LabelBoundary) -> pl.DataFrame:
+    """Count the prompts of each dataset by what they ask.
 
     Args:
         store: requests and prompts.
-        tokens: schemas.TOKENS of some of these prompts.
+        tokens: schemas.TOKENS of some of these prompts, a row a prompt.
+        boundary: where a label begins.
+
+    Returns dataset, is_of_labels, texts and tokens (digests of the continuations), n_continuations, n_prompts, n_tokens
+    (of the longest prompt with its longest continuation), n_end_in_space (prompts before a label),
+    n_labels_end_in_space (prompts with such a label), and number, the id of one of these prompts. What tokens tell is
+    null for other prompts.
+    """
+    # What is joined is in memory, so that ids and digests are numbers.
+    number, continuations = id_numbers("prompt_id").alias("number"), pl.col("continuations")
+    ends = pl.col("prompt").str.contains(r"\s$") & ~pl.col("prompt").str.ends_with("\n") & (boundary == "separate")
+    prompts = store.prompts().select(
+        number,
+        is_of_labels=pl.col("ask") == "labels",
+        texts=continuations.hash(),
+        n_end_in_space=ends,
+        n_labels_end_in_space=continuations.list.eval(pl.element().str.contains(r"\s$")).list.any(),
+    )
+    tokenised = tokens.select(
+        number, tokens=continuations.hash(), n_continuations=continuations.list.len(), n_tokens=longest_tokens()
+    )
+    datasets = store.requests().select(number, pl.col("dataset").cast(pl.Categorical)).unique()
+    asked = prompts.join(tokenised, on="number", how="left").join(datasets, on="number")
+    return (
+        asked.group_by("dataset", "is_of_labels", "texts", "tokens", "n_continuations")
+        .agg(
+            pl.col("n_tokens").max(),
+            pl.col("n_end_in_space", "n_labels_end_in_space").sum(),
+            pl.col("number").min(),
+            n_prompts=pl.len(),
+        )
+        .with_columns(pl.col("dataset").cast(pl.String))
+        .collect(engine="streaming")
+    )
+
+
+def longest_prompts(kinds: pl.DataFrame) -> dict[str, int]:
+    """Return the tokens of each dataset's longest prompt with its longest label, from prompt_kinds."""
+    return dict(kinds.group_by("dataset").agg(pl.col("n_tokens").max()).drop_nulls().iter_rows())
+
+
+def label_spaces(kinds: pl.DataFrame, store: PromptStore, tokens: pl.LazyFrame) -> dict[str, list[LabelSpace]]:
+    """Return the different label spaces of each dataset; those of the most prompts come first.
+
+    Args:
+        kinds: prompt_kinds of the store and tokens.
+        store, tokens: which have the texts and tokens of labels.
     """
     # A single continuation is no label space.
-    several = tokens.filter(pl.col("ask") == "labels", pl.col("continuations").list.len() > 1)
-
-    def counted(bucket: pl.Expr) -> pl.LazyFrame:
-        return (
-            several.filter(bucket)
-            .select("prompt_id", tokens="continuations")
-            .join(store.prompts().filter(bucket).select("prompt_id", texts="continuations"), on="prompt_id")
-            .join(store.datasets_of_prompts(bucket), on="prompt_id")
-            .group_by("dataset", "texts", "tokens")
-            .agg(n=pl.len())
+    found = kinds.lazy().filter("is_of_labels", pl.col("n_continuations") > 1).select("dataset", "number", "n_prompts")
+    texts, ids = (
+        rows.select(id_numbers("prompt_id").alias("number"), pl.col("continuations").alias(name)).join(
+            found.select("number"), on="number", how="semi"
         )
-
+        for name, rows in (("texts", store.prompts()), ("tokens", tokens))
+    )
     rows = (
-        bucket_by_bucket(store.manifest.n_prompts, counted)
-        .group_by("dataset", "texts", "tokens")
-        .agg(pl.col("n").sum())
-        .sort("dataset", "n", "texts", "tokens", descending=[False, True, False, False])
+        found.join(texts, on="number")
+        .join(ids, on="number")
+        .sort("dataset", "n_prompts", "texts", "tokens", descending=[False, True, False, False])
+        .select("dataset", "texts", "tokens")
+        .collect(engine="streaming")
     )
     spaces: dict[str, list[LabelSpace]] = {}
-    for dataset, texts, ids in rows.select("dataset", "texts", "tokens").iter_rows():
-        spaces.setdefault(dataset, []).append(LabelSpace(texts, ids))
+    for dataset, labels, of_labels in rows.iter_rows():
+        spaces.setdefault(dataset, []).append(LabelSpace(labels, of_labels))
     return spaces
 
 
@@ -85,22 +128,14 @@ def label_findings(dataset: str, spaces: list[LabelSpace]) -> Iterator[FindingRe
         )
 
 
-def space_findings(store: PromptStore, boundary: LabelBoundary) -> Iterator[FindingRecord]:
-    """Yield, for each dataset, its prompts that end in a space before a label, and its labels that end in one."""
-    ends = pl.col("prompt").str.contains(r"\s$") & ~pl.col("prompt").str.ends_with("\n") & (boundary == "separate")
-    labels = pl.col("continuations").list.eval(pl.element().str.contains(r"\s$")).list.any()
+def space_findings(kinds: pl.DataFrame) -> Iterator[FindingRecord]:
+    """Yield, for each dataset, its prompts that end in a space before a label, and its labels that end in one.
 
-    def counted(bucket: pl.Expr) -> pl.LazyFrame:
-        return (
-            store.prompts()
-            .filter(bucket, ask="labels")
-            .select("prompt_id", ends=ends, labels=labels)
-            .join(store.datasets_of_prompts(bucket), on="prompt_id")
-            .group_by("dataset")
-            .agg(pl.col("ends", "labels").sum(), n=pl.len())
-        )
-
-    by_dataset = bucket_by_bucket(store.manifest.n_prompts, counted).group_by("dataset").sum().sort("dataset")
+    Args:
+        kinds: prompt_kinds.
+    """
+    counts = pl.col("n_end_in_space", "n_labels_end_in_space", "n_prompts").sum()
+    by_dataset = kinds.filter("is_of_labels").group_by("dataset").agg(counts).sort("dataset")
     for dataset, n_ends, n_labels, n in by_dataset.iter_rows():
         if n_ends:
             yield finding(

@@ -31,8 +31,11 @@ class Sets(NamedTuple):
 def classes(requests: pl.LazyFrame) -> dict[str, Classes]:
     """Count the queries of each dataset by label; a query counts once, however often it is asked."""
     rows = requests.filter(pl.col("query_id").is_not_null(), pl.col("gold").is_not_null(), pl.col("for_part").is_null())
-    queries = rows.select("dataset", "query_id", "gold").unique(["dataset", "query_id"], keep="first")
-    golds = queries.group_by("dataset", "gold").len().collect(engine="streaming")
+    # A number for each dataset: the queries of all of them are in memory at once.
+    queries = rows.select(pl.col("dataset").cast(pl.Categorical), "query_id", "gold")
+    of_query = queries.group_by("dataset", "query_id").agg(pl.col("gold").first())
+    by_gold = of_query.group_by("dataset", "gold").len().with_columns(pl.col("dataset").cast(pl.String))
+    golds = by_gold.collect(engine="streaming")
     spaces = rows.select("dataset", "label_names").unique().collect(engine="streaming")
     found = {}
     for (dataset,), group in sorted(golds.partition_by("dataset", as_dict=True).items()):

@@ -80,9 +80,11 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
         .agg(n_rows=pl.len(), n_labels=pl.col("label_names").list.len().sum())
         .collect(engine="streaming")
     )
-    n_rows, n_queries = int(by_query["n_rows"].sum()), by_query.select(query).n_unique()
+    n_rows = int(by_query["n_rows"].sum())
+    n_queries = int(by_query.group_by("dataset").agg(pl.col("query_id").n_unique())["query_id"].sum())
     # Of a dataset with millions of queries, the first are enough: a turn takes one number at least.
-    by_query = by_query.sort("query_id").group_by("is_later", "dataset").head(MAX_NUMBERS)
+    limit = by_query.group_by("is_later", "dataset").agg(limit=pl.col("query_id").bottom_k(MAX_NUMBERS).max())
+    by_query = by_query.join(limit, on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("limit"))
     numbers = pl.col("n_labels") + pl.col("n_rows") * (2 * n_answers / max(n_rows, 1))
     in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
     turn = ["is_later", "turn"]
@@ -90,10 +92,16 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     # Whole turns: a query is there with all its prompts, or, where one is already too much, with those that fit.
     fits = sizes.select(*turn, is_whole=pl.col("numbers").cum_sum() <= MAX_NUMBERS)
     is_first = pl.int_range(pl.len()) == 0
-    shown = in_turn.join(fits.filter(pl.col("is_whole") | is_first), on=turn).drop("n_rows", "numbers")
-    last = shown.group_by("is_later", pl.col("dataset").cast(pl.String)).agg(last=pl.col("query_id").max())
-    known = marked.join(last.lazy(), on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("last"))
-    rows = known.drop("last").collect(engine="streaming")
+    shown = in_turn.join(fits.filter(pl.col("is_whole") | is_first), on=turn).drop("n_rows", "numbers", "limit")
+    last = shown.group_by("is_later", pl.col("dataset").cast(pl.String)).agg(pl.col("query_id").max())
+    # A condition, and no join, so that most rows are not even read.
+    is_in_later = pl.col("part").is_in(later_parts)
+    of_datasets = [
+        (is_in_later == is_later) & (pl.col("dataset") == dataset) & (pl.col("query_id") <= query_id)
+        for is_later, dataset, query_id in last.iter_rows()
+    ]
+    known = queries.filter(pl.any_horizontal(pl.lit(False), *of_datasets))
+    rows = known.with_columns(is_later=is_in_later).collect(engine="streaming")
     turns = shown.select(pl.col("dataset").cast(pl.String), "query_id", *turn, "is_whole")
     ordered = rows.join(turns, on=["is_later", *query]).sort(*turn, "dataset", *QUERIES_KEY)
     of_row = pl.col("label_names").list.len() + 2 * n_answers / max(n_rows, 1)

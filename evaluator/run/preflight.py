@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.config import ChatConfig, LabelBoundary, ModelConfig, RunConfig
+from evaluator.config import ChatConfig, ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name, find_source
 from evaluator.errors import LabelError, PromptTooLongError
@@ -19,7 +19,15 @@ from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, s
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
 from evaluator.preflight.engines import engine_findings
 from evaluator.preflight.findings import finding, in_order
-from evaluator.preflight.labels import LabelSpace, label_findings, label_records, label_spaces, space_findings
+from evaluator.preflight.labels import (
+    LabelSpace,
+    label_findings,
+    label_records,
+    label_spaces,
+    longest_prompts,
+    prompt_kinds,
+    space_findings,
+)
 from evaluator.preflight.queries import (
     Classes,
     Sets,
@@ -35,8 +43,6 @@ from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, examine_sample
 from evaluator.run.resolved_models import ResolvedModel, prompt_form
 from evaluator.run.score import check_capabilities
-from evaluator.scores.checks import longest_tokens
-from evaluator.store.ids import bucket_by_bucket
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokens_around
@@ -100,11 +106,12 @@ def checked(
 ) -> PreflightRecord:
     """Return everything that is known about a run before its prompts are scored."""
     source, model, form = resolved
-    examples, footprint = _examples(built, examined.tokens), _footprint(resolved)
+    kinds = prompt_kinds(built.store, examined.tokens, "merged" if form.chat else form.boundary)
+    examples, footprint = _examples(built, examined.tokens, kinds), _footprint(resolved)
     n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     findings = [
         *_refusal_findings(examined.refused),
-        *_example_findings(built.store, examples, "merged" if form.chat else form.boundary),
+        *_example_findings(examples, kinds),
         *(engine_findings(source) if _runs_here(model) else ()),
         *_model_findings(source.has_chat_template and not form.chat, examined.tokens, n_front),
     ]
@@ -139,13 +146,13 @@ def _runs_here(model: ModelConfig) -> bool:
     return ENGINES[engine_name(model)].runs_a_model
 
 
-def _examples(built: Built, tokens: pl.LazyFrame) -> _Examples:
+def _examples(built: Built, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> _Examples:
     store, taken = built.store, _taken(built)
     return _Examples(
-        spaces=label_spaces(store, tokens),
+        spaces=label_spaces(kinds, store, tokens),
         counted=classes(store.requests()),
         sets=_demonstration_sets(store, taken),
-        lengths=_longest_tokens(store, tokens),
+        lengths=longest_prompts(kinds),
         taken={name: dataset for datasets in reversed(taken.values()) for name, dataset in datasets.items()},
     )
 
@@ -171,19 +178,6 @@ def _demonstration_sets(
         of_suite = demonstration_sets(store.requests().filter(suite=suite), datasets)
         found = of_suite | found
     return found
-
-
-def _longest_tokens(store: PromptStore, tokens: pl.LazyFrame) -> dict[str, int]:
-    """Return the tokens of each dataset's longest prompt with its longest label."""
-
-    def longest(bucket: pl.Expr) -> pl.LazyFrame:
-        lengths = tokens.filter(bucket).select("prompt_id", n=longest_tokens())
-        return (
-            store.datasets_of_prompts(bucket).join(lengths, on="prompt_id").group_by("dataset").agg(pl.col("n").max())
-        )
-
-    rows = bucket_by_bucket(store.manifest.n_prompts, longest).group_by("dataset").agg(pl.col("n").max())
-    return dict(rows.iter_rows())
 
 
 def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> CheckedDatasetRecord:
@@ -234,10 +228,10 @@ def _work(
     )
 
 
-def _example_findings(store: PromptStore, examples: _Examples, boundary: LabelBoundary) -> Iterator[FindingRecord]:
+def _example_findings(examples: _Examples, kinds: pl.DataFrame) -> Iterator[FindingRecord]:
     for name, spaces in examples.spaces.items():
         yield from label_findings(name, spaces)
-    yield from space_findings(store, boundary)
+    yield from space_findings(kinds)
     for name, counted in examples.counted.items():
         yield from class_findings(name, counted, examples.taken.get(name))
     for name, sets in examples.sets.items():

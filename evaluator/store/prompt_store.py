@@ -83,10 +83,6 @@ class PromptStore:
         ids = self.requests().select(number=id_numbers("prompt_id")).unique()
         return ids.collect(engine="streaming").lazy()
 
-    def datasets_of_prompts(self, chosen: pl.Expr) -> pl.LazyFrame:
-        """Return `prompt_id` and `dataset`, each pair once, of the prompts for which a condition on the id holds."""
-        return self.requests().filter(chosen).select("prompt_id", "dataset").unique()
-
     def requests_with_prompts(self) -> pl.LazyFrame:
         """Return all requests with the prompt, ask and continuations of each."""
         return self.requests().join(self.prompts(), on=PROMPTS_KEY, how="left", maintain_order="left")

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from StaICC.util.stable_random import stable_random
 
+from evaluator.datasets import lcg
 from evaluator.datasets.lcg import Lcg, places_before_removals
 
 
@@ -24,6 +25,13 @@ def test_draws_do_not_depend_on_how_many_are_taken_at_once(sizes: list[int]):
     random, at_once = Lcg(), Lcg()
     in_parts = [draw for size in sizes for draw in random.floats(size).tolist()]
     assert in_parts == at_once.floats(sum(sizes)).tolist()
+
+
+def test_samples_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch: pytest.MonkeyPatch):
+    at_once = Lcg().samples(10, 3, 20)
+    monkeypatch.setattr(lcg, "SAMPLES_TOGETHER", 4)
+    assert Lcg().samples(10, 3, 20).tolist() == at_once.tolist()
+    assert Lcg().samples(0, 3, 20).shape == (0, 3)
 
 
 def test_popped_items_get_their_original_places():

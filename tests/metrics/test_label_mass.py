@@ -21,7 +21,7 @@ def scored(
     """Requests with these label probabilities over the whole vocabulary; `labels` are the tokens of the label space."""
     rows = [
         {"suite": "suite", "part": part, "dataset": dataset, "position": i, "query_id": i // n_sets, "gold": 0}
-        | {"prompt_id": f"{dataset}-{i}", "label_log_likelihoods": [math.log(p) for p in row]}
+        | {"prompt_id": f"{dataset.encode().hex():0>4}{i:028x}", "label_log_likelihoods": [math.log(p) for p in row]}
         | {"last_token_log_probs": [math.log(p / 2) for p in row]}
         for i, row in enumerate(probs)
     ]
