@@ -8,10 +8,11 @@ import polars as pl
 from evaluator.methods.base import ScoredRequests
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, QUERIES_KEY
 from evaluator.store.key_order import PLACE, in_order_of_places, place
-from evaluator.store.sorted_runs import SortedRuns
+from evaluator.store.sorted_runs import SortedRuns, merged
+from evaluator.store.spool import slices
 
-ROWS_TOGETHER = 131_072
-"""Prompts of which the texts, scores and answers are joined at once; the answers are read once for each so many."""
+ROWS_ADDED, ROWS_TOGETHER = 131_072, 32_768
+"""Rows that are sorted at once, and prompts of which the texts, scores and answers, many of one, are joined at once."""
 
 QUERY_TEXTS = pl.Schema({"prompt_id": pl.String(), "query": pl.String()})
 
@@ -34,28 +35,30 @@ def query_frames(
         predictions: schemas.PREDICTIONS.
         folder: for rows that do not fit into memory, in files without a name.
     """
-    by_prompt = SortedRuns(folder, "prompt_id", lambda rows: rows.sort("prompt_id", maintain_order=True))
+    columns = [*QUERIES_KEY, "n_wrong_labels", "gold", "label_names"]
+    scores = scored.rows.select(*PROMPTS_KEY, "label_log_likelihoods")
+    by_prompt, answers_by_prompt, scores_by_prompt = (SortedRuns(folder, "prompt_id") for _ in range(3))
     for rows in texts:
         by_prompt.add(rows)
-    in_order, first = SortedRuns(folder, PLACE, in_order_of_places), ""
-    for some, before in by_prompt.ranges(ROWS_TOGETHER):
-        is_here = pl.col("prompt_id") >= first
-        if before is not None:
-            is_here, first = is_here & (pl.col("prompt_id") < before), before
-        in_order.add(_joined(scored, some.unique(PROMPTS_KEY, keep="first"), predictions, is_here))
+    for rows in slices(predictions.select(columns), ROWS_ADDED):
+        answers_by_prompt.add(rows.unique(QUERIES_KEY, keep="first", maintain_order=True))
+    for rows in slices(scores, ROWS_ADDED):
+        scores_by_prompt.add(rows.unique(PROMPTS_KEY, keep="first", maintain_order=True))
+    in_order = SortedRuns(folder, PLACE, in_order_of_places)
+    for of_prompts in merged(by_prompt, answers_by_prompt, scores_by_prompt, n_rows=ROWS_TOGETHER):
+        in_order.add(_joined(*of_prompts))
     for rows, _ in in_order.ranges(ROWS_TOGETHER):
         yield rows.drop(PLACE)
 
 
-def _joined(scored: ScoredRequests, texts: pl.DataFrame, predictions: pl.LazyFrame, is_here: pl.Expr) -> pl.DataFrame:
-    """Return QUERIES of the prompts for which a condition on the id holds, and the order of their keys as a text."""
-    columns = [*QUERIES_KEY, "n_wrong_labels", "gold", "label_names"]
+def _joined(texts: pl.DataFrame, answers: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
+    """Return QUERIES of some prompts, and the order of their keys as a text."""
     # Most methods answer the same prompts.
-    answered = predictions.filter(is_here).select(columns).unique(QUERIES_KEY, keep="first", maintain_order=True)
-    scores = scored.rows.filter(is_here).select(*PROMPTS_KEY, "label_log_likelihoods").unique(PROMPTS_KEY, keep="first")
-    rows = answered.join(texts.lazy(), on=PROMPTS_KEY, how="left").join(scores, on=PROMPTS_KEY, how="left")
+    rows = answers.unique(QUERIES_KEY, keep="first", maintain_order=True)
+    for others in (texts, scores):
+        rows = rows.join(others.unique(PROMPTS_KEY, keep="first"), on=PROMPTS_KEY, how="left")
     table = rows.select(pl.col(name).cast(dtype) for name, dtype in QUERIES.items())
-    return table.with_columns(place(QUERIES_KEY, QUERIES)).collect(engine="streaming")
+    return table.with_columns(place(QUERIES_KEY, QUERIES))
 
 
 assert {*QUERIES_KEY} < {*PREDICTIONS}, "answers say which query they are of"

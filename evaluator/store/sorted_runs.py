@@ -36,29 +36,27 @@ class SortedRuns:
     Args:
         folder: of the file; made if it is missing.
         key: column that rows are sorted by. Python must compare its values as `sort` does.
-        sort: sorts rows by the key; rows with equal keys in any order that it needs.
+        sort: sorts rows by the key; rows with equal keys in any order that it needs. None: equal ones as added.
     """
 
-    def __init__(self, folder: Path, key: str, sort: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        self._folder, self._key, self._sort = folder, key, sort
-        self._only: pl.DataFrame | None = None
+    def __init__(self, folder: Path, key: str, sort: Callable[[pl.DataFrame], pl.DataFrame] | None = None) -> None:
+        self._folder, self._key = folder, key
+        self._sort = sort or (lambda rows: rows.sort(key, maintain_order=True))
         self._file: IO[bytes] | None = None
         self._runs: list[_Run] = []
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows, in any order. Raises WriteError where they cannot be written."""
-        rows = self._sort(rows)
-        if self._only is None and not self._runs:
-            self._only = rows
+        self._runs.append(_Run(self._sort(rows), self._key))
+        if len(self._runs) == 1:
             return
-        new = [rows] if self._only is None else [self._only, rows]
-        self._only = None
         try:
             if self._file is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115 (open while runs are)
                 weakref.finalize(self, self._file.close)
-            self._runs += [_Run(run, self._key, self._file) for run in new]
+                self._runs[0].move_to(self._file)
+            self._runs[-1].move_to(self._file)
         except OSError as error:
             raise WriteError(
                 f"Rows cannot be sorted in {self._folder}: {reason(error)}. Make room there, and run the same "
@@ -67,35 +65,51 @@ class SortedRuns:
 
     def ranges(self, n_rows: int) -> Iterator[Range]:
         """Yield all rows, once, in ranges of about `n_rows`; one at least if any rows, even none, were added."""
-        if self._only is not None:
-            yield Range(self._only, None)
-            return
         firsts = sorted(first for run in self._runs for first in run.firsts)
         bounds = [bound for bound, _ in groupby(firsts[:: max(n_rows // BATCH_ROWS, 1)][1:])]
         for before in [*bounds, None]:
-            taken = [run.take(before) for run in self._runs if run.comes(before)]
-            if taken:
-                yield Range(self._sort(pl.concat(taken)), before)
+            if any(run.comes(before) for run in self._runs):
+                yield Range(self.take(before), before)
+
+    def take(self, before: Key | None) -> pl.DataFrame:
+        """Return the rows that were not taken yet and whose key comes before the given one, sorted; None: all."""
+        taken = [run.take(before) for run in self._runs]
+        return taken[0] if len(taken) == 1 else self._sort(pl.concat(taken))
+
+
+def merged(first: SortedRuns, *others: SortedRuns, n_rows: int) -> Iterator[tuple[pl.DataFrame, ...]]:
+    """Yield the rows of several that are sorted by the same key, in ranges of about `n_rows` rows of the first.
+
+    Rows of the same key come together.
+    """
+    for rows, before in first.ranges(n_rows):
+        yield rows, *(other.take(before) for other in others)
 
 
 class _Run:
-    """Sorted rows in a file, which are taken from the first to the last."""
+    """Sorted rows, in memory or in a file, which are taken from the first to the last."""
 
-    def __init__(self, rows: pl.DataFrame, key: str, file: IO[bytes]) -> None:
-        self._key, self._file = key, file
-        self._places: list[tuple[int, int]] = []  # of each batch in the file: first byte, and bytes
+    def __init__(self, rows: pl.DataFrame, key: str) -> None:
+        self._key = key
         self.firsts: list[Key] = rows[key].gather_every(BATCH_ROWS).to_list()
-        for batch in rows.iter_slices(BATCH_ROWS):
+        self._n_read, self._left = len(self.firsts), rows
+
+    def move_to(self, file: IO[bytes]) -> None:
+        """Write all rows to a file, from which they are read when they are taken."""
+        self._file = file
+        self._places: list[tuple[int, int]] = []  # of each batch in the file: first byte, and bytes
+        for batch in self._left.iter_slices(BATCH_ROWS):
             content = BytesIO()
             batch.write_ipc(content, compression="lz4")
             self._places.append((file.seek(0, 2), file.write(content.getbuffer())))
-        self._n_read = 0
-        self._left = rows.clear()
+        self._n_read, self._left = 0, self._left.clear()
 
     def comes(self, before: Key | None) -> bool:
         """Return whether rows are left whose key comes before the given one; None: any."""
-        if before is None or self._left.height:
+        if before is None:
             return True
+        if self._left.height:
+            return n_before(self._left[self._key].head(1), before) == 1
         return self._n_read < len(self.firsts) and self.firsts[self._n_read] < before
 
     def take(self, before: Key | None) -> pl.DataFrame:

@@ -16,7 +16,8 @@ from tests.methods.answered import NORMAL, answers, named, table
 
 def made(monkeypatch: pytest.MonkeyPatch, folder: Path, rows_together: int) -> pl.DataFrame:
     """The queries of two datasets by two methods, from texts that are in two stores."""
-    monkeypatch.setattr(queries, "ROWS_TOGETHER", rows_together)
+    for name in ("ROWS_ADDED", "ROWS_TOGETHER"):
+        monkeypatch.setattr(queries, name, rows_together)
     monkeypatch.setattr(sorted_runs, "BATCH_ROWS", rows_together)
     tables = [table("normal", [[-1.0, -2.0], [-2.0, -1.0], [-1.0, -3.0]], dataset=name) for name in ("b", "a")]
     scored = ScoredRequests(rows=answers(*tables).rows, parts=NORMAL)

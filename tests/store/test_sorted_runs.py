@@ -25,7 +25,7 @@ def test_token_rows_come_back_in_prefix_order_with_equal_contexts_as_added_and_l
     ranges = list(runs.ranges(6))
     order = sorted(range(100), key=lambda i: (contexts[i], bool(is_last[i]), i))
     assert pl.concat(part for part, _ in ranges).equals(rows[order])
-    assert (len(ranges) > 5) == (n_runs > 1)
+    assert len(ranges) > 5
     for (part, before), (following, _) in pairwise(ranges):
         assert part["context"].to_list()[-1] < before <= following["context"].to_list()[0]
     assert not list(tmp_path.iterdir())
@@ -42,6 +42,6 @@ def test_texts_come_back_in_the_order_of_their_bytes_and_equal_ones_in_one_range
         runs.add(rows[part])
     ranges = [part for part, _ in runs.ranges(4)]
     assert pl.concat(ranges).rows() == sorted(rows.rows(), key=lambda row: (row[0].encode(), row[1]))
-    assert (len(ranges) > 3) == (n_runs > 1)
+    assert len(ranges) > 3
     for part, following in pairwise(ranges):
         assert not {*part["text"]} & {*following["text"]}
