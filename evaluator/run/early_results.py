@@ -19,8 +19,9 @@ from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import PROMPTS_KEY, Definition
 from evaluator.scores.compute import AfterShard, no_progress
 from evaluator.scores.prompts import join_prompt_scores
+from evaluator.scores.sorted_join import are_many, joined_requests
 from evaluator.scores.table import ScoreTable
-from evaluator.store.ids import buckets, id_numbers
+from evaluator.store.ids import id_numbers
 from evaluator.suites import SUITES, methods_of
 
 STAGE = "First results"
@@ -75,21 +76,28 @@ class _EarlyResults:
         requests = self._scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
         n_requests = requests.select(pl.len()).collect().item()
         # Of all requests only what the accuracy needs is in memory at once.
-        predictions = pl.concat(self._predictions(requests, table, bucket) for bucket in buckets(n_requests))
+        predictions = pl.concat(map(self._predictions, self._joined(requests, n_requests, table)))
         n_labels = len(predictions["label_probs"][0])
         measured = per_request_columns(predictions, n_labels, definition, f"{suite}, {part}, {dataset}")
         accuracy = measured.select(pl.col("correct").mean()).item()
         return f"accuracy {accuracy:.3f} on {n_requests:,} requests"
 
-    def _predictions(self, requests: pl.LazyFrame, table: ScoreTable, which: pl.Expr) -> pl.DataFrame:
-        """Return query_id, gold and label_probs of the requests whose prompt_id satisfies the condition `which`."""
+    def _joined(self, requests: pl.LazyFrame, n_requests: int, table: ScoreTable) -> Iterator[pl.DataFrame]:
+        """Yield requests with their scores."""
+        tokens = self._scored.tokens.tokens()
+        if are_many(n_requests):
+            yield from joined_requests(requests, tokens, table, self._scored.store.folder)
+            return
+        asked = tokens.join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi", maintain_order="left")
+        scores = table.read("scores").join(asked.select("token_id"), on="token_id", how="semi")
+        by_prompt = join_prompt_scores(asked, scores.collect(engine="streaming").lazy())
+        yield requests.join(by_prompt, on=PROMPTS_KEY, how="inner", maintain_order="left").collect()
+
+    def _predictions(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return query_id, gold and label_probs of requests with their scores."""
         suite, part, definition = self._shown
-        tokens = self._scored.tokens.tokens().filter(which)
-        scores = table.read("scores").join(tokens.select("token_id"), on="token_id", how="semi")
-        by_prompt = join_prompt_scores(tokens, scores.collect(engine="streaming").lazy())
-        rows = requests.filter(which).join(by_prompt, on=PROMPTS_KEY, how="inner", maintain_order="left")
         about = self._built.parts[suite][part]
-        scored = ScoredRequests(rows=rows, parts={part: MeasuredPart(about.kind, about.definitions)})
+        scored = ScoredRequests(rows=rows.lazy(), parts={part: MeasuredPart(about.kind, about.definitions)})
         methods = {REFERENCE_METHOD: methods_of(self._built.config.suites)[REFERENCE_METHOD]}
         predictions = predict(scored, methods, [definition])
         return predictions.select("query_id", "gold", "label_probs").collect()

@@ -45,7 +45,7 @@ def measure_run(
     run = replace(complete_run(run, parts), keep=tables.keep, in_order=tables.in_order)
     # Suites of one family share a function, which is called once.
     functions = dict.fromkeys(SUITES[suite].measure for suite in run.config.suites)
-    with on_disk(run, sum(part.store.manifest.n_requests for part in parts), out) as run:
+    with on_disk(run, parts, out) as run:
         for name, table in chain.from_iterable(function(run) for function in functions):
             yield tables.progress(n_left=1)
             tables.write(name, table)

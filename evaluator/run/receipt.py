@@ -63,7 +63,7 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
         table = drifts(again, parts, name)
         yield Progress(stage="Comparing verdicts", done=0, total=1, unit="runs")
         run = complete_run(scored_run(built, parts), parts)
-        with on_disk(run, built.store.manifest.n_requests, out) as run:
+        with on_disk(run, parts, out) as run:
             verdicts = compare_verdicts(run, again)
         yield Progress(stage="Comparing verdicts", done=1, total=1, unit="runs")
         made = receipt_record(record, table, again, verdicts, engine, config.seed, now())

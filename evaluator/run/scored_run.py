@@ -3,24 +3,27 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
 
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.run.build import Built
-from evaluator.schemas import PROMPTS_KEY, REQUESTS, REQUESTS_KEY
+from evaluator.schemas import PROMPTS_KEY, REQUESTS_KEY
 from evaluator.scores.checks import n_scores, require_complete, require_states
 from evaluator.scores.prompts import prompt_states, scan_prompt_scores
+from evaluator.scores.sorted_join import are_many, joined_requests
 from evaluator.scores.table import ScoreTable
-from evaluator.store.ids import ROWS_PER_BUCKET, buckets, id_numbers
-from evaluator.store.key_order import PLACE, in_order_of_places, place
+from evaluator.store.ids import buckets, id_numbers
 from evaluator.store.prompt_store import PromptStore
-from evaluator.store.sorted_runs import SortedRuns
 from evaluator.store.spool import spooled, spooled_frames
 from evaluator.suites import SUITES, chosen_methods
 from evaluator.suites.base import ScoredRun
 from evaluator.tokens.table import TokenTable
+
+PROMPTS_CHECKED = 524_288
+"""Prompts of which the scores are checked at once; all tokens and scores are read once for each so many."""
 
 STATES_PER_GROUP = 1_024
 """Hidden states, kilobytes each, that are skipped together where they are of another part or dataset."""
@@ -106,36 +109,28 @@ def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
 
 
 @contextmanager
-def on_disk(run: ScoredRun, n_requests: int, folder: Path) -> Iterator[ScoredRun]:
+def on_disk(run: ScoredRun, parts: Sequence[ScoredStore], folder: Path) -> Iterator[ScoredRun]:
     """Join the requests of a run with their scores and hidden states, once, in unnamed temporary files in a folder.
 
     Args:
         run: a complete run.
-        n_requests: about how many there are; of many, the scores of some are in memory at a time.
+        parts: its scored stores.
         folder: of the files.
     """
-    conditions = buckets(n_requests)
-    with ExitStack() as sorting, ExitStack() as files:
+    with ExitStack() as joining, ExitStack() as files:
         rows = run.scored.rows
-        if len(conditions) > 1:
-            rows = sorting.enter_context(_sorted_on_disk(rows, conditions, folder))
+        if are_many(sum(part.store.manifest.n_requests for part in parts)):
+            frames = chain.from_iterable(
+                joined_requests(run.of_run(part.store.requests()), part.tokens.tokens(), part.scores, folder)
+                for part in parts
+            )
+            rows = joining.enter_context(spooled_frames(frames, rows.collect_schema(), folder))
         rows = files.enter_context(spooled(rows, folder))
-        sorting.close()  # the files that rows were sorted in can go
+        joining.close()  # the file that rows were joined in can go
         states = run.scored.states
         if any(method.needs_states for method in run.methods.values()):
             states = files.enter_context(spooled(states, folder, rows_per_group=STATES_PER_GROUP))
         yield replace(run, scored=replace(run.scored, rows=rows, states=states))
-
-
-@contextmanager
-def _sorted_on_disk(rows: pl.LazyFrame, conditions: Sequence[pl.Expr], folder: Path) -> Iterator[pl.LazyFrame]:
-    """Collect the rows for which each of these conditions holds, one after the other, and sort all of them by key."""
-    runs = SortedRuns(folder, PLACE, in_order_of_places)
-    for condition in conditions:
-        runs.add(rows.filter(condition).with_columns(place(REQUESTS_KEY, REQUESTS)).collect(engine="streaming"))
-    frames = (some.drop(PLACE) for some, _ in runs.ranges(ROWS_PER_BUCKET))
-    with spooled_frames(frames, rows.collect_schema(), folder) as in_order:
-        yield in_order
 
 
 def _is_complete(part: ScoredStore) -> bool:
@@ -143,7 +138,8 @@ def _is_complete(part: ScoredStore) -> bool:
 
     That is known without the rows themselves; what is wrong is said by the checks that read them.
     """
-    return all(_is_bucket_complete(part, bucket) for bucket in buckets(part.store.manifest.n_prompts))
+    n_prompts = part.store.manifest.n_prompts
+    return all(_is_bucket_complete(part, bucket) for bucket in buckets(n_prompts, PROMPTS_CHECKED))
 
 
 def _is_bucket_complete(part: ScoredStore, bucket: pl.Expr) -> bool:

@@ -14,7 +14,9 @@ def scan_prompt_scores(tokens: pl.LazyFrame, table: ScoreTable) -> pl.LazyFrame:
         table: scores of these tokens.
     """
     # The right side is what a join holds in memory: ids are shorter than scores, and can be of some prompts alone.
-    return _by_prompt(table.read("scores").join(_ids(tokens), on="token_id", how="inner", maintain_order="left"))
+    return scores_by_prompt(
+        table.read("scores").join(token_ids(tokens), on="token_id", how="inner", maintain_order="left")
+    )
 
 
 def join_prompt_scores(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFrame:
@@ -22,14 +24,15 @@ def join_prompt_scores(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.L
 
     The scores are held in memory: they may be of a few of the tokens.
     """
-    return _by_prompt(_ids(tokens).join(token_scores, on="token_id", how="inner", maintain_order="left"))
+    return scores_by_prompt(token_ids(tokens).join(token_scores, on="token_id", how="inner", maintain_order="left"))
 
 
-def _ids(tokens: pl.LazyFrame) -> pl.LazyFrame:
+def token_ids(tokens: pl.LazyFrame) -> pl.LazyFrame:
+    """Return prompt_id, token_id and ask of the rows of schemas.TOKENS that have log-likelihoods."""
     return tokens.filter(pl.col("ask") != "state").select("prompt_id", "token_id", "ask")
 
 
-def _by_prompt(rows: pl.LazyFrame) -> pl.LazyFrame:
+def scores_by_prompt(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return schemas.SCORES of rows of TOKENS that were joined with TOKEN_SCORES."""
     whole = rows.filter(pl.col("ask") != "last_tokens")
     last = rows.filter(pl.col("ask") == "last_tokens").select("prompt_id", last_token_log_probs="log_likelihoods")

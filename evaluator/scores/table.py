@@ -6,7 +6,7 @@ Each set of rows that a run needs has its own folder below that of its model and
 folder computes, and compute.py computes them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,9 @@ Kind = Literal["scores", "states"]
 
 SCHEMAS: dict[str, pl.Schema] = {"scores": TOKEN_SCORES, "states": TOKEN_STATES}
 TOKEN_COUNTS = ("prompt_tokens", "cached_tokens")
+
+SHARDS_TOGETHER = 256
+"""Shards that are read at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +106,26 @@ class ScoreTable:
 
     def read(self, kind: Kind) -> pl.LazyFrame:
         """Return TOKEN_SCORES or TOKEN_STATES, each row once: from all finished shards, then from reused ones."""
-        files = [self.folder / name for name in sorted(self.manifest.shards) if name.startswith(kind)]
-        reused = {name for key, plan in self.manifest.plans.items() if key.startswith(kind) for name in plan.reused}
-        files += [self.folder.parent / name for name in sorted(reused)]
-        if not files:
+        written, reused = self._written(kind), self._reused(kind)
+        if not written + reused:
             return pl.LazyFrame(schema=SCHEMAS[kind])
-        rows = scan_arrow(*files)
+        rows = scan_arrow(*written, *reused)
         return rows.unique("token_id", keep="first", maintain_order=True) if reused else rows
+
+    def frames(self, kind: Kind) -> Iterator[pl.DataFrame]:
+        """Yield the same rows, some shards at a time; a row that is in reused shards as well comes again."""
+        paths = [*self._written(kind), *self._reused(kind)]
+        for first in range(0, len(paths), SHARDS_TOGETHER):
+            yield scan_arrow(*paths[first : first + SHARDS_TOGETHER]).collect()
+        if not paths:
+            yield SCHEMAS[kind].to_frame()
+
+    def _written(self, kind: Kind) -> list[Path]:
+        return [self.folder / name for name in sorted(self.manifest.shards) if name.startswith(kind)]
+
+    def _reused(self, kind: Kind) -> list[Path]:
+        names = {name for key, plan in self.manifest.plans.items() if key.startswith(kind) for name in plan.reused}
+        return [self.folder.parent / name for name in sorted(names)]
 
     def files(self) -> dict[str, str]:
         """Return every file that these scores are read from: path below scores/ -> SHA-256."""

@@ -1,12 +1,8 @@
 """Ids of prompts and of tokens in joins of millions of rows: as numbers, and some of them at a time."""
 
 import math
-from collections.abc import Callable
 
 import polars as pl
-
-ROWS_PER_BUCKET = 131_072
-"""Prompts that are joined with their requests, tokens or scores at a time, about."""
 
 
 def id_numbers(name: str) -> pl.Expr:
@@ -14,9 +10,9 @@ def id_numbers(name: str) -> pl.Expr:
     return pl.col(name).str.decode("hex").bin.reinterpret(dtype=pl.Int128, endianness="big")
 
 
-def buckets(n_rows: int) -> list[pl.Expr]:
+def buckets(n_rows: int, rows_per_bucket: int) -> list[pl.Expr]:
     """Return conditions on `prompt_id` that part this many rows; ids are hex digests, so that they spread evenly."""
-    n = math.ceil(n_rows / ROWS_PER_BUCKET)
+    n = math.ceil(n_rows / rows_per_bucket)
     if n <= 1:
         return [pl.lit(True)]
     edges = [f"{16**4 * number // n:04x}" for number in range(n)]
@@ -25,8 +21,3 @@ def buckets(n_rows: int) -> list[pl.Expr]:
         (prompt >= low) if high is None else (prompt >= low) & (prompt < high)
         for low, high in zip(edges, [*edges[1:], None], strict=True)
     ]
-
-
-def bucket_by_bucket(n_rows: int, query: Callable[[pl.Expr], pl.LazyFrame]) -> pl.DataFrame:
-    """Collect a query for each of `buckets`, and return all rows. What it joins must be filtered by the condition."""
-    return pl.concat([query(bucket).collect(engine="streaming") for bucket in buckets(n_rows)])

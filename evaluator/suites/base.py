@@ -92,11 +92,18 @@ class ScoredRun:
     options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
     keep: Keep = in_memory
     in_order: InOrder = sorted_in_memory
+    prompts: pl.DataFrame | None = None  # prompt_id of those that the suite has chosen; None: all
 
     def of_prompts(self, prompts: pl.DataFrame) -> "ScoredRun":
         """Return the run with only the requests of the prompts in the column `prompt_id`."""
-        rows = self.scored.rows.join(prompts.lazy(), on="prompt_id", how="semi", maintain_order="left")
-        return replace(self, scored=replace(self.scored, rows=rows))
+        run = replace(self, prompts=prompts)
+        return replace(run, scored=replace(self.scored, rows=run.of_run(self.scored.rows)))
+
+    def of_run(self, requests: pl.LazyFrame) -> pl.LazyFrame:
+        """Return those of these requests that belong to the run."""
+        if self.prompts is None:
+            return requests
+        return requests.join(self.prompts.lazy(), on="prompt_id", how="semi", maintain_order="left")
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
         """Return the measure options of this type, or its defaults if no suite of the run has them."""

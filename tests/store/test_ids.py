@@ -1,7 +1,6 @@
 import polars as pl
 import pytest
 
-from evaluator.store import ids
 from evaluator.store.ids import buckets, id_numbers
 
 
@@ -14,10 +13,9 @@ def test_ids_are_the_numbers_that_their_digits_write():
 
 
 @pytest.mark.parametrize("n_buckets", [1, 3, 7])
-def test_buckets_hold_every_id_once_and_about_as_many_each(monkeypatch, n_buckets):
+def test_buckets_hold_every_id_once_and_about_as_many_each(n_buckets):
     rows = pl.DataFrame({"prompt_id": [f"{number:04x}{'0' * 28}" for number in range(16**4)]})
-    monkeypatch.setattr(ids, "ROWS_PER_BUCKET", -(-rows.height // n_buckets))
-    heights = [rows.filter(bucket).height for bucket in buckets(rows.height)]
+    heights = [rows.filter(bucket).height for bucket in buckets(rows.height, -(-rows.height // n_buckets))]
     assert len(heights) == n_buckets
     assert sum(heights) == rows.height
     assert max(heights) - min(heights) <= 1
