@@ -3,7 +3,7 @@
 It is the accuracy that the table of metrics will have: the same predictions and the same metric.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import polars as pl
@@ -12,7 +12,7 @@ from evaluator.files.scans import scan_arrow
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.methods.predictions import predict
-from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
+from evaluator.metrics.per_request import DEFINITIONS, label_matrix, per_request_columns
 from evaluator.progress import Progress
 from evaluator.run.build import Built
 from evaluator.run.scored_run import ScoredStore
@@ -47,17 +47,23 @@ class _EarlyResults:
     def __init__(self, built: Built, scored: ScoredStore, shown: _Shown) -> None:
         self._built, self._scored, self._shown = built, scored, shown
         self._waiting = _needed(scored, shown)
-        self._n_datasets = self._waiting["dataset"].n_unique()
+        self._n_waiting = _counts(self._waiting)
+        self._n_datasets = len(self._n_waiting)
         self._seen: set[str] = set()
+        self._new: list[pl.DataFrame] = []  # rows that have scores since rows were last taken from those that wait
 
     def after_shard(self, table: ScoreTable) -> Iterator[Progress]:
         """Yield the accuracies that a finished shard completes."""
-        if self._waiting.is_empty():
+        if not self._n_waiting:
             return
-        before = set(self._waiting["dataset"].unique())
-        self._waiting = self._waiting.join(self._new_rows(table), on="token_id", how="anti", maintain_order="left")
-        left = set(self._waiting["dataset"].unique())
-        complete, n_left = sorted(before - left), len(left)
+        self._new.append(self._new_rows(table))
+        if sum(map(len, self._new)) < min(self._n_waiting.values()):
+            return  # too few for any dataset: what waits is looked through only now and then
+        before, new = self._n_waiting, pl.concat(self._new)
+        self._new.clear()
+        self._waiting = self._waiting.join(new, on="token_id", how="anti", maintain_order="left")
+        self._n_waiting = _counts(self._waiting)
+        complete, n_left = sorted(before.keys() - self._n_waiting.keys()), len(self._n_waiting)
         for number, dataset in enumerate(complete):
             done = self._n_datasets - n_left - len(complete) + number + 1
             line = f"{dataset}: {self._accuracy(dataset, table)} ({done} of {self._n_datasets} datasets scored)"
@@ -75,11 +81,9 @@ class _EarlyResults:
         suite, part, definition = self._shown
         requests = self._scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
         n_requests = requests.select(pl.len()).collect().item()
-        # Of all requests only what the accuracy needs is in memory at once.
-        predictions = pl.concat(map(self._predictions, self._joined(requests, n_requests, table)))
-        n_labels = len(predictions["label_probs"][0])
-        measured = per_request_columns(predictions, n_labels, definition, f"{suite}, {part}, {dataset}")
-        accuracy = measured.select(pl.col("correct").mean()).item()
+        accuracy = _accuracy(
+            map(self._predictions, self._joined(requests, n_requests, table)), definition, f"{suite}, {part}, {dataset}"
+        )
         return f"accuracy {accuracy:.3f} on {n_requests:,} requests"
 
     def _joined(self, requests: pl.LazyFrame, n_requests: int, table: ScoreTable) -> Iterator[pl.DataFrame]:
@@ -103,6 +107,21 @@ class _EarlyResults:
         return predictions.select("query_id", "gold", "label_probs").collect()
 
 
+def _accuracy(predictions: Iterable[pl.DataFrame], definition: Definition, where: str) -> float:
+    """Return the accuracy of predictions of one dataset, of which one frame is in memory at a time."""
+    check = DEFINITIONS[definition].check
+    # Whether the definition takes the softmax, only all rows tell, so that answers are counted with it and without.
+    n_correct, is_kept, n_requests = {True: 0, False: 0}, True, 0
+    for rows in predictions:
+        n_labels = len(rows["label_probs"][0])
+        is_kept = is_kept and (check is None or check(label_matrix(rows, n_labels, definition, where)))
+        for softmaxed in n_correct:
+            measured = per_request_columns(rows, n_labels, definition, where, softmaxed=softmaxed)
+            n_correct[softmaxed] += int(measured["correct"].sum())
+        n_requests += rows.height
+    return n_correct[not is_kept] / n_requests
+
+
 def _first_part(built: Built) -> _Shown | None:
     """Return the accuracy to show; None if the run has no part of classification, or chooses prompts by scores."""
     if REFERENCE_METHOD not in built.config.methods:
@@ -115,6 +134,11 @@ def _first_part(built: Built) -> _Shown | None:
             if part.kind == "classification" and shared:
                 return _Shown(suite, name, shared[0])
     return None
+
+
+def _counts(waiting: pl.DataFrame) -> dict[str, int]:
+    """Return the number of rows of each dataset."""
+    return dict(waiting["dataset"].cast(pl.String).value_counts().iter_rows())
 
 
 def _needed(scored: ScoredStore, shown: _Shown) -> pl.DataFrame:
