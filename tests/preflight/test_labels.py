@@ -1,4 +1,16 @@
-from evaluator.preflight.labels import LabelSpace, label_findings
+import polars as pl
+
+from evaluator.preflight.labels import (
+    LabelSpace,
+    label_findings,
+    label_spaces,
+    longest_prompts,
+    prompt_kinds,
+    space_findings,
+)
+from evaluator.store.prompt_store import PromptStore
+from evaluator.store.store_writer import as_request_rows, write_store
+from tests.tokens.token_frames import token_table
 
 
 def found(*labels):
@@ -24,3 +36,56 @@ def test_choices_of_several_queries_are_counted():
     spaces = [LabelSpace(["a", "b"], [[1], [2]]), LabelSpace(["a", "ab"], [[1], [1, 2]])]
     (one,) = label_findings("zoo", spaces)
     assert "(in 1 of 2 label spaces)" in one.text
+
+
+def zoo_and_farm(folder) -> tuple[PromptStore, pl.LazyFrame]:
+    """Two datasets that share the prompt "cow ", and the tokens of all their prompts but "pig"."""
+    asked = [
+        ("zoo", "cow ", ["a", "b"]),
+        ("zoo", "ape", ["a", "b"]),
+        ("zoo", "ant", ["a", "c "]),
+        ("farm", "cow ", ["a", "b"]),
+        ("farm", "cow ", ["a", "b"]),
+        ("farm", "pig", ["a", "b"]),
+        ("farm", "hen\n", ["a"]),
+    ]
+    datasets, prompts, continuations = zip(*asked, strict=True)
+    rows = {"dataset": datasets, "prompt": prompts, "continuations": continuations, "position": range(len(asked))}
+    store = write_store(
+        folder / "store", as_request_rows(pl.DataFrame({"suite": "s", "part": "p", "ask": "labels", **rows}))
+    )
+    number = {"a": [1], "b": [2], "c ": [3, 4]}
+    tokens = token_table(
+        *(
+            (prompt_id, [9] * len(prompt), [number[text] for text in texts])
+            for prompt_id, prompt, texts in store.prompts()
+            .select("prompt_id", "prompt", "continuations")
+            .collect()
+            .rows()
+            if prompt != "pig"
+        )
+    )
+    return store, tokens.lazy()
+
+
+def test_the_longest_prompt_of_a_dataset_is_counted_with_its_longest_label(tmp_path):
+    store, tokens = zoo_and_farm(tmp_path)
+    assert longest_prompts(prompt_kinds(store, tokens, "separate")) == {"zoo": 3 + 2, "farm": 4 + 1}
+
+
+def test_label_spaces_are_told_apart_and_the_most_frequent_comes_first(tmp_path):
+    store, tokens = zoo_and_farm(tmp_path)
+    ab, ac = LabelSpace(["a", "b"], [[1], [2]]), LabelSpace(["a", "c "], [[1], [3, 4]])
+    # A single continuation is no label space.
+    assert label_spaces(prompt_kinds(store, tokens, "separate"), store, tokens) == {"zoo": [ab, ac], "farm": [ab]}
+
+
+def test_prompts_and_labels_that_end_in_a_space_are_counted_once_a_dataset(tmp_path):
+    store, tokens = zoo_and_farm(tmp_path)
+    texts = {one.dataset: [] for one in space_findings(prompt_kinds(store, tokens, "separate"))}
+    for one in space_findings(prompt_kinds(store, tokens, "separate")):
+        texts[one.dataset].append(one.text)
+    assert [text[: text.index(" end")] for text in texts["zoo"]] == ["1 of 3 prompts", "Labels of 1 of 3 prompts"]
+    assert [text[: text.index(" end")] for text in texts["farm"]] == ["1 of 3 prompts"]  # no line break, no repeat
+    merged = [*space_findings(prompt_kinds(store, tokens, "merged"))]
+    assert [one.text[:6] for one in merged] == ["Labels"]
