@@ -117,16 +117,16 @@ def on_disk(run: ScoredRun, parts: Sequence[ScoredStore], folder: Path) -> Itera
         parts: its scored stores.
         folder: of the files.
     """
-    with ExitStack() as joining, ExitStack() as files:
+    with ExitStack() as files:
         rows = run.scored.rows
         if are_many(sum(part.store.manifest.n_requests for part in parts)):
             frames = chain.from_iterable(
                 joined_requests(run.of_run(part.store.requests()), part.tokens.tokens(), part.scores, folder)
                 for part in parts
             )
-            rows = joining.enter_context(spooled_frames(frames, rows.collect_schema(), folder))
-        rows = files.enter_context(spooled(rows, folder))
-        joining.close()  # the file that rows were joined in can go
+            rows = files.enter_context(spooled_frames(frames, rows.collect_schema(), folder))
+        else:
+            rows = files.enter_context(spooled(rows, folder))
         states = run.scored.states
         if any(method.needs_states for method in run.methods.values()):
             states = files.enter_context(spooled(states, folder, rows_per_group=STATES_PER_GROUP))

@@ -7,10 +7,10 @@ from tempfile import TemporaryFile
 from typing import IO
 
 import polars as pl
-import pyarrow as pa
+import pyarrow.parquet as pq
 
 from evaluator.errors import WriteError
-from evaluator.files.scans import scan_arrow, scan_parquet
+from evaluator.files.scans import scan_parquet
 from evaluator.files.whole import reason
 
 ROWS_PER_GROUP = 16_384
@@ -32,16 +32,15 @@ def spooled(rows: pl.LazyFrame, folder: Path, *, rows_per_group: int = ROWS_PER_
 def spooled_frames(frames: Iterable[pl.DataFrame], schema: pl.Schema, folder: Path) -> Iterator[pl.LazyFrame]:
     """Write frames of one schema, one of them in memory at a time, and yield a scan. Raises as `spooled` does."""
     arrow = schema.to_frame().to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
 
     def write(file: IO[bytes]) -> None:
-        with pa.ipc.new_file(file, arrow, options=options) as writer:
-            writer.write_table(arrow.empty_table())
+        # Not as Arrow: of a file that is mapped, what was read counts as memory of this process.
+        with pq.ParquetWriter(file, arrow, compression="lz4", use_dictionary=False) as writer:
             for frame in frames:
                 writer.write_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()), ROWS_PER_GROUP)
 
     with _written(folder, write) as file:
-        yield scan_arrow(_path(file))
+        yield scan_parquet(_path(file))
 
 
 def slices(rows: pl.LazyFrame, n_rows: int) -> Iterator[pl.DataFrame]:

@@ -1,6 +1,6 @@
 """Rows of token shards that are read shard by shard: memory holds their numbers, and one shard."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -9,34 +9,36 @@ import polars as pl
 from evaluator.schemas import TOKENS
 
 RowNumbers = npt.NDArray[np.int32]
+Kept = list[tuple[int, RowNumbers]]
+"""The number of a shard, and the rows of it that are kept: for each shard of which some are."""
 
 
 class TokenRows:
     """Rows of schemas.TOKENS in prefix order; a pickle holds the rows themselves, for hosts without the files."""
 
-    def __init__(self, shards: "Shards", kept: Sequence[RowNumbers]) -> None:
-        self._shards, self._kept = shards, kept
+    def __init__(self, shards: "Shards", kept: Iterable[tuple[int, RowNumbers]]) -> None:
+        self._shards = shards
+        self._kept: Kept = [(number, rows) for number, rows in kept if len(rows)]
 
     @classmethod
     def of(cls, tokens: pl.DataFrame) -> "TokenRows":
         """Return the rows of a frame that is in memory."""
-        return cls(Shards([tokens.lazy()]), [np.arange(tokens.height, dtype=np.int32)])
+        return cls(Shards([tokens.lazy()]), [(0, np.arange(tokens.height, dtype=np.int32))])
 
     @classmethod
     def of_shards(cls, shards: Sequence[pl.LazyFrame]) -> "TokenRows":
         """Return all rows of these shards, in order."""
-        heights = [shard.select(pl.len()).collect().item() for shard in shards]
-        return cls(Shards(shards), [np.arange(height, dtype=np.int32) for height in heights])
+        heights = (shard.select(pl.len()).collect().item() for shard in shards)
+        return cls(Shards(shards), enumerate(np.arange(height, dtype=np.int32) for height in heights))
 
     @property
     def height(self) -> int:
-        return sum(len(kept) for kept in self._kept)
+        return sum(len(kept) for _, kept in self._kept)
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield the rows, shard by shard; without rows, nothing."""
-        for number, kept in enumerate(self._kept):
-            if len(kept):
-                yield self._shards.rows(number, kept)
+        for number, kept in self._kept:
+            yield self._shards.rows(number, kept)
 
     def frame(self) -> pl.DataFrame:
         """Return all rows."""
@@ -44,19 +46,22 @@ class TokenRows:
 
     def columns(self, expression: pl.Expr) -> Iterator[pl.Series]:
         """Yield an expression over the rows, shard by shard."""
-        for number, kept in enumerate(self._kept):
+        for number, kept in self._kept:
             column = self._shards.evaluated(number, expression)
             yield column if len(kept) == len(column) else column.gather(kept)
 
     def column(self, expression: pl.Expr) -> pl.Series:
         """Return an expression over all rows."""
-        return pl.concat(self.columns(expression), rechunk=True)
+        return pl.concat(
+            [*self.columns(expression)] or [TOKENS.to_frame().select(expression).to_series()], rechunk=True
+        )
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "TokenRows":
         """Return the rows where the mask, one entry a row, is true."""
-        edges = np.cumsum([0, *map(len, self._kept)]).tolist()
-        parts = zip(self._kept, edges[:-1], edges[1:], strict=True)
-        return TokenRows(self._shards, [kept[mask[start:end]] for kept, start, end in parts])
+        starts = np.cumsum([0, *(len(kept) for _, kept in self._kept)]).tolist()
+        parts = zip(self._kept, starts, strict=False)
+        kept = ((number, rows[mask[start : start + len(rows)]]) for (number, rows), start in parts)
+        return TokenRows(self._shards, kept)
 
     def filter(self, predicate: pl.Expr) -> "TokenRows":
         """Return the rows for which the predicate is true."""
@@ -65,9 +70,9 @@ class TokenRows:
     def slice(self, first: int, n_rows: int) -> "TokenRows":
         """Return `n_rows` rows from the row `first` on."""
         kept, before = [], 0
-        for numbers in self._kept:
-            kept.append(numbers[max(first - before, 0) : max(first + n_rows - before, 0)])
-            before += len(numbers)
+        for number, rows in self._kept:
+            kept.append((number, rows[max(first - before, 0) : max(first + n_rows - before, 0)]))
+            before += len(rows)
         return TokenRows(self._shards, kept)
 
     def __reduce__(self) -> tuple[Callable[[pl.DataFrame], "TokenRows"], tuple[pl.DataFrame]]:

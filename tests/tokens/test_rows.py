@@ -43,7 +43,7 @@ def test_a_shard_is_read_once_for_neighbouring_pieces():
     reads = []
     parts = [TOKENS[:4], TOKENS[4:]]
     noted = [part.lazy().map_batches(lambda frame, n=n: (reads.append(n), frame)[1]) for n, part in enumerate(parts)]
-    rows = TokenRows(Shards(noted), [np.arange(4, dtype=np.int32), np.arange(6, dtype=np.int32)])
+    rows = TokenRows(Shards(noted), enumerate([np.arange(4, dtype=np.int32), np.arange(6, dtype=np.int32)]))
     pieces = [rows.slice(first, 2).frame() for first in range(0, 10, 2)]
     assert reads == [0, 1]
     assert pl.concat(pieces).equals(TOKENS)
