@@ -61,6 +61,7 @@ class Chosen(NamedTuple):
     rows: pl.DataFrame  # in the order of their queries, which take turns
     n_rows: int  # of the whole table
     n_queries: int
+    condition: pl.Expr  # on part, dataset and query_id: holds for these rows and few others
 
 
 def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str]) -> Chosen:
@@ -100,13 +101,13 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
         (is_in_later == is_later) & (pl.col("dataset") == dataset) & (pl.col("query_id") <= query_id)
         for is_later, dataset, query_id in last.iter_rows()
     ]
-    known = queries.filter(pl.any_horizontal(pl.lit(False), *of_datasets))
-    rows = known.with_columns(is_later=is_in_later).collect(engine="streaming")
+    is_known = pl.any_horizontal(pl.lit(False), *of_datasets)
+    rows = queries.filter(is_known).with_columns(is_later=is_in_later).collect(engine="streaming")
     turns = shown.select(pl.col("dataset").cast(pl.String), "query_id", *turn, "is_whole")
     ordered = rows.join(turns, on=["is_later", *query]).sort(*turn, "dataset", *QUERIES_KEY)
     of_row = pl.col("label_names").list.len() + 2 * n_answers / max(n_rows, 1)
     kept = ordered.filter(pl.col("is_whole") | (of_row.cum_sum() <= MAX_NUMBERS)).drop("is_whole")
-    return Chosen(kept, n_rows, n_queries)
+    return Chosen(kept, n_rows, n_queries, is_known)
 
 
 def shown_queries(

@@ -45,14 +45,15 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
         return None
     measured = predictions.group_by("definition", "method").len().collect(engine="streaming")
     definition = next(name for name in DEFINITIONS if name in {*measured["definition"]})
-    of_definition = measured.filter(definition=definition)
-    methods = sorted(of_definition["method"], key=method_order)
+    methods = sorted(measured.filter(definition=definition)["method"], key=method_order)
+    n_answers = int(measured.filter(definition=definition)["len"].sum())
     kinds = {part: about.kind for parts in run.record.prompts.parts.values() for part, about in parts.items()}
     later = [part for part, kind in kinds.items() if kind == "diagnostic"]
-    rows, n_rows, n_queries = chosen_rows(queries, int(of_definition["len"].sum()), later)
+    rows, n_rows, n_queries, is_known = chosen_rows(queries, n_answers, later)
     in_order = dataset_order(rows, run.record.prompts.datasets)
     rows = rows.sort(pl.col("dataset").cast(pl.Enum(in_order)), maintain_order=True)
-    answers = predictions.filter(definition=definition).join(rows.lazy(), on=QUERIES_KEY, how="semi", nulls_equal=True)
+    of_definition = predictions.filter(is_known, definition=definition)
+    answers = of_definition.join(rows.lazy(), on=QUERIES_KEY, how="semi", nulls_equal=True)
     measured_by = {*run.table("metrics")["metric"]}
     has_probabilities = "accuracy" not in measured_by or "true_label_probability" in measured_by  # no imported labels
     shown = list(
