@@ -35,6 +35,7 @@ def read_columns(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     except BaseException as error:
         raise _refused(path, error) from error
     assert isinstance(frame, pl.DataFrame), "a table has columns"
+    pa.default_memory_pool().release_unused()  # what decoding took, which the pool would keep
     return frame.select(columns)
 
 

@@ -6,6 +6,7 @@ depends on the tokens and the plan alone, and an engine carries nothing from one
 killed and restarted writes the same bytes, also on another number of replicas.
 """
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -170,9 +171,14 @@ def shard_plan(
     if n_replicas > 1:
         part = (computed.sum() - before) * PART_OF_THE_REST / n_replicas
         sizes = np.clip(part, min(min_shard_tokens, shard_tokens), shard_tokens)
+
+    def first_after(tokens: float) -> int:
+        """Return the first request before which there are so many tokens, or more."""
+        return int(np.searchsorted(before, math.ceil(tokens)))  # NumPy would make floats of all numbers to find one
+
     starts = [0]  # first request of each shard
-    while (full := int(np.searchsorted(before, before[starts[-1]] + sizes[starts[-1]]))) < len(starts_at):
-        late = int(np.searchsorted(before, before[starts[-1]] + SHARD_CUT_WINDOW * sizes[starts[-1]]))
+    while (full := first_after(before[starts[-1]] + sizes[starts[-1]])) < len(starts_at):
+        late = first_after(before[starts[-1]] + SHARD_CUT_WINDOW * sizes[starts[-1]])
         # Of the requests in the last quarter of the shard, the one that shares least begins the next shard.
         candidates = slice(max(late, starts[-1] + 1), full + 1)
         starts.append(candidates.start + int(shared[candidates].argmin()))
