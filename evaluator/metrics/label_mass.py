@@ -54,9 +54,9 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
         for definition in wanted:
             of_definition = queries.filter(pl.col(definition).is_not_null()).select(definition, n=f"{definition} n")
             if definition in parts[key["part"]].definitions and of_definition.height:
-                n_requests = {"n_queries": of_definition.height, "n_requests": of_definition["n"].sum()}
-                rows = _quantile_rows(of_definition[definition].to_numpy())
-                found += [key | {"definition": definition} | n_requests | row for row in rows]
+                shared = key | {"definition": definition, "n_queries": of_definition.height}
+                shared["n_requests"] = of_definition["n"].sum()
+                found += [shared | row for row in _quantile_rows(of_definition[definition].to_numpy())]
     datasets = pl.DataFrame(found, schema=METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
     means = (
         datasets.group_by([column for column in METRICS_KEY if column != "dataset"], maintain_order=True)

@@ -6,14 +6,14 @@ Everything that is measured of queries adds up, or is a mean over them, so that 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 import polars as pl
-from polars._typing import EngineType
 
 T = TypeVar("T")
 U = TypeVar("U")
+Engine = Literal["in-memory", "streaming"]
 
 ROWS_IN_PIECE = 262_144
 """Rows in memory at a time, about; a piece holds all rows of its queries."""
@@ -48,7 +48,7 @@ class Frames(Pieces[pl.DataFrame]):
 
     def __init__(self, scans: Sequence[pl.LazyFrame]) -> None:
         self._scans = scans
-        engine: EngineType = "in-memory" if len(scans) == 1 else "streaming"
+        engine: Engine = "in-memory" if len(scans) == 1 else "streaming"
         super().__init__([partial(_collected, scan, engine) for scan in scans])
 
     @property
@@ -85,7 +85,7 @@ def pieces_of_queries(rows: pl.LazyFrame) -> Frames:
     return Frames([rows.filter(condition) for condition in (query < starts[0], *between, query >= starts[-1])])
 
 
-def _collected(rows: pl.LazyFrame, engine: EngineType) -> pl.DataFrame:
+def _collected(rows: pl.LazyFrame, engine: Engine) -> pl.DataFrame:
     return rows.collect(engine=engine).rechunk()  # sums would depend on the chunks
 
 

@@ -202,17 +202,17 @@ def _pseudo_values(requests: _Requests, totals: _Totals, piece: int) -> dict[str
     if math.isfinite(totals.loss):
         divergences["calibration"] = _divergence_nats
     falls = _falls(requests, totals, piece, divergences)
-    of = {name: jackknife(totals.divergence(divergence), falls[name]) for name, divergence in divergences.items()}
+    lost = {name: jackknife(totals.divergence(divergence), falls[name]) for name, divergence in divergences.items()}
     brier = jackknife(totals.brier, requests.of_query(requests.brier))
     uncertainty = _uncertainty(requests, totals, piece)
     parts = {
-        "brier_reliability": of["reliability"],
-        "brier_resolution": of["reliability"] + uncertainty - brier,
+        "brier_reliability": lost["reliability"],
+        "brier_resolution": lost["reliability"] + uncertainty - brier,
         "brier_uncertainty": uncertainty,
     }
-    if "calibration" in of:
+    if "calibration" in lost:
         loss = jackknife(totals.loss, requests.of_query(requests.loss))
-        parts |= {"log_loss_calibration": of["calibration"], "log_loss_refinement": loss - of["calibration"]}
+        parts |= {"log_loss_calibration": lost["calibration"], "log_loss_refinement": loss - lost["calibration"]}
     return parts
 
 
