@@ -243,7 +243,9 @@ def repeated_requests(group: PredictionGroup) -> pl.DataFrame:
 
     Raises as per_request_columns.
     """
-    by_noise_rate = group.rows.partition_by("noise_rate", maintain_order=True)
+    rows = group.rows
+    is_one = rows["noise_rate"].n_unique() == 1  # to part the rows would copy them
+    by_noise_rate = [rows] if is_one else rows.partition_by("noise_rate", maintain_order=True)
     return pl.concat(
         per_request_columns(rows, group.n_labels, group.definition, group.where).hstack(
             rows.select("noise_rate", "template", "demonstration_set")
