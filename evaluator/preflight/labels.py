@@ -10,9 +10,12 @@ from evaluator.config import LabelBoundary
 from evaluator.preflight.findings import finding
 from evaluator.record import FindingRecord, LabelRecord
 from evaluator.scores.checks import longest_tokens
-from evaluator.store.ids import id_numbers
+from evaluator.store.ids import buckets, id_numbers
 from evaluator.store.prompt_store import PromptStore
 from evaluator.tokens.tokenizer import TextTokenizer
+
+PROMPTS_TOGETHER = 1_048_576
+"""Prompts that are joined with their requests and tokens at once; all files are read once for each so many."""
 
 Tokens = list[int]
 Test = Callable[[Tokens, Tokens], bool]
@@ -42,6 +45,7 @@ def prompt_kinds(store: PromptStore, tokens: pl.LazyFrame, boundary: LabelBounda
     number, continuations = id_numbers("prompt_id").alias("number"), pl.col("continuations")
     ends = pl.col("prompt").str.contains(r"\s$") & ~pl.col("prompt").str.ends_with("\n") & (boundary == "separate")
     prompts = store.prompts().select(
+        "prompt_id",
         number,
         is_of_labels=pl.col("ask") == "labels",
         texts=continuations.hash(),
@@ -49,21 +53,26 @@ def prompt_kinds(store: PromptStore, tokens: pl.LazyFrame, boundary: LabelBounda
         n_labels_end_in_space=continuations.list.eval(pl.element().str.contains(r"\s$")).list.any(),
     )
     tokenised = tokens.select(
-        number, tokens=continuations.hash(), n_continuations=continuations.list.len(), n_tokens=longest_tokens()
+        "prompt_id",
+        number,
+        tokens=continuations.hash(),
+        n_continuations=continuations.list.len(),
+        n_tokens=longest_tokens(),
     )
-    datasets = store.requests().select(number, pl.col("dataset").cast(pl.Categorical)).unique()
-    asked = prompts.join(tokenised, on="number", how="left").join(datasets, on="number")
-    return (
-        asked.group_by("dataset", "is_of_labels", "texts", "tokens", "n_continuations")
-        .agg(
-            pl.col("n_tokens").max(),
-            pl.col("n_end_in_space", "n_labels_end_in_space").sum(),
-            pl.col("number").min(),
-            n_prompts=pl.len(),
+    requests = store.requests().select("prompt_id", number, pl.col("dataset").cast(pl.Categorical))
+    kind = ["dataset", "is_of_labels", "texts", "tokens", "n_continuations"]
+    counts = [pl.col("n_tokens").max(), pl.col("number").min()]
+    counts += [pl.col("n_prompts", "n_end_in_space", "n_labels_end_in_space").sum()]
+
+    def counted(bucket: pl.Expr) -> pl.DataFrame:
+        of_prompts, of_tokens, of_requests = (
+            rows.filter(bucket).drop("prompt_id") for rows in (prompts, tokenised, requests)
         )
-        .with_columns(pl.col("dataset").cast(pl.String))
-        .collect(engine="streaming")
-    )
+        asked = of_prompts.join(of_tokens, on="number", how="left").join(of_requests.unique(), on="number")
+        return asked.with_columns(n_prompts=1).group_by(kind).agg(counts).collect(engine="streaming")
+
+    found = pl.concat(map(counted, buckets(store.manifest.n_prompts, PROMPTS_TOGETHER)))
+    return found.with_columns(pl.col("dataset").cast(pl.String)).group_by(kind).agg(counts)
 
 
 def longest_prompts(kinds: pl.DataFrame) -> dict[str, int]:

@@ -48,7 +48,7 @@ class Built(NamedTuple):
 
     config: RunConfig
     store: PromptStore
-    datasets: Mapping[str, AnyDataset]  # empty if the store was opened and not built
+    datasets: Mapping[str, AnyDataset]  # empty if the store was opened and not built, or once they are not needed
     left_out: Mapping[str, str] = {}  # dataset -> why the run has no numbers of it
 
     @property
@@ -66,6 +66,11 @@ class Built(NamedTuple):
             }
             for name in config.suites
         }
+
+    def to_score(self) -> "Built":
+        """Return the run without its datasets, which take memory, unless prompts of a second round need them."""
+        has_second_round = any(method.follow_up for method in chosen_methods(self.config).values())
+        return self if has_second_round else self._replace(datasets={})
 
     def without(self, left_out: Mapping[str, str]) -> "Built":
         """Return the run without these datasets, each with the reason."""

@@ -80,6 +80,7 @@ def run(
             record = replace(record, preflight=check.record)
             write_run(out, record)
             require_accepted(check.record.findings, accept)
+            built = built.to_score()
             scored = yield from score_run(built, resolved, data or out, loader, tokenised_s=check.tokenised_s)
         return (yield from measure_and_report(record_scores(record, scored, resolved.record, out), scored, out))
 

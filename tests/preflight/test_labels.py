@@ -1,5 +1,6 @@
 import polars as pl
 
+from evaluator.preflight import labels
 from evaluator.preflight.labels import (
     LabelSpace,
     label_findings,
@@ -71,6 +72,13 @@ def zoo_and_farm(folder) -> tuple[PromptStore, pl.LazyFrame]:
 def test_the_longest_prompt_of_a_dataset_is_counted_with_its_longest_label(tmp_path):
     store, tokens = zoo_and_farm(tmp_path)
     assert longest_prompts(prompt_kinds(store, tokens, "separate")) == {"zoo": 3 + 2, "farm": 4 + 1}
+
+
+def test_prompts_are_counted_in_pieces_as_they_are_at_once(tmp_path, monkeypatch):
+    store, tokens = zoo_and_farm(tmp_path)
+    at_once = prompt_kinds(store, tokens, "separate").sort("dataset", "number")
+    monkeypatch.setattr(labels, "PROMPTS_TOGETHER", 1)
+    assert prompt_kinds(store, tokens, "separate").sort("dataset", "number").equals(at_once)
 
 
 def test_label_spaces_are_told_apart_and_the_most_frequent_comes_first(tmp_path):
