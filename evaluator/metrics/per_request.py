@@ -111,7 +111,7 @@ def by_group(
 
     Args:
         predictions: schema PREDICTIONS; a scan of files is read group by group.
-        columns: those that are read besides the columns that identify the group.
+        columns: those that are read besides the columns that identify the group; query_id is one of them.
         parts: those that are wanted; None: all.
     """
     key = [*GROUP, "definition"]

@@ -20,6 +20,23 @@ class Classes(NamedTuple):
     by_label: dict[str, int]  # empty where queries have label spaces of their own
 
 
+class SplitLabels(NamedTuple):
+    """The labels of a dataset that has one label space: all that a check needs of it."""
+
+    names: tuple[str, ...]
+    queried: frozenset[int]  # indices of labels that some row of the test split has
+    shown: pl.Series  # gold label of each row of the demonstration split
+
+    @classmethod
+    def of(cls, dataset: ClassificationDataset) -> "SplitLabels":
+        """Return the labels of a dataset."""
+        return cls(
+            tuple(dataset.verbalizer.label_names),
+            frozenset(dataset.test["gold"].unique()),
+            dataset.demonstration["gold"],
+        )
+
+
 class Sets(NamedTuple):
     """The different demonstration sets of a dataset."""
 
@@ -47,23 +64,23 @@ def classes(requests: pl.LazyFrame) -> dict[str, Classes]:
     return found
 
 
-def demonstration_sets(requests: pl.LazyFrame, taken: Mapping[str, ClassificationDataset]) -> dict[str, Sets]:
+def demonstration_sets(requests: pl.LazyFrame, datasets: Mapping[str, SplitLabels]) -> dict[str, Sets]:
     """Count the different demonstration sets of each dataset, and those that lack one of its labels.
 
     Args:
         requests: schemas.REQUESTS of one suite.
-        taken: datasets as the suite takes them.
+        datasets: as the suite takes them.
     """
     found = {}
-    for name, dataset in taken.items():
+    for name, labels in datasets.items():
         ids = pl.col("demonstration_ids")
-        golds = dict(enumerate(dataset.demonstration["gold"]))
+        golds = dict(enumerate(labels.shown))
         gold = ids.list.eval(pl.element().replace_strict(golds, return_dtype=pl.Int64))
         shown = requests.filter(pl.col("for_part").is_null(), ids.list.len() > 0, dataset=name).select(
             set=ids.hash(), n_labels=gold.list.n_unique(), n_shots=ids.list.len()
         )
         # Sets are compared by their hashes, which are short.
-        lacking = (pl.col("n_labels") < len(dataset.verbalizer.label_names)).sum()
+        lacking = (pl.col("n_labels") < len(labels.names)).sum()
         sets = shown.unique("set").select(pl.len(), lacking=lacking, n_shots=pl.col("n_shots").max())
         n_sets, n_lacking, n_shots = sets.collect(engine="streaming").row(0)
         if n_sets:
@@ -82,17 +99,15 @@ def detectable(n_queries: int) -> dict[str, float | None]:
     return {str(share): None if difference >= share else round(difference, 4) for share, difference in found.items()}
 
 
-def class_findings(dataset: str, counted: Classes, taken: ClassificationDataset | None) -> Iterator[FindingRecord]:
+def class_findings(dataset: str, counted: Classes, labels: SplitLabels | None) -> Iterator[FindingRecord]:
     """Yield what is found in the classes of a dataset's queries.
 
     Args:
         dataset: its name.
         counted: its queries.
-        taken: the dataset, if it has one label space.
+        labels: of the dataset, if it has one label space.
     """
-    in_split = {*taken.test["gold"]} if taken else set()
-    names = taken.verbalizer.label_names if taken else ()
-    absent = [name for label, name in enumerate(names) if label not in in_split]
+    absent = [name for label, name in enumerate(labels.names) if label not in labels.queried] if labels else []
     if absent:
         yield finding(
             "class-without-queries",

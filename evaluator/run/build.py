@@ -67,8 +67,8 @@ class Built(NamedTuple):
             for name in config.suites
         }
 
-    def to_score(self) -> "Built":
-        """Return the run without its datasets, which take memory, unless prompts of a second round need them."""
+    def without_datasets(self) -> "Built":
+        """Return the run without its datasets, which take memory, unless a second round of prompts needs them."""
         has_second_round = any(method.follow_up for method in chosen_methods(self.config).values())
         return self if has_second_round else self._replace(datasets={})
 

@@ -28,7 +28,7 @@ from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.data_users import mark_user
 from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
 from evaluator.run.measure import measure_run
-from evaluator.run.preflight import check_built, with_accepted
+from evaluator.run.preflight import Labels, check_built, split_labels, with_accepted
 from evaluator.run.record import require_run, write_run
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.resolved_models import (
@@ -76,11 +76,11 @@ def run(
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, data or out, loader)
             record, built = yield from _build(config, out, data or out)
-            check = yield from _check(built, resolved, accept)
+            labels, built = split_labels(built), built.without_datasets()
+            check = yield from _check(built, labels, resolved, accept)
             record = replace(record, preflight=check.record)
             write_run(out, record)
             require_accepted(check.record.findings, accept)
-            built = built.to_score()
             scored = yield from score_run(built, resolved, data or out, loader, tokenised_s=check.tokenised_s)
         return (yield from measure_and_report(record_scores(record, scored, resolved.record, out), scored, out))
 
@@ -114,9 +114,10 @@ def run_models(
             loads.append((stack.enter_context(closing(EngineLoader(one.source, one.config, folder / LOGS))), group))
         yield from begin_loading(resolved[0], data or out, loads[0][0])
         of_prompts, built = yield from _build(config, out, data or out)
+        labels = split_labels(built)
         checks: dict[Path, _Check] = {}  # of every model, before the first is scored
         for one, folder in runs:
-            checks[folder] = yield from _check(built, one, accept)
+            checks[folder] = yield from _check(built, labels, one, accept)
             require_accepted(checks[folder].record.findings, accept)
         build_s = of_prompts.elapsed_s["build"]  # once, for all models
         for loader, group in loads:
@@ -222,8 +223,8 @@ class _Check(NamedTuple):
     tokenised_s: float
 
 
-def _check(built: Built, resolved: ResolvedModel, accept: Collection[str]) -> Stage[_Check]:
+def _check(built: Built, labels: Labels, resolved: ResolvedModel, accept: Collection[str]) -> Stage[_Check]:
     """Tokenise the prompts and check them."""
     clock = time.monotonic()
-    found = yield from check_built(built, resolved)
+    found = yield from check_built(built, labels, resolved)
     return _Check(with_accepted(found, accept), seconds_since(clock))

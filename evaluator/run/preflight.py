@@ -31,6 +31,7 @@ from evaluator.preflight.labels import (
 from evaluator.preflight.queries import (
     Classes,
     Sets,
+    SplitLabels,
     class_findings,
     classes,
     demonstration_sets,
@@ -77,7 +78,7 @@ def preflight(
             examined = examine_sample(built, resolved)
         else:
             examined = yield from examine(built, resolved)
-        record = checked(built, resolved, examined, devices, assumptions.utilisation)
+        record = checked(built, split_labels(built), resolved, examined, devices, assumptions.utilisation)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record
 
@@ -89,7 +90,7 @@ class _Examples(NamedTuple):
     counted: Mapping[str, Classes]
     sets: Mapping[str, Sets]
     lengths: Mapping[str, int]  # tokens of the longest prompt with its longest label
-    taken: Mapping[str, ClassificationDataset]  # those with one label space, as the first suite takes them
+    labels: Mapping[str, SplitLabels]  # of those with one label space, as the first suite takes them
 
 
 class _Footprint(NamedTuple):
@@ -101,13 +102,34 @@ class _Footprint(NamedTuple):
     flop_per_token: int | None
 
 
+Labels = Mapping[str, Mapping[str, SplitLabels]]
+"""Suite -> dataset -> the labels of those with one label space, as the suite takes them."""
+
+
+def split_labels(built: Built) -> Labels:
+    """Return the labels of a run's datasets, which are all that its checks need of them."""
+    return {
+        suite: {
+            name: SplitLabels.of(taken)
+            for name, dataset in built.datasets.items()
+            if isinstance(taken := SUITES[suite].take(dataset), ClassificationDataset)
+        }
+        for suite in built.config.suites
+    }
+
+
 def checked(
-    built: Built, resolved: ResolvedModel, examined: Examined, devices: Mapping[str, Device], utilisation: float
+    built: Built,
+    labels: Labels,
+    resolved: ResolvedModel,
+    examined: Examined,
+    devices: Mapping[str, Device],
+    utilisation: float,
 ) -> PreflightRecord:
     """Return everything that is known about a run before its prompts are scored."""
     source, model, form = resolved
     kinds = prompt_kinds(built.store, examined.tokens, "merged" if form.chat else form.boundary)
-    examples, footprint = _examples(built, examined.tokens, kinds), _footprint(resolved)
+    examples, footprint = _examples(built.store, labels, examined.tokens, kinds), _footprint(resolved)
     n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     findings = [
         *_refusal_findings(examined.refused),
@@ -146,35 +168,20 @@ def _runs_here(model: ModelConfig) -> bool:
     return ENGINES[engine_name(model)].runs_a_model
 
 
-def _examples(built: Built, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> _Examples:
-    store, taken = built.store, _taken(built)
+def _examples(store: PromptStore, labels: Labels, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> _Examples:
     return _Examples(
         spaces=label_spaces(kinds, store, tokens),
         counted=classes(store.requests()),
-        sets=_demonstration_sets(store, taken),
+        sets=_demonstration_sets(store, labels),
         lengths=longest_prompts(kinds),
-        taken={name: dataset for datasets in reversed(taken.values()) for name, dataset in datasets.items()},
+        labels={name: one for datasets in reversed([*labels.values()]) for name, one in datasets.items()},
     )
 
 
-def _taken(built: Built) -> dict[str, dict[str, ClassificationDataset]]:
-    """Return the datasets with one label space as each suite takes them: suite -> dataset."""
-    return {
-        suite: {
-            name: taken
-            for name, dataset in built.datasets.items()
-            if isinstance(taken := SUITES[suite].take(dataset), ClassificationDataset)
-        }
-        for suite in built.config.suites
-    }
-
-
-def _demonstration_sets(
-    store: PromptStore, taken: Mapping[str, Mapping[str, ClassificationDataset]]
-) -> dict[str, Sets]:
+def _demonstration_sets(store: PromptStore, labels: Labels) -> dict[str, Sets]:
     """Return the demonstration sets of each dataset in the first suite that has any."""
     found: dict[str, Sets] = {}
-    for suite, datasets in taken.items():
+    for suite, datasets in labels.items():
         of_suite = demonstration_sets(store.requests().filter(suite=suite), datasets)
         found = of_suite | found
     return found
@@ -233,10 +240,10 @@ def _example_findings(examples: _Examples, kinds: pl.DataFrame) -> Iterator[Find
         yield from label_findings(name, spaces)
     yield from space_findings(kinds)
     for name, counted in examples.counted.items():
-        yield from class_findings(name, counted, examples.taken.get(name))
+        yield from class_findings(name, counted, examples.labels.get(name))
     for name, sets in examples.sets.items():
-        if dataset := examples.taken.get(name):
-            yield from set_finding(name, sets, len(dataset.verbalizer.label_names))
+        if labels := examples.labels.get(name):
+            yield from set_finding(name, sets, len(labels.names))
 
 
 def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) -> Iterator[FindingRecord]:
@@ -264,10 +271,10 @@ def _model_findings(template_unused: bool, tokens: pl.LazyFrame, n_front: int) -
             )
 
 
-def check_built(built: Built, resolved: ResolvedModel) -> Stage[PreflightRecord]:
+def check_built(built: Built, labels: Labels, resolved: ResolvedModel) -> Stage[PreflightRecord]:
     """Tokenise and check the prompts of a run that is about to score them."""
     examined = yield from examine(built, resolved)
-    return checked(built, resolved, examined, chosen_devices(Assumptions()), UTILISATION)
+    return checked(built, labels, resolved, examined, chosen_devices(Assumptions()), UTILISATION)
 
 
 def with_accepted(record: PreflightRecord, accept: Collection[str]) -> PreflightRecord:
