@@ -191,13 +191,12 @@ def predict(folder: str, n_predictions: str) -> None:
 
 
 def measure(folder: str) -> None:
-    from evaluator.metrics import group_metrics_table, metrics_table
+    from evaluator.metrics import diagnosed, metrics_table
     from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
     predictions = pl.scan_parquet(f"{folder}/*.parquet")
     classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    group_metrics_table(predictions, DIAGNOSTICS)
-    metrics_table(classified, predictions, DIAGNOSTICS)
+    metrics_table(classified, diagnosed(predictions, DIAGNOSTICS).groups)
 
 
 def timed(work: Callable[[], object]) -> float:

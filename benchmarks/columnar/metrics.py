@@ -13,7 +13,7 @@ import polars as pl
 from StaICC.util import functional
 
 from benchmarks.harness import Target, Timing, Work, print_targets, race, require_green_tests
-from evaluator.metrics import group_metrics_table, metrics_table
+from evaluator.metrics import diagnosed, metrics_table
 from evaluator.metrics.registry import METRICS, STAICC_METRICS
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
@@ -80,9 +80,8 @@ def _race(
 
 
 def _everything(predictions: pl.DataFrame) -> pl.DataFrame:
-    group_metrics_table(predictions, DIAGNOSTICS)
     classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    return metrics_table(classified, predictions, DIAGNOSTICS)
+    return metrics_table(classified, diagnosed(predictions, DIAGNOSTICS).groups)
 
 
 def _predictions(index: int, n_labels: int, part: str) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import polars as pl
 
 from benchmarks.columnar.metrics import N_LABELS, PARTS, _predictions
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
-from evaluator.metrics import metrics_table
+from evaluator.metrics import diagnosed, metrics_table
 from evaluator.statistics.variance_components import variance_components
 from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
 from evaluator.suites.staicc.total_error import total_error_tables
@@ -35,7 +35,8 @@ def main() -> None:
         same=lambda theirs, ours: np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10),
     )
     predictions = pl.concat([_predictions(index, n, part) for index, n in enumerate(N_LABELS) for part in PARTS])
-    metrics = metrics_table(predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS)), predictions, DIAGNOSTICS)
+    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
+    metrics = metrics_table(classified, diagnosed(predictions, DIAGNOSTICS).groups)
     whole = race(
         Work(
             benchmark="total_error",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -61,8 +61,16 @@ class GroupRows(NamedTuple):
     key: dict[str, str]  # GROUP and "definition", that of the predictions
     pieces: Frames
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the number of queries and of requests."""
+        numbers = [(queries.n_unique(), queries.height) for queries in self.pieces.select("query_id")]
+        n_queries, n_requests = map(sum, zip(*numbers, strict=True))
+        return {"n_queries": n_queries, "n_requests": n_requests}
 
-class PredictionGroup(NamedTuple):
+
+@dataclass(frozen=True)
+class PredictionGroup:
     """All predictions of one part and dataset by one method, under one definition."""
 
     key: dict[str, str]  # GROUP and "definition"
@@ -83,6 +91,23 @@ class PredictionGroup(NamedTuple):
     def where(self) -> str:
         """Return a name of the group for messages."""
         return ", ".join(self.key.values())
+
+    @cached_property
+    def repeated_requests(self) -> pl.DataFrame:
+        """The per_request_columns with `noise_rate`, `template` and `demonstration_set`, of a part that varies these.
+
+        Under `released` the toolkit's check of probabilities is applied to each noise rate separately, and to all
+        templates or demonstration sets together, as in the toolkit. Raises as per_request_columns.
+        """
+        rows = self.rows
+        is_one = rows["noise_rate"].n_unique() == 1  # to part the rows would copy them
+        by_noise_rate = [rows] if is_one else rows.partition_by("noise_rate", maintain_order=True)
+        return pl.concat(
+            per_request_columns(some, self.n_labels, self.definition, self.where).hstack(
+                some.select("noise_rate", "template", "demonstration_set")
+            )
+            for some in by_noise_rate
+        )
 
 
 class MeasuredGroup(NamedTuple):
@@ -232,25 +257,6 @@ def per_request_columns(
             bin=confidence_bin(confidence, last_bin_closed=rules.last_bin_closed),
         )
         .with_columns(correct=pred == gold)
-    )
-
-
-def repeated_requests(group: PredictionGroup) -> pl.DataFrame:
-    """Return per_request_columns with `noise_rate`, `template` and `demonstration_set`, for a part that varies these.
-
-    Under `released` the toolkit's check of probabilities is applied to each noise rate separately, and to all templates
-    or demonstration sets together, as in the toolkit.
-
-    Raises as per_request_columns.
-    """
-    rows = group.rows
-    is_one = rows["noise_rate"].n_unique() == 1  # to part the rows would copy them
-    by_noise_rate = [rows] if is_one else rows.partition_by("noise_rate", maintain_order=True)
-    return pl.concat(
-        per_request_columns(rows, group.n_labels, group.definition, group.where).hstack(
-            rows.select("noise_rate", "template", "demonstration_set")
-        )
-        for rows in by_noise_rate
     )
 
 

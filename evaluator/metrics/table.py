@@ -1,12 +1,12 @@
 """Build the metrics table of a run from its predictions: a row for each dataset, method, metric and definition."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import polars as pl
 
 from evaluator.errors import MetricError
 from evaluator.metrics.debiased import debiased, with_estimates
-from evaluator.metrics.diagnostic import Diagnostic
+from evaluator.metrics.diagnosed import DiagnosedGroup
 from evaluator.metrics.guessing import (
     GUESSES,
     MEAN,
@@ -17,14 +17,7 @@ from evaluator.metrics.guessing import (
     with_tests_of_run,
 )
 from evaluator.metrics.intervals import mean_of_intervals, with_intervals
-from evaluator.metrics.per_request import (
-    DEFINITIONS,
-    DIAGNOSED_COLUMNS,
-    GroupRows,
-    by_group,
-    measured_groups,
-    prediction_groups,
-)
+from evaluator.metrics.per_request import DEFINITIONS, GroupRows, by_group, measured_groups
 from evaluator.metrics.registry import METRICS
 from evaluator.metrics.score_decomposition import score_parts
 from evaluator.metrics.values import Measured, metric_values
@@ -36,8 +29,7 @@ MEASURED = {name: pl.Float64() for name in Measured._fields if name not in ("int
 
 def metrics_table(
     classified: pl.LazyFrame | pl.DataFrame,
-    predictions: pl.LazyFrame | pl.DataFrame | None = None,
-    diagnostics: Iterable[Diagnostic] = (),
+    diagnoses: Iterable[DiagnosedGroup] = (),
     draws: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
     """Measure every metric of every dataset and method, and the plain mean over datasets, with 95% intervals.
@@ -47,8 +39,7 @@ def metrics_table(
     Args:
         classified: schema PREDICTIONS, of classification parts. Predictions of definition "paper" are measured under
             "paper", those of "released" under "released" and "published"; a definition without predictions has no rows.
-        predictions: schema PREDICTIONS, of all parts that diagnostics measure.
-        diagnostics: what to measure of `predictions`; never under "published".
+        diagnoses: what diagnostics measure of the run (diagnosed.py).
         draws: method -> what is drawn once for all queries, so that its intervals do not cover it.
 
     Returns:
@@ -59,11 +50,7 @@ def metrics_table(
         MetricError: no predictions at all, rows that the definition does not accept, or rows without prompt_id.
     """
     rows = [row for group in by_group(classified) for row in _classification_rows(group)]
-    if predictions is not None:
-        measures = list(diagnostics)
-        diagnosed = {diagnostic.part for diagnostic in measures}
-        groups = by_group(predictions, DIAGNOSED_COLUMNS, diagnosed)
-        rows += [row for group in groups for row in _diagnostic_rows(group, measures)]
+    rows += [row for group in diagnoses for row in _rows(group.key, group.sizes, group.measured, None)]
     if not rows:
         present = classified.lazy().select(pl.col("definition").unique().sort()).collect().to_series().to_list()
         raise MetricError(
@@ -80,27 +67,12 @@ def metrics_table(
 
 def _classification_rows(rows: GroupRows) -> Iterator[dict[str, object]]:
     tries = max(prompts_tried(piece)["tries"].item() for piece in rows.pieces.select("query_id", "prompt_id"))
-    sizes = _sizes(rows)
+    sizes = rows.sizes
     for definition in DEFINITIONS:
         for group in measured_groups(rows, definition):
             measured = metric_values(group.pieces, group.n_labels, METRICS)
             measured |= score_parts(group.pieces, group.n_labels)
             yield from _rows(group.key, sizes, measured, guesses(group, tries))
-
-
-def _diagnostic_rows(rows: GroupRows, diagnostics: Sequence[Diagnostic]) -> Iterator[dict[str, object]]:
-    sizes = _sizes(rows)
-    for definition in ("paper", "released"):
-        for group in prediction_groups(rows, definition):
-            for diagnostic in diagnostics:
-                if diagnostic.part == group.key["part"]:
-                    yield from _rows(group.key, sizes, diagnostic.measure(group), None)
-
-
-def _sizes(rows: GroupRows) -> dict[str, int]:
-    numbers = [(queries.n_unique(), queries.height) for queries in rows.pieces.select("query_id")]
-    n_queries, n_requests = map(sum, zip(*numbers, strict=True))
-    return {"n_queries": n_queries, "n_requests": n_requests}
 
 
 def _rows(

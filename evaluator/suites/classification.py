@@ -37,7 +37,7 @@ def classification_tables(
     from evaluator.methods.training_states import missing_classes
     from evaluator.metrics import (
         confusion_table,
-        group_metrics_table,
+        diagnosed,
         label_spaces_table,
         metrics_table,
         reliability_table,
@@ -49,10 +49,11 @@ def classification_tables(
     classified = predictions.filter(pl.col("part").is_in(parts))
     requested = pl.col("definition").is_in(run.config.definitions)
     draws = {name: ", ".join(filter(None, (shared, method.drawn_once))) for name, method in run.methods.items()}
-    measured = metrics_table(classified, predictions, diagnostics, draws).filter(requested)
+    diagnoses = diagnosed(predictions, diagnostics)
+    measured = metrics_table(classified, diagnoses.groups, draws).filter(requested)
     metrics = pl.concat([measured, label_mass_metrics(run.scored, run.config.definitions)]).sort(METRICS_KEY)
     yield "metrics", metrics
-    yield "group_metrics", group_metrics_table(predictions, diagnostics).filter(requested)
+    yield "group_metrics", diagnoses.group_metrics.filter(requested)
     answers = predictions if len(run.methods) > 1 else predictions.clear()  # one method has none to be compared with
     yield "method_differences", method_differences(answers.collect(), metrics, run.model)
     yield "missing_classes", missing_classes(run.scored, list(run.methods))

@@ -9,7 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from evaluator.errors import MetricError
-from evaluator.metrics import METRICS, confusion_table, metrics_table, per_request, pieces, reliability_table
+from evaluator.metrics import METRICS, confusion_table, diagnosed, metrics_table, per_request, pieces, reliability_table
 from evaluator.metrics.base import sum_in_order
 from evaluator.metrics.per_request import by_group
 from evaluator.metrics.score_decomposition import SCORE_PARTS
@@ -189,7 +189,7 @@ def test_groups_that_are_read_in_pieces_give_the_same_tables(monkeypatch: pytest
     def tables() -> list[pl.DataFrame]:
         all_rows = pl.concat(both).lazy()
         return [
-            metrics_table(all_rows, all_rows, DIAGNOSTICS),
+            metrics_table(all_rows, diagnosed(all_rows, DIAGNOSTICS).groups),
             reliability_table(all_rows),
             confusion_table(all_rows),
             absent_labels(all_rows),

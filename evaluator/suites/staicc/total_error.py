@@ -16,7 +16,6 @@ from evaluator.metrics.per_request import (
     PredictionGroup,
     by_group,
     prediction_groups,
-    repeated_requests,
 )
 from evaluator.metrics.registry import METRICS, REQUEST_COLUMNS
 from evaluator.metrics.total_error import CrossedAnswers, components_and_design, crossed_cells, total_error
@@ -60,7 +59,7 @@ def _groups(predictions: pl.LazyFrame | pl.DataFrame, parts: Sequence[str]) -> I
 
 def _cases(group: PredictionGroup) -> Iterator[CrossedAnswers]:
     part, n_shots = group.key["part"], int(group.rows["n_shots"][0])
-    requests = repeated_requests(group)
+    requests = group.repeated_requests
     level = "template" if part == VARIED else None
     for metric, value in REQUEST_COLUMNS.items():
         cells, n_left_out = crossed_cells(requests, value, level, "demonstration_set")
@@ -81,7 +80,7 @@ def _headlines(
         return
     metrics_of_requests = {name: METRICS[name] for name in REQUEST_COLUMNS}
     for group in _groups(predictions, [HEADLINE]):
-        measured = metric_values(repeated_requests(group), group.n_labels, metrics_of_requests)
+        measured = metric_values(group.repeated_requests, group.n_labels, metrics_of_requests)
         naive = metrics.filter(pl.all_horizontal(pl.col(name) == value for name, value in group.key.items()))
         for metric, estimate in measured.items():
             case = varied.get((*(group.key[name] for name in of_key[:3]), metric))

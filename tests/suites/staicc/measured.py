@@ -2,16 +2,16 @@
 
 import polars as pl
 
-from evaluator.metrics import group_metrics_table, metrics_table
+from evaluator.metrics import diagnosed, metrics_table
 from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
 
 def staicc_metrics(predictions: pl.DataFrame) -> pl.DataFrame:
     """schemas.METRICS of schemas.PREDICTIONS."""
     classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    return metrics_table(classified, predictions, DIAGNOSTICS)
+    return metrics_table(classified, diagnosed(predictions, DIAGNOSTICS).groups)
 
 
 def staicc_group_metrics(predictions: pl.DataFrame) -> pl.DataFrame:
     """schemas.GROUP_METRICS of schemas.PREDICTIONS."""
-    return group_metrics_table(predictions, DIAGNOSTICS)
+    return diagnosed(predictions, DIAGNOSTICS).group_metrics

@@ -4,7 +4,7 @@ import polars as pl
 
 from evaluator.metrics.accuracy import ACCURACY
 from evaluator.metrics.base import N_REQUESTS, Metric
-from evaluator.metrics.per_request import PredictionGroup, repeated_requests
+from evaluator.metrics.per_request import PredictionGroup
 from evaluator.metrics.values import Measured, metric_values
 from evaluator.suites.staicc.diagnostics.complete_grid import require_complete_grid
 
@@ -29,7 +29,7 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
     Sources: Cho & Inoue 2025, section 3.3; StaICC 0.1.1, util/functional.py, consistency.
     """
     require_complete_grid(group, "template", "templates")
-    prompts = _agreement(repeated_requests(group), ["query_id", "demonstration_set"])
+    prompts = _agreement(group.repeated_requests, ["query_id", "demonstration_set"])
     return metric_values(prompts, group.n_labels, {"template_consistency": CONSISTENCY})
 
 
@@ -43,7 +43,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
     Raises and sources as template_consistency.
     """
     require_complete_grid(group, "demonstration_set", "demonstration sets")
-    requests = repeated_requests(group)
+    requests = group.repeated_requests
     agreement = metric_values(_agreement(requests, ["query_id"]), group.n_labels, {"sampling_consistency": CONSISTENCY})
     accuracy = {"accuracy_mean_over_demonstration_sets": ACCURACY}
     return agreement | metric_values(requests, group.n_labels, accuracy)

@@ -11,7 +11,7 @@ from evaluator.errors import MetricError
 from evaluator.metrics.accuracy import ACCURACY
 from evaluator.metrics.base import Metric
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, jackknife_standard_error
-from evaluator.metrics.per_request import PredictionGroup, repeated_requests
+from evaluator.metrics.per_request import PredictionGroup
 from evaluator.metrics.registry import METRICS, STAICC_METRICS
 from evaluator.metrics.values import Measured, statistic_sums
 from evaluator.suites.staicc.diagnostics.complete_grid import require_complete_grid
@@ -73,7 +73,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
     axis = [released[rate] for rate in rates] if group.definition == "released" else _shares_of_true_labels(group)
     weights = dict(zip(rates, slope_weights(axis), strict=True))
     metrics = {name: METRICS[name] for name in STAICC_METRICS}
-    slopes = _slopes(repeated_requests(group), group.n_labels, metrics, weights)
+    slopes = _slopes(group.repeated_requests, group.n_labels, metrics, weights)
     largest = sum(weight for weight in weights.values() if weight > 0)  # of values in [0, 1]
     degrees_of_freedom = group.rows["query_id"].n_unique() - 1
     return {

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.metrics.intervals import Floats, jackknife_standard_error, two_way_standard_error
-from evaluator.metrics.per_request import PredictionGroup, repeated_requests
+from evaluator.metrics.per_request import PredictionGroup
 from evaluator.metrics.values import Measured
 from evaluator.suites.staicc.diagnostics.complete_grid import require_complete_grid
 from evaluator.templates.orthogonal_array import ORTHOGONAL_ARRAY
@@ -55,6 +55,6 @@ def template_attributes(n_templates: int) -> Sequence[Sequence[int]] | None:
 
 def _cells(group: PredictionGroup) -> Floats:
     """Return the share of correct answers [query, template], over demonstration sets."""
-    answers = repeated_requests(group).group_by("query_id", "template")
+    answers = group.repeated_requests.group_by("query_id", "template")
     cells = answers.agg(pl.col("correct").mean()).sort("query_id", "template")
     return np.asarray(cells["correct"].to_numpy()).reshape(-1, cells["template"].n_unique())
