@@ -25,7 +25,7 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import ScoredRequests
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_of_intervals
-from evaluator.metrics.pieces import ROWS_IN_PIECE, Frames, pieces_of_queries
+from evaluator.metrics.pieces import pieces_of_queries
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS, METRICS_KEY, Definition
 from evaluator.store.ids import id_numbers
 
@@ -49,8 +49,7 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     for *names, n_rows in sizes.iter_rows():
         key = dict(zip(_DATASET, names, strict=True))
         of_dataset = masses.filter(**key).drop(_DATASET)
-        pieces = pieces_of_queries(of_dataset) if n_rows > ROWS_IN_PIECE else Frames([of_dataset])
-        queries = pl.concat(pieces.map(_of_queries))
+        queries = pl.concat(pieces_of_queries(of_dataset, n_rows).map(_of_queries))
         for definition in wanted:
             of_definition = queries.filter(pl.col(definition).is_not_null()).select(definition, n=f"{definition} n")
             if definition in parts[key["part"]].definitions and of_definition.height:

@@ -12,7 +12,7 @@ from evaluator.errors import MetricError
 from evaluator.metrics.base import sum_in_order
 from evaluator.metrics.calibration_error import confidence_bin
 from evaluator.metrics.checks import require_distributions, require_finite, require_gold, require_label_space
-from evaluator.metrics.pieces import ROWS_IN_PIECE, Frames, Pieces, pieces_of_queries
+from evaluator.metrics.pieces import Frames, Pieces, pieces_of_queries
 from evaluator.metrics.toolkit_formulas import passes_published_check, passes_released_check, softmax_of_rows
 from evaluator.schemas import PREDICTIONS
 
@@ -132,7 +132,7 @@ def by_group(
 ) -> Iterator[GroupRows]:
     """Yield columns of one part, dataset, method and definition after the other: only those are in memory.
 
-    Of a group of more than ROWS_IN_PIECE rows, only a piece is.
+    Of a group of more than pieces.ROWS_IN_PIECE rows, only a piece is.
 
     Args:
         predictions: schema PREDICTIONS; a scan of files is read group by group.
@@ -159,7 +159,7 @@ def by_group(
         for *values, n_rows in of_place.iter_rows():
             of_group = dict(zip(key, values, strict=True))
             scan = rows.filter(**of_group).select(names)
-            yield GroupRows(of_group, pieces_of_queries(scan) if n_rows > ROWS_IN_PIECE else Frames([scan]))
+            yield GroupRows(of_group, pieces_of_queries(scan, n_rows))
 
 
 def prediction_groups(predictions: pl.DataFrame | GroupRows, definition: str) -> Iterator[PredictionGroup]:

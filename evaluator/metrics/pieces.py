@@ -74,8 +74,14 @@ def in_pieces(rows: "pl.DataFrame | Pieces[pl.DataFrame]") -> Pieces[pl.DataFram
     return Pieces([partial(_kept, rows)]) if isinstance(rows, pl.DataFrame) else rows
 
 
-def pieces_of_queries(rows: pl.LazyFrame) -> Frames:
-    """Return rows with the column `query_id` in pieces of about ROWS_IN_PIECE rows, in the order of queries."""
+def pieces_of_queries(rows: pl.LazyFrame, n_rows: int) -> Frames:
+    """Return rows with the column `query_id` in pieces of about ROWS_IN_PIECE rows, in the order of queries.
+
+    Args:
+        n_rows: their number; up to ROWS_IN_PIECE of them are one piece, in their order.
+    """
+    if n_rows <= ROWS_IN_PIECE:
+        return Frames([rows])
     query = pl.col("query_id")
     ids = rows.select(query).collect(engine="streaming").to_series().to_numpy()
     starts = np.unique(np.sort(ids)[ROWS_IN_PIECE::ROWS_IN_PIECE]).tolist()

@@ -66,9 +66,9 @@ def score_parts(requests: pl.DataFrame | Pieces[pl.DataFrame], n_labels: int) ->
         for name, values in _pseudo_values(piece, totals, number).items():
             spreads[name].add(values)
     without_loss = {"log_loss_calibration": math.inf, "log_loss_refinement": math.nan}
-    undefined = {} if math.isfinite(totals.loss) else without_loss
+    undefined = {} if math.isfinite(totals.sums.loss) else without_loss
     return {
-        name: _measured_alone(undefined[name], totals.n_queries) if name in undefined else _measured(spread)
+        name: _measured_alone(undefined[name], totals.sums.n_queries) if name in undefined else _measured(spread)
         for name, spread in spreads.items()
     }
 
@@ -163,47 +163,34 @@ class _Sums(NamedTuple):
 class _Totals(NamedTuple):
     """Sums over all queries, and over all but those of each piece."""
 
-    n_queries: int
-    n_requests: float
-    true: Floats  # [n_labels]
-    brier: float
-    loss: float
-    in_group: Floats  # [groups, 2 * n_labels]
-    n_in_group: Ints  # [groups]
+    sums: _Sums
     true_elsewhere: Floats  # [pieces, n_labels]
     in_group_elsewhere: Floats  # [pieces, groups, 2 * n_labels]
 
     @classmethod
     def of(cls, pieces: Sequence[_Sums]) -> "_Totals":
-        columns = [np.stack(column) for column in zip(*pieces, strict=True)]
-        n_queries, n_requests, true, brier, loss, in_group, n_in_group = (column.sum(axis=0) for column in columns)
-        return cls(
-            int(n_queries),
-            float(n_requests),
-            true,
-            float(brier),
-            float(loss),
-            in_group,
-            n_in_group,
-            _sums_without_one(columns[2]),
-            _sums_without_one(columns[5]),
-        )
+        columns = _Sums(*map(np.stack, zip(*pieces, strict=True)))  # type: ignore[arg-type]
+        n_queries, n_requests, true, brier, loss, in_group, n_in_group = (np.sum(each, axis=0) for each in columns)
+        sums = _Sums(int(n_queries), float(n_requests), true, float(brier), float(loss), in_group, n_in_group)
+        return cls(sums, _sums_without_one(columns.true), _sums_without_one(columns.in_group))
 
     def divergence(self, divergence: Divergence) -> float:
         """Return the sum of what groups add. A group of one query counts as calibrated."""
-        several = self.in_group[self.n_in_group > 1]
+        several = self.sums.in_group[self.sums.n_in_group > 1]
         return float(np.sum(divergence(*np.hsplit(several, 2))))
 
 
 def _pseudo_values(requests: _Requests, totals: _Totals, piece: int) -> dict[str, Floats]:
     """Return the jackknife's pseudo-values of SCORE_PARTS for the queries of a piece."""
-    jackknife = partial(_jackknife, n_queries=totals.n_queries, n_requests=totals.n_requests, counts=requests.counts)
+    jackknife = partial(
+        _jackknife, n_queries=totals.sums.n_queries, n_requests=totals.sums.n_requests, counts=requests.counts
+    )
     divergences = {"reliability": _squared_distance}
-    if math.isfinite(totals.loss):
+    if math.isfinite(totals.sums.loss):
         divergences["calibration"] = _divergence_nats
     falls = _falls(requests, totals, piece, divergences)
     lost = {name: jackknife(totals.divergence(divergence), falls[name]) for name, divergence in divergences.items()}
-    brier = jackknife(totals.brier, requests.of_query(requests.brier))
+    brier = jackknife(totals.sums.brier, requests.of_query(requests.brier))
     uncertainty = _uncertainty(requests, totals, piece)
     parts = {
         "brier_reliability": lost["reliability"],
@@ -211,7 +198,7 @@ def _pseudo_values(requests: _Requests, totals: _Totals, piece: int) -> dict[str
         "brier_uncertainty": uncertainty,
     }
     if "calibration" in lost:
-        loss = jackknife(totals.loss, requests.of_query(requests.loss))
+        loss = jackknife(totals.sums.loss, requests.of_query(requests.loss))
         parts |= {"log_loss_calibration": lost["calibration"], "log_loss_refinement": loss - lost["calibration"]}
     return parts
 
@@ -233,9 +220,9 @@ def _falls(
     """Return how much the sum of each divergence over groups falls without each query of a piece, [n_queries]."""
     falls = {name: np.zeros(len(requests.counts)) for name in divergences}
     for group in requests.groups():
-        if totals.n_in_group[group.number] < 2:
+        if totals.sums.n_in_group[group.number] < 2:
             continue
-        of_all = totals.in_group[group.number][None]
+        of_all = totals.sums.in_group[group.number][None]
         without = _sums_without_one(group.sums) + totals.in_group_elsewhere[piece, group.number]
         for name, divergence in divergences.items():
             (of_group,), of_others = (divergence(*np.hsplit(sums, 2)) for sums in (of_all, without))
@@ -253,12 +240,12 @@ def _sums_without_one(rows: Floats) -> Floats:
 
 def _uncertainty(requests: _Requests, totals: _Totals, piece: int) -> Floats:
     """Return the pseudo-values of the uncertainty."""
-    whole = 1 - float(((totals.true / totals.n_requests) ** 2).sum())
-    if totals.n_queries == 1:
+    whole = 1 - float(((totals.sums.true / totals.sums.n_requests) ** 2).sum())
+    if totals.sums.n_queries == 1:
         return np.array([whole])
     others = _sums_without_one(requests.of_query(requests.true)) + totals.true_elsewhere[piece]
-    without = 1 - ((others / (totals.n_requests - requests.counts)[:, None]) ** 2).sum(axis=1)
-    pseudo: Floats = totals.n_queries * whole - (totals.n_queries - 1) * without
+    without = 1 - ((others / (totals.sums.n_requests - requests.counts)[:, None]) ** 2).sum(axis=1)
+    pseudo: Floats = totals.sums.n_queries * whole - (totals.sums.n_queries - 1) * without
     return pseudo
 
 

@@ -197,8 +197,7 @@ def test_groups_that_are_read_in_pieces_give_the_same_tables(monkeypatch: pytest
 
     whole = tables()
     monkeypatch.setattr(per_request, "ROWS_TOGETHER", 0)
-    for module in (per_request, pieces):
-        monkeypatch.setattr(module, "ROWS_IN_PIECE", 25)
+    monkeypatch.setattr(pieces, "ROWS_IN_PIECE", 25)
     assert [len([*group.pieces]) for group in by_group(pl.concat(both))] == [5, 5]
     for in_pieces, at_once in zip(tables(), whole, strict=True):
         assert not at_once.is_empty()
