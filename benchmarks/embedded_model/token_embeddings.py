@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from evaluator.models.embedded.recipe.tokenized import TokenizedRows
+from benchmarks.embedded_model.tokenized import TokenizedRows
 
 EPOCH_ROWS = 200_000
 N_EPOCHS = 3

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
+from benchmarks.embedded_model.rows import LabelledTexts
+from benchmarks.embedded_model.settings import VOCABULARY
+from benchmarks.embedded_model.words import SYMBOLS, TEMPLATE_WORDS
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.models.embedded.byte_level import byte_level_tokenizer
-from evaluator.models.embedded.recipe.rows import LabelledTexts
-from evaluator.models.embedded.recipe.settings import VOCABULARY
-from evaluator.models.embedded.recipe.words import SYMBOLS, TEMPLATE_WORDS
 
 TEXTS_PER_DATASET = 20_000
 REPEATS = 1_000

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
+from benchmarks.embedded_model.settings import Recipe
 from evaluator.models.embedded.llama import LlamaSize, llama_config
-from evaluator.models.embedded.recipe.settings import Recipe
 
 ALWAYS, ALWAYS_VALUE = 0, 3.0
 """Index of an entry that is the same in all token embeddings, and its value (times hidden_size**-0.5)."""

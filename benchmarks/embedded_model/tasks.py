@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
-from evaluator.models.embedded.recipe.token_embeddings import sampling_shares
-from evaluator.models.embedded.recipe.tokenized import TokenizedRows
-from evaluator.models.embedded.recipe.words import (
+from benchmarks.embedded_model.token_embeddings import sampling_shares
+from benchmarks.embedded_model.tokenized import TokenizedRows
+from benchmarks.embedded_model.words import (
     INPUT_PREFIXES,
     INSTRUCTIONS,
     LABEL_AFFIXES,
     LABEL_PREFIXES,
     SYMBOLS,
 )
+from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
 from evaluator.templates.template import MetaTemplate
 
 TOKEN_DROPOUTS = (0.0, 0.0, 0.1, 0.2)

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from benchmarks.embedded_model import tasks
+from benchmarks.embedded_model.rows import LabelledTexts
+from benchmarks.embedded_model.tasks import TaskSequences
+from benchmarks.embedded_model.tokenized import tokenized
+from benchmarks.embedded_model.tokenizer import train_tokenizer
+from benchmarks.embedded_model.words import SYMBOLS
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
-from evaluator.models.embedded.recipe import tasks
-from evaluator.models.embedded.recipe.rows import LabelledTexts
-from evaluator.models.embedded.recipe.tasks import TaskSequences
-from evaluator.models.embedded.recipe.tokenized import tokenized
-from evaluator.models.embedded.recipe.tokenizer import train_tokenizer
-from evaluator.models.embedded.recipe.words import SYMBOLS
 
 LENGTH = 256
 STEP = 7

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.embedded_model.rows import RecipeRows, Texts, recipe_rows, words_of
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.models.embedded.recipe.rows import RecipeRows, Texts, recipe_rows, words_of
 
 
 @pytest.fixture(scope="module")

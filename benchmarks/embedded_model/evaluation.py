@@ -1,4 +1,4 @@
-"""Measure the embedded model on test queries: `python -m evaluator.models.embedded.recipe.evaluation`.
+"""Measure the embedded model on test queries: `python -m benchmarks.embedded_model.evaluation`.
 
 Vanilla inference of every query after both of its demonstration sets, in fp32: with 0 to 8 demonstrations, and with
 four of which an increasing share has a wrong label. It prints the numbers of MODEL_CARD.md.

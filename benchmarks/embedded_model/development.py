@@ -8,8 +8,8 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
+from benchmarks.embedded_model.tokenized import TokenizedRows
 from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
-from evaluator.models.embedded.recipe.tokenized import TokenizedRows
 
 N_SHOTS = 4
 BATCH = 32

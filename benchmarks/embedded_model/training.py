@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
-from evaluator.models.embedded.recipe.initial_weights import initial_model
-from evaluator.models.embedded.recipe.settings import Recipe
-from evaluator.models.embedded.recipe.tasks import TaskSequences
+from benchmarks.embedded_model.initial_weights import initial_model
+from benchmarks.embedded_model.settings import Recipe
+from benchmarks.embedded_model.tasks import TaskSequences
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""`python -m evaluator.models.embedded.recipe FOLDER`: train the embedded model, or resume a stopped training."""
+"""`python -m benchmarks.embedded_model FOLDER`: train the embedded model, or resume a stopped training."""
 
 import logging
 import sys
@@ -7,17 +7,17 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM
 
+from benchmarks.embedded_model.development import development_scores
+from benchmarks.embedded_model.rows import recipe_rows
+from benchmarks.embedded_model.settings import VOCABULARY, Recipe
+from benchmarks.embedded_model.tasks import TaskSequences
+from benchmarks.embedded_model.token_embeddings import train_token_embeddings
+from benchmarks.embedded_model.tokenized import tokenized
+from benchmarks.embedded_model.tokenizer import compact_tokenizer, train_tokenizer
+from benchmarks.embedded_model.training import train
 from evaluator.models.embedded.model_folder import save_llama, save_tokenizer
-from evaluator.models.embedded.recipe.development import development_scores
-from evaluator.models.embedded.recipe.rows import recipe_rows
-from evaluator.models.embedded.recipe.settings import VOCABULARY, Recipe
-from evaluator.models.embedded.recipe.tasks import TaskSequences
-from evaluator.models.embedded.recipe.token_embeddings import train_token_embeddings
-from evaluator.models.embedded.recipe.tokenized import tokenized
-from evaluator.models.embedded.recipe.tokenizer import compact_tokenizer, train_tokenizer
-from evaluator.models.embedded.recipe.training import train
 
-logger = logging.getLogger("evaluator.models.embedded.recipe")
+logger = logging.getLogger("benchmarks.embedded_model")
 
 
 def make_embedded_model(folder: Path, recipe: Recipe) -> None:

@@ -8,16 +8,16 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from benchmarks.embedded_model import token_embeddings, training
+from benchmarks.embedded_model.rows import LabelledTexts
+from benchmarks.embedded_model.settings import VOCABULARY, Recipe
+from benchmarks.embedded_model.tasks import TaskSequences
+from benchmarks.embedded_model.token_embeddings import train_token_embeddings
+from benchmarks.embedded_model.tokenized import tokenized
+from benchmarks.embedded_model.tokenizer import train_tokenizer
+from benchmarks.embedded_model.training import train
 from evaluator.datasets.staicc import load_staicc
 from evaluator.models.embedded.llama import LlamaSize
-from evaluator.models.embedded.recipe import token_embeddings, training
-from evaluator.models.embedded.recipe.rows import LabelledTexts
-from evaluator.models.embedded.recipe.settings import VOCABULARY, Recipe
-from evaluator.models.embedded.recipe.tasks import TaskSequences
-from evaluator.models.embedded.recipe.token_embeddings import train_token_embeddings
-from evaluator.models.embedded.recipe.tokenized import tokenized
-from evaluator.models.embedded.recipe.tokenizer import train_tokenizer
-from evaluator.models.embedded.recipe.training import train
 
 SMALL = Recipe(
     n_steps=4,

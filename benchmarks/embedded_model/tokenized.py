@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
+from benchmarks.embedded_model.rows import LabelledTexts
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.models.embedded.recipe.rows import LabelledTexts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

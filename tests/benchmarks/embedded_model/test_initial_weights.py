@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from evaluator.models.embedded.recipe.initial_weights import NEARBY_TOKENS, initial_model
-from evaluator.models.embedded.recipe.settings import Recipe
+from benchmarks.embedded_model.initial_weights import NEARBY_TOKENS, initial_model
+from benchmarks.embedded_model.settings import Recipe
 
 VOCABULARY = 1_000
 N_TOKENS = 300
