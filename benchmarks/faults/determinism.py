@@ -29,7 +29,6 @@ PIECES = [
     ("evaluator.scores.sorted_join", "ROWS_JOINED_IN_MEMORY"),
     ("evaluator.scores.sorted_join", "ROWS_TOGETHER"),
     ("evaluator.methods.predictions", "ROWS_TOGETHER"),
-    ("evaluator.metrics.per_request", "ROWS_TOGETHER"),
     ("evaluator.metrics.queries", "ROWS_ADDED"),
     ("evaluator.metrics.queries", "ROWS_TOGETHER"),
 ]

@@ -38,8 +38,8 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.Data
 def _results(predictions: pl.DataFrame, definition: str) -> pl.DataFrame:
     rows = predictions.filter(definition=require_definition(definition).predictions).sort(PREDICTIONS_KEY)
     # Groups are in the order of the key, requests in the order of positions: row by row the same as `rows`.
-    groups = (piece for group in measured_groups(predictions, definition) for piece in group.pieces)
-    measured = pl.concat([pl.DataFrame(schema=MEASURED), *(piece.select(MEASURED.names()) for piece in groups)])
+    groups = (group.requests.select(MEASURED.names()) for group in measured_groups(predictions, definition))
+    measured = pl.concat([pl.DataFrame(schema=MEASURED), *groups])
     assert measured["query_id"].equals(rows["query_id"])
     return rows.select(
         *(name for name in ANSWER_KEY if name != "definition"),

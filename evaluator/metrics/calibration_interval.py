@@ -13,8 +13,6 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import gammaincinv, ndtr
 
-from evaluator.metrics.pieces import Pieces, in_pieces
-
 Floats = npt.NDArray[np.float64]
 
 Z = 1.959963984540054
@@ -45,35 +43,23 @@ class CalibrationErrors(NamedTuple):
     ci_high: Floats
 
 
-def bins_of(requests: pl.DataFrame | Pieces[pl.DataFrame]) -> Bins:
+def bins_of(requests: pl.DataFrame) -> Bins:
     """Return the bins of per-request columns that hold a request; requests in no bin count in the total alone.
 
     Requests of one query are not independent. With r the gap of a request less the mean gap of its bin, n requests are
     worth n x sum r^2 / sum over queries of (sum of r)^2 (a design effect, Kish 1965), but no fewer than one a query and
     no more than two.
     """
-    pieces, gap = in_pieces(requests), pl.col("correct").cast(pl.Float64) - pl.col("confidence")
-    sums = {"len": pl.len(), "correct": pl.col("correct").sum(), "confidence": pl.col("confidence").sum()}
-    of_pieces = pl.concat(
-        rows.select("bin", "correct", "confidence", gap=gap)
-        .group_by("bin", maintain_order=True)
-        .agg(**sums, gap=pl.col("gap").sum())
-        for rows in pieces
-    )
-    in_bins = of_pieces.group_by("bin", maintain_order=True).sum()
-    n_requests = int(in_bins["len"].sum())
-    bins = in_bins.filter(pl.col("bin").is_not_null()).sort("bin")
+    gap = pl.col("correct").cast(pl.Float64) - pl.col("confidence")
+    gaps = requests.select("query_id", "bin", "correct", "confidence", gap=gap)
+    in_bins = gaps.filter(pl.col("bin").is_not_null()).group_by("bin", maintain_order=True)
+    bins = in_bins.agg(pl.len(), pl.col("correct", "confidence", "gap").sum()).sort("bin")
     mean_gap = dict(bins.select("bin", pl.col("gap") / pl.col("len")).iter_rows())
     of_bin = pl.col("bin").replace_strict(mean_gap, default=None, return_dtype=pl.Float64)
-    clustered = squares = 0.0
-    n_queries = 0
-    for rows in pieces:
-        residuals = rows.select("query_id", residual=(gap - of_bin).fill_null(0.0))
-        of_query = residuals.group_by("query_id", maintain_order=True).agg(pl.col("residual").sum())
-        in_query = of_query["residual"].to_numpy()
-        clustered += float(in_query @ in_query)
-        squares += float((residuals["residual"] ** 2).sum())
-        n_queries += len(in_query)
+    residuals = gaps.select("query_id", residual=(pl.col("gap") - of_bin).fill_null(0.0))
+    in_query = residuals.group_by("query_id", maintain_order=True).agg(pl.col("residual").sum())["residual"].to_numpy()
+    n_requests, n_queries = requests.height, len(in_query)
+    clustered, squares = float(in_query @ in_query), float((residuals["residual"] ** 2).sum())
     worth = n_requests * squares / clustered if clustered > 1e-12 * n_requests else n_queries
     size = bins["len"].to_numpy()
     share = size / n_requests

@@ -78,19 +78,14 @@ def guesses(group: MeasuredGroup, tries: int) -> dict[str, object]:
     Chance is one over the size of the label space, whichever labels are frequent (Yauney & Mimno 2024, appendix A). The
     majority share is the accuracy of always answering with the most frequent gold label, on the same requests.
     """
-    requests_of_query: set[int] = set()
-    n_correct = n_requests = 0
-    n_of_gold = Counter[int]()
-    for requests in group.pieces:
-        requests_of_query.update(requests.group_by("query_id").len()["len"].unique())
-        n_correct += int(requests["correct"].sum())
-        n_of_gold.update(dict(requests["gold"].value_counts().iter_rows()))
-        n_requests += requests.height
+    requests = group.requests
+    requests_of_query = requests.group_by("query_id").len()["len"]
+    (most_frequent,) = requests["gold"].value_counts().select(pl.col("count").max()).row(0)
     return {
         "chance": 1 / group.n_labels,
-        "majority": max(n_of_gold.values()) / n_requests,
+        "majority": most_frequent / requests.height,
         "label_counts": [group.n_labels],
-        "n_correct": n_correct if len(requests_of_query) == 1 else None,
+        "n_correct": int(requests["correct"].sum()) if requests_of_query.n_unique() == 1 else None,
         "tries": tries,
     }
 

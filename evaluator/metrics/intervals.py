@@ -15,8 +15,6 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import gammaincinv, stdtridf, stdtrit
 
-from evaluator.metrics.pieces import Pieces, in_pieces
-
 Floats = npt.NDArray[np.float64]
 
 CONFIDENCE_LEVEL = 0.95
@@ -36,7 +34,7 @@ class Jackknife(NamedTuple):
     bias: float | None  # NaN or infinite where the value without some query is
 
 
-def jackknife(per_query: pl.DataFrame | Pieces[pl.DataFrame], values: Mapping[str, pl.Expr]) -> dict[str, Jackknife]:
+def jackknife(per_query: pl.DataFrame, values: Mapping[str, pl.Expr]) -> dict[str, Jackknife]:
     """Return each value with its jackknife standard error and bias, leaving out each query in turn.
 
     Args:
@@ -48,45 +46,16 @@ def jackknife(per_query: pl.DataFrame | Pieces[pl.DataFrame], values: Mapping[st
     with a query as the sampling unit and no strata. Bias = (Q - 1) x (mean of the values without one - value): the part
     of a smooth function's bias that shrinks as 1/Q (Quenouille 1956).
     """
-    pieces = in_pieces(per_query)
-    totals = pl.concat(rows.sum() for rows in pieces).sum()
-    over_all = totals.select(**values).row(0, named=True)
-    spreads = {name: Spread() for name in values}
-    for rows in pieces:
-        for name, value in values.items():
-            summed = sorted({*value.meta.root_names()})
-            without_one = rows.select(pl.lit(totals[column]) - pl.col(column) for column in summed).select(value)
-            spreads[name].add(without_one.to_series().to_numpy())
-    return {name: _jackknife(over_all[name], spread) for name, spread in spreads.items()}
-
-
-def _jackknife(value: float, without_one: "Spread") -> Jackknife:
-    if without_one.n < 2:
-        return Jackknife(value, without_one.n, None, None)
-    bias = (without_one.n - 1) * (without_one.mean - value)
-    error = without_one.standard_deviation() * math.sqrt(without_one.n - 1) if without_one.is_finite else math.inf
-    return Jackknife(value, without_one.n, error, bias)
-
-
-class Spread:
-    """Mean and standard deviation of numbers that are added piece by piece (Chan, Golub & LeVeque 1983)."""
-
-    def __init__(self) -> None:
-        self.n, self.mean, self._squares, self.is_finite = 0, 0.0, 0.0, True
-
-    def add(self, values: Floats) -> None:
-        """Add numbers, [n] with n > 0."""
-        n, mean = len(values), float(values.mean())
-        self.is_finite = self.is_finite and bool(np.isfinite(values).all())
-        squares = float(((values - mean) ** 2).sum()) if self.is_finite else math.inf
-        if self.n:
-            squares += self._squares + (mean - self.mean) ** 2 * self.n * n / (self.n + n)
-            mean = self.mean + (mean - self.mean) * n / (self.n + n)
-        self.n, self.mean, self._squares = self.n + n, mean, squares
-
-    def standard_deviation(self, ddof: int = 0) -> float:
-        """Return the standard deviation, with n - ddof in the denominator."""
-        return math.sqrt(self._squares / (self.n - ddof))
+    totals = per_query.sum()
+    n_queries, jackknifed = per_query.height, {}
+    for name, value in values.items():
+        summed = sorted({*value.meta.root_names()})
+        over_all = totals.select(value).item()
+        left_out = per_query.select(pl.lit(totals[column]) - pl.col(column) for column in summed)
+        without_one = left_out.select(value).to_series().to_numpy()
+        bias = (n_queries - 1) * (float(without_one.mean()) - over_all) if n_queries > 1 else None
+        jackknifed[name] = Jackknife(over_all, n_queries, jackknife_standard_error(without_one), bias)
+    return jackknifed
 
 
 def jackknife_standard_error(without_one: Floats) -> float | None:

@@ -25,7 +25,6 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import ScoredRequests
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_of_intervals
-from evaluator.metrics.pieces import pieces_of_queries
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS, METRICS_KEY, Definition
 from evaluator.store.ids import id_numbers
 
@@ -44,12 +43,10 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     asked = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in(list(parts)))
     weighted = _with_weights(asked, scored.tokens)
     masses = weighted.select(*_DATASET, "query_id", **{name: _mass(name) for name in wanted})
-    sizes = asked.group_by(_DATASET).agg(pl.len()).sort(_DATASET).collect(engine="streaming")
+    keys = asked.select(_DATASET).unique().sort(_DATASET).collect(engine="streaming")
     found: list[dict[str, object]] = []
-    for *names, n_rows in sizes.iter_rows():
-        key = dict(zip(_DATASET, names, strict=True))
-        of_dataset = masses.filter(**key).drop(_DATASET)
-        queries = pl.concat(pieces_of_queries(of_dataset, n_rows).map(_of_queries))
+    for key in keys.iter_rows(named=True):
+        queries = _of_queries(masses.filter(**key).drop(_DATASET).collect().rechunk())
         for definition in wanted:
             of_definition = queries.filter(pl.col(definition).is_not_null()).select(definition, n=f"{definition} n")
             if definition in parts[key["part"]].definitions and of_definition.height:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ from evaluator.errors import MetricError
 from evaluator.metrics.base import sum_in_order
 from evaluator.metrics.calibration_error import confidence_bin
 from evaluator.metrics.checks import require_distributions, require_finite, require_gold, require_label_space
-from evaluator.metrics.pieces import Frames, Pieces, pieces_of_queries
 from evaluator.metrics.toolkit_formulas import passes_published_check, passes_released_check, softmax_of_rows
 from evaluator.schemas import PREDICTIONS
 
@@ -29,9 +28,6 @@ MEASURED_COLUMNS = (
 )
 """Columns of PREDICTIONS that the metrics of classification read. Of prompts only whether those of a query differ
 matters, so that ids are numbers, and of label spaces their size."""
-
-ROWS_TOGETHER = 65_536
-"""Rows of a part and dataset up to which all its groups are read at once."""
 
 DIAGNOSED_COLUMNS = tuple(name for name in PREDICTIONS if name not in (*GROUP, "definition", "prompt_id"))
 """Columns of PREDICTIONS that diagnostics read."""
@@ -59,14 +55,12 @@ class GroupRows(NamedTuple):
     """Columns of PREDICTIONS of one part, dataset, method and definition, without those that identify the group."""
 
     key: dict[str, str]  # GROUP and "definition", that of the predictions
-    pieces: Frames
+    rows: pl.DataFrame
 
     @property
     def sizes(self) -> dict[str, int]:
         """Return the number of queries and of requests."""
-        numbers = [(queries.n_unique(), queries.height) for queries in self.pieces.select("query_id")]
-        n_queries, n_requests = map(sum, zip(*numbers, strict=True))
-        return {"n_queries": n_queries, "n_requests": n_requests}
+        return {"n_queries": self.rows["query_id"].n_unique(), "n_requests": self.rows.height}
 
 
 @dataclass(frozen=True)
@@ -75,13 +69,7 @@ class PredictionGroup:
 
     key: dict[str, str]  # GROUP and "definition"
     n_labels: int
-    pieces: Frames  # columns of PREDICTIONS, of each piece by position
-
-    @property
-    def rows(self) -> pl.DataFrame:
-        """Return all predictions, by position."""
-        rows = pl.concat(self.pieces)
-        return rows if self.pieces.is_whole else rows.sort("position").rechunk()
+    rows: pl.DataFrame  # columns of PREDICTIONS, by position
 
     @property
     def definition(self) -> str:
@@ -115,7 +103,7 @@ class MeasuredGroup(NamedTuple):
 
     key: dict[str, str]  # GROUP and "definition"
     n_labels: int
-    pieces: Pieces[pl.DataFrame]  # per_request_columns
+    requests: pl.DataFrame  # per_request_columns
 
 
 def require_definition(definition: str) -> DefinitionRules:
@@ -130,9 +118,7 @@ def by_group(
     columns: Sequence[str | pl.Expr] = MEASURED_COLUMNS,
     parts: Collection[str] | None = None,
 ) -> Iterator[GroupRows]:
-    """Yield columns of one part, dataset, method and definition after the other: only those are in memory.
-
-    Of a group of more than pieces.ROWS_IN_PIECE rows, only a piece is.
+    """Yield columns of one part, dataset, method and definition after the other: one dataset of a part is in memory.
 
     Args:
         predictions: schema PREDICTIONS; a scan of files is read group by group.
@@ -144,22 +130,13 @@ def by_group(
     names = [name for name in rows.collect_schema().names() if name not in key]
     if parts is not None:
         rows = rows.filter(pl.col("part").is_in([*parts]))
-    place = key[:3]
-    sizes = rows.group_by(key).agg(pl.len()).sort(key).collect(engine="streaming")
-    for of_place in sizes.partition_by(place, maintain_order=True):
-        # Each read takes time, so that small groups are read together.
-        if of_place["len"].sum() <= ROWS_TOGETHER:
-            shared = of_place.select(place).row(0, named=True)
-            together = rows.filter(**shared).select(*key[3:], *names).collect()
-            for *values, _ in of_place.iter_rows():
-                left = dict(zip(key[3:], values[3:], strict=True))
-                frame = together.lazy().filter(**left).drop(left)
-                yield GroupRows(dict(zip(key, values, strict=True)), Frames([frame]))
-            continue
-        for *values, n_rows in of_place.iter_rows():
-            of_group = dict(zip(key, values, strict=True))
-            scan = rows.filter(**of_group).select(names)
-            yield GroupRows(of_group, pieces_of_queries(scan, n_rows))
+    keys = rows.select(key).unique().sort(key).collect(engine="streaming")
+    for in_part in keys.partition_by("suite", "part", "dataset", maintain_order=True):
+        suite, part, dataset, _, _ = in_part.row(0)
+        of_dataset = rows.filter(suite=suite, part=part, dataset=dataset).collect()  # all groups in one read
+        for group_key in in_part.iter_rows(named=True):
+            answered = of_dataset.filter(method=group_key["method"], definition=group_key["definition"])
+            yield GroupRows(group_key, answered.select(names).rechunk())  # sums would depend on the chunks
 
 
 def prediction_groups(predictions: pl.DataFrame | GroupRows, definition: str) -> Iterator[PredictionGroup]:
@@ -172,9 +149,10 @@ def prediction_groups(predictions: pl.DataFrame | GroupRows, definition: str) ->
     for group in groups:
         if group.key["definition"] == rules.predictions:
             key = group.key | {"definition": definition}
-            n_labels = _n_labels(group.pieces, ", ".join(key.values()))
+            n_labels = _n_labels(group.rows, ", ".join(key.values()))
             # Sorted, so that floating-point sums do not depend on the order of the rows.
-            yield PredictionGroup(key, n_labels, group.pieces.sorted("position"))
+            is_sorted = group.rows["position"].is_sorted()
+            yield PredictionGroup(key, n_labels, group.rows if is_sorted else group.rows.sort("position").rechunk())
 
 
 def _groups(predictions: pl.DataFrame) -> list[GroupRows]:
@@ -189,20 +167,15 @@ def _groups(predictions: pl.DataFrame) -> list[GroupRows]:
     else:
         edges = pairwise([*starts.to_list(), predictions.height])
         groups = {name: predictions[start:end] for name, (start, end) in zip(names, edges, strict=True)}
-    return [GroupRows(dict(zip(key, name, strict=True)), Frames([groups[name].lazy()])) for name in sorted(groups)]
+    return [GroupRows(dict(zip(key, name, strict=True)), groups[name].rechunk()) for name in sorted(groups)]
 
 
 def measured_groups(predictions: pl.DataFrame | GroupRows, definition: str) -> Iterator[MeasuredGroup]:
     """Yield prediction_groups with their per_request_columns; predictions are of classification parts."""
-    check = require_definition(definition).check
     for group in prediction_groups(predictions, definition):
-        pieces = group.pieces.select(*REQUEST_COLUMNS)
-        columns = partial(per_request_columns, n_labels=group.n_labels, definition=definition, where=group.where)
-        if check is not None and not pieces.is_whole:
-            # The toolkit looks at all rows at once.
-            matrices = (label_matrix(rows, group.n_labels, definition, group.where) for rows in pieces)
-            columns = partial(columns, softmaxed=not all(map(check, matrices)))
-        yield MeasuredGroup(group.key, group.n_labels, pieces.map(columns))
+        yield MeasuredGroup(
+            group.key, group.n_labels, per_request_columns(group.rows, group.n_labels, definition, group.where)
+        )
 
 
 def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
@@ -260,9 +233,9 @@ def per_request_columns(
     )
 
 
-def _n_labels(pieces: Frames, where: str) -> int:
-    size = pl.col("n_labels") if "n_labels" in pieces.columns else pl.col("label_names").list.len()
-    sizes = sorted({n for rows in pieces.select(size.alias("n_labels")) for n in rows["n_labels"].unique()})
+def _n_labels(rows: pl.DataFrame, where: str) -> int:
+    size = pl.col("n_labels") if "n_labels" in rows.columns else pl.col("label_names").list.len()
+    sizes = rows.select(size.unique().sort()).to_series().to_list()
     if len(sizes) != 1:
         raise MetricError(f"{where}: a dataset has one label space, but label_names have {sizes} entries.")
     return int(sizes[0])

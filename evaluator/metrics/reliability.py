@@ -33,8 +33,7 @@ def _in_bins(group: MeasuredGroup) -> pl.DataFrame:
     """Return the sums of the requests in each bin."""
     # maintain_order, because otherwise the last digit of a sum varies from run to run.
     sums = {"n_requests": pl.len(), "confidence": pl.col("confidence").sum(), "correct": pl.col("correct").sum()}
-    of_pieces = pl.concat(rows.group_by("bin", maintain_order=True).agg(**sums) for rows in group.pieces)
-    return of_pieces.group_by("bin", maintain_order=True).sum()
+    return group.requests.group_by("bin", maintain_order=True).agg(**sums)
 
 
 def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
@@ -46,19 +45,13 @@ def confusion_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
         (
             pl.DataFrame({"gold": range(group.n_labels)})
             .join(pl.DataFrame({"pred": range(group.n_labels)}), how="cross")
-            .join(_answered(group), on=["gold", "pred"], how="left")
+            .join(group.requests.group_by("gold", "pred").agg(n_requests=pl.len()), on=["gold", "pred"], how="left")
             .with_columns(pl.col("n_requests").fill_null(0), **_key(group))
             for group in _paper_groups(predictions)
         ),
         CONFUSION,
         CONFUSION_KEY,
     )
-
-
-def _answered(group: MeasuredGroup) -> pl.DataFrame:
-    """Count the requests of each gold label that were answered with each label."""
-    pairs = pl.concat(rows.group_by("gold", "pred").agg(n_requests=pl.len()) for rows in group.pieces)
-    return pairs.group_by("gold", "pred").sum()
 
 
 def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:

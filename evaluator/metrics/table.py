@@ -66,12 +66,12 @@ def metrics_table(
 
 
 def _classification_rows(rows: GroupRows) -> Iterator[dict[str, object]]:
-    tries = max(prompts_tried(piece)["tries"].item() for piece in rows.pieces.select("query_id", "prompt_id"))
+    tries = prompts_tried(rows.rows)["tries"].item()
     sizes = rows.sizes
     for definition in DEFINITIONS:
         for group in measured_groups(rows, definition):
-            measured = metric_values(group.pieces, group.n_labels, METRICS)
-            measured |= score_parts(group.pieces, group.n_labels)
+            measured = metric_values(group.requests, group.n_labels, METRICS)
+            measured |= score_parts(group.requests, group.n_labels)
             yield from _rows(group.key, sizes, measured, guesses(group, tries))
 
 

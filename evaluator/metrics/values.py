@@ -8,7 +8,6 @@ import polars as pl
 from evaluator.metrics.base import IntervalForm, Metric
 from evaluator.metrics.calibration_interval import Bins, bins_of
 from evaluator.metrics.intervals import jackknife
-from evaluator.metrics.pieces import Pieces, in_pieces
 
 
 class Measured(NamedTuple):
@@ -39,17 +38,14 @@ def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, 
     return requests.with_columns(**constants).group_by(by, maintain_order=True).agg(**sums)
 
 
-def metric_values(
-    requests: pl.DataFrame | Pieces[pl.DataFrame], n_labels: int, metrics: Mapping[str, Metric]
-) -> dict[str, Measured]:
+def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric]) -> dict[str, Measured]:
     """Return each metric by name, with its standard error by a jackknife over queries.
 
     Args:
         requests: query_id and the columns that the metrics' statistics read, such as those of
             per_request.per_request_columns.
     """
-    pieces = in_pieces(requests)
-    per_query = pieces.map(lambda rows: statistic_sums(rows, n_labels, metrics, ["query_id"]).drop("query_id"))
+    per_query = statistic_sums(requests, n_labels, metrics, ["query_id"]).drop("query_id")
     values = {name: metric.value(n_labels) for name, metric in metrics.items()}
     jackknifed = jackknife(per_query, values)
     return {
@@ -60,7 +56,7 @@ def metric_values(
             metric.interval,
             *metric.limits(n_labels),
             bias=jackknifed[name].bias,
-            bins=bins_of(pieces) if metric.interval == "bins" else None,
+            bins=bins_of(requests) if metric.interval == "bins" else None,
         )
         for name, metric in metrics.items()
     }

@@ -3,20 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from evaluator.errors import MetricError
-from evaluator.metrics import METRICS, confusion_table, diagnosed, metrics_table, per_request, pieces, reliability_table
+from evaluator.metrics import METRICS, confusion_table, metrics_table, reliability_table
 from evaluator.metrics.base import sum_in_order
 from evaluator.metrics.per_request import by_group
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
-from evaluator.suites.staicc.diagnostics.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE, absent_labels
-from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTICS
+from evaluator.suites.staicc.diagnostics.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE
 from tests.suites.staicc.measured import staicc_metrics
 
 
@@ -162,46 +160,14 @@ def test_files_of_datasets_are_read_one_after_the_other_and_give_the_same_table(
     assert_frame_equal(metrics_table(scanned), metrics_table(pl.concat(frames)))
 
 
-@pytest.mark.parametrize("rows_together", [0, 100])
-def test_groups_are_read_together_or_one_by_one(monkeypatch: pytest.MonkeyPatch, rows_together: int) -> None:
-    monkeypatch.setattr(per_request, "ROWS_TOGETHER", rows_together)
+def test_groups_come_in_the_order_of_their_key_with_their_rows() -> None:
     other = BINARY.with_columns(method=pl.lit("contextual"))
     groups = list(by_group(pl.concat([BINARY, other, TERNARY]), ("position", "gold", "label_names", "label_probs")))
     assert [(group.key["dataset"], group.key["method"]) for group in groups] == [
         ("a", "contextual"), ("a", "vanilla"), ("b", "vanilla")
     ]  # fmt: skip
-    (rows,) = groups[1].pieces
+    rows = groups[1].rows
     assert_frame_equal(rows, BINARY.select(rows.columns))
-
-
-def test_groups_that_are_read_in_pieces_give_the_same_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    query = np.tile(np.arange(60), 2)  # two demonstration sets
-    probs = rng.dirichlet(np.ones(3), len(query))
-    probs[7] = [2, -1, 0]  # so that `released` takes the softmax of all
-    gold = rng.integers(0, 2, 60)[query]  # never the last label
-    rows = predictions("a", probs.tolist(), gold.tolist()).with_columns(query_id=query, part=pl.lit("normal"))
-    both = [
-        rows.with_columns(definition=pl.lit("released")),
-        rows.with_columns(label_probs=pl.Series(rng.dirichlet(np.ones(3), len(query)).tolist())),
-    ]
-
-    def tables() -> list[pl.DataFrame]:
-        all_rows = pl.concat(both).lazy()
-        return [
-            metrics_table(all_rows, diagnosed(all_rows, DIAGNOSTICS).groups),
-            reliability_table(all_rows),
-            confusion_table(all_rows),
-            absent_labels(all_rows),
-        ]
-
-    whole = tables()
-    monkeypatch.setattr(per_request, "ROWS_TOGETHER", 0)
-    monkeypatch.setattr(pieces, "ROWS_IN_PIECE", 25)
-    assert [len([*group.pieces]) for group in by_group(pl.concat(both))] == [5, 5]
-    for in_pieces, at_once in zip(tables(), whole, strict=True):
-        assert not at_once.is_empty()
-        assert_frame_equal(in_pieces, at_once, rel_tol=1e-12, abs_tol=1e-12)
 
 
 def test_one_query_alone_has_a_value_and_no_interval() -> None:

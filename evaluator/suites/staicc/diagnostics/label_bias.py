@@ -56,30 +56,17 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
     Sources: Cho & Inoue 2025, section 3.3, equation 3; StaICC 0.1.1, util/functional.py, post_bias_dl_metric.
     """
     labels = range(group.n_labels)
-    requests = group.pieces.select("query_id", "gold", "label_probs").map(partial(_labelled, group=group))
+    require_gold(group.rows["gold"], group.n_labels, group.where)
+    matrix = label_matrix(group.rows, group.n_labels, group.definition, group.where)
+    requests = group.rows.select("query_id", "gold").hstack(matrix)
     metric = DIVERGENCE if group.definition == "paper" else RELEASED_DIVERGENCE
     measured = metric_values(requests, group.n_labels, {"empirical_bias": metric})
     differences = [(pl.col(f"p{label}") - (pl.col("gold") == label)).alias(f"d{label}") for label in labels]
-    errors = [_by_query(rows.with_columns(differences), [f"d{label}" for label in labels]) for rows in requests]
-    sums = [
-        (rows.height, np.bincount(rows["gold"].to_numpy(), minlength=group.n_labels), _sums(rows, group.n_labels))
-        for rows in requests
-    ]
-    n_requests, of_gold, of_probs = (np.sum(column, axis=0) for column in zip(*sums, strict=True))
-    scale = (of_probs / n_requests + of_gold / n_requests) / 2
-    bias_freedom = freedom(np.concatenate(errors), scale)
-    return {"empirical_bias": measured["empirical_bias"]._replace(bias_freedom=bias_freedom)}
-
-
-def _labelled(rows: pl.DataFrame, group: PredictionGroup) -> pl.DataFrame:
-    """Return query_id and gold of rows of a group, with their label probabilities as columns."""
-    require_gold(rows["gold"], group.n_labels, group.where)
-    return rows.select("query_id", "gold").hstack(label_matrix(rows, group.n_labels, group.definition, group.where))
-
-
-def _sums(rows: pl.DataFrame, n_labels: int) -> Floats:
-    sums: Floats = rows.select(pl.col(f"p{label}").sum() for label in range(n_labels)).to_numpy()[0]
-    return sums
+    errors = _by_query(requests.with_columns(differences), [f"d{label}" for label in labels])
+    of_gold = np.bincount(requests["gold"].to_numpy(), minlength=group.n_labels)
+    of_probs = matrix.sum().to_numpy()[0]
+    scale = (of_probs / requests.height + of_gold / requests.height) / 2
+    return {"empirical_bias": measured["empirical_bias"]._replace(bias_freedom=freedom(errors, scale))}
 
 
 def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
@@ -94,16 +81,11 @@ def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 def _absent_labels(group: GroupRows) -> pl.DataFrame:
     """Return those of one dataset, method and definition."""
-    seen = [(rows["gold"].unique(), rows["label_names"][0], rows.height) for rows in group.pieces]
-    present = {gold for golds, _, _ in seen for gold in golds}
-    absent = {name: label for label, name in enumerate(seen[0][1]) if label not in present}
+    probs, present = group.rows["label_probs"], {*group.rows["gold"]}
+    absent = {name: label for label, name in enumerate(group.rows["label_names"][0]) if label not in present}
     # The sum of a list adds row after row; several threads add that of a column, and its last digit varies.
-    sums = [
-        [rows["label_probs"].list.get(label).implode().list.sum().item() for label in absent.values()]
-        for rows in (group.pieces if absent else ())
-    ]
-    n_requests = sum(n for _, _, n in seen)
-    means = [sum(of_label) / n_requests for of_label in zip(*sums, strict=True)]
+    sums = [probs.list.get(label).implode().list.sum().item() for label in absent.values()]
+    means = [of_label / group.rows.height for of_label in sums]
     rows = pl.DataFrame({"label_name": [*absent], "mean_probability": means}, schema_overrides=_OF_LABEL)
     key = [pl.lit(group.key[name]).alias(name) for name in ABSENT_LABELS_KEY if name != "label_name"]
     return rows.filter(pl.col("mean_probability") > 0).with_columns(key).select(ABSENT_LABELS.names())
