@@ -60,8 +60,8 @@ def show(out: Path, as_json: bool) -> None:
 def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> None:
     """Say what can go in DIR and below it and how much that frees; with --yes, remove it.
 
-    Prompts, tokens and scores that no run refers to, tables of earlier configurations, logs of replicas, and what
-    killed processes left half written. No run loses anything that it needs.
+    Prompts, tokens and scores that no run refers to, logs of replicas, and what killed processes left half written. No
+    run loses anything that it needs, and a folder with a file that this program has not written stays.
     """
     from evaluator.run.clean import clean as remove
     from evaluator.run.clean import removable
@@ -83,12 +83,9 @@ def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> No
 
 
 def _cleaning_lines(found: "Cleaning") -> Iterator[str]:
-    from evaluator.run.clean import by_kind
-
-    for (kind, parent), group in by_kind(found.removable).items():
-        where = group[0].path if len(group) == 1 else parent
-        yield f"{kind:9} {len(group):>6,}  {size_text(sum(one.n_bytes for one in group)):>10}  {where}"
-    yield from (f"{'kept':9} {'':6}  {'':10}  {folder}: {why}" for folder, why in found.kept.items())
+    for one in found.removable:
+        yield f"{one.kind:9} {size_text(one.n_bytes):>10}  {one.path}"
+    yield from (f"{'kept':9} {'':10}  {folder}: {why}" for folder, why in found.kept.items())
 
 
 def _lines(state: "RunState") -> Iterator[str]:

@@ -60,6 +60,6 @@ def writing_to(out: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
     with lock:
-        remove_partial_files(out, "tables/", "store/**/", "scores/**/")
+        remove_partial_files(out)
         with writing_log(out):
             yield

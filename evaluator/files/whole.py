@@ -8,7 +8,6 @@ import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -68,16 +67,25 @@ def _sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
+WRITTEN_IN = ("", "tables/", "exports/", "users/", "store/*/", "store/*/tokens-*/", "scores/*/", "scores/*/*/")
+"""Folders of a run and of its prompts and scores in which files are written, as patterns."""
+
+
 def remove_partial_files(folder: Path, *patterns: str) -> None:
     """Remove what writers that were killed left in a folder and those below it that match; files in writing stay."""
-    for path in _dead(chain.from_iterable(folder.glob(f"{pattern}{_PARTIAL_FILE}") for pattern in ("", *patterns))):
+    for path in dead_partial_files(folder, *patterns):
         with suppress(OSError):  # another process may have removed it
             path.unlink()
 
 
-def dead_partial_files(folder: Path) -> Iterator[Path]:
-    """Yield what writers that were killed left in a folder and below it, sorted; files in writing are left out."""
-    yield from _dead(sorted(folder.rglob(_PARTIAL_FILE)))
+def dead_partial_files(folder: Path, *patterns: str) -> Iterator[Path]:
+    """Yield what writers that were killed left in a folder and those below it that match, sorted.
+
+    Without a pattern, the places in which runs write. Files in writing and in other folders are left out.
+    """
+    yield from _dead(
+        sorted({path for each in patterns or WRITTEN_IN for path in folder.glob(f"{each}{_PARTIAL_FILE}")})
+    )
 
 
 _PARTIAL_FILE = f".*.{'[0-9a-f]' * 8}{PARTIAL}"

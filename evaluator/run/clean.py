@@ -1,33 +1,64 @@
 """`evaluator clean`: find and remove what no run needs, below a folder and in the cache of converted datasets.
 
 What is not known to be useless stays: while a run works, or if a record cannot be read, no prompts and scores go.
+What this program has not written stays, and so does the folder around it: a folder goes if its name is one of ours, its
+manifest is intact, and every file in it has a name that this program gives.
 A process that is killed in the midst leaves runs as they were, because nothing that they read is touched.
 """
 
 import os
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import filelock
 
 from evaluator.config import cache_folder
 from evaluator.errors import StoreError, WriteError
-from evaluator.files.json_files import MANIFEST
+from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.locks import acquire_lock
 from evaluator.files.whole import dead_partial_files, reason
 from evaluator.record import RunRecord
 from evaluator.run.data_users import USERS, marked_users
 from evaluator.run.locks import lock_path
 from evaluator.run.needs import Needs, needs_of
-from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, read_run
+from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.score import LOGS
-from evaluator.run.state import MAX_DEPTH, find_runs, folder_bytes, lock_holder
+from evaluator.run.state import MAX_DEPTH, find_runs, lock_holder
+from evaluator.scores.table import ScoreManifest
+from evaluator.store.prompt_store import StoreManifest
+from evaluator.tokens.table import TokenManifest
 
-Kind = Literal["prompts", "tokens", "scores", "tables", "logs", "partial", "marks", "datasets", "digests", "models"]
+Kind = Literal["prompts", "tokens", "scores", "logs", "partial", "marks", "datasets", "digests", "models"]
+
+FINGERPRINT = re.compile("[0-9a-f]{16}")
+"""Names of the folders of prompts and scores."""
+
+TOKENS = re.compile("tokens-([0-9a-f]{16}|imported)")
+"""Names of the folders of tokens, in a folder of prompts."""
+
+UNLISTED = re.compile(r"\.tokens\.lock|(scores|states)-[0-9a-f]{8}(\.[0-9]+)?-[0-9]{5}\.arrow")
+"""Names of files in these folders that no manifest lists: locks, and shards that a killed process just wrote."""
+
+MANIFESTS: Mapping[Kind, tuple[type[Any], str]] = {
+    "prompts": (StoreManifest, "files"),
+    "tokens": (TokenManifest, "shards"),
+    "scores": (ScoreManifest, "written"),
+}
+"""Kind of folder -> its manifest, and what there lists the files in the folder."""
+
+LOG = re.compile(r"replica-[0-9]+\.log")
+
+CACHED: Sequence[tuple[Kind, str, re.Pattern[str], re.Pattern[str] | None]] = (
+    ("datasets", "datasets", re.compile(r".+\.[0-9a-f]+\.arrow"), None),
+    ("datasets", "hub", re.compile(".+--.+-[0-9a-f]{7,}.*"), re.compile(r".+\.parquet")),
+    ("digests", "digests", re.compile(r"[0-9a-f]+\.json"), None),
+    ("models", "models", re.compile("random-[0-9a-f]{16}"), re.compile(r"[\w.-]+\.(json|safetensors|txt|jinja)")),
+)
+"""What the cache holds: kind, folder, names in it, and for folders the names of the files in these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +67,7 @@ class Removable:
 
     kind: Kind
     path: Path
+    files: tuple[Path, ...]  # that go with it, in this order: all files of the folder, or the file itself
     n_bytes: int
 
 
@@ -78,23 +110,51 @@ def clean(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
 
 
 def _remove(one: Removable) -> bool:
-    """Remove a file or folder unless another process writes to it; say whether it is gone."""
+    """Remove a file or folder unless another process writes to it; say whether it is gone.
+
+    Only the files that were found go: what comes into the folder meanwhile stays there.
+    """
     is_shared = one.kind in ("prompts", "tokens", "scores")
     locked = one.path.parent / "tokens" if one.kind == "tokens" else one.path
     try:
         with acquire_lock(lock_path(locked)) if is_shared else nullcontext():
-            if one.path.is_dir():
-                (one.path / MANIFEST).unlink(missing_ok=True)  # first: half a folder then counts as none
-                shutil.rmtree(one.path)
-            else:
-                one.path.unlink(missing_ok=True)
+            for path in one.files:
+                path.unlink(missing_ok=True)
+            for folder in sorted({path.parent for path in one.files if one.path in path.parents}, reverse=True):
+                with suppress(OSError):  # something came into it
+                    folder.rmdir()
     except filelock.Timeout:
         return False
     except OSError as error:
         raise WriteError(
             f"{one.path} cannot be removed: {reason(error)}. Files removed before it stay removed."
         ) from error
-    return True
+    return not one.path.exists()
+
+
+class _ForeignError(Exception):
+    """A folder is not provably one of ours."""
+
+
+def _own_folder(kind: Kind, folder: Path) -> Removable:
+    """Return a folder of prompts, tokens or scores with all its files. Raises _ForeignError for what is not ours."""
+    manifest_type, listed = MANIFESTS[kind]
+    try:
+        manifest = read_record(folder / MANIFEST, manifest_type)
+    except StoreError as error:
+        raise _ForeignError(str(error)) from error
+    if manifest is None:
+        raise _ForeignError(f"it has no {MANIFEST}, so it is not certain that this program has written it")
+    names, files = getattr(manifest, listed), list(dead_partial_files(folder, ""))
+    for path in sorted({*folder.iterdir()} - {*files, folder / MANIFEST}):
+        if path.is_dir() and not path.is_symlink() and kind == "prompts" and TOKENS.fullmatch(path.name):
+            files += _own_folder("tokens", path).files
+        elif path.is_file() and not path.is_symlink() and (path.name in names or UNLISTED.fullmatch(path.name)):
+            files.append(path)
+        else:
+            raise _ForeignError(f"it holds {path.name}, which this program has not written")
+    files.append(folder / MANIFEST)  # the last to go: half a folder is still known as ours
+    return Removable(kind=kind, path=folder, files=tuple(files), n_bytes=sum(map(_size, files)))
 
 
 class _Folder:
@@ -139,20 +199,18 @@ class _Folder:
         """Return what can go."""
         found = [*self._of_runs(), *self._of_data(), *(_of_cache() if cache else ())]
         # A partial file in a folder that goes as a whole is counted with it.
-        wholes = {one.path for one in found}
-        apart = [one for one in found if not wholes & {*one.path.parents}]
+        within = {path for one in found for path in one.files if path != one.path}
+        apart = [one for one in found if one.path not in within]
         return Cleaning(removable=sorted(apart, key=lambda one: (one.kind, one.path)), kept=self.kept)
 
     def _of_runs(self) -> Iterator[Removable]:
         for out, record in self.records.items():
             if record.measures is not None:
-                for path in sorted((out / LOGS).glob("*.log")):
-                    yield _file("logs", path)
-                if not (out / COMPARISON_PAGE).exists():  # whose tables no record names
-                    names = {*record.measures.tables, *(["receipt"] if record.receipts else [])}
-                    old = (path for path in (out / "tables").glob("*.parquet") if path.stem not in names)
-                    yield from (_file("tables", path) for path in sorted(old))
-        yield from (_file("partial", path) for path in dead_partial_files(self.folder))
+                for path in sorted((out / LOGS).glob("replica-*.log")):
+                    if LOG.fullmatch(path.name) and path.is_file():
+                        yield _file("logs", path)
+        for folder in sorted({*self._runs, *data_folders(self.folder)}):
+            yield from (_file("partial", path) for path in dead_partial_files(folder))
 
     def _of_data(self) -> Iterator[Removable]:
         unknown = min(self.kept, default=None)
@@ -188,19 +246,22 @@ class _Folder:
             return
         needs = needs_of((record, out / record.data) for out, record in records.items())
         yield from (_file("marks", mark) for mark in gone)
-        yield from _unneeded(data, needs)
+        for kind, folder in _unneeded(data, needs):
+            try:
+                yield _own_folder(kind, folder)
+            except (_ForeignError, OSError) as error:
+                self.kept[str(folder)] = f"{error}; if no one needs it, remove it by hand"
 
 
-def _unneeded(data: Path, needs: Needs) -> Iterator[Removable]:
+def _unneeded(data: Path, needs: Needs) -> Iterator[tuple[Kind, Path]]:
     """Yield the folders of prompts, tokens and scores in a data folder that no run needs."""
-    for store in _folders(data / "store"):
+    for store in _folders(data / "store", FINGERPRINT):
         if store.resolve() not in needs.stores:
-            yield _file("prompts", store)
+            yield "prompts", store
         else:
-            others = (path for path in _folders(store) if path.resolve() not in needs.tokens)
-            yield from (_file("tokens", path) for path in others if path.name.startswith("tokens-"))
-    for model in _folders(data / "scores"):
-        yield from (_file("scores", path) for path in _folders(model) if path.resolve() not in needs.scores)
+            yield from (("tokens", path) for path in _folders(store, TOKENS) if path.resolve() not in needs.tokens)
+    for model in _folders(data / "scores", FINGERPRINT):
+        yield from (("scores", path) for path in _folders(model, FINGERPRINT) if path.resolve() not in needs.scores)
 
 
 def data_folders(folder: Path) -> Iterator[Path]:
@@ -216,24 +277,26 @@ def data_folders(folder: Path) -> Iterator[Path]:
 
 
 def _of_cache() -> Iterator[Removable]:
-    """Yield what the cache holds: all of it is made again when it is needed."""
-    folder = cache_folder()
-    yield from (_file("datasets", path) for path in sorted((folder / "datasets").glob("*.arrow")))
-    yield from (_file("datasets", path) for path in _folders(folder / "hub"))
-    yield from (_file("digests", path) for path in sorted((folder / "digests").glob("*.json")))
-    yield from (_file("models", path) for path in _folders(folder / "models"))
+    """Yield what the cache holds of ours: all of it is made again when it is needed."""
+    for kind, name, own, own_files in CACHED:
+        for path in sorted((cache_folder() / name).glob("*")):
+            if path.is_symlink() or not own.fullmatch(path.name) or path.is_dir() is (own_files is None):
+                continue
+            files = tuple(sorted(path.iterdir())) if own_files else (path,)
+            if own_files is None or all(file.is_file() and own_files.fullmatch(file.name) for file in files):
+                yield Removable(kind=kind, path=path, files=files, n_bytes=sum(map(_size, files)))
 
 
-def _folders(parent: Path) -> list[Path]:
+def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:
     with suppress(OSError):
         return sorted(
-            path for path in parent.iterdir() if path.name[0] != "." and path.is_dir() and not path.is_symlink()
+            path for path in parent.iterdir() if name.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
         )
     return []
 
 
 def _file(kind: Kind, path: Path) -> Removable:
-    return Removable(kind=kind, path=path, n_bytes=folder_bytes(path) if path.is_dir() else _size(path))
+    return Removable(kind=kind, path=path, files=(path,), n_bytes=_size(path))
 
 
 def _size(path: Path) -> int:
@@ -241,11 +304,3 @@ def _size(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
-
-
-def by_kind(found: Iterable[Removable]) -> dict[tuple[Kind, Path], list[Removable]]:
-    """Group what can go by kind and by the folder that it is in."""
-    groups: dict[tuple[Kind, Path], list[Removable]] = {}
-    for one in found:
-        groups.setdefault((one.kind, one.path.parent), []).append(one)
-    return groups

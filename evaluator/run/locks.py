@@ -37,5 +37,5 @@ def lock_folder(folder: Path) -> Stage[AbstractContextManager[None]]:
                 f"{folder} cannot be written to: {error}. Choose another folder with --store or --out."
             ) from error
         else:
-            remove_partial_files(folder.parent, f"{folder.name}*/")
+            remove_partial_files(folder.parent, "", f"{folder.name}*/")
             return lock

@@ -1,7 +1,7 @@
 """Measure a scored run: write the tables of its suites one at a time, without holding all of them in memory."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from evaluator.run.scored_run import ScoredStore, complete_run, on_disk, scored_
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, QUERIES
 from evaluator.store.prompt_store import ROWS_PER_SHARD
+from evaluator.store.shards import changed
 from evaluator.store.sorted_runs import SortedRuns
 from evaluator.store.spool import slices, spooled, spooled_frames
 from evaluator.suites import SUITES
@@ -51,11 +52,20 @@ def measure_run(
             tables.write(name, table)
         predictions = tables.scan("predictions", PREDICTIONS)
         tables.keep("queries", QUERIES, query_frames(run.scored, query_texts(_prompts(parts)), predictions, out))
+    _remove_other_tables(record, tables.digests, out)
     measures = MeasuresRecord(scores=scores.fingerprint, tables=dict(sorted(tables.digests.items())))
     record = with_stage(record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
     write_run(out, record)
     yield tables.progress(n_left=0)
     return record
+
+
+def _remove_other_tables(record: RunRecord, written: Collection[str], out: Path) -> None:
+    """Remove the tables that earlier options left, as far as they are still as this run recorded them."""
+    earlier = record.measures.tables if record.measures else {}
+    for name in earlier.keys() - written:
+        if not changed(out / "tables", {f"{name}.parquet": earlier[name]}):
+            table_path(out, name).unlink(missing_ok=True)
 
 
 class _TablesOnDisk:

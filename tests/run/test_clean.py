@@ -7,16 +7,19 @@ from itertools import count
 from pathlib import Path
 from unittest.mock import patch
 
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.files.locks import writing_to
+from evaluator.files.whole import write_table
 from evaluator.progress import finish
 from evaluator.run import clean as cleaning
 from evaluator.run import pipeline
 from evaluator.run.clean import clean, removable
+from evaluator.run.record import read_run, write_run
 from evaluator.run.verify import verify
 from tests.command_line import command, command_outputs
 
@@ -158,10 +161,14 @@ def test_prompts_that_another_process_writes_just_now_stay(runs):
     assert first.path.exists()
 
 
-def test_old_tables_logs_and_what_killed_processes_left_can_go(runs):
+def test_logs_and_what_killed_processes_left_can_go(runs):
     out = runs / "alone"
     (out / "logs").mkdir(exist_ok=True)
-    left = [out / "tables" / "of_before.parquet", out / "logs" / "replica-0.log", out / ".page.00000000.partial"]
+    left = [
+        out / "tables" / ".x.01234567.partial",
+        out / "logs" / "replica-0.log",
+        out / ".page.00000000.partial",
+    ]
     for path in left:
         path.write_bytes(b"12345")
     listed = json.loads(command_outputs("clean", runs, "--json").out)
@@ -170,6 +177,93 @@ def test_old_tables_logs_and_what_killed_processes_left_can_go(runs):
     clean(runs)
     assert not any(path.exists() for path in left)
     assert finish(verify(out)) == []
+
+
+def test_a_table_of_earlier_options_goes_when_a_run_is_measured_again_and_one_of_others_stays(runs):
+    out = runs / "alone"
+    (out / "tables" / "mine.parquet").write_bytes(b"12345")
+    record = read_run(out)
+    for name in ("old", "changed"):
+        digest = write_table(out, name, pl.DataFrame({"a": [1]}))
+        record.measures.tables[name] = digest
+    (out / "tables" / "changed.parquet").write_bytes(b"by hand")
+    write_run(out, record)
+    finish(pipeline.measure(out))
+    left = {path.stem for path in (out / "tables").iterdir()}
+    assert "old" not in left
+    assert {"mine", "changed", "metrics"} <= left
+    assert clean(runs).removable == []
+
+
+def a_foreign_thing(place: Path, kind: str) -> Path:
+    """Put something that this program has not written into a folder."""
+    if kind in ("note", "shard", "hidden"):
+        path = place / {"note": "notes.txt", "shard": "precious-00000.arrow", "hidden": ".gitignore"}[kind]
+        path.write_bytes(b"precious")
+    elif kind == "link":
+        path = place / "latest"
+        path.symlink_to(place.parent)
+    else:  # folders with names that are not ours, or that are
+        path = place / {"folder": "my_notes", "run": "inner", "hexadecimal": "0123456789abcdef"}[kind]
+        path.mkdir()
+        (path / "a.txt").write_text("precious")
+        if kind != "folder":
+            (path / "run.json").write_text("{}")
+            (path / "manifest.json").write_text('{"name": "an app"}')
+    return path
+
+
+KINDS = ["note", "shard", "hidden", "link", "folder", "run", "hexadecimal"]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_what_others_put_into_a_tree_stays_and_the_dry_run_shows_what_goes(made, tmp_path_factory, data):
+    runs = Path(shutil.copytree(made, tmp_path_factory.mktemp("foreign") / "runs"))
+    removed = data.draw(st.sets(st.sampled_from(["first", "larger", "states", "built", "guest"])), label="removed runs")
+    for name in removed:
+        shutil.rmtree(runs / name)
+    places = sorted(path for path in [runs, *runs.rglob("*")] if path.is_dir())
+    chosen = data.draw(
+        st.lists(st.tuples(st.sampled_from(places), st.sampled_from(KINDS)), max_size=8), label="foreign"
+    )
+    foreign = {place / "x": kind for place, kind in chosen}  # one a place
+    things = [a_foreign_thing(place.parent, kind) for place, kind in foreign.items()]
+    folders = [thing for thing in things if not thing.is_symlink()]
+    theirs = {path: path.read_bytes() for one in folders for path in [one, *one.rglob("*")] if path.is_file()}
+    before = {path for path in runs.rglob("*") if path.is_file()}
+    found = removable(runs, gone=True)
+    assert json.loads(command_outputs("clean", runs, "--gone", "--json").out)["removable"] == [
+        {"kind": one.kind, "path": str(one.path), "bytes": one.n_bytes} for one in found.removable
+    ]
+    lines = command("clean", runs, "--gone")
+    assert all(f"  {one.path}\n" in lines for one in found.removable)
+    assert {path for path in runs.rglob("*") if path.is_file()} == before
+    clean(runs, gone=True)
+    gone = before - {path for path in runs.rglob("*") if path.is_file()}
+    assert gone == {path for one in found.removable for path in one.files}
+    assert {path: path.read_bytes() for path in theirs} == theirs
+    assert all(path.is_symlink() or path.exists() for path in things)
+    for one in found.removable:  # no folder goes that anything foreign is in
+        assert not any(one.path in (thing, *thing.parents) for thing in things)
+    for name in {*RUNS} - removed - {"alone"}:
+        assert (runs / name / "run.json").exists()
+
+
+def test_a_run_and_notes_within_folders_of_prompts_and_scores_stay(runs):
+    shutil.copytree(runs / "alone", runs / "shared" / "store" / "inner")
+    shutil.copytree(runs / "alone", runs / "shared" / "scores" / "inner")
+    shutil.rmtree(runs / "states")
+    unneeded = [one.path for one in removable(runs, gone=True).removable if one.kind in ("prompts", "scores")]
+    assert len(unneeded) > 1
+    for path in unneeded:
+        shutil.copytree(runs / "alone", path / "inner")
+    found = clean(runs, gone=True)
+    assert {one.kind for one in found.removable} == {"marks"}
+    assert all("inner" in found.kept[str(path)] for path in unneeded)
+    assert "which this program has not written" in command("clean", runs)
+    for path in [runs / "shared" / "store", runs / "shared" / "scores", *unneeded]:
+        assert finish(verify(path / "inner")) == []
 
 
 def test_prompts_of_which_it_is_not_known_who_uses_them_stay(runs):
