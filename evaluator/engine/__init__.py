@@ -13,7 +13,8 @@ from evaluator.errors import ConfigError
 from evaluator.models.adapters import find_adapter
 from evaluator.models.embedded import shipped_model
 from evaluator.models.fake_source import fake_model_source
-from evaluator.models.source import ModelSource, find_model, scoring_dtype, weight_files
+from evaluator.models.source import ModelSource, find_model, scoring_dtype
+from evaluator.models.weights import weight_files
 
 
 @dataclass(frozen=True, kw_only=True)

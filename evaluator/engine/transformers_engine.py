@@ -19,7 +19,8 @@ from evaluator.engine.refusals import first_sentence
 from evaluator.engine.versions import versions_for_transformers
 from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
-from evaluator.models.source import ModelSource, reads_images_as_well, scoring_dtype
+from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.models.whole import auto_class, require_whole, without_progress
 from evaluator.record import EngineRecord
 
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
@@ -171,13 +172,13 @@ def _continuation_scores(text: _Text, log_probs: Any, request: ContinuationReque
 
 
 def _load(source: ModelSource, dtype: Any) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers import AutoConfig
 
-    kind = AutoModelForImageTextToText if reads_images_as_well(source.architecture) else AutoModelForCausalLM
+    require_whole(source)
     try:
         config = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=source.trust_remote_code)
-        with _no_progress_bar():
-            return kind.from_pretrained(
+        with without_progress():
+            return auto_class(source).from_pretrained(
                 str(source.folder),
                 dtype=dtype,
                 # Other implementations than the eager one leave out the soft caps of Gemma 2. The eager one of Falcon
@@ -213,16 +214,3 @@ def _with_adapters(model: Any, source: ModelSource) -> Any:
         except Exception as error:  # damaged files and modules that PEFT does not know can raise anything
             raise ModelError(f"PEFT cannot load the adapter {adapter.name}: {first_sentence(error)}.") from error
     return adapted.eval()
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    from transformers.utils import logging
-
-    was_shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_shown:
-            logging.enable_progress_bar()

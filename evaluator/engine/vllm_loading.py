@@ -25,6 +25,7 @@ from evaluator.engine.vllm_settings import (
 from evaluator.errors import ModelError
 from evaluator.garbage import collected_once, set_aside, take_back
 from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.models.whole import require_whole
 
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 _WRONG_ON_A_CPU = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
@@ -40,6 +41,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     gc.collect()  # before anything is set aside: garbage can hold a device's memory, such as an earlier model's
     import_vllm()
     check_memory(source, config)
+    require_whole(source)
     from vllm import LLM
 
     from evaluator.engine.vllm_read_rows import compute_read_rows_only
@@ -72,6 +74,9 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
     settings = step_settings()
     return {
         "model": str(source.folder),
+        # Not Mistral's own files, which can lie beside those that source.fingerprint covers.
+        "config_format": "hf",
+        "load_format": "hf",
         "skip_tokenizer_init": True,
         "trust_remote_code": source.trust_remote_code,
         "dtype": scoring_dtype(source, config),

@@ -14,9 +14,8 @@ from typing import Any
 from evaluator.errors import ModelError, shown
 from evaluator.files.json_files import read_foreign_object
 from evaluator.hub import hub_snapshot
-from evaluator.models.digests import combined_digest, file_digests
 from evaluator.models.names import last_part
-from evaluator.models.safetensors_header import Tensor, read_header
+from evaluator.models.weights import Tensor, combined_digest, file_digests, read_header
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class Adapter:
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the configuration and the weights, independent of the folder."""
-        return combined_digest(file_digests([self.folder / CONFIG_FILE, self.weights]))
+        return combined_digest(file_digests(self.folder, [self.folder / CONFIG_FILE, self.weights]))
 
     @property
     def weights(self) -> Path:

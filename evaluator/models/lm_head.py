@@ -12,8 +12,8 @@ from safetensors import safe_open
 
 from evaluator.errors import ModelError
 from evaluator.models.fake_source import FakeModelSource
-from evaluator.models.safetensors_header import read_header
-from evaluator.models.source import ModelSource, weight_files
+from evaluator.models.source import ModelSource
+from evaluator.models.weights import read_header, weight_files
 
 _HEADS = ("lm_head.weight", "embed_out.weight", "language_model.lm_head.weight")
 _EMBEDDINGS = (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from evaluator.models.safetensors_header import Tensor
+from evaluator.models.weights import Tensor
 
 _BITS = {"I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8}  # of an integer; safetensors' names
 _PACKED = ("qweight", "weight_packed", "_blocks", "weight")  # ends of names of quantised weights

@@ -3,7 +3,7 @@
 No weights are loaded, so that a wrong name, a model of the wrong kind or a missing tokenizer is reported at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -16,17 +16,19 @@ from evaluator.files.json_files import parse_json, read_foreign_object
 from evaluator.files.whole import read_bytes
 from evaluator.garbage import not_collected
 from evaluator.hub import hub_snapshot
+from evaluator.models.adapters import CONFIG_FILE as ADAPTER_CONFIG
 from evaluator.models.adapters import Adapter
-from evaluator.models.digests import combined_digest, file_digests
 from evaluator.models.parameters import count_parameters
-from evaluator.models.safetensors_header import first_not_finite, read_header
+from evaluator.models.weights import combined_digest, file_digests, first_not_finite, read_header, weight_files
 from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer
 
-# Files that affect tokens; others (a README) do not change the fingerprint.
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model",
 )  # fmt: skip
+# tokenizer_config.json can name others, and classes of tokenizers have names of their own.
+_TOKENIZER_SUFFIXES = (".json", ".txt", ".model", ".tiktoken", ".spm", ".vocab", ".codes")
+_WITHOUT_EFFECT = ("generation_config.json", "preprocessor_config.json", "processor_config.json", "chat_template.json")
 _CONTEXT_LENGTH_KEYS = (
     "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length"
 )  # fmt: skip
@@ -83,26 +85,39 @@ class ModelSource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the configuration and all weights, those of an adapter included, independent of the folder.
+        """Digest of all files that engines read of the model, those of an adapter included, independent of the folder.
 
-        Of the model's own code too, where it is run.
+        That is the weights and every JSON file at the top but the tokenizer's; with `trust_remote_code` every file.
         """
-        base = combined_digest(
-            file_digests([self.folder / "config.json", *weight_files(self.folder), *self._code_files])
-        )
+        described = [path for path in self._top_files((".json",)) if path.name not in _TOKENIZER_FILES]
+        files = [*described, *weight_files(self.folder), *self._files_of_code]
+        base = combined_digest(file_digests(self.folder, files))
         return combined_digest({"base": base, "adapter": self.adapter.fingerprint}) if self.adapter else base
-
-    @property
-    def _code_files(self) -> list[Path]:
-        """The Python files that come with the model, if they are run (`trust_remote_code`)."""
-        return sorted(self.folder.glob("*.py")) if self.trust_remote_code else []
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:
-        """Digest of the tokenizer's files and of the libraries that read them."""
-        files = [file for name in _TOKENIZER_FILES if (file := self.folder / name).is_file()]
-        files += self._code_files
-        return combined_digest(file_digests(files) | {name: version(name) for name in ("tokenizers", "transformers")})
+        """Digest of the files that can affect tokens, config.json among them, and of the libraries that read them."""
+        files = [path for path in self._top_files(_TOKENIZER_SUFFIXES) if not path.name.endswith(".index.json")]
+        digests = file_digests(self.folder, [*files, *self._files_of_code])
+        return combined_digest(digests | {name: version(name) for name in ("tokenizers", "transformers")})
+
+    def _top_files(self, suffixes: Sequence[str]) -> list[Path]:
+        files = (path for path in self.folder.iterdir() if path.suffix in suffixes and path.is_file())
+        return [path for path in files if path.name not in _WITHOUT_EFFECT]
+
+    @property
+    def _files_of_code(self) -> list[Path]:
+        """All files that the model's own code may read, if it is run (`trust_remote_code`)."""
+        if not self.trust_remote_code:
+            return []
+        weights = weight_files(self.folder)
+        return [
+            path
+            for path in self.folder.rglob("*")
+            if path.is_file()
+            and path not in weights
+            and not any(part.startswith((".", "__pycache__")) for part in path.relative_to(self.folder).parts)
+        ]
 
     @property
     def has_chat_template(self) -> bool:
@@ -229,15 +244,6 @@ def dtype_bytes(dtype: str) -> int:
     return 4 if dtype == "float32" else 2
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return a model's weight files: safetensors if there are any, which the engines prefer too, else *.bin."""
-    return _files(folder, "*.safetensors") or _files(folder, "*.bin")
-
-
-def _files(folder: Path, pattern: str) -> list[Path]:
-    return sorted(path for path in folder.glob(pattern) if path.is_file())  # never a pipe, which would be waited for
-
-
 def _read_config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
@@ -245,7 +251,32 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
     description = read_foreign_object(path)
     if not isinstance(description.get("model_type"), str):
         raise ModelError(f"{path} does not describe a model: it has no model_type.")
+    _require_one_model(name, folder, description)
     return description
+
+
+def _require_one_model(name: str, folder: Path, description: dict[str, Any]) -> None:
+    """Raise ModelError where the files leave open which numbers and which code are the model's."""
+    if (folder / ADAPTER_CONFIG).is_file():
+        raise ModelError(
+            f"{name} holds a model and an adapter ({ADAPTER_CONFIG}), which transformers would apply and vLLM would "
+            "not. Move the adapter's files to a folder of their own, and name it with --adapter."
+        )
+    stated = description.get("transformers_weights")
+    if stated is not None and (
+        stated not in ("model.safetensors", "model.safetensors.index.json") or not (folder / stated).is_file()
+    ):
+        raise ModelError(
+            f"{folder / 'config.json'} names {shown(stated)} as transformers_weights, which vLLM does not read. Rename "
+            "the file to model.safetensors, and remove the entry."
+        )
+    code = description.get("auto_map")
+    elsewhere = [entry for entry in code.values() if "--" in str(entry)] if isinstance(code, dict) else []
+    if elsewhere:
+        raise ModelError(
+            f"{folder / 'config.json'} takes code from another repository ({shown(elsewhere[0])}), which can change "
+            "without notice. Copy the code into the model's folder, and name it there in auto_map."
+        )
 
 
 MAX_SIZE = 2**31 - 1

@@ -12,7 +12,7 @@ from evaluator.errors import ModelError
 from evaluator.models.adapters import find_adapter
 from evaluator.models.embedded.llama import LlamaSize
 from evaluator.models.embedded.random_llama import make_random_llama
-from evaluator.models.source import weight_files
+from evaluator.models.weights import weight_files
 from tests.lora import save_adapter
 
 MODULE = "base_model.model.model.layers.0.self_attn.q_proj"

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from evaluator.models.parameters import count_parameters
-from evaluator.models.safetensors_header import read_header
+from evaluator.models.weights import read_header
 
 IN, OUT = 64, 32
 INT32, UINT8, FP8 = torch.int32, torch.uint8, torch.float8_e4m3fn

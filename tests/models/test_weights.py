@@ -1,4 +1,4 @@
-"""The check of a safetensors header agrees with the library about what is whole, and explains what is not."""
+"""A safetensors file is read if the library opens it, and else refused in one sentence that names it."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from evaluator.errors import ModelError
-from evaluator.models.safetensors_header import Tensor, first_not_finite, read_header
+from evaluator.models.weights import Tensor, first_not_finite, read_header
 
 WHOLE = {
     "b": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]},
@@ -43,27 +43,26 @@ def accepted(path: Path) -> bool:
     return True
 
 
-def test_tensors_come_in_the_order_of_their_bytes(tmp_path):
+def test_tensors_have_the_dtypes_and_shapes_of_the_header(tmp_path):
     tensors = read_header(write(tmp_path / "m.safetensors", WHOLE | {"__metadata__": {"format": "pt"}}))
-    assert tensors == [Tensor("a", "F16", (2, 1), 0, 4), Tensor("b", "F32", (2,), 4, 12)]
+    assert sorted(tensors) == [Tensor("a", "F16", (2, 1)), Tensor("b", "F32", (2,))]
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    "header",
     [
-        ([], "its header is a JSON list, not an object"),
-        ({"a": 3}, "tensor 'a' is described by 3"),
-        ({"a": WHOLE["a"] | {"dtype": "F13"}}, "has the dtype 'F13'"),
-        ({"a": WHOLE["a"] | {"shape": [1e9]}}, r"has the shape \[1000000000.0\]"),
-        ({"a": WHOLE["a"] | {"shape": [2**62, 4]}}, "has 4 bytes"),
-        ({"a": WHOLE["a"] | {"data_offsets": [4, 0]}}, "has -4 bytes"),
-        ({"\x00\x1b[2J": WHOLE["b"]}, r"tensor '\\x00\\x1b\[2J' begins at byte 4 of the numbers, not at 0"),
-        ({"a": WHOLE["a"]}, r"its tensors need 7\d bytes, and it has 8\d"),
+        [],
+        {"a": 3},
+        {"a": WHOLE["a"] | {"dtype": "F13"}},
+        {"a": WHOLE["a"] | {"shape": [1e9]}},
+        {"a": WHOLE["a"] | {"shape": [2**62, 4]}},
+        {"a": WHOLE["a"] | {"data_offsets": [4, 0]}},
+        {"b": WHOLE["b"]},
+        {"a": WHOLE["a"]},
     ],
 )
-def test_what_is_wrong_is_named_with_the_tensor(tmp_path, header, said):
-    with pytest.raises(ModelError, match=said):
-        read_header(write(tmp_path / "m.safetensors", header))
+def test_a_header_that_does_not_describe_its_file_is_refused_with_its_name(tmp_path, header):
+    assert not accepted(write(tmp_path / "m.safetensors", header))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -85,8 +84,7 @@ def test_the_first_tensor_with_a_number_that_is_not_finite_is_named(tmp_path, na
 @pytest.mark.parametrize("content", [b"", b"\x00" * 7, b"\xff" * 8 + b"{}", (2**40).to_bytes(8, "little") + b"{}"])
 def test_a_header_longer_than_its_file_is_never_read(tmp_path, content):
     (tmp_path / "m.safetensors").write_bytes(content)
-    with pytest.raises(ModelError, match=r"m\.safetensors is damaged .* its header is said to have"):
-        read_header(tmp_path / "m.safetensors")
+    assert not accepted(tmp_path / "m.safetensors")
 
 
 @given(data=st.data())

@@ -1,0 +1,100 @@
+"""A model that is not whole is refused by a sentence that names the tensor, before any engine loads it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from evaluator.config import ModelConfig
+from evaluator.engine import find_source, load_engine
+from evaluator.errors import ModelError
+from evaluator.models.source import find_model
+from evaluator.models.whole import require_whole
+
+TENSOR = "model.layers.0.mlp.down_proj.weight"
+
+
+def renamed(weights, _config):
+    weights["x." + TENSOR] = weights.pop(TENSOR)
+
+
+def without_a_layer(weights, _config):
+    for name in [name for name in weights if ".layers.1." in name]:
+        del weights[name]
+
+
+def without_a_head(_weights, config):
+    config["tie_word_embeddings"] = False
+
+
+def of_fewer_layers(_weights, config):
+    config["num_hidden_layers"] = 1
+
+
+def of_more_layers(_weights, config):
+    config["num_hidden_layers"] = 3
+
+
+def of_another_width(weights, _config):
+    weights[TENSOR] = weights[TENSOR][:, :-8].clone()
+
+
+def of_integers(weights, _config):
+    weights[TENSOR] = weights[TENSOR].to(torch.int8)
+
+
+def of_fp8(weights, _config):
+    weights[TENSOR] = weights[TENSOR].to(torch.float8_e4m3fn)
+
+
+def with_a_bias_too_many(weights, _config):
+    weights[TENSOR.replace("weight", "bias")] = torch.zeros(64)
+
+
+def quantised_without_a_head(_weights, config):
+    config |= {"tie_word_embeddings": False, "quantization_config": {"quant_method": "fp8"}}
+
+
+DAMAGES = {
+    renamed: r"down_proj\.weight is in none of the weight files",
+    without_a_layer: r"layers\.1\.\S+ is in none of the weight files, nor are \d+ others",
+    without_a_head: r"the tensor lm_head\.weight is in none of the weight files",
+    of_fewer_layers: r"layers\.1\.\S+ is in the weight files, and has no place",
+    of_more_layers: r"layers\.2\.\S+ is in none of the weight files",
+    of_another_width: r"down_proj\.weight has the shape \[64, 168\], and config\.json asks for \[64, 176\]",
+    of_integers: r"down_proj\.weight holds int8, with no quantization_config",
+    of_fp8: r"down_proj\.weight holds float8_e4m3fn, with no quantization_config",
+    with_a_bias_too_many: r"down_proj\.bias is in the weight files, and has no place",
+    quantised_without_a_head: r"the tensor lm_head\.weight is in none of the weight files",
+}
+
+
+def damaged(tiny_model: Path, folder: Path, damage) -> Path:
+    shutil.copytree(tiny_model, folder)
+    weights = load_file(folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    damage(weights, config)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_model_that_is_not_whole_is_refused_with_the_tensor(tiny_model, tmp_path, damage):
+    folder = damaged(tiny_model, tmp_path / "model", damage)
+    with pytest.raises(ModelError, match=f"{folder} is not whole: .*{DAMAGES[damage]}"):
+        require_whole(find_model(ModelConfig(model=str(folder))))
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_both_engines_refuse_an_untied_model_without_a_head(tiny_model, tmp_path, engine):
+    config = ModelConfig(model=str(damaged(tiny_model, tmp_path / "model", without_a_head)), engine=engine)
+    with pytest.raises(ModelError, match=r"lm_head\.weight is in none of the weight files"):
+        load_engine(find_source(config), config)
+
+
+def test_a_whole_model_is_accepted(tiny_source):
+    require_whole(tiny_source)
