@@ -28,7 +28,7 @@ from evaluator.suites import SUITES
 DATASETS = ("sst5",)
 STAICC = ("staicc-normal", "staicc-bias", "staicc-robustness")
 N_QUERIES = 8
-METHODS = SUITES["staicc-normal"].all_methods
+METHODS = SUITES["staicc-normal"].methods
 
 
 class Moved(NamedTuple):

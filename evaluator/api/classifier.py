@@ -37,7 +37,7 @@ from evaluator.files.digests import fingerprint
 from evaluator.methods.predictions import predict
 from evaluator.progress import finish
 from evaluator.prompts.rows import PromptPlan, requests
-from evaluator.run.build import Built, added_rows, check_config
+from evaluator.run.build import Built, added_rows, check_config, measured_parts
 from evaluator.run.resolved_models import ResolvedModel, prompt_form
 from evaluator.run.score import check_capabilities, score_run
 from evaluator.run.scored_run import complete_run, scored_run
@@ -273,7 +273,8 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
         own = rows.with_columns(suite=pl.lit(_SUITE))
         every = pl.concat(map(as_request_rows, [own, *added_rows(_SUITE, dataset, rows.lazy(), config)]))
-        built = Built(config, open_intact_store(folder) or write_store(folder, every), {dataset.name: dataset})
+        store = open_intact_store(folder) or write_store(folder, every)
+        built = Built(config, store, measured_parts(config), {dataset.name: dataset})
         resolved = ResolvedModel(model.source, model.config, prompt_form(config, model.config, model.chat))
         stage = score_run(built, resolved, data, model.loader, keep_loaded=True)
         scored = draw(stage) if self.progress else finish(stage)

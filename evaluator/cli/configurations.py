@@ -49,12 +49,10 @@ def accepted(given: dict[str, Any]) -> tuple[str, ...]:
 def run_config(given: dict[str, Any]) -> RunConfig:
     """Return what to evaluate. Raises ConfigError for options that do not fit each other or the suites."""
     from evaluator.datasets import INSTALLED
-    from evaluator.suites import SUITES
+    from evaluator.suites import SUITES, require_suites
 
     suites = suite_names(given["suites"])
-    for name in suites:
-        if name not in SUITES:
-            raise ConfigError(f"There is no suite {name!r}. There are: {', '.join(SUITES)}.")
+    require_suites(suites)
     first = SUITES[suites[0]]
     measured = tuple(name for name in DEFINITIONS if any(name in SUITES[suite].definitions for suite in suites))
     default = () if given["data"] else first.default_datasets
@@ -72,7 +70,7 @@ def run_config(given: dict[str, Any]) -> RunConfig:
         data=data_options(given),
         n_shots=shots[0] if shots and not takes_several else 4,
         n_queries=given["queries"],
-        methods=names_or_all(given["methods"], first.all_methods) if given["methods"] else first.methods,
+        methods=names_or_all(given["methods"], first.methods) if given["methods"] else first.methods[:1],
         definitions=measured if given["definition"] == "all" else (given["definition"],),
         parts=names(given["parts"]) if given["parts"] and given["parts"] != "all" else None,
         suite_options=suite_options("options", given | {"shots": shots}, suites),

@@ -75,7 +75,9 @@ def suite_options(stage: OptionStage, given: dict[str, Any], suites: Iterable[st
     """Return the options of each suite that has any. Raises ConfigError for an option that none of the suites has."""
     from evaluator.suites import SUITES
 
-    values: dict[str, dict[str, Any]] = {suite: {} for suite in suites if getattr(SUITES[suite], stage)}
+    values: dict[str, dict[str, Any]] = {
+        suite: {} for suite in suites if suite in SUITES and getattr(SUITES[suite], stage)
+    }
     for name, suite_fields in fields_by_option(stage).items():
         value = given.get(name)
         takers = values.keys() & suite_fields

@@ -9,14 +9,14 @@ import polars as pl
 
 from evaluator.errors import DatasetError, shown
 
-SUITE = "imported"
-"""The suite of an imported run, and its only part."""
+IMPORTED = "imported"
+"""What stands for the suite of an imported run, and for its only part; and the name of its side table."""
 
 Numbers = Literal["log-likelihoods", "probabilities", "labels"]
 """What is known of an answer: the log-likelihood of each label in nats, over the whole vocabulary; the probability of
 each label; or the predicted label alone."""
 
-IMPORTED = pl.Schema({"dataset": pl.String(), "numbers": pl.String()})  # side table of an imported run: Numbers
+NUMBERS = pl.Schema({"dataset": pl.String(), "numbers": pl.String()})  # side table of an imported run: Numbers
 
 
 class ImportedRow(NamedTuple):

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 import polars as pl
 
-from evaluator.imports.base import SUITE, ImportedDataset
+from evaluator.imports.base import IMPORTED, ImportedDataset
 from evaluator.prompts.render import NO_SPANS
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.schemas import PROMPTS, REQUESTS
@@ -22,8 +22,8 @@ def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
     schema = {**REQUESTS, **PROMPTS, "log_likelihoods": pl.List(pl.Float64())}
     constant = {
         **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},
-        "suite": pl.lit(SUITE),
-        "part": pl.lit(SUITE),
+        "suite": pl.lit(IMPORTED),
+        "part": pl.lit(IMPORTED),
         "for_part": pl.lit(None, pl.String),
         "n_shots": pl.lit(None, pl.Int64),
         "demonstration_ids": pl.lit([], pl.List(pl.Int64)),

@@ -29,11 +29,10 @@ from evaluator.record import PartRecord
 from evaluator.run.config_json import identity
 from evaluator.run.data_users import mark_user
 from evaluator.run.locks import lock_folder
-from evaluator.schemas import Definition
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, open_intact_store
 from evaluator.store.spool import slices, spooled_frames
 from evaluator.store.store_writer import REQUEST_ROWS, StoreWriter, as_request_rows
-from evaluator.suites import SUITES, chosen_methods, methods_of
+from evaluator.suites import SUITES, chosen_methods, methods_of, require_suites
 from evaluator.suites.base import Part, Suite
 from evaluator.suites.options import option_fields
 
@@ -48,24 +47,9 @@ class Built(NamedTuple):
 
     config: RunConfig
     store: PromptStore
-    datasets: Mapping[str, AnyDataset]  # empty if the store was opened and not built, or once they are not needed
+    parts: dict[str, dict[str, PartRecord]]  # suite -> its chosen parts
+    datasets: Mapping[str, AnyDataset] = {}  # empty if the store was opened and not built, or once they are not needed
     left_out: Mapping[str, str] = {}  # dataset -> why the run has no numbers of it
-
-    @property
-    def parts(self) -> dict[str, dict[str, PartRecord]]:
-        """The chosen parts of each suite, with the definitions that each is measured under."""
-        config = self.config
-        return {
-            name: {
-                part_name: PartRecord(
-                    kind=part.kind,
-                    definitions=_part_definitions(SUITES[name], part, config),
-                    prompts_differ=part.prompts_differ,
-                )
-                for part_name, part in chosen_parts(SUITES[name], config).items()
-            }
-            for name in config.suites
-        }
 
     def without_datasets(self) -> "Built":
         """Return the run without its datasets, which take memory, unless a second round of prompts needs them."""
@@ -74,17 +58,24 @@ class Built(NamedTuple):
 
     def without(self, left_out: Mapping[str, str]) -> "Built":
         """Return the run without these datasets, each with the reason."""
-        return Built(
-            self.config,
-            self.store.without(left_out),
-            {name: dataset for name, dataset in self.datasets.items() if name not in left_out},
-            {**self.left_out, **left_out},
+        return self._replace(
+            store=self.store.without(left_out),
+            datasets={name: dataset for name, dataset in self.datasets.items() if name not in left_out},
+            left_out={**self.left_out, **left_out},
         )
 
 
-def _part_definitions(suite: Suite[AnyDataset], part: Part, config: RunConfig) -> list[Definition]:
-    possible = [config.prompt_definition] if part.prompts_differ else suite.definitions
-    return [name for name in scored_definitions(config.definitions) if name in possible]
+def measured_parts(config: RunConfig) -> dict[str, dict[str, PartRecord]]:
+    """Return the chosen parts of each suite, with the definitions that each is measured under."""
+    scored = scored_definitions(config.definitions)
+    measured: dict[str, dict[str, PartRecord]] = {suite: {} for suite in config.suites}
+    for suite in config.suites:
+        for name, part in chosen_parts(SUITES[suite], config).items():
+            possible = [config.prompt_definition] if part.prompts_differ else SUITES[suite].definitions
+            definitions = [definition for definition in scored if definition in possible]
+            record = PartRecord(kind=part.kind, definitions=definitions, prompts_differ=part.prompts_differ)
+            measured[suite][name] = record
+    return measured
 
 
 def check_config(config: RunConfig) -> None:
@@ -96,22 +87,22 @@ def check_config(config: RunConfig) -> None:
                 f"The method {method} belongs to {suite_of_method[method]}, not to {', '.join(config.suites)}. Run "
                 "that suite, or leave the method out (--methods)."
             )
+    require_suites(config.suites)
     registries: list[tuple[str, Iterable[str], Collection[str]]] = [
-        ("suite", config.suites, SUITES),
         ("dataset", config.datasets, DATASETS),
-        ("method", config.methods, methods_of(name for name in config.suites if name in SUITES)),
+        ("method", config.methods, methods_of(config.suites)),
     ]
     for kind, names, registry in registries:
         for name in names:
             if name not in registry:
                 raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(registry)}.")
     for name in config.suites:
-        if SUITES[name].exclusive and len(config.suites) > 1:
+        if SUITES[name].is_exclusive and len(config.suites) > 1:
             raise ConfigError(
                 f"{name} must be the only suite of a run, because it has other prompts and options; got "
                 f"{', '.join(config.suites)}. Run the other suites in another command."
             )
-        SUITES[name].check(config)
+        SUITES[name].plan.check(config)
     _check_parts(config)
     _check_methods(config)
 
@@ -151,7 +142,7 @@ def _check_methods(config: RunConfig) -> None:
             )
 
 
-def chosen_parts(suite: Suite[AnyDataset], config: RunConfig) -> dict[str, Part]:
+def chosen_parts(suite: Suite, config: RunConfig) -> dict[str, Part]:
     """Return the parts of a suite that the run includes."""
     return {name: part for name, part in suite.parts.items() if config.parts is None or name in config.parts}
 
@@ -175,7 +166,7 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
         if out is not None:
             mark_user(out, data)
     left_out = {**unread, **store.manifest.left_out}
-    return Built(config, store, datasets).without(left_out)
+    return Built(config, store, measured_parts(config), datasets).without(left_out)
 
 
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:
@@ -249,7 +240,7 @@ class Failures:
 
 def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[str, str]]]:
     """Return the datasets of a run by name, and those that cannot be loaded with the reason."""
-    every_row = any(SUITES[name].queries_every_row(config) for name in config.suites)
+    every_row = any(SUITES[name].plan.queries_every_row(config) for name in config.suites)
     sources = dataset_sources(config.datasets, config.data, query_every_row=every_row)
     datasets: dict[str, AnyDataset] = {}
     failures = Failures(len(sources))
@@ -301,7 +292,7 @@ def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
     These are the suites with their options, the datasets (rows, templates and labels), other files that suites read,
     and the code that builds prompts; but not the paths of files.
     """
-    files = [_digest(path) for name in config.suites for path in SUITES[name].files(config)]
+    files = [_digest(path) for name in config.suites for path in SUITES[name].plan.files(config)]
     return fingerprint(
         source_fingerprint(*BUILT_BY), identity(config), [dataset.fingerprint for dataset in datasets], files
     )

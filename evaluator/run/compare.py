@@ -22,7 +22,7 @@ from evaluator.record import measured_record
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
 from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, read_run
-from evaluator.suites import SUITES, metric_texts
+from evaluator.suites import SUITES, families_of, metric_texts
 from evaluator.suites.base import Comparison
 
 
@@ -94,7 +94,7 @@ def _remove_other_tables(out: Path, names: Collection[str]) -> None:
 
 def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:
     """Return suite and part of those whose queries all have the same demonstration sets."""
-    suites = dict.fromkeys(name for run in runs for name in run.record.prompts.suites)
+    suites = dict.fromkeys(name for run in runs for name in run.record.prompts.suites if name in SUITES)
     return [(suite, name) for suite in suites for name, part in SUITES[suite].parts.items() if part.shared_sets]
 
 
@@ -110,8 +110,7 @@ def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[Co
 def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
     """Return what the suites that all runs share add to the comparison."""
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
-    builders = dict.fromkeys(SUITES[name].comparison for name in common)
-    return [added for build in builders if (added := build(runs)) is not None]
+    return [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
 
 
 def read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:

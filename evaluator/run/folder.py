@@ -14,6 +14,7 @@ from evaluator.errors import ConfigError, StoreError, WriteError
 from evaluator.files.digests import bytes_digest
 from evaluator.files.scans import scan_parquet
 from evaluator.files.whole import file_digest, read_bytes, reason, table_path
+from evaluator.imports.base import IMPORTED
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_from_json
@@ -44,15 +45,15 @@ def open_built(out: Path) -> BuiltFolder:
     config = config_from_json(prompts.config, where=str(out / RUN_FILE))
     _require_known_names(config, out / RUN_FILE)
     hint = f"Run `{command_for('verify', out, '--repair')}`, which builds it again."
-    built = Built(config, require_store(data / "store" / prompts.fingerprint, hint), {})
+    built = Built(config, require_store(data / "store" / prompts.fingerprint, hint), prompts.parts)
     with suppress(WriteError):
         mark_user(out, data)  # a run that was moved is known at its new place from now on
     return BuiltFolder(record, data, built.without(prompts.left_out))
 
 
 def _require_known_names(config: RunConfig, path: Path) -> None:
-    methods = methods_of(name for name in config.suites if name in SUITES)
-    for field, given, known in (("suite", config.suites, {*SUITES}), ("method", config.methods, {*methods})):
+    methods = methods_of(config.suites)
+    for field, given, known in (("suite", config.suites, {*SUITES, IMPORTED}), ("method", config.methods, {*methods})):
         if unknown := [name for name in given if name not in known]:
             raise StoreError(f"{path} is of another version: this one has no {field} {', '.join(unknown)}.")
 

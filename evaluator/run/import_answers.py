@@ -13,10 +13,10 @@ from evaluator.files.json_files import MANIFEST, write_record
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import file_digest
 from evaluator.imports import read_files
-from evaluator.imports.base import IMPORTED, SUITE, ImportColumns, ImportedDataset
+from evaluator.imports.base import IMPORTED, NUMBERS, ImportColumns, ImportedDataset
 from evaluator.imports.rows import answer_rows
 from evaluator.progress import Progress, Stage
-from evaluator.record import EngineRecord, ModelRecord
+from evaluator.record import EngineRecord, ModelRecord, PartRecord
 from evaluator.run.build import Built
 from evaluator.run.pipeline import Finished, measure_and_report
 from evaluator.run.score import Scored
@@ -28,6 +28,7 @@ from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardR
 from evaluator.store import shards
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
 from evaluator.store.store_writer import write_store
+from evaluator.suites.base import Described
 from evaluator.tokens.counts import TokenTotals
 from evaluator.tokens.table import TokenManifest, TokenTable
 
@@ -60,19 +61,22 @@ def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, mod
     digest, rows = fingerprint(*(file_digest(path) for path in paths)), answer_rows(datasets)
     names = tuple(dataset.name for dataset in datasets)
     config = RunConfig(
-        suites=(SUITE,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=("paper",)
+        suites=(IMPORTED,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=("paper",)
     )
     with writing_to(out):
         store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets)
         tokens = _write_tokens(store, rows)
         part = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
-        built = Built(config, store, {})
-        record = record_build(built, out, out, started=started, elapsed_s=seconds_since(clock))
+        parts = {IMPORTED: PartRecord(kind="classification", definitions=["paper"], prompts_differ=False)}
+        built = Built(config, store, {IMPORTED: parts})
+        described = Described(shots="unknown", n_shots=None, queries="those of the files", seeds={})
+        elapsed_s = seconds_since(clock)
+        record = record_build(built, out, out, started=started, elapsed_s=elapsed_s, described=described)
         assert record.prompts is not None, "they were just recorded"
         notes = {dataset.name: [f"imported from {dataset.file}"] for dataset in datasets}
         record = replace(record, prompts=replace(record.prompts, datasets=list(names), notes=notes))
         scored = Scored(built, [part], {}, ENGINE, {})
-        described = ModelRecord(
+        answered = ModelRecord(
             name=model,
             kind="imported",
             revision=None,
@@ -80,12 +84,12 @@ def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, mod
             n_parameters=None,
             context_tokens=None,
         )
-        return (yield from measure_and_report(record_scores(record, scored, described, out), scored, out))
+        return (yield from measure_and_report(record_scores(record, scored, answered, out), scored, out))
 
 
 def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:
-    kinds = pl.DataFrame([(dataset.name, dataset.numbers) for dataset in datasets], schema=IMPORTED, orient="row")
-    return write_store(folder, rows, {SUITE: kinds})
+    kinds = pl.DataFrame([(dataset.name, dataset.numbers) for dataset in datasets], schema=NUMBERS, orient="row")
+    return write_store(folder, rows, {IMPORTED: kinds})
 
 
 def _write_tokens(store: PromptStore, rows: pl.DataFrame) -> TokenTable:

@@ -23,7 +23,7 @@ from evaluator.store.prompt_store import ROWS_PER_SHARD
 from evaluator.store.shards import changed
 from evaluator.store.sorted_runs import SortedRuns
 from evaluator.store.spool import slices, spooled, spooled_frames
-from evaluator.suites import SUITES
+from evaluator.suites import families_of
 
 
 def measure_run(
@@ -44,10 +44,8 @@ def measure_run(
     tables = _TablesOnDisk(out)
     run = scored_run(built, parts, model=model, options=options)
     run = replace(complete_run(run, parts), keep=tables.keep, in_order=tables.in_order)
-    # Suites of one family share a function, which is called once.
-    functions = dict.fromkeys(SUITES[suite].measure for suite in run.config.suites)
     with on_disk(run, parts, out) as run:
-        for name, table in chain.from_iterable(function(run) for function in functions):
+        for name, table in chain.from_iterable(family.measure(run) for family in families_of(run.config.suites)):
             yield tables.progress(n_left=1)
             tables.write(name, table)
         predictions = tables.scan("predictions", PREDICTIONS)

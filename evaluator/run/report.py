@@ -21,7 +21,7 @@ from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table, scan_table
 from evaluator.store.prompt_store import PromptStore, require_store
 from evaluator.store.shards import alone
-from evaluator.suites import SUITES
+from evaluator.suites import families_of
 
 PAGE = "report.html"
 
@@ -67,10 +67,10 @@ class MeasuredFolder:
 
 def summary_lines(run: MeasuredRun) -> list[str]:
     """Return what a terminal shows at the end of a run: accuracies with verdicts, the lines of suites, and warnings."""
-    builders = dict.fromkeys(SUITES[name].summary_lines for name in run.record.prompts.suites)
+    families = families_of(run.record.prompts.suites)
     failed = [f"Left out of every number and mean: {name}. {why}" for name, why in run.record.left_out.items()]
     warnings = [f"Warning: {text}" for text in label_mass_warnings(run.table("metrics"))]
-    lines = [*verdict_lines(run.table("metrics")), *(line for build in builders for line in build(run))]
+    lines = [*verdict_lines(run.table("metrics")), *(line for family in families for line in family.summary_lines(run))]
     speed = throughput_line(run.record.scores)
     return [*lines, *failed, *([speed] if speed else []), *warnings]
 
@@ -86,9 +86,7 @@ def report_run(measured: MeasuredFolder) -> Stage[Path]:
 def write_run_page(run: MeasuredRun, path: Path) -> Path:
     """Write the page of a run and return its path."""
     record = run.record
-    # Suites of one family share a function, which is called once.
-    builders = dict.fromkeys(SUITES[name].sections for name in record.prompts.suites)
-    sections = [section for build in builders for section in build(run)]
+    sections = [section for family in families_of(record.prompts.suites) for section in family.sections(run)]
     warning = facts.warning(record)
     warnings = [*([warning] if warning else []), *facts.left_out_warnings(record)]
     warnings += accepted_warnings(record.preflight)
@@ -111,9 +109,8 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
 
 
 def _query_numbers(run: MeasuredRun) -> QueryNumbers:
-    """Return what the suite knows of single queries; a suite that knows something has a run to itself."""
-    known = [numbers for name in run.record.prompts.suites if (numbers := SUITES[name].query_numbers(run))]
-    return known[0] if known else NO_NUMBERS
+    """Return the numbers of single queries; only a suite with a run to itself has any."""
+    return families_of(run.record.prompts.suites)[0].query_numbers(run) or NO_NUMBERS
 
 
 def _subject(record: MeasuredRecord, metrics: pl.DataFrame) -> str:

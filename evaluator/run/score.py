@@ -188,10 +188,10 @@ def _arithmetic(model: ModelRecord) -> Arithmetic | None:
 def _rows_of_step(built: Built, part: ScoredStore, rows: TokenRows, step: int) -> TokenRows | None:
     """Return the tokens to score in a step, None after the last.
 
-    All rows are scored in one step, unless the suite chooses prompts by the scores of earlier steps (Suite.next_round).
+    All are scored in one step, unless the suite chooses prompts by the scores of earlier steps (Family.next_round).
     """
     rows = rows.filter(pl.col("ask") != "state")
-    next_round = SUITES[built.config.suites[0]].next_round
+    next_round = SUITES[built.config.suites[0]].family.next_round
     if next_round is None or part.store.fingerprint != built.store.fingerprint:
         return rows if step == 0 else None
     prompts = next_round(scored_run(built, [part]), step)

@@ -21,7 +21,7 @@ from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
 from evaluator.scores.prompts import join_prompt_scores
 from evaluator.scores.shard_job import engine_requests, score_frame
-from evaluator.suites import SUITES
+from evaluator.suites import families_of
 from evaluator.suites.base import ScoredRun
 
 MAX_BATCH = 64
@@ -141,7 +141,7 @@ def compare_verdicts(run: ScoredRun, again: ScoredAgain) -> Verdicts:
         run: complete.
         again: the new scores.
     """
-    next_round = SUITES[run.config.suites[0]].next_round
+    next_round = families_of(run.config.suites)[0].next_round
     if next_round and next_round(run, 1) is not None:
         return Verdicts(None, [])
     new = join_prompt_scores(again.tokens.lazy(), again.token_scores.lazy())
@@ -155,8 +155,8 @@ def compare_verdicts(run: ScoredRun, again: ScoredAgain) -> Verdicts:
 
 
 def _verdict_tables(run: ScoredRun) -> Iterator[tuple[str, pl.DataFrame]]:
-    for function in dict.fromkeys(SUITES[suite].measure for suite in run.config.suites):
-        yield from ((name, table) for name, table in function(run) if "verdict" in table.columns)
+    for family in families_of(run.config.suites):
+        yield from ((name, table) for name, table in family.measure(run) if "verdict" in table.columns)
 
 
 def _changed(name: str, before: pl.DataFrame, after: pl.DataFrame) -> Iterator[str]:

@@ -18,7 +18,7 @@ from evaluator.scores.table import ScoreTable
 from evaluator.store.ids import buckets, id_numbers
 from evaluator.store.prompt_store import PromptStore
 from evaluator.store.spool import spooled, spooled_frames
-from evaluator.suites import SUITES, chosen_methods
+from evaluator.suites import chosen_methods, families_of
 from evaluator.suites.base import ScoredRun
 from evaluator.tokens.table import TokenTable
 
@@ -84,9 +84,9 @@ def _with_requests(store: PromptStore, results: pl.LazyFrame) -> pl.LazyFrame:
 def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
     """Check that every request is scored exactly once, and return the run. Raises ScoreError otherwise.
 
-    If the suite chooses prompts by earlier scores (Suite.next_round), requests that it did not choose are left out.
+    If the suite chooses prompts by earlier scores (Family.next_round), requests that it did not choose are left out.
     """
-    next_round = SUITES[run.config.suites[0]].next_round
+    next_round = families_of(run.config.suites)[0].next_round
     if next_round:
         steps: list[pl.DataFrame] = []
         while (prompts := next_round(run, len(steps))) is not None:

@@ -22,13 +22,20 @@ from evaluator.run.record import new_record, with_stage, write_run
 from evaluator.run.score import Scored
 from evaluator.scores.throughput import scoring_seconds, throughput
 from evaluator.suites import SUITES
+from evaluator.suites.base import Described
 from evaluator_kernels import implementations
 
 
-def record_build(built: Built, out: Path, data: Path, *, started: str, elapsed_s: float) -> RunRecord:
-    """Write and return the record of a run whose prompts are built."""
+def record_build(
+    built: Built, out: Path, data: Path, *, started: str, elapsed_s: float, described: Described | None = None
+) -> RunRecord:
+    """Write and return the record of a run whose prompts are built.
+
+    Args:
+        described: the settings of a run that was not built by suites; None: as its suites describe them.
+    """
     config = built.config
-    descriptions = [SUITES[name].describe(config) for name in config.suites]
+    descriptions = [described] if described else [SUITES[name].describe(config) for name in config.suites]
     prompts = PromptsRecord(
         fingerprint=built.store.fingerprint,
         config=config_to_json(config),

@@ -88,7 +88,7 @@ def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stag
 
 
 def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelError:
-    return SUITES[built.config.suites[0]].explain(error, store)
+    return SUITES[built.config.suites[0]].plan.explain(error, store)
 
 
 def check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource) -> None:

@@ -1,15 +1,15 @@
 """List the suites by name, and the names that stand for several of them."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from evaluator.config import LabelBoundary, RunConfig
 from evaluator.errors import ConfigError
+from evaluator.imports.base import IMPORTED
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
 from evaluator.report.metric_texts import METRIC_TEXTS, MetricTexts
-from evaluator.suites.base import Suite
-from evaluator.suites.imported import IMPORTED_ANSWERS
+from evaluator.suites.base import Family, Suite
+from evaluator.suites.classification import IMPORTED_ANSWERS
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
 from evaluator.suites.staicc.bias import STAICC_BIAS
@@ -18,7 +18,7 @@ from evaluator.suites.staicc.learning_curve import STAICC_LEARNING_CURVE
 from evaluator.suites.staicc.normal import STAICC_NORMAL
 from evaluator.suites.staicc.robustness import STAICC_ROBUSTNESS
 
-SUITES: dict[str, Suite[Any]] = {
+SUITES: dict[str, Suite] = {
     "staicc-normal": STAICC_NORMAL,
     "staicc-bias": STAICC_BIAS,
     "staicc-robustness": STAICC_ROBUSTNESS,
@@ -26,7 +26,6 @@ SUITES: dict[str, Suite[Any]] = {
     "staicc-learning-curve": STAICC_LEARNING_CURVE,
     "prompt-search": PROMPT_SEARCH,
     "pvi": IN_CONTEXT_PVI,
-    "imported": IMPORTED_ANSWERS,
 }
 
 SUITE_GROUPS: dict[str, tuple[str, ...]] = {
@@ -36,9 +35,26 @@ SUITE_GROUPS: dict[str, tuple[str, ...]] = {
 """Names that stand for other suites: all of the benchmark, and its plain way for a user's data."""
 
 
-def methods_of(suites: Iterable[str]) -> dict[str, Method]:
-    """Return the methods that all suites can use, then those that only these suites have."""
-    return METHODS | {name: method for suite in suites for name, method in SUITES[suite].own_methods.items()}
+def require_suites(names: Iterable[str]) -> None:
+    """Raise ConfigError for a name of no suite."""
+    for name in names:
+        if name == IMPORTED:
+            raise ConfigError(
+                "The suite imported builds no prompts. Make such a run with `evaluator import FILE --out DIR`."
+            )
+        if name not in SUITES:
+            raise ConfigError(f"There is no suite {name!r}. There are: {', '.join(SUITES)}.")
+
+
+def families_of(names: Iterable[str]) -> list[Family]:
+    """Return the different families of suites, or of imported answers."""
+    return list(dict.fromkeys(IMPORTED_ANSWERS if name == IMPORTED else SUITES[name].family for name in names))
+
+
+def methods_of(names: Iterable[str]) -> dict[str, Method]:
+    """Return the methods that all suites can use, then those that only the suites among these names have."""
+    suites = [SUITES[name] for name in names if name in SUITES]
+    return METHODS | {name: method for suite in suites for name, method in suite.own_methods.items()}
 
 
 def chosen_methods(config: RunConfig) -> dict[str, Method]:
@@ -47,9 +63,9 @@ def chosen_methods(config: RunConfig) -> dict[str, Method]:
     return {name: methods[name] for name in config.methods}
 
 
-def metric_texts(suites: Iterable[str]) -> MetricTexts:
-    """Return the titles of all metrics, including those of these suites."""
-    texts = {name: text for suite in suites for name, text in SUITES[suite].metric_texts.items()}
+def metric_texts(names: Iterable[str]) -> MetricTexts:
+    """Return the titles of all metrics, including those of the families of these suites."""
+    texts = {name: text for family in families_of(names) for name, text in family.metric_texts.items()}
     return MetricTexts(METRIC_TEXTS | texts)
 
 

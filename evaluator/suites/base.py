@@ -1,4 +1,4 @@
-"""Define what a suite is: a benchmark with its options, datasets, requests, measures and report sections.
+"""Define what a suite is: a benchmark with its options and requests, and the family that measures and shows them.
 
 The rest of the package reaches suites only through `SUITES` and names none of them.
 """
@@ -6,12 +6,13 @@ The rest of the package reaches suites only through `SUITES` and names none of t
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
 from evaluator.compare.runs import ComparedRun
 from evaluator.config import LabelBoundary, RunConfig
+from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.errors import LabelError
 from evaluator.methods.base import Method, ScoredRequests
@@ -21,7 +22,6 @@ from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import DEFINITIONS, Definition, PartKind
 from evaluator.store.prompt_store import PromptStore
 
-DatasetT = TypeVar("DatasetT")
 OptionsT = TypeVar("OptionsT")
 
 Table = tuple[str, pl.DataFrame]
@@ -53,6 +53,30 @@ class Described(NamedTuple):
     n_shots: int | None  # None if prompts have different numbers of demonstrations
     queries: str
     seeds: Mapping[str, int]
+
+
+def described(
+    config: RunConfig,
+    *,
+    shots: Sequence[int | str] = (),
+    every_query: str = "all",
+    seeds: Mapping[str, int] = {},
+) -> Described:
+    """Return the settings of a run.
+
+    Args:
+        shots: the numbers of demonstrations, or words for them; empty: the one of the configuration.
+        every_query: words for the queries of a run without --queries.
+        seeds: by what they draw.
+    """
+    shots = shots or (config.n_shots,)
+    only = shots[0] if len(shots) == 1 else None
+    return Described(
+        shots=", ".join(map(str, shots)),
+        n_shots=only if isinstance(only, int) else None,
+        queries=f"{config.n_queries:,}" if config.n_queries else every_query,
+        seeds=seeds,
+    )
 
 
 class Comparison(NamedTuple):
@@ -110,31 +134,38 @@ class ScoredRun:
         return next((options for options in self.options.values() if isinstance(options, kind)), None) or kind()
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Family:
+    """How scored requests are measured, shown and compared. Its functions are called once for all suites that share it.
+
+    Two families are equal only if they are the same object.
+    """
+
+    measure: Callable[[ScoredRun], Iterator[Table]]
+    """Yield the tables of a run."""
+
+    sections: Callable[[MeasuredRun], Iterable[Section]]
+    """Yield the sections of a run's page."""
+
+    next_round: Callable[[ScoredRun, int], pl.DataFrame | None] | None = None
+    """Return prompt_id of the requests of a round, from 0, given the scores of earlier rounds; None after the last.
+    Without this function there is one round with all requests."""
+
+    query_numbers: Callable[[MeasuredRun], QueryNumbers | None] = lambda _run: None
+    """Return numbers of single queries for the page, of a family whose suites have a run to themselves."""
+
+    summary_lines: Callable[[MeasuredRun], Iterable[str]] = lambda _run: ()
+    """Yield lines that a terminal shows at the end of a run, after the accuracies."""
+
+    metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only it has
+
+    comparison: Callable[[Sequence[ComparedRun]], Comparison | None] = lambda _runs: None
+    """Return what to add to a comparison of runs that all have suites of this family, or None."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Suite(Generic[DatasetT]):
-    """A benchmark, as data and functions. It never sees an engine or a folder."""
-
-    summary: str
-    parts: Mapping[str, Part]  # every part that its requests can have
-    methods: tuple[str, ...] = ("vanilla",)  # default of a run
-    all_methods: tuple[str, ...] = ("vanilla",)  # the methods that `--methods all` stands for
-    own_methods: Mapping[str, Method] = field(default_factory=dict)  # methods that only this suite can use
-    definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which it can be measured
-    label_boundary: LabelBoundary = "separate"  # default of a run
-
-    options: type | None = None  # frozen dataclass whose fields are options of the command line (suites/options.py)
-    measure_options: type | None = None  # the same for `evaluator measure`
-    exclusive: bool = False  # cannot share a run with another suite
-    default_datasets: tuple[str, ...] = ()  # default of a run
-
-    take: Callable[[AnyDataset], DatasetT]
-    """Convert a dataset to the type that the suite needs. Raises DatasetError or TemplateError for what is missing."""
-
-    requests: Callable[[DatasetT, RunConfig], Requests]
-    """Build the requests for a dataset."""
-
-    describe: Callable[[RunConfig], Described]
-    """Return the settings of a run for its report."""
+class Plan:
+    """What a run must know of a suite before its prompts are built, and when they do not fit the model."""
 
     check: Callable[[RunConfig], None] = lambda _config: None
     """Raise ConfigError for a configuration that does not fit the suite."""
@@ -145,28 +176,42 @@ class Suite(Generic[DatasetT]):
     queries_every_row: Callable[[RunConfig], bool] = lambda _config: False
     """Return whether all rows of a table without training rows are queries, because none is a demonstration."""
 
-    next_round: Callable[[ScoredRun, int], pl.DataFrame | None] | None = None
-    """Return prompt_id of the requests of a round, from 0, given the scores of earlier rounds; None after the last.
-    Without this function there is one round with all requests."""
-
     explain: Callable[[LabelError, PromptStore], LabelError] = lambda error, _store: error
     """Add to an error about labels where they come from."""
 
-    measure: Callable[[ScoredRun], Iterator[Table]]
-    """Yield the tables of a run. A function that several suites share is called once for all of them."""
 
-    sections: Callable[[MeasuredRun], Iterable[Section]]
-    """Yield the sections of a run's page. A function that several suites share is called once for all of them."""
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A benchmark, as data and functions. It never sees an engine or a folder."""
 
-    query_numbers: Callable[[MeasuredRun], QueryNumbers | None] = lambda _run: None
-    """Return numbers of single queries that only this suite has, for the page; the suite is then exclusive."""
+    summary: str
+    parts: Mapping[str, Part]  # every part that its requests can have
+    family: Family
 
-    summary_lines: Callable[[MeasuredRun], Iterable[str]] = lambda _run: ()
-    """Yield lines that a terminal shows at the end of a run, after the accuracies. A shared function is called once."""
+    requests: Callable[[Any, RunConfig], Requests]
+    """Build the requests for a dataset of the type that `take` returns."""
 
-    metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only this suite has
+    take: Callable[[AnyDataset], Any] = as_classification
+    """Convert a dataset to the type that the suite needs. Raises DatasetError or TemplateError for what is missing."""
 
-    is_comparable: bool = True  # has the table metrics, by which runs of several models are compared
+    default_datasets: tuple[str, ...] = ()  # default of a run
+    methods: tuple[str, ...] = ("vanilla",)  # those that `--methods all` stands for; the first is a run's default
+    own_methods: Mapping[str, Method] = field(default_factory=dict)  # methods that only this suite can use
+    definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which it can be measured
+    label_boundary: LabelBoundary = "separate"  # default of a run
+    options: type | None = None  # frozen dataclass whose fields are options of the command line (suites/options.py)
+    measure_options: type | None = None  # the same for `evaluator measure`
+    plan: Plan = Plan()
 
-    comparison: Callable[[Sequence[ComparedRun]], Comparison | None] = lambda _runs: None
-    """Return what to add to a comparison of runs that are all of this suite, or None."""
+    describe: Callable[[RunConfig], Described] = described
+    """Return the settings of a run for its report."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Return whether a run has no other suite: one with options has prompts that others do not."""
+        return self.options is not None
+
+    @property
+    def is_comparable(self) -> bool:
+        """Return whether it has metrics to compare models by: queries with choices of their own have none."""
+        return any(part.kind != "choice" for part in self.parts.values())

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
+from evaluator.imports.base import IMPORTED, NUMBERS
 from evaluator.methods.predictions import predictions_by_group
 from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import METRICS_KEY, PREDICTIONS
-from evaluator.suites.base import ScoredRun, Table
+from evaluator.suites.base import Family, ScoredRun, Table
 
 
 def kept_predictions(run: ScoredRun) -> pl.LazyFrame:
@@ -71,3 +72,22 @@ def classification_page(run: MeasuredRun) -> Iterator[Section]:
     notes = [*prompt_definition_notes(run.record, metrics), *missing_class_notes(run.table("missing_classes"))]
     sections = list(classification_sections(run))
     yield from with_head(sections, run, metrics, notes) if sections else ()
+
+
+def imported_tables(run: ScoredRun) -> Iterator[Table]:
+    """Yield the tables of imported answers, without metrics that the imported numbers say nothing about."""
+    numbers = run.store.table(IMPORTED, NUMBERS).select("numbers").collect().item(0, 0)
+    kept = {
+        "log-likelihoods": pl.lit(True),
+        "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
+        "labels": pl.col("metric").is_in(["accuracy", "macro_f1"]),
+    }[numbers]
+    for name, table in classification_tables(run):
+        if name == "metrics":
+            yield name, table.filter(kept)
+        else:
+            yield name, table.clear() if name == "reliability" and numbers == "labels" else table
+
+
+IMPORTED_ANSWERS = Family(measure=imported_tables, sections=classification_page)
+"""How answers that `evaluator import` reads are measured and shown: as a run of one part of classification."""

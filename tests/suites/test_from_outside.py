@@ -14,7 +14,6 @@ import pytest
 
 from evaluator.config import DataOptions, ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.conversions import as_classification
 from evaluator.engine import ENGINES, EngineKind
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.methods import METHODS
@@ -26,11 +25,11 @@ from evaluator.metrics.registry import METRICS
 from evaluator.metrics.values import Measured, metric_values
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
-from evaluator.prompts.rows import normal_requests
+from evaluator.prompts.rows import normal_requests, of_parts
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.run import pipeline
 from evaluator.suites import SUITES
-from evaluator.suites.base import Described, Part, Requests, ScoredRun, Suite, Table
+from evaluator.suites.base import Family, Part, Requests, ScoredRun, Suite, Table
 from evaluator.suites.classification import classification_page, classification_tables
 
 FAKE = ModelConfig(model="fake", engine="fake")
@@ -42,8 +41,7 @@ FAKE = ModelConfig(model="fake", engine="fake")
 def toy_requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
     plain = pl.concat(normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries))
     loud = plain.with_columns(prompt=pl.col("prompt").str.to_uppercase())
-    parts = {"plain": plain, "loud": loud}
-    rows = pl.concat(rows.with_columns(part=pl.lit(part)) for part, rows in parts.items())
+    rows = pl.concat(of_parts({"plain": [plain], "loud": [loud]}))
     return Requests(
         [rows], {"toy_lengths": rows.select("part", length=pl.col("prompt").str.len_chars()).sort("part", "length")}
     )
@@ -77,11 +75,8 @@ def toy_sections(run: MeasuredRun) -> Iterator[Section]:
 TOY = Suite(
     summary="The queries of a dataset, and the same in capitals.",
     parts={"plain": Part(), "loud": Part(kind="diagnostic")},
-    take=as_classification,
     requests=toy_requests,
-    describe=lambda config: Described(shots=str(config.n_shots), n_shots=config.n_shots, queries="some", seeds={}),
-    measure=toy_measure,
-    sections=toy_sections,
+    family=Family(measure=toy_measure, sections=toy_sections),
 )
 
 

@@ -10,10 +10,20 @@ from pathlib import Path
 from evaluator.compare.runs import ComparedRun
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.conversions import as_classification
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.suites.base import Comparison, Described, Part, Requests, ScoredRun, Suite, Table
+from evaluator.suites.base import (
+    Comparison,
+    Described,
+    Family,
+    Part,
+    Plan,
+    Requests,
+    ScoredRun,
+    Suite,
+    Table,
+    described,
+)
 from evaluator.suites.classification import classification_tables
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, CHOSEN_METHODS
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
@@ -40,12 +50,7 @@ def describe(config: RunConfig) -> Described:
     """Return the numbers of shots, the queries and the seed of a run."""
     options = config.options_of(PviOptions)
     shots = options.shots or ["number of labels, and twice as many"]
-    return Described(
-        shots=", ".join(map(str, shots)),
-        n_shots=options.shots[0] if options.shots and len(options.shots) == 1 else None,
-        queries=f"{config.n_queries:,}" if config.n_queries else "all",
-        seeds={"demonstrations": options.seed},
-    )
+    return described(config, shots=shots, seeds={"demonstrations": options.seed})
 
 
 def files(config: RunConfig) -> Iterable[Path]:
@@ -102,21 +107,20 @@ def comparison(runs: Sequence[ComparedRun]) -> Comparison:
 IN_CONTEXT_PVI = Suite(
     summary="How hard each query is for a model: the bits that its input gives about its label.",
     parts={INPUT: Part(shared_sets=True), NULL: Part(kind="null")},
-    all_methods=("vanilla", "pvi_released", *CHOSEN),
+    methods=("vanilla", "pvi_released", *CHOSEN),
     own_methods={"pvi_released": PVI_RELEASED, **CHOSEN_METHODS},
     definitions=("paper", "released"),
     label_boundary="merged",
     options=PviOptions,
     measure_options=PviMeasureOptions,
-    exclusive=True,
-    take=as_classification,
     requests=requests,
     describe=describe,
-    files=files,
-    queries_every_row=queries_every_row,
-    measure=measure,
-    sections=sections,
-    query_numbers=query_numbers,
-    summary_lines=v_information_lines,
-    comparison=comparison,
+    plan=Plan(files=files, queries_every_row=queries_every_row),
+    family=Family(
+        measure=measure,
+        sections=sections,
+        query_numbers=query_numbers,
+        summary_lines=v_information_lines,
+        comparison=comparison,
+    ),
 )

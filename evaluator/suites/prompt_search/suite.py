@@ -12,7 +12,7 @@ from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.suites.base import Described, Part, Requests, ScoredRun, Suite, Table
+from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.prompt_search.halving import next_round
 from evaluator.suites.prompt_search.measures import search_measures
 from evaluator.suites.prompt_search.options import SearchOptions
@@ -30,10 +30,10 @@ def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> Requests:
 
 def describe(config: RunConfig) -> Described:
     options = config.options_of(SearchOptions)
-    return Described(
-        shots=", ".join(map(str, options.shots)),
-        n_shots=options.shots[0] if len(options.shots) == 1 else None,
-        queries=f"{config.n_queries:,}" if config.n_queries else f"at most {MAX_QUERIES}",
+    return described(
+        config,
+        shots=options.shots,
+        every_query=f"at most {MAX_QUERIES}",
         seeds={"queries, demonstrations and ties": options.seed},
     )
 
@@ -70,22 +70,19 @@ def query_numbers(run: MeasuredRun) -> QueryNumbers:
 PROMPT_SEARCH = Suite(
     summary="The best of 200 demonstration sets, instructions or templates: is it better than guessing?",
     parts={name: Part(kind="choice") for name in ("demonstrations", "instructions", "templates")},
-    methods=("per_token",),
-    all_methods=("per_token", "vanilla", "per_byte", "unconditional"),
+    methods=("per_token", "vanilla", "per_byte", "unconditional"),
     definitions=("paper",),
     label_boundary="merged",
     options=SearchOptions,
-    exclusive=True,
     take=as_multiple_choice,
     requests=requests,
     describe=describe,
-    check=check,
-    files=files,
-    next_round=next_round,
-    explain=with_source,
-    measure=measure,
-    sections=sections,
-    query_numbers=query_numbers,
-    summary_lines=best_prompt_lines,
-    is_comparable=False,  # choices differ from query to query, so that no metric of classification has a value
+    plan=Plan(check=check, files=files, explain=with_source),
+    family=Family(
+        measure=measure,
+        sections=sections,
+        next_round=next_round,
+        query_numbers=query_numbers,
+        summary_lines=best_prompt_lines,
+    ),
 )

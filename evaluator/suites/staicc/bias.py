@@ -61,5 +61,5 @@ STAICC_BIAS = staicc_suite(
         "domain": Part(kind="diagnostic", prompts_differ=True),
     },
     requests=bias_requests,
-    all_methods=INFERENCE_METHODS,
+    methods=INFERENCE_METHODS,
 )

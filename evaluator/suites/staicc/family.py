@@ -1,6 +1,7 @@
 """Define what all StaICC suites share: datasets, settings, measures, report sections and terminal lines."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import polars as pl
 
@@ -9,7 +10,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.suites.base import Described, Part, Requests, ScoredRun, Suite, Table
+from evaluator.suites.base import Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.classification import classification_tables, kept_predictions
 from evaluator.suites.staicc.completed import completed
 from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTICS, METRIC_TEXTS
@@ -38,31 +39,20 @@ def staicc_suite(
     summary: str,
     parts: Mapping[str, Part],
     requests: Callable[[ClassificationDataset, RunConfig], Iterator[pl.DataFrame]],
-    all_methods: tuple[str, ...] = ("vanilla",),
-) -> Suite[ClassificationDataset]:
-    """Return a suite with these fields, and with the functions of this module for the others."""
+    methods: tuple[str, ...] = ("vanilla",),
+    plan: Plan | None = None,
+) -> Suite:
+    """Return a suite with these fields, and with those that all suites of StaICC share."""
     return Suite(
         summary=summary,
         parts=parts,
-        all_methods=all_methods,
+        methods=methods,
         default_datasets=DATASETS,
         take=completed,
         requests=lambda dataset, config: Requests(requests(dataset, config)),
-        describe=describe,
-        measure=measure,
-        sections=sections,
-        summary_lines=diagnostic_lines,
-        metric_texts=METRIC_TEXTS,
-    )
-
-
-def describe(config: RunConfig) -> Described:
-    """Return the number of shots, the queries and the seed of a run."""
-    return Described(
-        shots=str(config.n_shots),
-        n_shots=config.n_shots,
-        queries=f"{config.n_queries:,}" if config.n_queries else "the whole test split",
-        seeds={"splits and demonstrations": SEED},
+        plan=plan or Plan(),
+        describe=partial(described, every_query="the whole test split", seeds={"splits and demonstrations": SEED}),
+        family=STAICC,
     )
 
 
@@ -89,3 +79,6 @@ def sections(run: MeasuredRun) -> Iterator[Section]:
     from evaluator.suites.staicc.report import staicc_sections  # here, because only a report needs figures
 
     yield from staicc_sections(run)
+
+
+STAICC = Family(measure=measure, sections=sections, summary_lines=diagnostic_lines, metric_texts=METRIC_TEXTS)

@@ -23,7 +23,7 @@ from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.render import classification_prompts
 from evaluator.prompts.rows import normal_requests, of_parts
 from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, MEAN_OVER_DATASETS, Definition
-from evaluator.suites.base import Part
+from evaluator.suites.base import Part, Plan
 from evaluator.suites.staicc.family import INFERENCE_METHODS, staicc_suite
 
 PART = "learning_curve"
@@ -125,12 +125,10 @@ def _check(config: RunConfig) -> None:
         raise ConfigError("staicc-learning-curve asks for the label of every demonstration: --shots must be 1 or more.")
 
 
-STAICC_LEARNING_CURVE = replace(
-    staicc_suite(
-        summary="Label probabilities at every demonstration of StaICC-Normal's prompts: accuracy after 0, 1, ...",
-        parts={"normal": Part(), PART: Part(kind="null")},
-        requests=learning_curve_requests,
-        all_methods=INFERENCE_METHODS,
-    ),
-    check=_check,
+STAICC_LEARNING_CURVE = staicc_suite(
+    summary="Label probabilities at every demonstration of StaICC-Normal's prompts: accuracy after 0, 1, ...",
+    parts={"normal": Part(), PART: Part(kind="null")},
+    requests=learning_curve_requests,
+    methods=INFERENCE_METHODS,
+    plan=Plan(check=_check),
 )

@@ -23,5 +23,5 @@ STAICC_NORMAL = staicc_suite(
     summary="Ten datasets, 512 queries each after two demonstration sets: accuracy, probability, F1, calibration.",
     parts={"normal": Part()},
     requests=requests,
-    all_methods=INFERENCE_METHODS,
+    methods=INFERENCE_METHODS,
 )

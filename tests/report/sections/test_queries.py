@@ -19,7 +19,7 @@ from evaluator.report import query_rows
 from evaluator.report.sections.queries import packed, query_section
 from evaluator.run.report import write_run_page
 from evaluator.schemas import QUERIES
-from evaluator.suites import SUITES
+from evaluator.suites import families_of
 from tests.report.reading import open_fresh
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 
@@ -39,7 +39,7 @@ def unpacked(text: str) -> list[dict[str, Any]]:
 
 def data_of(run: Run) -> list[dict[str, Any]]:
     suites = run._measured.record.prompts.suites
-    known = [numbers for name in suites if (numbers := SUITES[name].query_numbers(run._measured))]
+    known = [numbers for one in families_of(suites) if (numbers := one.query_numbers(run._measured))]
     section = query_section(run._measured, *known)
     assert section is not None
     return unpacked(section.context.query_data)

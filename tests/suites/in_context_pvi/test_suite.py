@@ -25,7 +25,8 @@ def build(config, out):
 
 
 def test_a_store_holds_every_query_behind_every_set_and_a_null_prompt_a_set(folder):
-    _, store, datasets, _ = build(pvi_config(folder), folder)
+    built = build(pvi_config(folder), folder)
+    store, datasets = built.store, built.datasets
     requests = store.requests().collect()
     assert requests.schema == REQUESTS
     assert requests["part"].value_counts().sort("part").rows() == [("input", 2 * 3 * 15), ("null", 2 * 3)]

@@ -2,11 +2,11 @@
 
 from evaluator.suites import SUITES
 from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS, HEADLINES
-from evaluator.suites.staicc.family import measure
+from evaluator.suites.staicc.family import STAICC
 
 
 def test_every_disturbed_part_has_diagnostics_and_of_the_others_normal_alone() -> None:
-    staicc = [suite for suite in SUITES.values() if suite.measure is measure]
+    staicc = [suite for suite in SUITES.values() if suite.family is STAICC]
     disturbed = {part for suite in staicc for part, about in suite.parts.items() if about.kind == "diagnostic"}
     assert set(DIAGNOSTIC_PARTS) == disturbed
     assert {each.part for each in DIAGNOSTICS} == {*disturbed, "normal"}
