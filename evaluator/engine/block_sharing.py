@@ -25,20 +25,13 @@ from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys, get_block_hash, hash_block_tokens
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from evaluator.engine.block_index import MIN_GAIN_TOKENS, BlockIndex
-
-MAX_SHARED_TOKENS, NO_REUSE = "max_shared_tokens", "no_reuse"
-"""Keys of a request's `kv_transfer_params`: how many of its tokens may be taken from blocks of other requests (all but
-the last if left out); whether its last block is useless to other requests."""
+from evaluator.engine.block_index import MAX_SHARED_TOKENS, MIN_GAIN_TOKENS, NO_REUSE, BlockIndex, max_kept_blocks
 
 _MAX_WAITS = 4
 """Maximum number of steps that a request waits for tokens it could share.
 
 For a thousand SNLI prompts a limit of one step computed 16% more tokens than a limit of two or more.
 """
-
-_BLOCKS_PER_KEPT_BLOCK = 4
-"""At most one in so many blocks of the cache holds the last, partly filled block of a finished request."""
 
 
 @dataclass
@@ -48,7 +41,6 @@ class StepMetadata(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untype
     engine_id: str
     sources: list[int]  # blocks to copy before anything is computed
     targets: list[int]
-    last_tokens_only: bool  # whether only the last token's output is read, for every request of the step
 
 
 class _Prefix(NamedTuple):
@@ -148,9 +140,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 self._add(self._index, self._running[request_id], start, end)
         copies, self._copies = self._copies, []
         sources, targets = [source for source, _ in copies], [target for _, target in copies]
-        requests = [self._running[request_id].request for request_id in scheduler_output.num_scheduled_tokens]
-        several = any(map(_reads_several_tokens, requests))
-        return StepMetadata(self._engine_id, sources, targets, last_tokens_only=not several)
+        return StepMetadata(self._engine_id, sources, targets)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
         return self.request_finished_all_groups(request, (block_ids,))
@@ -240,11 +230,6 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             for words in self._caches:
                 words[step.targets] = words[step.sources]  # all sources are read before any target is written
 
-    def reads_last_tokens_only(self) -> bool:
-        """Return whether only the last token's output is read, for every request of the step."""
-        step = self._get_connector_metadata() if self.has_connector_metadata() else None
-        return isinstance(step, StepMetadata) and step.last_tokens_only
-
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Do nothing: all copies are done when start_load_kv returns."""
 
@@ -255,19 +240,8 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         """Do nothing: nothing is saved."""
 
 
-def max_kept_blocks(n_blocks: int) -> int:
-    """Return how many partly filled blocks of finished requests a cache of `n_blocks` blocks keeps."""
-    return n_blocks // _BLOCKS_PER_KEPT_BLOCK
-
-
 def _params(request: Any) -> dict[str, Any]:
     return request.kv_transfer_params or {}
-
-
-def _reads_several_tokens(request: Any) -> bool:
-    """Return whether a request asks for log-probabilities of tokens of its prompt."""
-    params = request.sampling_params
-    return params.prompt_logprobs is not None or getattr(params, "prompt_logprob_token_ids", None) is not None
 
 
 def _prefix(request: Any, place: int) -> _Prefix:

@@ -29,10 +29,3 @@ def shared_block_tokens(llm: Any) -> int | None:
 def keeps_states(llm: Any) -> bool:
     """Return whether a model has recurrent states, which a cache keeps for few places of a prompt."""
     return bool(getattr(llm.llm_engine.engine_core.engine_core.scheduler, "has_mamba_layers", False))
-
-
-def max_contexts(n_blocks: int) -> int:
-    """Return for how many contexts a cache of `n_blocks` blocks keeps the last, partly filled block."""
-    from evaluator.engine.block_sharing import max_kept_blocks
-
-    return max_kept_blocks(n_blocks)

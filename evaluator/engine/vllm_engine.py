@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
-from evaluator.engine.block_index import n_shared
+from evaluator.engine.block_index import max_kept_blocks, n_shared
 from evaluator.engine.continuation_trie import ContinuationTrie, Question
 from evaluator.engine.device import device_name
 from evaluator.engine.refusals import first_sentence, way_out
 from evaluator.engine.shared_prefixes import shared_prefixes
 from evaluator.engine.versions import versions_for_vllm
-from evaluator.engine.vllm_cache import empty_cache, keeps_states, max_contexts, shared_block_tokens
+from evaluator.engine.vllm_cache import empty_cache, keeps_states, shared_block_tokens
 from evaluator.engine.vllm_hidden_states import Recording, recording_states
 from evaluator.engine.vllm_loading import add_adapters, start_vllm, stopping_vllm
 from evaluator.engine.vllm_requests import (
@@ -69,7 +69,7 @@ class VllmEngine:
         loaded = self._llm.llm_engine.vllm_config
         self._cache_blocks = loaded.cache_config.num_gpu_blocks
         self._block_tokens = loaded.cache_config.block_size
-        self._max_contexts = max_contexts(self._cache_blocks)
+        self._max_contexts = max_kept_blocks(self._cache_blocks)
         self._state_unit = shared_block_tokens(self._llm) if keeps_states(self._llm) else None
         self.facts = EngineRecord(
             name="vllm",

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from evaluator.config import ModelConfig
 from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
 from evaluator.engine.device import DeviceKind, cores, device_kind, split
 from evaluator.engine.refusals import first_sentence, way_out
-from evaluator.engine.vllm_import import import_vllm, quiet
+from evaluator.engine.vllm_import import import_vllm, quiet, version_note
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.engine.vllm_settings import (
     check_memory,
@@ -26,6 +27,8 @@ from evaluator.errors import ModelError
 from evaluator.garbage import collected_once, set_aside, take_back
 from evaluator.models.source import ModelSource, scoring_dtype
 from evaluator.models.whole import require_whole
+
+_log = logging.getLogger(__name__)
 
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
 _WRONG_ON_A_CPU = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
@@ -44,8 +47,6 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     require_whole(source)
     from vllm import LLM
 
-    from evaluator.engine.vllm_read_rows import compute_read_rows_only
-
     device = device_kind()
     if device == "cpu" and source.architecture in _WRONG_ON_A_CPU:
         raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
@@ -54,10 +55,7 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     set_aside()
     try:
         with quiet(), _without_llvmlite_module():
-            llm = LLM(**_options(source, config, device))
-            if device == "cpu" and not source.adapters:  # adapters are applied to all tokens of a step
-                llm.apply_model(compute_read_rows_only)
-            return llm
+            return LLM(**_options(source, config, device))
     except BaseException as error:  # damaged files and code of models can raise anything
         take_back()
         if not isinstance(error, Exception):
@@ -189,10 +187,14 @@ def _undo_compile_decorators() -> None:
 
 
 def _block_sharing() -> Any:
+    """Return the option of vLLM for our connector; None, with a warning, if this vLLM lacks what it builds on."""
     from vllm.config import KVTransferConfig
 
-    from evaluator.engine.block_sharing import BlockSharing
-
+    try:
+        from evaluator.engine.block_sharing import BlockSharing
+    except ImportError as error:
+        _log.warning("Prompts share whole blocks of the cache only: %s. %s", first_sentence(error), version_note())
+        return None
     name, module = BlockSharing.__name__, BlockSharing.__module__
     # With kv_consumer, vLLM also accepts image embeddings computed by other processes, and that needs a tokenizer.
     return KVTransferConfig(kv_connector=name, kv_connector_module_path=module, kv_role="kv_producer")

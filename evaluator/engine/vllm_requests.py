@@ -8,6 +8,7 @@ those rows alone. Where it cannot, continuations of several tokens need the log-
 from functools import lru_cache
 from typing import Any
 
+from evaluator.engine.block_index import MAX_SHARED_TOKENS, NO_REUSE
 from evaluator.engine.continuation_trie import ContinuationTrie, Question, TokenPath
 from evaluator.errors import ScoreError
 
@@ -69,8 +70,6 @@ _READING_THE_CACHE = {"skip_reading_prefix_cache": False}
 
 def _params(*, no_reuse: bool, max_shared_tokens: int | None = None, **options: Any) -> Any:
     from vllm import SamplingParams
-
-    from evaluator.engine.block_sharing import MAX_SHARED_TOKENS, NO_REUSE
 
     sharing = {NO_REUSE: no_reuse} | ({} if max_shared_tokens is None else {MAX_SHARED_TOKENS: max_shared_tokens})
     return SamplingParams(
