@@ -6,7 +6,7 @@ Queries are drawn once by the seed and are the same for every prompt; no query i
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.demonstration_sequences import demonstration_sequences
 from evaluator.prompts.render import prompt_spans, render_prompts
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
+from evaluator.suites.base import Requests
 from evaluator.suites.prompt_search.candidates import read_candidates
 from evaluator.suites.prompt_search.options import SearchOptions, SearchPart
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
@@ -49,46 +50,44 @@ class Tries(NamedTuple):
     first_set: int = 0  # number of the first of these demonstration sets
 
 
-def search_requests(
-    dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None
-) -> Iterator[pl.DataFrame]:
-    """Yield a request for every query with every candidate prompt, at most ROWS_PER_FRAME rows or one prompt together.
+def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> Requests:
+    """Build a request for every query with every candidate prompt, at most ROWS_PER_FRAME rows or one prompt together.
 
     Columns are those of schemas.REQUESTS without suite and prompt_id, and those of schemas.PROMPTS without prompt_id.
     `part` says what differs between prompts. If it is demonstrations, `demonstration_set` is the number of the prompt
     within its number of shots and `template` is 0; otherwise the reverse. `position` enumerates numbers of shots, then
     prompts, then queries. `query_id` and `demonstration_ids` are rows of the dataset; `gold` is the first correct
-    choice.
+    choice. The side tables are SEARCH_EXAMPLES and TRIED_PROMPTS: the queries and the candidate prompts.
 
     Raises ConfigError for more queries than the dataset allows, DatasetError for too few examples, TemplateError for a
     file of candidates that cannot be read.
     """
     split = split_examples(dataset, search, n_queries)
+    planned = list(planned_tries(dataset, search, split))
+    return Requests(_request_rows(dataset, split.queries, planned), _search_tables(dataset, split.queries, planned))
+
+
+def _request_rows(dataset: MultipleChoiceDataset, queries: Ints, planned: Sequence[Tries]) -> Iterator[pl.DataFrame]:
     n_rows: dict[SearchPart, int] = defaultdict(int)
-    for planned in planned_tries(dataset, search, split):
-        for tries in _some_at_a_time(planned, max(ROWS_PER_FRAME // len(split.queries), 1)):
-            rows = _rows(dataset, split.queries, tries)
+    for same_template in planned:
+        for tries in _some_at_a_time(same_template, max(ROWS_PER_FRAME // len(queries), 1)):
+            rows = _rows(dataset, queries, tries)
             position = pl.int_range(pl.len()) + n_rows[tries.part]
             n_rows[tries.part] += rows.height
             yield rows.with_columns(dataset=pl.lit(dataset.name), position=position)
 
 
-def search_tables(
-    dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None
-) -> dict[str, pl.DataFrame]:
-    """Return SEARCH_EXAMPLES and TRIED_PROMPTS by table name: the queries and the candidate prompts of the requests."""
-    split = split_examples(dataset, search, n_queries)
-    queries = dataset.examples[split.queries].select(
+def _search_tables(dataset: MultipleChoiceDataset, queries: Ints, planned: Sequence[Tries]) -> dict[str, pl.DataFrame]:
+    examples = dataset.examples[queries].select(
         "example_id",
         "correct",
         n_choices=pl.col("choices").list.len(),
-        query_id=pl.Series(split.queries),
+        query_id=pl.Series(queries),
         source=pl.format("{}, row {} (from 0)", pl.lit(dataset.source), "row"),
     )
-    prompts = [_tried_prompts(dataset, tries) for tries in planned_tries(dataset, search, split)]
     tables = {
-        "search_examples": (queries.with_columns(place=pl.int_range(pl.len())), SEARCH_EXAMPLES),
-        "tried_prompts": (pl.concat(prompts), TRIED_PROMPTS),
+        "search_examples": (examples.with_columns(place=pl.int_range(pl.len())), SEARCH_EXAMPLES),
+        "tried_prompts": (pl.concat(_tried_prompts(dataset, tries) for tries in planned), TRIED_PROMPTS),
     }
     return {
         name: frame.with_columns(dataset=pl.lit(dataset.name)).select(

@@ -16,16 +16,13 @@ from evaluator.suites.base import Described, Family, Part, Plan, Requests, Score
 from evaluator.suites.prompt_search.halving import next_round
 from evaluator.suites.prompt_search.measures import search_measures
 from evaluator.suites.prompt_search.options import SearchOptions
-from evaluator.suites.prompt_search.prompts import MAX_QUERIES, search_requests, search_tables
+from evaluator.suites.prompt_search.prompts import MAX_QUERIES, search_requests
 from evaluator.suites.prompt_search.sources import with_source
 from evaluator.suites.prompt_search.terminal import best_prompt_lines
 
 
 def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> Requests:
-    options = config.options_of(SearchOptions)
-    return Requests(
-        search_requests(dataset, options, config.n_queries), search_tables(dataset, options, config.n_queries)
-    )
+    return search_requests(dataset, config.options_of(SearchOptions), config.n_queries)
 
 
 def describe(config: RunConfig) -> Described:

@@ -9,7 +9,7 @@ from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset,
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.suites.prompt_search.options import SearchOptions
-from evaluator.suites.prompt_search.prompts import search_requests, search_tables, split_examples
+from evaluator.suites.prompt_search.prompts import search_requests, split_examples
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.choice_template import ChoiceTemplate
 
@@ -37,7 +37,7 @@ def test_queries_are_drawn_once_and_no_demonstration_is_among_them(n_examples):
 
 
 def test_fewer_queries_are_the_first_of_more_behind_the_same_demonstrations():
-    full, part = (pl.concat(search_requests(sums(100), SearchOptions(tries=3), n)) for n in (None, 20))
+    full, part = (pl.concat(search_requests(sums(100), SearchOptions(tries=3), n).rows) for n in (None, 20))
     assert set(part["prompt"]) < set(full["prompt"])
     assert part["demonstration_ids"].unique().len() == full["demonstration_ids"].unique().len()
 
@@ -51,7 +51,7 @@ def test_more_queries_than_leave_the_demonstrations_are_refused():
 
 
 def test_a_search_asks_every_query_behind_every_prompt_in_a_stated_order():
-    rows = pl.concat(search_requests(sums(20), SearchOptions(shots=(1, 2), tries=3), 4))
+    rows = pl.concat(search_requests(sums(20), SearchOptions(shots=(1, 2), tries=3), 4).rows)
     assert rows["position"].to_list() == list(range(2 * 3 * 4))
     assert rows["demonstration_set"].to_list() == [n for _ in range(2) for n in range(3) for _ in range(4)]
     assert rows["demonstration_ids"].list.len().to_list() == rows["n_shots"].to_list() == [1] * 12 + [2] * 12
@@ -63,7 +63,7 @@ def test_a_search_asks_every_query_behind_every_prompt_in_a_stated_order():
 
 def test_a_prompt_shows_its_demonstrations_with_their_correct_choices_and_then_the_query():
     dataset = sums(20)
-    row = pl.concat(search_requests(dataset, SearchOptions(shots=(2,), tries=1), 1)).row(0, named=True)
+    row = pl.concat(search_requests(dataset, SearchOptions(shots=(2,), tries=1), 1).rows).row(0, named=True)
     examples = dataset.examples.to_dicts()
 
     def asked(number):
@@ -78,7 +78,7 @@ def test_a_prompt_shows_its_demonstrations_with_their_correct_choices_and_then_t
 
 
 def test_the_tables_say_what_was_tried_and_which_choices_are_correct():
-    tables = search_tables(sums(20), SearchOptions(shots=(1, 2), tries=3), 4)
+    tables = search_requests(sums(20), SearchOptions(shots=(1, 2), tries=3), 4).tables
     tried, examples = tables["tried_prompts"], tables["search_examples"]
     assert tried.schema == TRIED_PROMPTS
     assert examples.schema == SEARCH_EXAMPLES
@@ -92,7 +92,7 @@ def test_the_tables_say_what_was_tried_and_which_choices_are_correct():
 def test_instructions_and_templates_share_one_demonstration_set(tmp_path):
     path = tmp_path / "candidates.json"
     path.write_text(json.dumps({"instructions": ["Add.", "Sum up."], "templates": [{"output_prefix": "\nSum: "}]}))
-    rows = pl.concat(search_requests(sums(20), SearchOptions(candidates=path, shots=(0, 2)), 3))
+    rows = pl.concat(search_requests(sums(20), SearchOptions(candidates=path, shots=(0, 2)), 3).rows)
     assert rows.group_by("part", maintain_order=True).len().rows() == [("instructions", 12), ("templates", 6)]
     with_shots = rows.filter(pl.col("demonstration_ids").list.len() == 2)
     assert with_shots["demonstration_ids"].n_unique() == 1
