@@ -11,10 +11,12 @@ DATA =
 PARTS =
 STORE =
 JOBS = 2
-OUT = runs/$@
+OUT = runs/$@$(call named,MODEL)$(call named,ENGINE)$(call named,DTYPE)$(call named,DATASETS)$(call named,DATA)$(call named,SHOTS)
 ARGS =
 
 BIN = .venv/bin
+space = $(subst ,, )
+named = $(if $($(1)),-$(lastword $(subst /, ,$(subst $(space),_,$($(1))))))
 option = $(if $($(1)),--$(2) '$($(1))')
 EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT)' \
   $(call option,ENGINE,engine) $(call option,DTYPE,dtype) $(call option,METHODS,methods) \

@@ -148,7 +148,9 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
         config, models = configurations(given)
         if len(models) > 1:
             raise ConfigError("evaluate takes one model in one form. Call it for each, then compare_runs.")
-        stages = pipeline.run(config, models[0], folder, data=given["store"], accept=accepted(given))
+        stages = pipeline.run(
+            config, models[0], folder, data=given["store"], accept=accepted(given), force=given["force"]
+        )
         page, measured = _finished(stages, progress)
     return Run(measured, page, kept)
 

@@ -26,6 +26,7 @@ from evaluator.record import (
 from evaluator.report.terminal import throughput_line
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.data_users import mark_user
+from evaluator.run.finished import require_extended
 from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
 from evaluator.run.measure import measure_run
 from evaluator.run.preflight import Labels, check_built, split_labels, with_accepted
@@ -54,7 +55,13 @@ class Finished(NamedTuple):
 
 
 def run(
-    config: RunConfig, model: ModelConfig, out: Path, *, data: Path | None = None, accept: Collection[str] = ()
+    config: RunConfig,
+    model: ModelConfig,
+    out: Path,
+    *,
+    data: Path | None = None,
+    accept: Collection[str] = (),
+    force: bool = False,
 ) -> Stage[Finished]:
     """Build, check, score, measure and report. Prompts and scores of earlier runs are used again.
 
@@ -64,8 +71,10 @@ def run(
         out: folder of the record, the tables and the page.
         data: folder of prompts and scores, which several runs may share; None for `out`.
         accept: names of findings (preflight.findings.FINDINGS) that do not stop the run.
+        force: whether a finished run of something else in `out` may be replaced.
 
-    Raises ConfigError for options that do not fit and for a finding that is not accepted, DatasetError, TemplateError,
+    Raises ConfigError for options that do not fit, for a finding that is not accepted and for a finished run of
+    something else in `out`, DatasetError, TemplateError,
     ModelError and ScoreError as the stages do.
     """
     check_config(config)
@@ -73,6 +82,7 @@ def run(
     check_capabilities(config, model)
     with writing_to(out):
         resolved = resolve_model(config, model)  # first, so that a wrong name is reported at once
+        require_extended(out, config, resolved, force=force)
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, data or out, loader)
             record, built = yield from _build(config, out, data or out)
@@ -92,6 +102,7 @@ def run_models(
     *,
     data: Path | None = None,
     accept: Collection[str] = (),
+    force: bool = False,
 ) -> Stage[Path]:
     """Evaluate several models on the same prompts, a run folder for each below `out`/models, and compare them.
 
@@ -108,6 +119,9 @@ def run_models(
     with writing_to(out), ExitStack() as stack:
         resolved = resolve_models(config, models)
         runs = [(one, out / "models" / name) for one, name in zip(resolved, model_folders(resolved), strict=True)]
+        require_extended(out, config, None, force=force)
+        for one, folder in runs:
+            require_extended(folder, config, one, force=force)
         loads = []
         for group in of_one_load(runs, key=lambda each: each[0]):
             one, folder = group[0]
