@@ -43,6 +43,7 @@ class PromptsRecord:
     seeds: dict[str, int]
     requests: int
     distinct_prompts: int
+    dataset_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of its rows, labels and templates
     left_out: dict[str, str] = field(default_factory=dict)  # dataset of which no prompts could be made -> why
 
 
@@ -288,7 +289,8 @@ class RunRecord:
     elapsed_s: dict[str, float] = field(default_factory=dict)  # stage -> seconds
     prompts: PromptsRecord | None = None
     tokens: TokensRecord | None = None
-    model: ModelRecord | None = None
+    model: ModelRecord | None = None  # known before it has scored
+    scores_folder: str = ""  # of this model and engine, below scores/
     engine: EngineRecord | None = None
     scores: ScoresRecord | None = None
     measures: MeasuresRecord | None = None

@@ -21,6 +21,7 @@ from evaluator.cli.configurations import accepted, configurations
 from evaluator.cli.run import run as run_command
 from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError, StoreError
+from evaluator.files.digests import bytes_digest
 from evaluator.files.whole import write_bytes
 from evaluator.progress import Stage, finish
 from evaluator.record import MeasuredRecord
@@ -198,10 +199,10 @@ def _folder(out: str | Path | None) -> tuple[Path, object]:
 
 
 def _written(frame: Any, folder: Path) -> str:
-    """Write a frame to a file of the run, and return its path."""
-    path = folder / "data" / "table.parquet"
+    """Write a frame to a file of the run, in a folder named by its content, and return its path."""
     content = io.BytesIO()
     pl.DataFrame(frame).write_parquet(content)
+    path = folder / "data" / bytes_digest(content.getvalue())[:16] / "table.parquet"
     write_bytes(path, content.getbuffer())
     return str(path)
 

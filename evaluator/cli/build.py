@@ -16,5 +16,5 @@ def build(**given: Any) -> None:
     from evaluator.cli.terminal import draw
     from evaluator.run import pipeline
 
-    store = draw(pipeline.build(run_config(given), given["out"], data=given["store"])).store
+    store = draw(pipeline.build(run_config(given), given["out"], data=given["store"], force=given["force"])).store
     click.echo(f"{store.manifest.n_requests:,} requests, {store.manifest.n_prompts:,} distinct prompts: {store.folder}")

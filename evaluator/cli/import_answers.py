@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from evaluator.cli.configurations import names
-from evaluator.cli.options import FOLDER
+from evaluator.cli.options import FOLDER, force_option
 from evaluator.cli.user_path import UserPath
 
 
@@ -29,6 +29,7 @@ from evaluator.cli.user_path import UserPath
 @click.option("--dataset-column", help="Dataset of a row; a column `dataset`, else the file's name.")
 @click.option("--id-column", help="Query of a row, which several may share; a column `query_id`, else each its own.")
 @click.option("--prompt-column", help="What was asked; a column `prompt`, if there is one.")
+@force_option
 def import_answers(files: tuple[Path, ...], out: Path, **given: Any) -> None:
     """Measure answers from elsewhere: a run with every metric, baseline, interval and the report.
 
@@ -51,7 +52,7 @@ def import_answers(files: tuple[Path, ...], out: Path, **given: Any) -> None:
         query=given["id_column"],
         prompt=given["prompt_column"],
     )
-    page, run = draw(import_files(files, out, columns, given["model"] or files[0].stem))
+    page, run = draw(import_files(files, out, columns, given["model"] or files[0].stem, force=given["force"]))
     for line in summary_lines(run):
         click.echo(line)
     click.echo(f"Report: {page}")

@@ -1,7 +1,7 @@
 """The command line: the group of commands, error messages and exit codes.
 
 Exit codes: 0 for success, 2 for a mistake that the user can fix (3 in the command gate, whose outcomes are 0, 1 and 2),
-130 for Ctrl-C (a third one ends the process at once). Heavy imports are inside the commands,
+130 for Ctrl-C (a third one ends the process at once), 143 for SIGTERM. Heavy imports are inside the commands,
 so that `--help` answers at once.
 """
 
@@ -35,8 +35,8 @@ from evaluator.cli.verify import verify
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
 from evaluator.redaction import without_secrets
 
-INTERRUPTED = 130
-"""Exit code of Ctrl-C."""
+INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
+"""Exit codes of Ctrl-C and of SIGTERM, which job schedulers send."""
 
 SECONDS_BEFORE_REPEATING = 0.02  # a Ctrl-C that came within a destructor, which is over by then
 
@@ -61,7 +61,7 @@ def main() -> None:
         with _noting(interrupts):
             status = _status(interrupts)
     except KeyboardInterrupt:  # a second one, while the first was answered
-        status = INTERRUPTED
+        status = INTERRUPTED[signal.Signals(interrupts[0])] if interrupts else INTERRUPTED[signal.SIGINT]
     sys.exit(status)
 
 
@@ -74,13 +74,13 @@ def _status(interrupts: list[int]) -> int:
         status: int = cli.main(standalone_mode=False)
         return status
     except (click.exceptions.Abort, KeyboardInterrupt):
-        return _interrupted()
+        return _interrupted(interrupts)
     except click.ClickException as error:
         error.show()
         return _mistake()
     except BaseException as error:
         if interrupts:  # within a library, which made another error of it: Polars a TypeError, where it prints a type
-            return _interrupted()
+            return _interrupted(interrupts)
         message = _message(error)
         if message is None:
             raise
@@ -92,12 +92,17 @@ def _status(interrupts: list[int]) -> int:
 
 @contextmanager
 def _noting(interrupts: list[int]) -> Iterator[None]:
-    """Append to a list whenever Ctrl-C raises KeyboardInterrupt: twice at most, the third ends the process."""
+    """Append to a list whenever Ctrl-C or SIGTERM raises KeyboardInterrupt: twice at most, a third ends the process."""
 
     def note(number: int, _frame: Any) -> None:
+        if os.getpid() != process:  # a child inherits this function, and is to end as if there were none
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         interrupts.append(number)
         if len(interrupts) == 2:
-            signal.signal(number, signal.SIG_DFL)
+            for each in before:
+                signal.signal(each, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     def raise_again(unraisable: Any) -> None:
@@ -107,19 +112,22 @@ def _noting(interrupts: list[int]) -> Iterator[None]:
         else:
             hook(unraisable)
 
-    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    process, hook = os.getpid(), sys.unraisablehook
+    before = {each: signal.getsignal(each) for each in INTERRUPTED}
     if (
-        before not in (signal.default_int_handler, signal.SIG_DFL)
+        before[signal.SIGINT] not in (signal.default_int_handler, signal.SIG_DFL)
         or threading.current_thread() is not threading.main_thread()
     ):
         yield
         return
-    signal.signal(signal.SIGINT, note)
+    for each in before:
+        signal.signal(each, note)
     sys.unraisablehook = raise_again
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
         sys.unraisablehook = hook
 
 
@@ -157,8 +165,9 @@ def _mistake() -> int:
     return MISTAKE_IN_GATE if sys.argv[1:2] == ["gate"] else 2
 
 
-def _interrupted() -> int:
+def _interrupted(interrupts: Sequence[int]) -> int:
+    """Print how to go on, and return the exit code."""
     from evaluator.run_log import command_line
 
     click.echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command_line()}", err=True)
-    return INTERRUPTED
+    return INTERRUPTED[signal.Signals(interrupts[0])] if interrupts else INTERRUPTED[signal.SIGINT]

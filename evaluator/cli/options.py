@@ -25,6 +25,9 @@ def options(*decorators: Decorator) -> Decorator:
     return decorate
 
 
+force_option = click.option(
+    "--force", is_flag=True, help="Replace a finished run in the output folder, even if this one does not extend it."
+)
 out_option = click.option("--out", required=True, type=FOLDER, help="Output folder; an interrupted run resumes in it.")
 prompt_options = options(
     click.argument("suites", nargs=-1, required=True, metavar="SUITE..."),
@@ -85,7 +88,7 @@ prompt_options = options(
         help="Whose formulas: the paper's, the released code's, or those behind the published tables.",
     ),
 )
-run_options = options(prompt_options, out_option)
+run_options = options(prompt_options, out_option, force_option)
 accept_option = click.option(
     "--accept",
     metavar="FINDING,...",

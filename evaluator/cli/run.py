@@ -16,7 +16,6 @@ from evaluator.cli.suite_options import SuiteCommand
 )
 @engine_options
 @accept_option
-@click.option("--force", is_flag=True, help="Replace a finished run of another model, data or suite in the folder.")
 def run(**given: Any) -> None:
     """Build the prompts of SUITE..., score them, measure, and write a report."""
     from evaluator.cli.terminal import draw
@@ -24,11 +23,11 @@ def run(**given: Any) -> None:
     from evaluator.run.report import summary_lines
 
     config, models = configurations(given)
-    out, data, accept, force = given["out"], given["store"], accepted(given), given["force"]
+    out, common = given["out"], {"data": given["store"], "accept": accepted(given), "force": given["force"]}
     if len(models) > 1:
-        page = draw(pipeline.run_models(config, models, out, data=data, accept=accept, force=force))
+        page = draw(pipeline.run_models(config, models, out, **common))
     else:
-        page, measured = draw(pipeline.run(config, models[0], out, data=data, accept=accept, force=force))
+        page, measured = draw(pipeline.run(config, models[0], out, **common))
         for line in summary_lines(measured):
             click.echo(line)
     click.echo(f"Report: {page}")

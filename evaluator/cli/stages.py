@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from evaluator.cli.configurations import adapter_names, chat_configs, model_config
-from evaluator.cli.options import MODEL_HELP, engine_options, run_folder
+from evaluator.cli.options import MODEL_HELP, engine_options, force_option, run_folder
 from evaluator.cli.suite_options import MeasureCommand, suite_options
 from evaluator.errors import ConfigError
 
@@ -15,6 +15,7 @@ from evaluator.errors import ConfigError
 @run_folder
 @click.option("--model", required=True, help=MODEL_HELP)
 @engine_options
+@force_option
 def score(**given: Any) -> None:
     """Score the prompts in DIR with a model, except those that it has scored already."""
     from evaluator.cli.terminal import draw
@@ -29,7 +30,8 @@ def score(**given: Any) -> None:
     adapter, *others = adapter_names(given, [given["model"]])
     if others:
         raise ConfigError("--adapter takes one adapter here. `evaluator run` compares several.")
-    scores = draw(pipeline.score(given["out"], model_config(given | {"adapter": adapter}, chat)))
+    model = model_config(given | {"adapter": adapter}, chat)
+    scores = draw(pipeline.score(given["out"], model, force=given["force"]))
     click.echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
     if speed := throughput_line(scores):
         click.echo(speed)

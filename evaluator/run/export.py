@@ -12,7 +12,7 @@ from evaluator.files.whole import write_bytes
 from evaluator.metrics import METRICS
 from evaluator.record import MeasuredRecord, measured_record
 from evaluator.run.folder import read_requests, read_scores, read_table
-from evaluator.run.record import read_run
+from evaluator.run.record import RUN_FILE, model_runs, read_run
 from evaluator.run.report import PAGE
 from evaluator.suites import metric_texts
 
@@ -24,7 +24,7 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
     """Write a run in a format, and return the paths of the files.
 
     Args:
-        out: folder of the run.
+        out: folder of the run, or that of several models, whose runs are exported one after the other.
         name: of the format, in FORMATS or TRACKERS.
         target: the file or, for a format of several files, the folder; None for one in `out`/exports.
         definition: the only definition to export, or "all".
@@ -32,6 +32,9 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
     Raises ConfigError for a format or definition that does not exist and for a tracker whose client is not installed,
     StoreError for a run that is not measured.
     """
+    if (out / RUN_FILE).is_file() and read_run(out).scores is None and (folders := model_runs(out)):
+        places = {folder: target and target / folder.name for folder in folders}
+        return [path for folder, place in places.items() for path in export(folder, name, place, definition)]
     if tracker := TRACKERS.get(name):
         tracker.require_client()
         return [tracker.log(exported_run(out, definition), target or out / EXPORTS / name)]

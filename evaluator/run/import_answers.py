@@ -19,6 +19,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, PartRecord
 from evaluator.run.build import Built
 from evaluator.run.pipeline import Finished, measure_and_report
+from evaluator.run.replacement import check_comparison, check_configuration, check_datasets
 from evaluator.run.score import Scored
 from evaluator.run.scored_run import ScoredStore
 from evaluator.run.stage_records import record_build, record_scores
@@ -43,7 +44,9 @@ ENGINE = EngineRecord(
 )
 
 
-def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, model: str) -> Stage[Finished]:
+def import_answers(
+    paths: Sequence[Path], out: Path, columns: ImportColumns, model: str, *, force: bool = False
+) -> Stage[Finished]:
     """Read answers, and write a run of them with its tables and page.
 
     Args:
@@ -51,6 +54,7 @@ def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, mod
         out: folder of the run.
         columns: of the tables.
         model: name of the model that answered.
+        force: whether to replace a finished run in `out` that this one does not extend.
 
     Raises DatasetError, naming file, row and column, for what cannot be read, before anything is written.
     """
@@ -64,6 +68,9 @@ def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, mod
         suites=(IMPORTED,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=("paper",)
     )
     with writing_to(out):
+        check_comparison(out, [], force=force)
+        check_configuration(out, config, force=force)
+        check_datasets(out, dict.fromkeys(names, digest), force=force)
         store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets)
         tokens = _write_tokens(store, rows)
         part = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
@@ -74,7 +81,12 @@ def import_answers(paths: Sequence[Path], out: Path, columns: ImportColumns, mod
         record = record_build(built, out, out, started=started, elapsed_s=elapsed_s, described=described)
         assert record.prompts is not None, "they were just recorded"
         notes = {dataset.name: [f"imported from {dataset.file}"] for dataset in datasets}
-        record = replace(record, prompts=replace(record.prompts, datasets=list(names), notes=notes))
+        record = replace(
+            record,
+            prompts=replace(
+                record.prompts, datasets=list(names), notes=notes, dataset_fingerprints=dict.fromkeys(names, digest)
+            ),
+        )
         scored = Scored(built, [part], {}, ENGINE, {})
         answered = ModelRecord(
             name=model,

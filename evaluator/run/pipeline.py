@@ -26,11 +26,11 @@ from evaluator.record import (
 from evaluator.report.terminal import throughput_line
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.data_users import mark_user
-from evaluator.run.finished import require_extended
 from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
 from evaluator.run.measure import measure_run
 from evaluator.run.preflight import Labels, check_built, split_labels, with_accepted
-from evaluator.run.record import require_run, write_run
+from evaluator.run.record import MODELS, model_runs, require_run, write_run
+from evaluator.run.replacement import check_comparison, check_configuration, check_datasets, check_model
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.resolved_models import (
     ResolvedModel,
@@ -39,7 +39,7 @@ from evaluator.run.resolved_models import (
     resolve_model,
     resolve_models,
 )
-from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run
+from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run, scores_folder
 from evaluator.run.stage_records import record_build, record_scores
 from evaluator.run_log import now, seconds_since
 from evaluator.suites import SUITES
@@ -71,24 +71,26 @@ def run(
         out: folder of the record, the tables and the page.
         data: folder of prompts and scores, which several runs may share; None for `out`.
         accept: names of findings (preflight.findings.FINDINGS) that do not stop the run.
-        force: whether a finished run of something else in `out` may be replaced.
+        force: whether to replace a finished run in `out` that this one does not extend.
 
-    Raises ConfigError for options that do not fit, for a finding that is not accepted and for a finished run of
-    something else in `out`, DatasetError, TemplateError,
+    Raises ConfigError for options that do not fit, for a finding that is not accepted and for a finished run that would
+    be replaced, DatasetError, TemplateError,
     ModelError and ScoreError as the stages do.
     """
     check_config(config)
     check_accepted(accept)
     check_capabilities(config, model)
     with writing_to(out):
+        check_comparison(out, [], force=force)
+        check_configuration(out, config, force=force)
         resolved = resolve_model(config, model)  # first, so that a wrong name is reported at once
-        require_extended(out, config, resolved, force=force)
+        check_model(out, resolved, force=force)
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, data or out, loader)
-            record, built = yield from _build(config, out, data or out)
+            record, built = yield from _build(config, out, data or out, force)
             labels, built = split_labels(built), built.without_datasets()
             check = yield from _check(built, labels, resolved, accept)
-            record = replace(record, preflight=check.record)
+            record = _checked(record, check.record, resolved, data or out)
             write_run(out, record)
             require_accepted(check.record.findings, accept)
             scored = yield from score_run(built, resolved, data or out, loader, tokenised_s=check.tokenised_s)
@@ -118,16 +120,20 @@ def run_models(
         check_capabilities(config, model)
     with writing_to(out), ExitStack() as stack:
         resolved = resolve_models(config, models)
-        runs = [(one, out / "models" / name) for one, name in zip(resolved, model_folders(resolved), strict=True)]
-        require_extended(out, config, None, force=force)
+        runs = [(one, out / MODELS / name) for one, name in zip(resolved, model_folders(resolved), strict=True)]
+        check_comparison(out, [folder for _, folder in runs], force=force)
         for one, folder in runs:
-            require_extended(folder, config, one, force=force)
+            check_configuration(folder, config, force=force)
+            check_model(folder, one, force=force)
         loads = []
         for group in of_one_load(runs, key=lambda each: each[0]):
             one, folder = group[0]
             loads.append((stack.enter_context(closing(EngineLoader(one.source, one.config, folder / LOGS))), group))
         yield from begin_loading(resolved[0], data or out, loads[0][0])
-        of_prompts, built = yield from _build(config, out, data or out)
+        of_prompts, built = yield from _build(config, out, data or out, force)
+        fingerprints = {name: dataset.fingerprint for name, dataset in built.datasets.items()}
+        for _, folder in runs:
+            check_datasets(folder, fingerprints, force=force)
         labels = split_labels(built)
         checks: dict[Path, _Check] = {}  # of every model, before the first is scored
         for one, folder in runs:
@@ -140,7 +146,8 @@ def run_models(
                     mark_user(folder, data or out)
                     record = record_build(built, folder, data or out, started=now(), elapsed_s=build_s)
                     check = checks[folder]
-                    record = replace(record, preflight=check.record)
+                    record = _checked(record, check.record, one, data or out)
+                    write_run(folder, record)
                     scored = yield from score_run(
                         built, one, data or out, loader, keep_loaded=True, tokenised_s=check.tokenised_s
                     )
@@ -176,22 +183,25 @@ def measure_and_report(record: RunRecord, scored: Scored, out: Path) -> Stage[Fi
     return Finished((yield from report_run(measured)), measured)
 
 
-def build(config: RunConfig, out: Path, *, data: Path | None = None) -> Stage[Built]:
-    """Write the prompt store and the record, without scoring."""
+def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool = False) -> Stage[Built]:
+    """Write the prompt store and the record, without scoring. Raises as `run` does."""
     check_config(config)
     with writing_to(out):
-        _, built = yield from _build(config, out, data or out)
+        check_comparison(out, [], force=force)
+        check_configuration(out, config, force=force)
+        _, built = yield from _build(config, out, data or out, force)
         return built
 
 
-def score(out: Path, model: ModelConfig) -> Stage[ScoresRecord]:
-    """Score the prompts that were built in `out`, and return the record of the scores."""
+def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[ScoresRecord]:
+    """Score the prompts that were built in `out`, and return the record of the scores. Raises as `run` does."""
     require_run(out)  # before the lock, which would make the folder
     with writing_to(out):
         folder = open_built(out)
         refuse_imported_answers(folder.record, out)
         check_capabilities(folder.built.config, model)
         resolved = resolve_model(folder.built.config, model)
+        check_model(out, resolved, force=force, record=folder.record)
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data, loader)
             scored = yield from score_run(folder.built, resolved, folder.data, loader)
@@ -216,18 +226,35 @@ def measure(out: Path, options: MeasureOptions = lambda _suites: {}) -> Stage[Ma
 
 
 def report(out: Path) -> Stage[Path]:
-    """Write the page about the metrics in `out`, and return its path."""
+    """Write the page about the metrics in `out`, and return its path.
+
+    Of several models, write the page of each and compare them again.
+    """
     require_run(out)
     with writing_to(out):
         folder = open_built(out)
-        store = folder.built.store.without(scores_section(folder.record, out).left_out)
-        return (yield from report_run(MeasuredFolder(out, folder.record, store)))
+        models = [] if folder.record.scores else model_runs(out)
+        if not models:
+            store = folder.built.store.without(scores_section(folder.record, out).left_out)
+            return (yield from report_run(MeasuredFolder(out, folder.record, store)))
+    from evaluator.run.compare import compare  # here, because SciPy is slow to import
+
+    for model in models:
+        yield from report(model)
+    return (yield from compare(models, out)).page
 
 
-def _build(config: RunConfig, out: Path, data: Path) -> Stage[tuple[RunRecord, Built]]:
+def _build(config: RunConfig, out: Path, data: Path, force: bool) -> Stage[tuple[RunRecord, Built]]:
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data, out)
+    check_datasets(out, {name: dataset.fingerprint for name, dataset in built.datasets.items()}, force=force)
     return record_build(built, out, data, started=started, elapsed_s=seconds_since(clock)), built
+
+
+def _checked(record: RunRecord, check: PreflightRecord, resolved: ResolvedModel, data: Path) -> RunRecord:
+    """Return the record of a run before it is scored: with its checks, its model and where the scores will be."""
+    scores = scores_folder(resolved.source, resolved.config, data).name
+    return replace(record, preflight=check, model=resolved.record, scores_folder=scores)
 
 
 class _Check(NamedTuple):

@@ -12,6 +12,7 @@ from evaluator.run_log import LOG_FILE, command_line, now
 
 RUN_FILE = "run.json"
 COMPARISON_PAGE = "compare.html"
+MODELS = "models"  # folder of the runs of several models, in that of their comparison
 
 
 def read_run(out: Path) -> RunRecord:
@@ -21,6 +22,14 @@ def read_run(out: Path) -> RunRecord:
     record = read_record(out / RUN_FILE, RunRecord, hint)
     assert record is not None, "the file is there"
     return record
+
+
+def read_run_if_intact(out: Path) -> RunRecord | None:
+    """Read the record of a run; None if there is none, or one that is damaged."""
+    try:
+        return read_run(out)
+    except StoreError:
+        return None
 
 
 def require_run(out: Path) -> None:
@@ -49,6 +58,17 @@ def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **
         elapsed_s=record.elapsed_s | elapsed_s,
         **sections,
     )
+
+
+def model_runs(out: Path) -> list[Path]:
+    """Return the folders of the models' runs below the folder of a run of several models."""
+    return sorted(path.parent for path in (out / MODELS).glob(f"*/{RUN_FILE}"))
+
+
+def is_measured(record: RunRecord) -> bool:
+    """Return whether a run is finished: its tables are those of its scores."""
+    scores, measures = record.scores, record.measures
+    return scores is not None and measures is not None and measures.scores == scores.fingerprint
 
 
 def write_run(out: Path, record: RunRecord) -> None:

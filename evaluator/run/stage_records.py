@@ -18,7 +18,7 @@ from evaluator.record import (
 )
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_to_json
-from evaluator.run.record import new_record, with_stage, write_run
+from evaluator.run.record import new_record, read_run_if_intact, with_stage, write_run
 from evaluator.run.score import Scored
 from evaluator.scores.throughput import scoring_seconds, throughput
 from evaluator.suites import SUITES
@@ -54,8 +54,11 @@ def record_build(
         seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
+        dataset_fingerprints={name: dataset.fingerprint for name, dataset in built.datasets.items()},
     )
     record = new_record(os.path.relpath(data, out), started)
+    if earlier := read_run_if_intact(out):  # its tables stay until this run has its own
+        record = replace(record, measures=earlier.measures)
     record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
     write_run(out, record)
     return record

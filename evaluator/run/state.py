@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Literal, TypeVar
 from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.record import RunRecord
-from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, read_run
+from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, is_measured, model_runs, read_run
 from evaluator.run_log import LOG_FILE
 from evaluator.scores.table import ScoreManifest
 from evaluator.tokens.table import TokenManifest, rows_fingerprint
@@ -86,7 +87,7 @@ def run_state(out: Path) -> RunState:
         raise StoreError(f"{out} holds no run. `evaluator list` finds those in a folder.")
     data = out / record.data if record else out
     is_apart = data.resolve() != out.resolve()
-    prompts, model, engine = (record.prompts, record.model, record.engine) if record else (None, None, None)
+    prompts, engine = (record.prompts, record.engine) if record else (None, None)
     finished = _finished(out, record)
     return RunState(
         folder=str(out),
@@ -96,7 +97,7 @@ def run_state(out: Path) -> RunState:
         suites=prompts.suites if prompts else [],
         datasets=prompts.datasets if prompts else [],
         methods=prompts.methods if prompts else [],
-        model=model.title if model else "",
+        model=", ".join(_models(out, record)),
         engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
         started=record.started if record else "",
         finished=finished,
@@ -110,6 +111,16 @@ def run_state(out: Path) -> RunState:
         data_bytes=folder_bytes(data) if is_apart else 0,
         data=str(data) if is_apart else "",
     )
+
+
+def _models(out: Path, record: RunRecord | None) -> Iterator[str]:
+    """Yield the model of a run, or those of the runs that a folder compares."""
+    if record is not None and record.model is not None:
+        yield record.model.title
+        return
+    for folder in model_runs(out):
+        with suppress(StoreError):
+            yield from _models(folder, read_run(folder))
 
 
 def _left_out(record: RunRecord | None) -> dict[str, str]:
@@ -127,7 +138,7 @@ def _state(process: int | None, problem: str, finished: str) -> State:
 
 def _finished(out: Path, record: RunRecord | None) -> str:
     """Return when a run, or a comparison of runs or of several models, was finished; "" if it is not."""
-    if record is not None and _is_measured(record):
+    if record is not None and is_measured(record):
         return record.finished
     page = out / COMPARISON_PAGE
     if (record is not None and record.scores is not None) or not page.is_file():
@@ -138,11 +149,6 @@ def _finished(out: Path, record: RunRecord | None) -> str:
     return written
 
 
-def _is_measured(record: RunRecord) -> bool:
-    scores, measures = record.scores, record.measures
-    return scores is not None and measures is not None and measures.scores == scores.fingerprint
-
-
 def _stages(record: RunRecord | None, finished: str) -> list[str]:
     if record is None:
         return ["compared"] if finished else []
@@ -150,14 +156,17 @@ def _stages(record: RunRecord | None, finished: str) -> list[str]:
         "built": record.prompts is not None,
         "checked": record.preflight is not None,
         "scored": record.scores is not None,
-        "measured": _is_measured(record),
-        "compared": bool(finished) and not _is_measured(record),
+        "measured": is_measured(record),
+        "compared": bool(finished) and not is_measured(record),
     }
     return [name for name, is_done in done.items() if is_done]
 
 
 def scoring_of(record: RunRecord, data: Path) -> Iterator[Scoring]:
-    """Yield how far the scores of a run's prompts are, by folder of scores; those of other models are among them."""
+    """Yield how far the scores of a run's prompts are, by folder of scores.
+
+    They are those of its model; where the record does not name its scores yet, those of other models are among them.
+    """
     stores = {record.prompts.fingerprint} if record.prompts else set()
     stores |= {*record.scores.stores} if record.scores else set()
     rows = {
@@ -166,7 +175,7 @@ def scoring_of(record: RunRecord, data: Path) -> Iterator[Scoring]:
         for path in sorted((data / "store" / store).glob(f"tokens-*/{MANIFEST}"))
         if (manifest := _manifest(path, TokenManifest))
     }
-    for path in sorted((data / "scores").glob(f"*/*/{MANIFEST}")):
+    for path in sorted((data / "scores").glob(f"{record.scores_folder or '*'}/*/{MANIFEST}")):
         if path.parent.name in rows and (scores := _manifest(path, ScoreManifest)):
             yield _scoring(scores)
 

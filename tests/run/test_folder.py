@@ -60,7 +60,7 @@ def test_in_a_folder_with_a_space_the_next_command_can_be_typed(tmp_path):
 
 def test_tables_of_earlier_scores_are_not_reported(finished):
     config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=5)
-    finish(pipeline.build(config, finished))
+    finish(pipeline.build(config, finished, force=True))
     finish(pipeline.score(finished, FAKE))
     with pytest.raises(StoreError, match=r"those of earlier scores\. Run `evaluator measure"):
         finish(pipeline.report(finished))

@@ -1,0 +1,150 @@
+"""A finished run is never replaced without --force; what extends it is no replacement."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+import evaluator
+from evaluator.config import ModelConfig, RunConfig
+from evaluator.errors import ConfigError
+from evaluator.progress import finish
+from evaluator.run import pipeline
+from evaluator.run.state import run_state
+from tests.command_line import command, command_outputs
+
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)
+FAKE = ModelConfig(model="fake", engine="fake")
+EMBEDDED = ModelConfig(model="embedded", engine="transformers")
+RANDOM = ModelConfig(model="random", engine="transformers")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("finished")
+    finish(pipeline.run(CONFIG, FAKE, out))
+    return out
+
+
+def files(out):
+    kept = [out / "run.json", out / "report.html", *(out / "tables").glob("*.parquet")]
+    return {path.name: path.read_bytes() for path in kept}
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "change"),
+    [
+        (replace(CONFIG, datasets=("trec",)), FAKE, "datasets trec without sst5"),
+        (replace(CONFIG, suites=("staicc-bias",)), FAKE, "suites staicc-bias without staicc-normal"),
+        (replace(CONFIG, n_shots=2), FAKE, "2 shots instead of 4"),
+        (replace(CONFIG, n_queries=2), FAKE, "2 queries instead of 3"),
+        (replace(CONFIG, methods=("batch_calibration",)), FAKE, "methods batch_calibration without vanilla"),
+        (replace(CONFIG, definitions=("paper",)), FAKE, "definitions paper without released, published"),
+        (replace(CONFIG, parts=("normal",)), FAKE, "parts normal instead of all"),
+        (CONFIG, EMBEDDED, "model embedded instead of fake"),
+        (CONFIG, replace(FAKE, label_boundary="merged"), "label boundary merged instead of"),
+    ],
+)
+def test_a_run_that_would_replace_a_finished_one_stops_before_it_changes_a_file(finished, config, model, change):
+    before = files(finished)
+    with pytest.raises(ConfigError, match=change) as error:
+        finish(pipeline.run(config, model, finished))
+    assert "holds a finished run (staicc-normal on sst5 with fake)" in str(error.value)
+    assert "--force" in str(error.value)
+    assert files(finished) == before
+
+
+def test_the_same_run_again_and_more_of_it_extend_a_finished_run(tmp_path):
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    more = replace(CONFIG, datasets=("sst5", "trec"), n_queries=4, methods=("vanilla", "batch_calibration"))
+    run = finish(pipeline.run(more, FAKE, tmp_path)).run
+    assert {*run.table("metrics")["dataset"]} >= {"sst5", "trec"}
+
+
+def test_force_replaces_a_finished_run(tmp_path):
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    finish(pipeline.run(replace(CONFIG, n_shots=2), FAKE, tmp_path, force=True))
+    assert run_state(tmp_path).state == "finished"
+
+
+def test_a_run_that_is_not_finished_may_change(tmp_path):
+    finish(pipeline.build(CONFIG, tmp_path))
+    finish(pipeline.build(replace(CONFIG, n_shots=2), tmp_path))
+
+
+def test_build_score_and_import_replace_no_finished_run_either(finished, tmp_path):
+    assert "2 shots instead of 4" in command(
+        "build", "staicc-normal", "--datasets", "sst5", "--queries", 3, "--shots", 2, "--out", finished, exits=2
+    )
+    score = command("score", finished, "--model", "embedded", "--engine", "transformers", exits=2)
+    assert "model embedded instead of fake" in score
+    answers = tmp_path / "answers.csv"
+    answers.write_text("gold,pred\na,a\nb,a\na,b\nb,b\n")
+    assert "suites imported without" in command("import", answers, "--labels", "a,b", "--out", finished, exits=2)
+
+
+def test_a_table_with_other_rows_under_the_same_name_is_another_dataset(tmp_path):
+    def run(texts, **options):
+        rows = pl.DataFrame({"text": texts, "label": ["yes", "no"] * 20})
+        columns = {"input_column": "text", "gold_column": "label", "queries": 4, "progress": False}
+        return evaluator.evaluate(
+            "classify", model="fake", engine="fake", data=rows, out=tmp_path, **columns, **options
+        )
+
+    first = [f"text {i}" for i in range(40)]
+    run(first)
+    run(first)
+    other = [f"another {i}" for i in range(40)]
+    with pytest.raises(ConfigError, match="other rows"):
+        run(other)
+    run(other, force=True)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    out = tmp_path_factory.mktemp("two")
+    finish(pipeline.run_models(CONFIG, [EMBEDDED, RANDOM], out))
+    return out
+
+
+def test_a_comparison_keeps_its_models(two):
+    with pytest.raises(ConfigError, match="finished comparison of embedded, random"):
+        finish(pipeline.run_models(CONFIG, [EMBEDDED, replace(EMBEDDED, dtype="bfloat16")], two))
+    with pytest.raises(ConfigError, match="for a single model"):
+        finish(pipeline.run(CONFIG, FAKE, two))
+
+
+def test_list_show_report_and_export_know_the_models_of_a_comparison(two):
+    assert "embedded, random" in command_outputs("show", two).out
+    assert "staicc-normal, embedded, random" in command_outputs("list", two).out
+    assert command_outputs("report", two).out.strip().endswith("compare.html")
+    written = command_outputs("export", two, "--format", "csv").out
+    assert len([line for line in written.splitlines() if "/exports/" in line]) == 2
+
+
+def test_an_interrupted_model_is_named_and_has_no_score_of_another(tmp_path):
+    finish(pipeline.run(CONFIG, FAKE, tmp_path / "a", data=tmp_path / "shared"))
+    stage = pipeline.run(CONFIG, EMBEDDED, tmp_path / "b", data=tmp_path / "shared")
+    for now in stage:
+        if now.stage == "Loading the model":
+            stage.close()
+            break
+    state = run_state(tmp_path / "b")
+    assert (state.state, state.model, sum(one.done for one in state.scoring)) == ("unfinished", "embedded", 0)
+    assert "100% scored" not in command_outputs("list", tmp_path / "b").out
+
+
+def test_sigterm_is_told_on_the_terminal_and_in_the_log(tmp_path):
+    words = ["run", "staicc", "--methods", "all", "--model", "fake", "--engine", "fake", "--out", str(tmp_path)]
+    with subprocess.Popen([sys.executable, "-m", "evaluator", *words], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("Building prompts"))
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read()
+    assert process.returncode == 143
+    assert "Stopped. What was scored is kept; this goes on from there:" in said
+    assert "stopped: the same command goes on from here" in (tmp_path / "evaluator.log").read_text()
