@@ -151,8 +151,9 @@ audit: setup ## which pinned packages have known vulnerabilities, as PyPI lists 
 models: setup ## measure a tiny model of every architecture through both engines again: docs/models.md
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.engine.architectures docs/models.md
 
-golden: setup ## make the golden files of tests/golden again; review the diff
+golden: setup ## make the golden files of tests/golden and the table of options again; review the diff
 	$(BIN)/python tests/golden/remake.py
+	$(BIN)/python -m tests.option_table
 
 docs: setup ## the documentation as a site: build/site/docs/index.html
 	$(BIN)/sphinx-build --quiet --fail-on-warning --builder html --conf-dir docs . build/site

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 from evaluator.errors import ConfigError
+from evaluator.options import Options, option
 from evaluator.schemas import DEFINITIONS, Definition
 
 OptionsT = TypeVar("OptionsT")
@@ -27,6 +28,10 @@ BASE_ALONE = "none"
 
 ServerKind = Literal["vllm", "sglang"]
 
+Numbers = Literal["log-likelihoods", "probabilities", "labels"]
+"""What is known of an imported answer: the log-likelihood of each label in nats, over the whole vocabulary; the
+probability of each label; or the predicted label alone."""
+
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -36,56 +41,107 @@ def prompt_definition(definitions: Collection[Definition]) -> Definition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableColumns:
+class TableColumns(Options):
     """Names of the columns of a user's table; None: the default for its kind of table (datasets/sources.py)."""
 
-    inputs: tuple[str, ...] | None = None
-    choices: str | None = None
-    gold: str | None = None
-    example_id: str | None = None  # None: rows are numbered
+    inputs: tuple[str, ...] | None = option(None, "Columns of a table in --data: the texts.", name="input_column")
+    choices: str | None = option(
+        None, "Column of a table in --data: a list of choices, if each row has its own.", name="choices_column"
+    )
+    gold: str | None = option(
+        None, "Column of a table in --data: the label, or the correct choice's text or number.", name="gold_column"
+    )
+    example_id: str | None = option(
+        None, "Column of a table in --data: the ids of rows, which are numbered if left out.", name="id_column"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class DataOptions(Options):
     """Where datasets are read from, in addition to those of installed packages, and how a user's table becomes prompts.
 
-    The fields from `training` on are about labelled tables, whose rows have no choices of their own.
+    The fields from `labels` on are about labelled tables, whose rows have no choices of their own.
     """
 
-    paths: tuple[Path, ...] = ()  # files and folders
+    paths: tuple[Path, ...] = option(  # files and folders
+        (),
+        "A table (CSV, JSON lines, Excel, Parquet, Arrow), a BIG-bench task.json, a folder of either, "
+        "hub:OWNER/NAME[/CONFIG[/SPLIT]], or the word hub, which downloads those of --datasets that no file holds.",
+        name="data",
+        metavar="PATH",
+        given=str,  # because pathlib turns ./hub into hub
+        several=True,
+    )
     hub: bool = False  # download the named datasets that no path holds
     repositories: tuple[str, ...] = ()  # of labelled tables on the hub: owner/name (datasets/hub_repository.py)
     columns: TableColumns = TableColumns()
-    training: Path | None = None  # table of the demonstrations; None: NAME_train, or rows of the same table
-    training_rows: int | None = None  # rows of a table without training rows that are set aside; None: a tenth
-    labels: Mapping[str, str] = field(default_factory=dict)  # cell -> label name; empty: cells are the names
-    template: Path | None = None  # TOML file (datasets/table_text.py)
-    instruction: str | None = None  # before the demonstrations
+    labels: Mapping[str, str] = option(  # cell -> label name; empty: cells are the names
+        dict,
+        "Names of the labels in a table in --data: 1=bad,5=great or a TOML file of them; the cells if left out.",
+        metavar="CELL=NAME,...",
+        given=str,
+    )
+    instruction: str | None = option(None, "Text at the start of every prompt about a table in --data.")
+    template: Path | None = option(
+        None, "TOML file of the text around examples of a table in --data (docs/own-data.md)."
+    )
+    training: Path | None = option(
+        None,
+        "Table of the demonstrations; NAME_train next to --data, or rows of --data, if left out.",
+        name="training_data",
+    )
+    training_rows: int | None = option(
+        None,
+        "Rows of --data that become demonstrations if there is no table of them; a tenth if left out.",
+        minimum=2,
+    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.training and (n_tables := len(self.paths) + len(self.repositories)) != 1:
             raise ConfigError(
                 f"--training-data holds the demonstrations of one table, got {n_tables} paths in --data. Name "
                 "one table, or call the file of each table's demonstrations NAME_train."
             )
-        if self.training_rows is not None and self.training_rows < 2:
-            raise ConfigError(f"--training-rows must be 2 or more, got {self.training_rows}.")
         if self.training and self.training_rows is not None:
             raise ConfigError("--training-rows sets rows of --data aside, and --training-data names others: drop one.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Options):
     """What to evaluate, with any model. Equal configurations and equal data give equal prompts, byte for byte."""
 
     suites: tuple[str, ...]
-    datasets: tuple[str, ...] = ()  # names, in benchmark order
+    datasets: tuple[str, ...] = option(  # in benchmark order
+        (), "Names that `evaluator datasets` lists; the suite's own if left out."
+    )
     data: DataOptions = DataOptions()
-    n_shots: int = 4  # for suites without an option `shots`
-    n_queries: int | None = None  # the first n of the test split; None for all
-    methods: tuple[str, ...] = ("vanilla",)
-    definitions: tuple[Definition, ...] = DEFINITIONS
-    parts: tuple[str, ...] | None = None  # of the suites; None for all
+    parts: tuple[str, ...] | None = option(  # None for all
+        None, "Only these parts of the suites; `evaluator suites` lists them."
+    )
+    n_shots: int = option(  # for suites without an option `shots`
+        4,
+        "Demonstrations in a prompt; 4, or the suite's own. Some suites take several: 1,2.",
+        name="shots",
+        metavar="K",
+        given=tuple[int, ...],
+        minimum=0,
+    )
+    n_queries: int | None = option(  # None for all of the test split
+        None,
+        "Only the first N queries of each dataset.",
+        name="queries",
+        minimum=1,
+        hint="Leave it out to take every query.",
+    )
+    methods: tuple[str, ...] = option(("vanilla",), "Inference methods, or `all`; the suite's own if left out.")
+    definitions: tuple[Definition, ...] = option(
+        DEFINITIONS,
+        "Whose formulas: the paper's, the released code's, or those behind the published tables.",
+        name="definition",
+        given=Literal["all", Definition],
+        shown="all",
+    )
     suite_options: Mapping[str, object] = field(default_factory=dict)  # suite -> an instance of Suite.options
 
     @property
@@ -109,24 +165,33 @@ class RunConfig:
                 "No dataset was named. Name some with --datasets (`evaluator datasets` lists them), or files with "
                 "--data."
             )
-        if self.n_shots < 0:
-            raise ConfigError(f"--shots must be 0 or more, got {self.n_shots}.")
-        if self.n_queries is not None and self.n_queries < 1:
-            raise ConfigError(f"--queries must be 1 or more, got {self.n_queries}. Leave it out to take every query.")
+        super().__post_init__()
         named = {"SUITE": self.suites, "--datasets": self.datasets, "--methods": self.methods, "--parts": self.parts}
-        for option, names in named.items():
+        for name, names in named.items():
             if names is not None and len(set(names)) < len(names):
-                raise ConfigError(f"{option} names something twice: {', '.join(names)}.")
+                raise ConfigError(f"{name} names something twice: {', '.join(names)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerConfig:
+class ServerConfig(Options):
     """Where the server engine finds a served model."""
 
-    urls: tuple[str, ...] = ()  # of vLLM or SGLang servers that serve the same model: http://host:port
-    served_name: str | None = None  # None: the server's only model, else the one with the name given by --model
-    kind: ServerKind | None = None  # None: what a server calls itself
-    concurrency: int = 16  # HTTP requests that a server works on at a time
+    urls: tuple[str, ...] = option(  # http://host:port
+        (),
+        "With --engine server: a vLLM or SGLang server of the model; several share the work. A key is read from the "
+        "environment variable VLLM_API_KEY.",
+        name="server_url",
+        metavar="URL",
+        given=str,
+        several=True,
+    )
+    kind: ServerKind | None = option(
+        None, "With --engine server: its program; what the server calls itself if left out.", name="server_kind"
+    )
+    served_name: str | None = option(  # None: the server's only model, else the one with the name given by --model
+        None, "With --engine server: the model's name there, if it serves several."
+    )
+    concurrency: int = option(16, "With --engine server: HTTP requests in flight to each server.", shown=16, minimum=1)
 
     def __post_init__(self) -> None:
         for url in self.urls:
@@ -141,33 +206,46 @@ class ServerConfig:
                 )
         if len(set(self.urls)) < len(self.urls):
             raise ConfigError(f"--server-url names a server twice: {', '.join(self.urls)}.")
-        if self.concurrency < 1:
-            raise ConfigError(f"--concurrency must be 1 or more, got {self.concurrency}.")
+        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
-class DevicesConfig:
+class DevicesConfig(Options):
     """On how many devices a model is loaded, and how often.
 
     Replicas = devices / (tensor x pipeline parallel) x engines per device.
     """
 
-    n: int | Literal["all"] | None = None  # None: as many as one replica needs, or with ray_address all
-    tensor_parallel: int | None = None  # devices that share each layer; None: the fewest that hold the model
-    pipeline_parallel: int = 1  # groups of devices that hold consecutive layers
-    engines_per_device: int = 1  # replicas that share a GPU, each with an equal part of its memory
-    ray_address: str | None = None  # of a Ray cluster; None: this machine
+    n: int | Literal["all"] | None = option(  # None: as many as one replica needs, or with ray_address all
+        None,
+        "GPUs to use; as many as one replica takes if left out. Replicas share the work; each takes as many as "
+        "--tensor-parallel times --pipeline-parallel. Without a GPU: into how many parts the cores are split.",
+        name="devices",
+        metavar="all|N",
+        minimum=1,
+    )
+    tensor_parallel: int | None = option(
+        None,
+        "Devices that share each layer of a replica; the fewest whose memory holds the model if left out.",
+        metavar="M",
+        minimum=1,
+    )
+    pipeline_parallel: int = option(
+        1, "Groups of such devices that hold consecutive layers of a replica.", metavar="P", shown=1, minimum=1
+    )
+    engines_per_device: int = option(
+        1,
+        "Replicas on each GPU, which share its memory: for models so small that one replica leaves it idle.",
+        metavar="K",
+        shown=1,
+        minimum=1,
+    )
+    ray_address: str | None = option(
+        None, "A Ray cluster (HOST:PORT, or auto) whose devices to use; this machine's if left out."
+    )
 
     def __post_init__(self) -> None:
-        numbers = {
-            "--devices": None if self.n == "all" else self.n,
-            "--tensor-parallel": self.tensor_parallel,
-            "--pipeline-parallel": self.pipeline_parallel,
-            "--engines-per-device": self.engines_per_device,
-        }
-        for option, number in numbers.items():
-            if number is not None and number < 1:
-                raise ConfigError(f"{option} must be 1 or more, got {number}.")
+        super().__post_init__()
         if self.engines_per_device > 1 and self.per_replica > 1:
             raise ConfigError(
                 "--engines-per-device is for models that one device holds several times. Drop it, or --tensor-parallel "
@@ -181,12 +259,26 @@ class DevicesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatConfig:
+class ChatConfig(Options):
     """How prompts are put to a model as conversations (docs/chat-templates.md)."""
 
-    template: str = NO_TEMPLATE  # "none": plain prompts; "auto": the model's own; or a Jinja file
-    demonstrations: ChatDemonstrations = "turns"
-    system_instruction: str | None = None
+    template: str = option(
+        NO_TEMPLATE,
+        "Put prompts through a chat template: the model's own, none (if left out), or a Jinja file. Several, as in "
+        "none,auto, are compared.",
+        name="chat_template",
+        metavar="auto|none|FILE",
+        given=tuple[str, ...],
+    )
+    demonstrations: ChatDemonstrations = option(
+        "turns",
+        "With --chat-template: demonstrations as turns, a question and its answer each (if left out), or as one "
+        "message.",
+        name="chat_demonstrations",
+    )
+    system_instruction: str | None = option(
+        None, "With --chat-template: the text of the system message; none if left out."
+    )
 
     def __post_init__(self) -> None:
         is_plain = self.template == NO_TEMPLATE
@@ -200,21 +292,31 @@ class ChatConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Options):
     """Which model scores the prompts, and how to load it."""
 
-    model: str  # a folder, a hub name, or one of evaluator.models.embedded.EMBEDDED_MODELS
-    adapter: str | None = None  # a LoRA adapter of this model: a folder or a hub name
-    engine: str | None = None  # None: vllm where it is installed, else transformers
-    dtype: Dtype = "auto"
-    label_boundary: LabelBoundary | None = None  # None: the default of the suites, or of a chat template
+    model: str = option(help="A folder, a hub name, `embedded` (a small model that ships), or `random`.", several=True)
+    engine: str | None = option(None, "vllm, transformers, server or fake; vllm where it is installed.")
+    adapter: str | None = option(
+        None,
+        "A LoRA adapter of the model: a folder or a hub name. Given several times, adapters are compared; `none` is "
+        "the model itself.",
+        metavar="PATH",
+        several=True,
+    )
+    dtype: Dtype = option("auto", shown="auto")
+    quantization: str | None = option(  # None: as the weights were saved
+        None, "Quantise the weights while they are loaded, as vLLM calls it: fp8. Needs --engine vllm."
+    )
+    label_boundary: LabelBoundary | None = option(  # None: the default of the suites, or of a chat template
+        None, "Tokenise prompt and label apart, or merged as one string; the suite's own if left out."
+    )
     chat: ChatConfig | None = None  # None: plain prompts, with a warning if the model has a chat template
-    quantization: str | None = None  # of weights that were saved without: "fp8"; None: as they were saved
-    kv_cache_gib: float | None = None  # None: the engine's own choice
-    revision: str | None = None  # of a hub name
-    trust_remote_code: bool = False
-    server: ServerConfig = ServerConfig()
+    kv_cache_gib: float | None = option(None, "Memory for the prefix cache; the engine's choice if left out.")
     devices: DevicesConfig = DevicesConfig()
+    revision: str | None = option(None, "Revision of a hub model.")
+    trust_remote_code: bool = option(False, "Run code that comes with the model.")
+    server: ServerConfig = ServerConfig()
 
     def __post_init__(self) -> None:
         if self.kv_cache_gib is not None and not 0 < self.kv_cache_gib < math.inf:
@@ -231,23 +333,49 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReceiptConfig:
+class ReceiptConfig(Options):
     """How a sample of a run's prompts is scored again; None: as the run was scored."""
 
-    n_prompts: int = 256
-    seed: int = 0
-    engine: str | None = None
-    dtype: Dtype | None = None
-    model: str | None = None  # where the run's model is now
-    adapter: str | None = None  # and its LoRA adapter
-    kv_cache_gib: float | None = None
-    trust_remote_code: bool = False
+    n_prompts: int = option(256, "Prompts to score again.", name="n", shown=256, minimum=1)
+    seed: int = option(0, "Of the sample, its order and its batches.", shown=0, minimum=0)
+    # The model is loaded here: a server is no choice.
+    engine: Literal["vllm", "transformers", "fake"] | None = option(
+        None, "The run's own if left out; the default one after --engine server."
+    )
+    dtype: Dtype | None = option(None, "The run's own if left out.")
+    model: str | None = option(
+        None, "Where the model is now; it must have the weights of the run. As recorded if left out."
+    )
+    adapter: str | None = option(None, "Where its LoRA adapter is now. As recorded if left out.")
+    kv_cache_gib: float | None = option(None, "Memory for the prefix cache; the engine's choice if left out.")
+    trust_remote_code: bool = option(False, "Run code that comes with the model.")
 
-    def __post_init__(self) -> None:
-        if self.n_prompts < 1:
-            raise ConfigError(f"--n must be 1 or more, got {self.n_prompts}.")
-        if self.seed < 0:
-            raise ConfigError(f"--seed must be 0 or more, got {self.seed}.")
+
+@dataclass(frozen=True, kw_only=True)
+class ImportColumns(Options):
+    """Columns of a table of imported answers; None: imports.table.SCORES and others, where the table has them."""
+
+    gold: str = option("gold", "The true label: its name or its number.", name="gold_column", shown="gold")
+    scores: tuple[str, ...] | None = option(
+        None,
+        "One column of lists, or one for each label; label_log_likelihoods, label_probs or pred if left out.",
+        name="score_column",
+        metavar="A[,B]",
+    )
+    numbers: Numbers | None = option(
+        None,
+        "What the score column holds: nats over the whole vocabulary, probabilities, or the predicted label alone.",
+    )
+    labels: tuple[str, ...] | None = option(
+        None, "The labels, in the order of the numbers; a column label_names instead."
+    )
+    dataset: str | None = option(
+        None, "Dataset of a row; a column `dataset`, else the file's name.", name="dataset_column"
+    )
+    query: str | None = option(
+        None, "Query of a row, which several may share; a column `query_id`, else each its own.", name="id_column"
+    )
+    prompt: str | None = option(None, "What was asked; a column `prompt`, if there is one.", name="prompt_column")
 
 
 def cache_folder() -> Path:

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from evaluator.cli.main import cli
+from tests import option_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,6 +60,11 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 def test_commands_are_found_in_blocks_and_sentences() -> None:
     found = [name for page in PAGES for name, *_ in commands(page, "evaluator")]
     assert {"run", "compare", "verify", "reproduce"} <= {*found}
+
+
+def test_the_table_of_options_is_what_the_commands_take() -> None:
+    page = option_table.PAGE.read_text()
+    assert option_table.with_table(page) == page  # `make golden` writes it again
 
 
 @pytest.mark.parametrize("name", ["metrics", "methods"])

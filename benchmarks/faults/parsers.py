@@ -20,7 +20,7 @@ import urllib3
 
 import evaluator
 from benchmarks.faults.hostile import CHOICE_ROWS, MODEL, TASK
-from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
+from evaluator.config import DataOptions, ImportColumns, ModelConfig, RunConfig, TableColumns
 from evaluator.datasets.plain_pickle import read_examples
 from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.table_text import read_labels, read_table_text
@@ -29,7 +29,6 @@ from evaluator.engine.server_protocols import PROTOCOLS, ScoringPrompt
 from evaluator.errors import EvaluatorError
 from evaluator.files.json_files import DIGEST, read_json, read_record, write_json, write_record
 from evaluator.imports import read_files
-from evaluator.imports.base import ImportColumns
 from evaluator.models.source import find_model
 from evaluator.record import RunRecord, TokensRecord
 from evaluator.run.config_json import config_from_json, config_to_json

@@ -5,7 +5,7 @@ Options are those of the command line, with underscores: `--input-column` is `in
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from shutil import rmtree
@@ -17,12 +17,13 @@ import click
 import polars as pl
 
 from evaluator.cli.compare import compare as compare_command
-from evaluator.cli.configurations import accepted, configurations
-from evaluator.cli.run import run as run_command
+from evaluator.cli.configurations import model_configs, run_config
+from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.digests import bytes_digest
 from evaluator.files.whole import write_bytes
+from evaluator.options import flag
 from evaluator.progress import Stage, finish
 from evaluator.record import MeasuredRecord
 from evaluator.run import pipeline
@@ -143,14 +144,13 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
     folder, kept = _folder(out)
     if hasattr(options.get("data"), "__arrow_c_stream__"):
         options["data"] = _written(options["data"], folder)
-    words = [*suites, "--out", str(folder), *_words(run_command, options)]
+    given, words = _given(run_command, suites, folder, options)
     with started_as(["run", *words]):
-        given = _parsed(run_command, words)
-        config, models = configurations(given)
+        config, models = run_config(given), model_configs(given)
         if len(models) > 1:
             raise ConfigError("evaluate takes one model in one form. Call it for each, then compare_runs.")
         stages = pipeline.run(
-            config, models[0], folder, data=given["store"], accept=accepted(given), force=given["force"]
+            config, models[0], folder, data=given["store"], accept=given["accept"], force=given["force"]
         )
         page, measured = _finished(stages, progress)
     return Run(measured, page, kept)
@@ -175,8 +175,7 @@ def compare_runs(
     """
     folder, kept = _folder(out)
     folders = [str(each.folder if isinstance(each, Run) else each) for each in runs]
-    words = [*folders, "--out", str(folder), *_words(compare_command, options)]
-    given = _parsed(compare_command, words)
+    given, words = _given(compare_command, folders, folder, options)
     with started_as(["compare", *words]):
         compared = _finished(compare_folders(given["runs"], given["out"], given["margin"]), progress)
     return Comparison(folder, compared, kept)
@@ -207,35 +206,29 @@ def _written(frame: Any, folder: Path) -> str:
     return str(path)
 
 
-def _words(command: click.Command, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words of a command line for options given by name. Raises ConfigError for one that does not exist."""
-    known = {flag: parameter for parameter in command.get_params(click.Context(command)) for flag in parameter.opts}
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        parameter = known.get(flag)
-        if parameter is None:
-            raise ConfigError(f"There is no option {name!r}. There are: {', '.join(_names(known))}.")
-        if value is None or value is False:
-            continue
-        values = list(value) if isinstance(value, list | tuple) else [value]
-        if value is True:
-            yield flag
-        elif parameter.multiple:
-            for one in values:
-                yield from (flag, str(one))
-        else:
-            yield from (flag, ",".join(map(str, values)))
+def _given(
+    command: click.Command, arguments: Sequence[str], folder: Path, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the values of a command's options from those given by name, and the words that say the same.
 
-
-def _names(flags: Mapping[str, click.Parameter]) -> list[str]:
-    return sorted(flag.removeprefix("--").replace("-", "_") for flag in flags if flag.startswith("--"))
-
-
-def _parsed(command: click.Command, words: Sequence[str]) -> dict[str, Any]:
+    Raises ConfigError for an option that does not exist and for a value that it does not take.
+    """
+    known = {param.name: param for param in command.get_params(click.Context(command)) if param.opts[0][0] == "-"}
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    words = [*arguments, "--out", str(folder)]
+    for name, value in given.items():
+        if name not in known:
+            raise ConfigError(f"There is no option {name!r}. There are: {', '.join(sorted(filter(None, known)))}.")
+        if known[name].multiple and not isinstance(value, list | tuple):
+            given[name] = [value]
+        for one in given[name] if known[name].multiple else [value]:
+            words.append(flag(name))
+            words += [] if one is True else [",".join(map(str, one if isinstance(one, list | tuple) else [one]))]
     try:
-        return command.make_context(command.name, list(words)).params
+        context = command.make_context(command.name, [*arguments], default_map=given | {"out": folder})
     except click.ClickException as error:
         raise ConfigError(error.format_message()) from error
+    return context.params, words
 
 
 def _finished(stage: Stage[T], progress: bool) -> T:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import FOLDER
+from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError
 
 
@@ -24,7 +25,6 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
     measures and between models and, for the suite pvi, how far models agree about PVI. The runs must have equal
     prompts: the same shots, queries, label boundary and definitions.
     """
-    from evaluator.cli.terminal import draw
     from evaluator.run.compare import compare as compare_runs
 
     if margin is not None and not 0 < margin < 1:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import run_folder
-from evaluator.cli.user_path import UserPath
+from evaluator.cli.options import UserPath, run_folder
 from evaluator.schemas import DEFINITIONS
 
 

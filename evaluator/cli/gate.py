@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import FOLDER
-from evaluator.cli.user_path import UserPath
+from evaluator.cli.options import FOLDER, UserPath
+from evaluator.cli.terminal import draw
 
 FILE = UserPath(dir_okay=False)
 
@@ -28,7 +28,6 @@ def gate(run: Path, base: Path, policy: Path, as_json: bool, junit: Path | None)
     Exit codes: 0 for GO, 1 for NO-GO, 2 for INCONCLUSIVE, 3 for a mistake. BASE may be of the same model, with another
     engine, dtype or version. The runs must have equal prompts.
     """
-    from evaluator.cli.terminal import draw
     from evaluator.compare.gate import read_policy
     from evaluator.compare.gate_texts import gate_lines
     from evaluator.compare.gate_texts import junit as junit_xml

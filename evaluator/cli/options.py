@@ -1,199 +1,175 @@
-"""The options that several commands share."""
+"""Make the options of commands from fields of dataclasses (evaluator/options.py), and these dataclasses from values."""
 
-from collections.abc import Callable
-from typing import Any, get_args
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-from evaluator.cli.user_path import UserPath
-from evaluator.config import ChatDemonstrations, DevicesConfig, Dtype, LabelBoundary, ServerConfig, ServerKind
-from evaluator.schemas import DEFINITIONS
+from evaluator.errors import ConfigError
+from evaluator.options import OptionField, flag, option_fields, option_name
 
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+OptionStage = Literal["options", "measure_options"]
+"""The field of a Suite that declares options: those of `build` and `run`, or those of `measure`."""
+
+
+class UserPath(click.Path):
+    """A path in which `~` is the user's home folder. Shells leave it as it is in words such as --out=~/runs."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the pathlib.Path."""
+        return super().convert(os.path.expanduser(value), param, ctx)
+
+
+class Listed(click.ParamType[Any], Generic[T]):
+    """A list with commas between its words, each of which `read` converts; Python's functions also take a list."""
+
+    def __init__(self, read: Callable[[str], T], kind: str) -> None:
+        self.name, self._read, self._kind = "A,B", read, kind
+
+    def convert(self, value: Any, param: click.Parameter | None, _ctx: click.Context | None) -> tuple[T, ...]:
+        """Return the values. Raises ConfigError for a word that cannot be read."""
+        words = value if isinstance(value, list | tuple) else [word.strip() for word in str(value).split(",")]
+        try:
+            return tuple(self._read(word) for word in words if word or self._read is not str)
+        except (ValueError, ZeroDivisionError):
+            name = param.opts[0] if param else "the option"
+            raise ConfigError(f"{name} takes {self._kind} with commas between them, received {value!r}.") from None
+
+
+NAMES, NUMBERS = Listed(str, "names"), Listed(int, "whole numbers")
+
+
+class NumberOr(click.ParamType[Any]):
+    """A whole number, or a word in its place."""
+
+    def __init__(self, word: str) -> None:
+        self.name, self._word = f"{word}|N", word
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number or the word."""
+        return value if value == self._word else click.INT.convert(value, param, ctx)
+
 
 FOLDER = UserPath(file_okay=False)
 
+force_option = click.option(
+    "--force", is_flag=True, help="Replace a finished run in the output folder, even if this one does not extend it."
+)
+run_folder = click.argument("out", metavar="DIR", type=FOLDER)
 
-def options(*decorators: Decorator) -> Decorator:
-    """Combine options into one decorator, in the order in which --help lists them."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for decorator in reversed(decorators):
-            command = decorator(command)
+def options_of(kind: type, **more_help: str) -> Callable[[Command], Command]:
+    """Give a command the options of a dataclass, in the order of its fields.
+
+    Args:
+        kind: the dataclass.
+        more_help: option -> what this command adds to its help.
+    """
+
+    def decorate(command: Command) -> Command:
+        for name, declared in reversed(option_fields(kind).items()):
+            help_text = " ".join(filter(None, (declared.field.metadata["help"], more_help.get(name))))
+            command = click.option(flag(name), help=help_text or None, **_settings(declared))(command)
         return command
 
     return decorate
 
 
-force_option = click.option(
-    "--force", is_flag=True, help="Replace a finished run in the output folder, even if this one does not extend it."
-)
-out_option = click.option("--out", required=True, type=FOLDER, help="Output folder; an interrupted run resumes in it.")
-prompt_options = options(
-    click.argument("suites", nargs=-1, required=True, metavar="SUITE..."),
-    click.option(
-        "--store",
-        type=FOLDER,
-        help="Folder of prompts and scores, OUT if left out. Runs that share one score each prompt only once per "
-        "model.",
-    ),
-    click.option(
-        "--datasets", metavar="A,B", help="Names that `evaluator datasets` lists; the suite's own if left out."
-    ),
-    click.option(
-        "--data",
-        type=click.Path(),  # text, because pathlib turns ./hub into hub
-        multiple=True,
-        help="A table (CSV, JSON lines, Excel, Parquet, Arrow), a BIG-bench task.json, a folder of either, "
-        "hub:OWNER/NAME[/CONFIG[/SPLIT]], or the word hub, which downloads those of --datasets that no file holds.",
-    ),
-    click.option("--input-column", metavar="A,B", help="Columns of a table in --data: the texts."),
-    click.option("--choices-column", help="Column of a table in --data: a list of choices, if each row has its own."),
-    click.option(
-        "--gold-column", help="Column of a table in --data: the label, or the correct choice's text or number."
-    ),
-    click.option("--id-column", help="Column of a table in --data: the ids of rows, which are numbered if left out."),
-    click.option(
-        "--labels",
-        metavar="CELL=NAME,...",
-        help="Names of the labels in a table in --data: 1=bad,5=great or a TOML file of them; the cells if left out.",
-    ),
-    click.option("--instruction", help="Text at the start of every prompt about a table in --data."),
-    click.option(
-        "--template",
-        type=UserPath(),
-        help="TOML file of the text around examples of a table in --data (docs/own-data.md).",
-    ),
-    click.option(
-        "--training-data",
-        type=UserPath(),
-        help="Table of the demonstrations; NAME_train next to --data, or rows of --data, if left out.",
-    ),
-    click.option(
-        "--training-rows",
-        type=int,
-        help="Rows of --data that become demonstrations if there is no table of them; a tenth if left out.",
-    ),
-    click.option("--parts", metavar="A,B", help="Only these parts of the suites; `evaluator suites` lists them."),
-    click.option(
-        "--shots", metavar="K", help="Demonstrations in a prompt; 4, or the suite's own. Some suites take several: 1,2."
-    ),
-    click.option("--queries", type=int, help="Only the first N queries of each dataset."),
-    click.option("--methods", metavar="A,B", help="Inference methods, or `all`; the suite's own if left out."),
-    click.option(
-        "--definition",
-        type=click.Choice(["all", *DEFINITIONS]),
-        default="all",
-        show_default=True,
-        help="Whose formulas: the paper's, the released code's, or those behind the published tables.",
-    ),
-)
-run_options = options(prompt_options, out_option, force_option)
-accept_option = click.option(
-    "--accept",
-    metavar="FINDING,...",
-    help="Findings of `evaluator preflight` that do not stop the run: prompts-over-context, ...",
-)
+def _settings(declared: OptionField) -> dict[str, Any]:
+    """Return the arguments of click.Option for a field: how its value is written, and the default that is shown."""
+    settings = declared.field.metadata
+    shown = {} if settings["shown"] is None else {"default": settings["shown"], "show_default": True}
+    return shown | {
+        "type": _value_type(declared.kind),
+        "is_flag": declared.kind is bool,
+        "metavar": settings["metavar"],
+        "multiple": settings["several"],
+        "required": declared.is_required,
+    }
 
 
-class DeviceCount(click.ParamType[Any]):
-    """A number of devices, or the word `all`."""
+def _value_type(kind: Any) -> Any:
+    """Return click's type for values of a type."""
+    if get_origin(kind) is Literal:
+        return click.Choice(get_args(kind))
+    if get_origin(kind) is tuple:
+        return NUMBERS if get_args(kind)[0] is int else NAMES
+    if words := [word for one in get_args(kind) if get_origin(one) is Literal for word in get_args(one)]:
+        return NumberOr(words[0])
+    return UserPath() if kind is Path else kind
 
-    name = "all|N"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == "all" else click.INT.convert(value, param, ctx)
+def from_options(kind: type[T], given: Mapping[str, Any], **fixed: Any) -> T:
+    """Make a dataclass of options, and those within it, of the values of a command's options.
+
+    Args:
+        kind: the dataclass.
+        given: option -> value; None: the field's default.
+        fixed: field -> value, for those that are not read from one option.
+    """
+    values, hints = dict[str, Any](), get_type_hints(kind)
+    for entry in fields(kind):  # type: ignore[arg-type]
+        if is_dataclass(hints[entry.name]):
+            values[entry.name] = from_options(hints[entry.name], given)
+        elif entry.metadata and (value := given.get(option_name(entry))) is not None:
+            values[entry.name] = value
+    return kind(**(values | fixed))
 
 
-MODEL_HELP = "A folder, a hub name, `embedded` (a small model that ships), or `random`."
-engine_options = options(
-    click.option("--engine", help="vllm, transformers, server or fake; vllm where it is installed."),
-    click.option(
-        "--adapter",
-        "adapters",
-        multiple=True,
-        metavar="PATH",
-        help="A LoRA adapter of the model: a folder or a hub name. Given several times, adapters are compared; `none` "
-        "is the model itself.",
-    ),
-    click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True),
-    click.option(
-        "--quantization", help="Quantise the weights while they are loaded, as vLLM calls it: fp8. Needs --engine vllm."
-    ),
-    click.option(
-        "--label-boundary",
-        type=click.Choice(get_args(LabelBoundary)),
-        help="Tokenise prompt and label apart, or merged as one string; the suite's own if left out.",
-    ),
-    click.option(
-        "--chat-template",
-        metavar="auto|none|FILE",
-        help="Put prompts through a chat template: the model's own, none (if left out), or a Jinja file. Several, as "
-        "in none,auto, are compared.",
-    ),
-    click.option(
-        "--chat-demonstrations",
-        type=click.Choice(get_args(ChatDemonstrations)),
-        help="With --chat-template: demonstrations as turns, a question and its answer each (if left out), or as one "
-        "message.",
-    ),
-    click.option(
-        "--system-instruction", help="With --chat-template: the text of the system message; none if left out."
-    ),
-    click.option("--kv-cache-gib", type=float, help="Memory for the prefix cache; the engine's choice if left out."),
-    click.option(
-        "--devices",
-        type=DeviceCount(),
-        metavar="all|N",
-        help="GPUs to use; as many as one replica takes if left out. Replicas share the work; each takes as many as "
-        "--tensor-parallel times --pipeline-parallel. Without a GPU: into how many parts the cores are split.",
-    ),
-    click.option(
-        "--tensor-parallel",
-        type=int,
-        metavar="M",
-        help="Devices that share each layer of a replica; the fewest whose memory holds the model if left out.",
-    ),
-    click.option(
-        "--pipeline-parallel",
-        type=int,
-        metavar="P",
-        default=DevicesConfig.pipeline_parallel,
-        show_default=True,
-        help="Groups of such devices that hold consecutive layers of a replica.",
-    ),
-    click.option(
-        "--engines-per-device",
-        type=int,
-        metavar="K",
-        default=DevicesConfig.engines_per_device,
-        show_default=True,
-        help="Replicas on each GPU, which share its memory: for models so small that one replica leaves it idle.",
-    ),
-    click.option(
-        "--ray-address", help="A Ray cluster (HOST:PORT, or auto) whose devices to use; this machine's if left out."
-    ),
-    click.option("--revision", help="Revision of a hub model."),
-    click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model."),
-    click.option(
-        "--server-url",
-        multiple=True,
-        metavar="URL",
-        help="With --engine server: a vLLM or SGLang server of the model; several share the work. A key is read from "
-        "the environment variable VLLM_API_KEY.",
-    ),
-    click.option(
-        "--server-kind",
-        type=click.Choice(get_args(ServerKind)),
-        help="With --engine server: its program; what the server calls itself if left out.",
-    ),
-    click.option("--served-name", help="With --engine server: the model's name there, if it serves several."),
-    click.option(
-        "--concurrency",
-        type=int,
-        default=ServerConfig.concurrency,
-        show_default=True,
-        help="With --engine server: HTTP requests in flight to each server.",
-    ),
-)
-run_folder = click.argument("out", metavar="DIR", type=FOLDER)
+class SuiteCommand(click.Command):
+    """A command that also has the options of all suites that are registered when it is used."""
+
+    stage: OptionStage = "options"
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        *params, help_option = super().get_params(ctx)
+        return [*params, *suite_parameters(self.stage, {param.name for param in params}), help_option]
+
+
+class MeasureCommand(SuiteCommand):
+    """A command that also has the options of the measures of all suites."""
+
+    stage = "measure_options"
+
+
+def suite_parameters(stage: OptionStage, defined: set[str | None]) -> Iterator[click.Option]:
+    """Yield the options of all suites that the command does not define itself; suites can share an option."""
+    for name, by_suite in fields_by_option(stage).items():
+        if name not in defined:
+            helps = dict.fromkeys(declared.field.metadata["help"] for declared in by_suite.values())
+            first = next(iter(by_suite.values()))
+            yield click.Option([flag(name)], help=f"{', '.join(by_suite)}: {' '.join(helps)}", **_settings(first))
+
+
+def fields_by_option(stage: OptionStage) -> dict[str, dict[str, OptionField]]:
+    """Return option -> suite -> the field that takes its value."""
+    from evaluator.suites import SUITES
+
+    found: dict[str, dict[str, OptionField]] = {}
+    for suite_name, suite in SUITES.items():
+        for name, declared in option_fields(getattr(suite, stage)).items():
+            found.setdefault(name, {})[suite_name] = declared
+    return found
+
+
+def suite_options(stage: OptionStage, given: Mapping[str, Any], suites: Iterable[str]) -> dict[str, object]:
+    """Return the options of each suite that has any. Raises ConfigError for an option that none of the suites has."""
+    from evaluator.suites import SUITES
+
+    takers = {suite: kind for suite in suites if suite in SUITES and (kind := getattr(SUITES[suite], stage))}
+    for name, by_suite in fields_by_option(stage).items():
+        value = given.get(name)
+        is_given = value is not None and value is not False and value != ()
+        # Suites without an option `shots` take one number of shots, from the RunConfig.
+        if is_given and takers.keys().isdisjoint(by_suite) and name != "shots":
+            raise ConfigError(f"{flag(name)} belongs to {' and '.join(by_suite)}, not to {', '.join(suites)}.")
+    return {suite: from_options(kind, given) for suite, kind in takers.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.user_path import UserPath
+from evaluator.cli.options import UserPath
 from evaluator.errors import ConfigError
 
 MANY_N = "10,20,50,100,200,500,1000,2000,5000,10000"

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import FOLDER
+from evaluator.cli.terminal import draw
 from evaluator.reproductions import REPRODUCTIONS
 
 
@@ -32,7 +33,6 @@ def reproduce(name: str, data: Path, out: Path) -> None:
 
     Where files are missing, an error says which columns they must have and where they were released.
     """
-    from evaluator.cli.terminal import draw
     from evaluator.reproductions import base
 
     reproduction = REPRODUCTIONS[name]()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evaluator.cli.user_path import UserPath
+from evaluator.cli.options import UserPath
 from evaluator.files.sizes import size_text
 
 if TYPE_CHECKING:

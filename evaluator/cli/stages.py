@@ -1,37 +1,125 @@
-"""The commands `score`, `measure` and `report`: each runs one stage on the output folder of an earlier `build`."""
+"""The commands `run` and `preflight`, and those of single stages: `build`, `score`, `measure` and `report`."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from evaluator.cli.configurations import adapter_names, chat_configs, model_config
-from evaluator.cli.options import MODEL_HELP, engine_options, force_option, run_folder
-from evaluator.cli.suite_options import MeasureCommand, suite_options
+from evaluator.cli.configurations import model_configs, run_config
+from evaluator.cli.options import (
+    FOLDER,
+    NAMES,
+    MeasureCommand,
+    SuiteCommand,
+    force_option,
+    from_options,
+    options_of,
+    run_folder,
+    suite_options,
+)
+from evaluator.cli.terminal import draw
+from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import ConfigError
+from evaluator.preflight.devices import Assumptions
+
+suites = click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
+store = click.option(
+    "--store",
+    type=FOLDER,
+    help="Folder of prompts and scores, OUT if left out. Runs that share one score each prompt only once per model.",
+)
+new_folder = click.option("--out", required=True, type=FOLDER, help="Output folder; an interrupted run resumes in it.")
+
+
+@click.command(cls=SuiteCommand)
+@suites
+@store
+@options_of(RunConfig)
+@new_folder
+@options_of(ModelConfig, model="Given several times, models are compared.")
+@click.option(
+    "--accept",
+    metavar="FINDING,...",
+    type=NAMES,
+    default=(),
+    help="Findings of `evaluator preflight` that do not stop the run: prompts-over-context, ...",
+)
+@force_option
+def run(**given: Any) -> None:
+    """Build the prompts of SUITE..., score them, measure, and write a report."""
+    from evaluator.run import pipeline
+    from evaluator.run.report import summary_lines
+
+    config, models = run_config(given), model_configs(given)
+    out, data, accept, force = given["out"], given["store"], given["accept"], given["force"]
+    if len(models) > 1:
+        page = draw(pipeline.run_models(config, models, out, data=data, accept=accept, force=force))
+    else:
+        page, measured = draw(pipeline.run(config, models[0], out, data=data, accept=accept, force=force))
+        for line in summary_lines(measured):
+            click.echo(line)
+    click.echo(f"Report: {page}")
+
+
+@click.command(cls=SuiteCommand)
+@suites
+@store
+@options_of(RunConfig)
+@click.option("--out", type=FOLDER, help="Folder of the run to come, which then finds its prompts there.")
+@options_of(ModelConfig, model="Its weights are not read.")
+@options_of(Assumptions)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def preflight(as_json: bool, **given: Any) -> None:
+    """Check the prompts of SUITE... and estimate what a run takes; nothing is scored and no weights are read.
+
+    Takes the options of `run`. Findings marked "stop" stop a run, unless its --accept names them.
+    """
+    from evaluator.files.json_files import to_builtins
+    from evaluator.preflight.text import preflight_lines
+    from evaluator.run.preflight import preflight as check
+
+    config, models, assumptions = run_config(given), model_configs(given), from_options(Assumptions, given)
+    data = given["store"] or given["out"]
+    records = [draw(check(config, model, assumptions, data=data)) for model in models]
+    if as_json:
+        click.echo(json.dumps({"models": [to_builtins(record) for record in records]}, indent=2, ensure_ascii=False))
+    else:
+        for record in records:
+            click.echo("\n".join(preflight_lines(record, assumptions.utilisation)))
+
+
+@click.command(cls=SuiteCommand)
+@suites
+@store
+@options_of(RunConfig)
+@new_folder
+@force_option
+def build(**given: Any) -> None:
+    """Build the prompts of SUITE... and write them to Arrow files."""
+    from evaluator.run import pipeline
+
+    config, out, data, force = run_config(given), given["out"], given["store"], given["force"]
+    built = draw(pipeline.build(config, out, data=data, force=force)).store
+    click.echo(f"{built.manifest.n_requests:,} requests, {built.manifest.n_prompts:,} distinct prompts: {built.folder}")
 
 
 @click.command()
 @run_folder
-@click.option("--model", required=True, help=MODEL_HELP)
-@engine_options
+@options_of(ModelConfig)
 @force_option
-def score(**given: Any) -> None:
+def score(out: Path, force: bool, **given: Any) -> None:
     """Score the prompts in DIR with a model, except those that it has scored already."""
-    from evaluator.cli.terminal import draw
     from evaluator.report.terminal import throughput_line
     from evaluator.run import pipeline
 
-    chat, *more = chat_configs(given)
-    if more:
-        raise ConfigError(
-            f"--chat-template takes one form here, got {given['chat_template']}. `evaluator run` compares several."
-        )
-    adapter, *others = adapter_names(given, [given["model"]])
+    model, *others = model_configs(given)
     if others:
-        raise ConfigError("--adapter takes one adapter here. `evaluator run` compares several.")
-    model = model_config(given | {"adapter": adapter}, chat)
-    scores = draw(pipeline.score(given["out"], model, force=given["force"]))
+        raise ConfigError(
+            "--model takes one model, --adapter one adapter and --chat-template takes one form here. `evaluator run` "
+            "compares several."
+        )
+    scores = draw(pipeline.score(out, model, force=force))
     click.echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
     if speed := throughput_line(scores):
         click.echo(speed)
@@ -41,10 +129,9 @@ def score(**given: Any) -> None:
 @run_folder
 def measure(out: Path, **given: Any) -> None:
     """Compute predictions, metrics and other tables from the scores in DIR."""
-    from evaluator.cli.terminal import draw
     from evaluator.run import pipeline
 
-    tables = draw(pipeline.measure(out, lambda suites: suite_options("measure_options", given, suites)))
+    tables = draw(pipeline.measure(out, lambda names: suite_options("measure_options", given, names)))
     click.echo(f"{', '.join(tables)}: {out / 'tables'}")
 
 
@@ -52,7 +139,6 @@ def measure(out: Path, **given: Any) -> None:
 @run_folder
 def report(out: Path) -> None:
     """Write the report about the tables in DIR."""
-    from evaluator.cli.terminal import draw
     from evaluator.run import pipeline
 
     click.echo(f"Report: {draw(pipeline.report(out))}")

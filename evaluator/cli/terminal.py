@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
-from typing import TypeVar
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
+from typing import TYPE_CHECKING, TypeVar
 
 from evaluator.progress import Progress, Stage, finish
+
+if TYPE_CHECKING:
+    from rich.console import Console  # slow to import
 
 T = TypeVar("T")
 
@@ -27,6 +26,8 @@ SECONDS_BETWEEN_CHECKS = 1.0
 
 def draw(stage: Stage[T]) -> T:
     """Run a stage to its end, show its progress on standard error, and return its result."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     if console.is_terminal:
         return _draw_bars(stage, console)
@@ -35,7 +36,10 @@ def draw(stage: Stage[T]) -> T:
         return finish(stage, lines.show)
 
 
-def _draw_bars(stage: Stage[T], console: Console) -> T:
+def _draw_bars(stage: Stage[T], console: "Console") -> T:
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
     columns = (
         TextColumn("{task.description:20}"),
         BarColumn(),
@@ -65,7 +69,7 @@ class _Lines:
     Stages such as loading a model report nothing for minutes: a thread repeats their last line with the time they took.
     """
 
-    def __init__(self, console: Console, *, ends_are_shown: bool) -> None:
+    def __init__(self, console: "Console", *, ends_are_shown: bool) -> None:
         self._console, self._ends_are_shown = console, ends_are_shown
         self._last: Progress | None = None
         self._is_new = False  # whether the last progress differs from what was shown

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import run_folder
+from evaluator.cli.terminal import draw
 
 
 @click.command()
@@ -16,7 +17,6 @@ def verify(out: Path, repair: bool) -> None:
 
     Each fault is a line with the command that repairs it, and the exit code is then 2.
     """
-    from evaluator.cli.terminal import draw
     from evaluator.run.verify import verify as verify_run
 
     faults = draw(verify_run(out, repair=repair))

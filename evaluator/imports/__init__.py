@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from evaluator.config import ImportColumns
 from evaluator.datasets.sources import require_dataset_name
 from evaluator.errors import ConfigError
-from evaluator.imports.base import ImportColumns, ImportedDataset
+from evaluator.imports.base import ImportedDataset
 from evaluator.imports.lm_eval_samples import is_samples, read_samples
 from evaluator.imports.table import read_table
 

@@ -1,20 +1,16 @@
-"""Define what is imported: answers to the queries of a dataset, and the columns of a table that hold them."""
+"""Define what is imported: answers to the queries of a dataset."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.config import Numbers
 from evaluator.errors import DatasetError, shown
 
 IMPORTED = "imported"
 """What stands for the suite of an imported run, and for its only part; and the name of its side table."""
-
-Numbers = Literal["log-likelihoods", "probabilities", "labels"]
-"""What is known of an answer: the log-likelihood of each label in nats, over the whole vocabulary; the probability of
-each label; or the predicted label alone."""
 
 NUMBERS = pl.Schema({"dataset": pl.String(), "numbers": pl.String()})  # side table of an imported run: Numbers
 
@@ -36,19 +32,6 @@ class ImportedDataset(NamedTuple):
     numbers: Numbers
     rows: list[ImportedRow]
     file: str  # name of the file that it was read from
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportColumns:
-    """The columns of a table; None: DEFAULT_COLUMNS, where the table has them."""
-
-    gold: str = "gold"
-    scores: tuple[str, ...] | None = None  # one that holds lists, or one for each label
-    numbers: Numbers | None = None  # what these are
-    labels: tuple[str, ...] | None = None  # the label space; None: a column label_names, or the names of `scores`
-    dataset: str | None = None
-    query: str | None = None
-    prompt: str | None = None
 
 
 def label_number(cell: object, n_labels: int) -> int | None:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evaluator.config import ImportColumns, Numbers
 from evaluator.datasets.table_files import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.imports.base import ImportColumns, ImportedDataset, ImportedRow, Numbers, cell_error, label_number
+from evaluator.imports.base import ImportedDataset, ImportedRow, cell_error, label_number
 
 SCORES: Mapping[str, Numbers] = {
     "label_log_likelihoods": "log-likelihoods",

@@ -9,6 +9,7 @@ import msgspec
 
 from evaluator.errors import ConfigError
 from evaluator.files.toml_files import read_toml, require_known_keys
+from evaluator.options import Options, option
 from evaluator.record import DeviceRecord, EngineRecord
 
 UTILISATION = 0.4
@@ -51,12 +52,23 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assumptions:
+class Assumptions(Options):
     """How much of a device a run uses, and which devices to estimate for."""
 
-    devices: tuple[str, ...] = ()  # names; empty: all
-    file: Path | None = None  # TOML of devices that add to or replace those of devices.toml
-    utilisation: float = UTILISATION
+    devices: tuple[str, ...] = option(
+        (),
+        "Estimate for this device; all of them if left out.",
+        name="device",
+        metavar="NAME",
+        given=str,
+        several=True,
+    )
+    file: Path | None = option(  # adds to devices.toml, or replaces
+        None, "TOML file of devices: peak, memory and price of each (docs/preflight.md).", name="device_file"
+    )
+    utilisation: float = option(
+        UTILISATION, "Share of a device's peak that a run is assumed to reach.", shown=UTILISATION
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.utilisation <= 1:

@@ -24,6 +24,7 @@ from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.whole import file_digest, reason
 from evaluator.methods.base import Method, MethodContext
 from evaluator.methods.predictions import scored_definitions
+from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
 from evaluator.run.config_json import identity
@@ -34,7 +35,6 @@ from evaluator.store.spool import slices, spooled_frames
 from evaluator.store.store_writer import REQUEST_ROWS, StoreWriter, as_request_rows
 from evaluator.suites import SUITES, chosen_methods, methods_of, require_suites
 from evaluator.suites.base import Part, Suite
-from evaluator.suites.options import option_fields
 
 logger = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.config import DataOptions, RunConfig
+from evaluator.config import DataOptions, ImportColumns, RunConfig
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, write_record
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import file_digest
 from evaluator.imports import read_files
-from evaluator.imports.base import IMPORTED, NUMBERS, ImportColumns, ImportedDataset
+from evaluator.imports.base import IMPORTED, NUMBERS, ImportedDataset
 from evaluator.imports.rows import answer_rows
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, PartRecord

@@ -199,7 +199,7 @@ class Suite:
     own_methods: Mapping[str, Method] = field(default_factory=dict)  # methods that only this suite can use
     definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which it can be measured
     label_boundary: LabelBoundary = "separate"  # default of a run
-    options: type | None = None  # frozen dataclass whose fields are options of the command line (suites/options.py)
+    options: type | None = None  # frozen dataclass whose fields are options of the command line (options.py)
     measure_options: type | None = None  # the same for `evaluator measure`
     plan: Plan = Plan()
 

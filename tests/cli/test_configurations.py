@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from evaluator.cli.configurations import names, names_or_all
+from evaluator.cli.configurations import names_or_all
+from evaluator.cli.options import NAMES
 from evaluator.config import ModelConfig
 from evaluator.errors import ConfigError
 from evaluator.run.folder import read_requests
@@ -14,12 +15,12 @@ from tests.command_line import command
     ("given", "found"), [("a,b", ("a", "b")), (" a , ,b", ("a", "b")), ("all", ("all",)), ("", ())]
 )
 def test_a_list_of_names_is_split_at_commas(given, found):
-    assert names(given) == found
+    assert NAMES.convert(given, None, None) == found
 
 
 def test_all_stands_for_all_names_alone():
-    assert names_or_all("all", "xy") == ("x", "y")
-    assert names_or_all("all,x", "xy") == ("all", "x")
+    assert names_or_all(("all",), "xy") == ("x", "y")
+    assert names_or_all(("all", "x"), "xy") == ("all", "x")
 
 
 def test_a_column_can_be_called_all(tmp_path):

@@ -106,6 +106,6 @@ def test_a_finished_sentence_is_printed_as_it_is(is_terminal, monkeypatch, capsy
         yield Progress(stage="First results", done=1, total=2, unit="datasets", line="sst5: accuracy 0.412 [of two]")
 
     if is_terminal:
-        monkeypatch.setattr(terminal, "Console", lambda **_: Console(force_terminal=True, width=200, stderr=True))
+        monkeypatch.setattr("rich.console.Console", lambda **_: Console(force_terminal=True, width=200, stderr=True))
     terminal.draw(said())
     assert "sst5: accuracy 0.412 [of two]" in capsys.readouterr().err

@@ -9,8 +9,8 @@ import pytest
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
+from evaluator.config import ImportColumns
 from evaluator.imports import read_files
-from evaluator.imports.base import ImportColumns
 from evaluator.run.export import export
 from tests.command_line import command
 

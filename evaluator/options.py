@@ -1,0 +1,98 @@
+"""Options, each declared once: a field of a frozen dataclass with its help, type and least value.
+
+The field makes the option of commands, with its help and its row in the documentation (cli/options.py), the argument of
+Python's functions, and the check of its value.
+"""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import reduce
+from operator import or_
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from evaluator.errors import ConfigError
+
+
+def option(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    name: str | None = None,
+    metavar: str | None = None,
+    given: Any = None,
+    several: bool = False,
+    shown: Any = None,
+    minimum: int | None = None,
+    hint: str = "",
+) -> Any:
+    """Return a field of a dataclass of options.
+
+    Args:
+        default: its value if the option is not given, or the type that makes it, such as dict; required without.
+        help: a sentence for `--help` and the documentation.
+        name: the option's name, if it differs from the name of the field: `training_data` is --training-data.
+        metavar: the option's value in `--help`, if the type does not say enough.
+        given: type of the option's value, if the field holds what that is read as.
+        several: whether the option can be repeated.
+        shown: the default on the command line, if `--help` names it.
+        minimum: the least number.
+        hint: what to do about a smaller number.
+    """
+    settings = {"help": help, "name": name, "metavar": metavar, "given": given, "several": several}
+    metadata = settings | {"shown": shown, "minimum": minimum, "hint": hint}
+    return field(**{"default_factory" if isinstance(default, type) else "default": default}, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A base of dataclasses of options, which checks their least values."""
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            least, value = entry.metadata.get("minimum"), getattr(self, entry.name)
+            if least is not None and isinstance(value, int) and value < least:
+                hint = f" {entry.metadata['hint']}".rstrip()
+                raise ConfigError(f"{flag(option_name(entry))} must be {least} or more, got {value}.{hint}")
+
+
+class OptionField(NamedTuple):
+    """A field that declares an option, and the type of the option's value, without None."""
+
+    field: "Field[Any]"
+    kind: Any
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the field has no default."""
+        return self.field.default is MISSING and self.field.default_factory is MISSING
+
+
+def option_name(entry: "Field[Any]") -> str:
+    """Return the name of a field's option, as Python's functions take it."""
+    return str(entry.metadata["name"] or entry.name)
+
+
+def flag(name: str) -> str:
+    """Return an option's name on the command line: --training-data for training_data."""
+    return f"--{name.replace('_', '-')}"
+
+
+def option_fields(kind: type | None) -> dict[str, OptionField]:
+    """Return the options of a dataclass and of those within it by name, in order; none without a dataclass."""
+    return dict(_option_fields(kind)) if kind else {}
+
+
+def _option_fields(kind: Any) -> Iterator[tuple[str, OptionField]]:
+    hints = get_type_hints(kind)
+    for entry in fields(kind):
+        hint = entry.metadata.get("given") or _without_none(hints[entry.name])
+        if is_dataclass(hint):
+            yield from _option_fields(hint)
+        elif entry.metadata:
+            yield option_name(entry), OptionField(entry, hint)
+
+
+def _without_none(hint: Any) -> Any:
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    return reduce(or_, kinds) if NoneType in get_args(hint) else hint
