@@ -203,7 +203,7 @@ METRICS = pl.Schema(
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
         "tries": pl.Int64(),  # different prompts that a query was tried with by this method
         "log10_tail": pl.Float64(),  # log10 of the probability that the best of them is at least as accurate
-        "verdict": pl.String(),  # random_baselines.verdicts.Verdict: compares with expectations, and is no test
+        "verdict": pl.String(),  # random_baselines.significance.Verdict: compares with expectations, and is no test
         **TEST_OF_GUESSING,  # over all accuracies of the run under this definition
         # 95% Bayesian interval of the accuracy under Jeffreys' prior, for n_queries independent queries:
         "credible_low": pl.Float64(),

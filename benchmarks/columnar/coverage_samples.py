@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy import stats
 
+from evaluator.arrays import Floats
 from evaluator.metrics.calibration_interval import EXTRA_VARIANCE, Bins, calibration_errors
 from evaluator.metrics.distance_interval import distances, freedom
 from evaluator.metrics.intervals import total_standard_error, two_way_standard_error, with_intervals
@@ -15,8 +16,6 @@ from evaluator.statistics.variance_components import variance_components
 from evaluator.suites.in_context_pvi.demonstration_choice import difference_from_draws
 from evaluator.suites.prompt_search.tables import simultaneous_limits
 from evaluator.templates.orthogonal_array import ORTHOGONAL_ARRAY
-
-Floats = npt.NDArray[np.float64]
 
 
 class Coverage(NamedTuple):

@@ -17,11 +17,10 @@ from scipy import stats
 from scipy.special import log_softmax
 
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
+from evaluator.arrays import Floats
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import REQUESTS
 from evaluator.suites.in_context_pvi.measures import pvi_measures
-
-Floats = npt.NDArray[np.float64]
 
 N_LABELS = [2, 2, 3, 3, 2, 3, 4, 2, 3, 6]  # ten label spaces of the sizes that classification datasets have
 N_QUERIES, N_SETS = 10_000, 3

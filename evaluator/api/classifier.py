@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evaluator.api.loaded_models import answers_folder, loaded_model
+from evaluator.arrays import Floats, Ints
 from evaluator.cli.terminal import draw
 from evaluator.config import (
     NO_TEMPLATE,
@@ -29,7 +30,6 @@ from evaluator.config import (
     RunConfig,
 )
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.lcg import Ints
 from evaluator.datasets.table_text import TableText
 from evaluator.datasets.user_table import table_template
 from evaluator.errors import ConfigError
@@ -49,8 +49,6 @@ from evaluator.templates.template import MetaTemplate, Verbalizer
 (_SUITE,) = SUITE_GROUPS["classify"]
 _PART = next(iter(SUITES[_SUITE].parts))
 _IN_MEMORY = DataOptions(paths=(Path("X"),))  # the argument; no file is read
-
-Floats = npt.NDArray[np.float64]
 
 
 class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -63,7 +63,7 @@ def random_baseline(
 
 
 def print_summary(n: float, chance: float | dict[int, int], tries: float, correct: float | None, as_json: bool) -> None:
-    from evaluator.random_baselines.summary import summarise, summary_text
+    from evaluator.random_baselines.calculator import summarise, summary_text
 
     summary = summarise(n, chance, tries, correct)
     fields = dataclasses.asdict(summary)
@@ -74,7 +74,7 @@ def print_summary(n: float, chance: float | dict[int, int], tries: float, correc
 def print_table(
     n: Sequence[float], chances: Sequence[float | dict[int, int]], tries: Sequence[float], as_json: bool
 ) -> None:
-    from evaluator.random_baselines.grid import baseline_table, table_text
+    from evaluator.random_baselines.calculator import baseline_table, table_text
 
     table = baseline_table(n, chances, tries)
     click.echo(json.dumps(table.to_dicts(), indent=2) if as_json else table_text(table))

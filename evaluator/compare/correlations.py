@@ -9,7 +9,7 @@ from evaluator.compare.measures import with_measure
 from evaluator.compare.schema import RANK_CORRELATIONS, RANK_CORRELATIONS_KEY
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.statistics.rank_correlation import rank_correlation
+from evaluator.statistics.correlation import rank_correlation
 
 RANKED_BY = "accuracy"
 """Metric that ranks datasets when two models are compared."""

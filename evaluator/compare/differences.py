@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
+from evaluator.arrays import Floats
 from evaluator.compare.request_results import QUERY_KEY, query_means
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, EQUIVALENCE_KEY
 from evaluator.compare.table import DATASET
@@ -15,14 +16,13 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION, mean_of_intervals, two_way_standard_error
 from evaluator.metrics.registry import REQUEST_COLUMNS
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.statistics.multiple_tests import holm
 from evaluator.statistics.paired import (
     LEVEL,
     Estimate,
-    FloatArray,
     adjusted_estimate,
     detectable_difference,
     equivalence_test,
+    holm,
     mean_estimate,
     paired_test,
     plain_estimate,
@@ -243,7 +243,7 @@ _ESTIMATE: dict[str, pl.DataType] = {
 }
 
 
-def _estimate(cells: FloatArray) -> dict[str, Any]:
+def _estimate(cells: Floats) -> dict[str, Any]:
     """Return the columns of _ESTIMATE of differences [queries, sets]."""
     d = cells.mean(axis=1)
     two_way, freedom = two_way_standard_error(cells)

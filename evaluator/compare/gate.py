@@ -16,8 +16,7 @@ from evaluator.errors import ConfigError
 from evaluator.files.toml_files import read_toml, require_known_keys
 from evaluator.metrics.registry import REQUEST_COLUMNS
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.statistics.multiple_tests import holm
-from evaluator.statistics.paired import POWER, Estimate, equivalence_test, worse_test
+from evaluator.statistics.paired import POWER, Estimate, equivalence_test, holm, worse_test
 
 Outcome = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 

@@ -3,6 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
+from evaluator.arrays import Ints
+
 SEED = 42
 MULTIPLIER = 1664525
 INCREMENT = 1013904223
@@ -10,8 +12,6 @@ MODULUS = 2**32
 
 SAMPLES_TOGETHER = 65_536
 """Samples that are drawn at once, which takes several times their memory."""
-
-Ints = npt.NDArray[np.int64]
 
 
 class Lcg:

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from evaluator.datasets.lcg import Ints, Lcg
+from evaluator.arrays import Ints
+from evaluator.datasets.lcg import Lcg
 from evaluator.errors import DatasetError
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.errors import TemplateError
 from evaluator.methods.base import Method, ScoredRequests, softmax
 from evaluator.methods.training_states import (
@@ -16,7 +17,6 @@ from evaluator.methods.training_states import (
     ROW,
     TRAINING_STATES,
     DatasetStates,
-    Floats,
     centroid_probs,
     class_weights,
     dataset_states,

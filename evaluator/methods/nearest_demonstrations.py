@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.datasets.lcg import Ints
+from evaluator.arrays import Ints
 from evaluator.errors import TemplateError
 from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.methods.training_states import state_array

@@ -6,7 +6,8 @@ from itertools import islice, permutations
 import numpy as np
 import polars as pl
 
-from evaluator.datasets.lcg import SEED, Ints
+from evaluator.arrays import Ints
+from evaluator.datasets.lcg import SEED
 from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.nearest_demonstrations import (
     nearest_demonstrations,

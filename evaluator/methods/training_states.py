@@ -9,17 +9,14 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from evaluator.datasets.lcg import Ints
+from evaluator.arrays import Floats, Ints
 from evaluator.methods.base import MethodContext, ScoredRequests, softmax
 from evaluator.methods.vanilla import LABEL_SCORE
 from evaluator.prompts.rows import ASKS_STATE
 from evaluator.prompts.training_prompts import N_SAMPLES, training_requests, training_sample
 from evaluator.schemas import Definition
-
-Floats = npt.NDArray[np.float64]
 
 QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
 ROW = ["suite", "dataset", "position"]

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from evaluator.datasets.lcg import Ints
+from evaluator.arrays import Floats, Ints
 from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
 from evaluator.methods.mean_label_probs import log_softmax
 from evaluator.methods.training_states import labelled_examples
@@ -25,8 +24,6 @@ PENALTY = 1.0
 that one training prompt's loss may outweigh. Without one, scales of separable prompts have no limit."""
 
 _TASK = ["suite", "dataset"]
-
-Floats = npt.NDArray[np.float64]
 
 
 class Scaling(NamedTuple):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import gammaincinv, ndtr
 
-Floats = npt.NDArray[np.float64]
+from evaluator.arrays import Floats
 
 Z = 1.959963984540054
 """Normal quantile of a two-sided 95% interval."""

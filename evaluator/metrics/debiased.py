@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.metrics.calibration_interval import Bins, Z, calibration_errors
-from evaluator.metrics.distance_interval import Floats, distances
+from evaluator.metrics.distance_interval import distances
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 
 KEY_OF_MEAN = [name for name in METRICS_KEY if name != "dataset"]

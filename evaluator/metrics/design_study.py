@@ -10,12 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from evaluator.arrays import Floats, Ints
 from evaluator.metrics.calibration_interval import Z
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MORE_PROMPTS = 10_000
 HALF_WIDTHS = (0.05, 0.03, 0.02, 0.01)

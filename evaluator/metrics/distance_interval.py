@@ -7,10 +7,9 @@ There neither the value is unbiased nor its standard error tells how far it may 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import chndtrinc, stdtrit
 
-Floats = npt.NDArray[np.float64]
+from evaluator.arrays import Floats
 
 UPPER = 0.975
 FAR = 12.0

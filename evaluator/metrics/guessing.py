@@ -27,8 +27,7 @@ import polars as pl
 from evaluator.errors import MetricError
 from evaluator.metrics.per_request import MeasuredGroup
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.significance import with_tests
-from evaluator.random_baselines.verdicts import verdict
+from evaluator.random_baselines.significance import verdict, with_tests
 from evaluator.schemas import TEST_OF_GUESSING
 from evaluator.statistics.proportion import jeffreys_interval
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import gammaincinv, stdtridf, stdtrit
 
-Floats = npt.NDArray[np.float64]
+from evaluator.arrays import Floats
 
 CONFIDENCE_LEVEL = 0.95
 NO_VARIATION = 1e-12

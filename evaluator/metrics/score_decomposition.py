@@ -27,15 +27,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from scipy.special import rel_entr
 
+from evaluator.arrays import Floats, Ints
 from evaluator.metrics.calibration_error import N_BINS, confidence_bin
 from evaluator.metrics.values import Measured
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Divergence = Callable[[Floats, Floats], Floats]
 """From sums [..., n_labels] of label probabilities and of true labels over a group to what the group adds, [...]."""
 

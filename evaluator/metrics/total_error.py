@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.metrics.base import Limits
 from evaluator.metrics.calibration_interval import Z
 from evaluator.metrics.design_study import (
@@ -17,7 +18,7 @@ from evaluator.metrics.design_study import (
     more_prompts,
     queries_needed,
 )
-from evaluator.metrics.intervals import Floats, mean_of_intervals, two_way_standard_error, with_intervals
+from evaluator.metrics.intervals import mean_of_intervals, two_way_standard_error, with_intervals
 from evaluator.schemas import (
     DESIGN_STUDY,
     DESIGN_STUDY_KEY,

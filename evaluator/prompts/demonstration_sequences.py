@@ -5,7 +5,8 @@ import random
 
 import numpy as np
 
-from evaluator.datasets.lcg import Ints, places_before_removals
+from evaluator.arrays import Ints
+from evaluator.datasets.lcg import places_before_removals
 
 MAX_LISTED = 2**16  # up to this number all sequences are shuffled; beyond it, numbers are drawn until enough differ
 

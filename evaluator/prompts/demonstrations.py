@@ -5,8 +5,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lcg import Ints, Lcg
+from evaluator.datasets.lcg import Lcg
 from evaluator.errors import TemplateError
 from evaluator.schemas import Definition
 

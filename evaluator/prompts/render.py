@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from evaluator.datasets.lcg import Ints
+from evaluator.arrays import Ints
 from evaluator.schemas import PROMPTS
 from evaluator.templates.template import MetaTemplate, Verbalizer
 

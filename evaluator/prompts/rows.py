@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lcg import Ints
 from evaluator.errors import ConfigError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, sample_demonstrations
 from evaluator.prompts.render import classification_prompts

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lcg import Ints, Lcg
+from evaluator.datasets.lcg import Lcg
 from evaluator.errors import DatasetError
 from evaluator.prompts.render import classification_prompts
 from evaluator.prompts.rows import NOT_VARIED

@@ -1,21 +1,87 @@
-"""Compare the best prompt of a search with random baselines, on its train part and on held-out examples."""
+"""Search for the best prompt on a part of the examples, and compare it with guessing on that part and on the other.
 
+Examples are split at random into a train and a test part, many times. The best of several prompts on the train part is
+evaluated on the test part. Source: Yauney & Mimno 2024, section 5.2.
+"""
+
+import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import DatasetError
-from evaluator.random_baselines.binomial import FloatArray, IntArray
-from evaluator.random_baselines.held_out_schema import CHANCES_KEY, CORRECTNESS_KEY, HELD_OUT_KEY, HELD_OUT_TRIALS
-from evaluator.random_baselines.held_out_search import Experiment, Splits, search
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.verdicts import is_above
+from evaluator.random_baselines.significance import is_above
+
+CORRECTNESS_KEY = ["experiment", "prompt", "example"]
+CORRECTNESS = pl.Schema(
+    {
+        "experiment": pl.String(),  # name of one search, such as "known_unknowns/4-shot"
+        "prompt": pl.Int64(),
+        "example": pl.Int64(),  # that the prompt was scored on; never one of its demonstrations
+        "correct": pl.Boolean(),
+    }
+)
+
+CHANCES_KEY = ["experiment", "example"]
+CHANCES = pl.Schema(
+    {
+        "experiment": pl.String(),
+        "example": pl.Int64(),
+        "chance": pl.Float64(),  # probability that a random guess is right, above 0 and below 1
+    }
+)
+
+HELD_OUT_KEY = ["experiment", "tries", "split"]
+HELD_OUT_SEARCHES = pl.Schema(
+    {
+        "experiment": pl.String(),
+        "tries": pl.Int64(),  # number of prompts to search
+        "split": pl.Int64(),  # from 0
+        "n_prompts": pl.Int64(),  # number of prompts searched: `tries`, or all prompts if there are fewer
+        "prompt": pl.Int64(),  # the best on the train part; of ties, the lowest id
+        "n_train": pl.Int64(),  # examples of the train part that this prompt was scored on
+        "correct_train": pl.Int64(),
+        "n_test": pl.Int64(),
+        "correct_test": pl.Int64(),
+        "train_chances": pl.List(pl.Float64()),  # distinct chances of the experiment's examples, ascending
+        "train_counts": pl.List(pl.Int64()),  # how many of the n_train examples have each
+        "standard_on_train": pl.Float64(),  # mean chance of the n_train examples
+        "standard_on_test": pl.Float64(),
+    }
+)
+HELD_OUT_TRIALS = pl.Schema(
+    {
+        **HELD_OUT_SEARCHES,
+        "max_random_on_train": pl.Float64(),  # expected accuracy of the best of n_prompts random classifiers
+        "log10_standard_tail": pl.Float64(),  # probability that one random classifier has correct_train or more right
+        "log10_max_tail": pl.Float64(),  # the same for the best of n_prompts random classifiers
+        "above_standard_on_train": pl.Boolean(),  # accuracy strictly more than the baseline
+        "above_max_on_train": pl.Boolean(),
+        "above_standard_on_test": pl.Boolean(),
+    }
+)
+
+TRAIN_SHARE = 0.75
+"""Share of the examples in the train part, rounded down to whole examples."""
 
 SETTING = ["train_chances", "train_counts", "n_prompts", "correct_train"]
 """Columns that determine the baselines and tails of a search."""
 
-BASELINES = ["max_random_on_train", "log10_standard_tail", "log10_max_tail"]
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One set of prompts and the examples they were scored on."""
+
+    name: str
+    prompts: Ints  # [prompts], ids, ascending
+    scored: Bools  # [prompts, examples]
+    correct: Bools  # [prompts, examples], False where not scored
+    chance: Floats  # [examples], probability that a random guess is right
 
 
 def held_out_trials(
@@ -39,16 +105,14 @@ def held_out_trials(
 
     Returns:
         HELD_OUT_TRIALS, one row for each experiment, number of tries and split, sorted by these. An accuracy is above a
-        baseline if it is strictly more (verdicts.is_above); both count only examples that the prompt was scored on.
+        baseline if it is strictly more (significance.is_above); both count only examples that the prompt was scored on.
 
     Raises DatasetError when rows are repeated or missing, or a part of a split would be empty.
     Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, and
     takes 200 tries where fewer prompts are possible.
     """
-    splits = Splits(tries=tries, n_splits=n_splits, seed=seed)
-    return with_baselines(
-        pl.concat([search(experiment, splits) for experiment in read_experiments(correctness, chances)])
-    )
+    experiments = read_experiments(correctness, chances)
+    return with_baselines(pl.concat(search(each, tries, n_splits=n_splits, seed=seed) for each in experiments))
 
 
 def read_experiments(correctness: pl.LazyFrame, chances: pl.DataFrame) -> Iterator[Experiment]:
@@ -83,7 +147,7 @@ def _experiment(name: str, rows: pl.DataFrame, chances: pl.DataFrame) -> Experim
     )
 
 
-def _chance_of(name: str, examples: IntArray, chances: pl.DataFrame) -> FloatArray:
+def _chance_of(name: str, examples: Ints, chances: pl.DataFrame) -> Floats:
     ids = pl.DataFrame({"example": examples.astype(np.int64)})
     rows = ids.join(chances.cast({"example": pl.Int64}), on="example", how="left", maintain_order="left")
     if rows.height > ids.height:
@@ -97,16 +161,100 @@ def _chance_of(name: str, examples: IntArray, chances: pl.DataFrame) -> FloatArr
     return np.asarray(rows["chance"], dtype=np.float64)
 
 
+def search(experiment: Experiment, tries: Sequence[int], *, n_splits: int = 100, seed: int = 0) -> pl.DataFrame:
+    """Return the best prompt of every (tries, split): rows of HELD_OUT_SEARCHES.
+
+    The prompts to try are drawn at random for each split; those of fewer tries are also among those of more tries.
+    The best has the highest accuracy on the train part; of ties, the lowest id.
+
+    Raises DatasetError if a part would be empty.
+    """
+    n_prompts, n_examples = experiment.scored.shape
+    n_train = train_size(n_examples)
+    if not 0 < n_train < n_examples:
+        raise DatasetError(
+            f"{experiment.name} has {n_examples} examples, too few to split: a train part of {TRAIN_SHARE:g} of "
+            f"them would hold {n_train}. Take more examples."
+        )
+    rng = np.random.default_rng((seed, zlib.crc32(experiment.name.encode())))
+    in_train = _orders(rng, n_splits, n_examples) < n_train  # [splits, examples]
+    order = _orders(rng, n_splits, n_prompts)  # [splits, prompts], in which prompts are tried
+    n_scored, n_correct = (_in_common(table, in_train) for table in (experiment.scored, experiment.correct))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        accuracy = np.where(n_scored > 0, n_correct / n_scored, -1.0)
+    # Prompts that are not tried get -2, less than the -1 of unscored ones; argmax takes the lowest id of ties.
+    best = np.array([np.where(np.less(order.T, n_tries), accuracy, -2.0).argmax(axis=0) for n_tries in tries])
+    return _search_rows(experiment, in_train, np.asarray(tries), best)
+
+
+def train_size(n_examples: int) -> int:
+    """Return the number of examples in the train part."""
+    return int(TRAIN_SHARE * n_examples)
+
+
+def _in_common(rows: Bools, others: Bools) -> Ints:
+    """Count the columns that are True in both, for each pair of rows: [rows, others].
+
+    Bits are counted 64 at a time: a matrix product of such sizes is slower, and starts every BLAS thread.
+    """
+    left, right = (_bit_words(table) for table in (rows, others))
+    counts: Ints = np.bitwise_count(left[:, None] & right[None]).sum(axis=-1, dtype=np.int64)
+    return counts
+
+
+def _bit_words(table: Bools) -> npt.NDArray[np.uint64]:
+    """Pack each row into 64-bit words, padded with zeros."""
+    packed = np.packbits(table, axis=1)
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+
+
+def _orders(rng: np.random.Generator, n_splits: int, size: int) -> Ints:
+    """Draw a permutation of 0, ..., size - 1 for each split."""
+    return rng.permuted(np.tile(np.arange(size), (n_splits, 1)), axis=1)
+
+
+def _search_rows(experiment: Experiment, in_train: Bools, tries: Ints, best: Ints) -> pl.DataFrame:
+    """Build rows of HELD_OUT_SEARCHES from the index of the best prompt [tries, splits]."""
+    n_tries, split = np.broadcast_to(tries[:, None], best.shape).ravel(), np.tile(np.arange(best.shape[1]), len(best))
+    best = best.ravel()
+    scored, correct, train = experiment.scored[best], experiment.correct[best], in_train[split]
+    # Count the examples of each distinct chance (level) in both parts.
+    levels, level = np.unique(experiment.chance, return_inverse=True)
+    of_level = np.eye(len(levels), dtype=np.int64)[level]  # [examples, levels]
+    train_counts, test_counts = (scored & train) @ of_level, (scored & ~train) @ of_level
+    n_train, n_test = train_counts.sum(axis=1), test_counts.sum(axis=1)
+    if (empty := (n_train == 0) | (n_test == 0)).any():
+        first = int(empty.argmax())
+        raise DatasetError(
+            f"{experiment.name}: prompt {experiment.prompts[best[first]]} was scored on {n_train[first]} examples of "
+            f"the train part and {n_test[first]} of the test part of split {split[first]}, and needs one of each."
+        )
+    columns = {
+        "experiment": np.repeat(experiment.name, len(best)),
+        "tries": n_tries,
+        "split": split,
+        "n_prompts": np.minimum(n_tries, len(experiment.prompts)),
+        "prompt": experiment.prompts[best],
+        "n_train": n_train,
+        "correct_train": (correct & train).sum(axis=1),
+        "n_test": n_test,
+        "correct_test": (correct & ~train).sum(axis=1),
+        "train_chances": np.tile(levels, (len(best), 1)),
+        "train_counts": train_counts,
+        "standard_on_train": train_counts @ levels / n_train,
+        "standard_on_test": test_counts @ levels / n_test,
+    }
+    return pl.DataFrame(columns).cast(HELD_OUT_SEARCHES)
+
+
 def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
     """Turn HELD_OUT_SEARCHES into HELD_OUT_TRIALS: add baselines, tails and verdicts to every search."""
-    # Compute each distinct setting once: those with one chance in one call, others in one call for each mix of chances.
+    # Compute each distinct setting once; examples of one chance are binomial, and computed many together.
     settings = searches.select(SETTING).unique(maintain_order=True)
-    uniform = pl.col("train_chances").list.len() == 1
-    groups = settings.filter(~uniform).partition_by("train_chances", "train_counts", maintain_order=True)
-    numbers = [_uniform_baselines(settings.filter(uniform)), *map(_mixed_baselines, groups)]
-    baselines = pl.DataFrame(np.concatenate(numbers), schema=dict.fromkeys(BASELINES, pl.Float64))
-    of_setting = pl.concat([pl.concat([settings.filter(uniform), *groups]), baselines], how="horizontal")
-    trials = searches.join(of_setting, on=SETTING, how="left", maintain_order="left")
+    is_binomial = pl.col("train_chances").list.len() == 1
+    kinds = [settings.filter(is_binomial), settings.filter(~is_binomial)]
+    baselines = pl.concat(_baselines(kind) for kind in kinds if kind.height)
+    trials = searches.join(baselines, on=SETTING, how="left", maintain_order="left")
     on_train, on_test = (pl.col(f"correct_{part}") / pl.col(f"n_{part}") for part in ("train", "test"))
     return (
         trials.with_columns(
@@ -119,21 +267,17 @@ def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _uniform_baselines(settings: pl.DataFrame) -> FloatArray:
-    """Return the baselines of settings whose examples all have the same chance; n and chance differ by setting."""
-    n, chance = (settings[name].list.first().to_numpy() for name in ("train_counts", "train_chances"))
-    return _baselines(settings, n, chance) if len(n) else np.empty((0, len(BASELINES)))
-
-
-def _mixed_baselines(settings: pl.DataFrame) -> FloatArray:
-    """Return the baselines of settings with the same mix of chances."""
-    counts = settings["train_counts"][0].to_numpy()
-    return _baselines(settings, int(counts.sum()), np.repeat(settings["train_chances"][0].to_numpy(), counts))
-
-
-def _baselines(settings: pl.DataFrame, n: IntArray | int, chance: FloatArray) -> FloatArray:
-    """Return the columns BASELINES of each setting, [settings, 3]."""
-    tries, correct = settings["n_prompts"].to_numpy(), settings["correct_train"].to_numpy()
+def _baselines(settings: pl.DataFrame) -> pl.DataFrame:
+    """Add the maximum random baseline and both tails to settings, which are all of one chance, or all of several."""
+    chances, counts = settings["train_chances"], settings["train_counts"]
+    tries, correct, n = (column.to_numpy() for column in (*settings["n_prompts", "correct_train"], counts.list.sum()))
+    chance: Floats | list[Floats] = chances.list.first().to_numpy()
+    if len(chances[0]) > 1:
+        chance = [np.repeat(row, count) for row, count in zip(chances.to_list(), counts.to_list(), strict=True)]
     # Both tails in one call, because most of the time goes into the distribution.
     tails = np.asarray(max_random_tail(correct, n, chance, np.stack([np.ones_like(tries), tries]), log10=True))
-    return np.stack([np.asarray(max_random_accuracy(n, chance, tries)), *tails], axis=1)
+    return settings.with_columns(
+        max_random_on_train=pl.Series(np.asarray(max_random_accuracy(n, chance, tries))),
+        log10_standard_tail=pl.Series(tails[0]),
+        log10_max_tail=pl.Series(tails[1]),
+    )

@@ -4,8 +4,20 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from evaluator.random_baselines.held_out_schema import HELD_OUT_PREDICTION
 from evaluator.statistics.ranking import auroc, average_precision
+
+HELD_OUT_PREDICTION = pl.Schema(  # after the columns that rows are grouped by
+    {
+        "predictor": pl.String(),  # "standard" | "max": above that baseline; "standard tail" | "max tail": a score
+        "n_trials": pl.Int64(),
+        "held_out_share": pl.Float64(),  # of trials whose held-out accuracy is above the standard baseline
+        "accuracy": pl.Float64(),  # this and the next two are null for scores, and NaN for 0 / 0
+        "precision": pl.Float64(),
+        "recall": pl.Float64(),
+        "auroc": pl.Float64(),  # NaN where all trials have one outcome
+        "aupr": pl.Float64(),  # average precision; NaN where no trial is above the baseline
+    }
+)
 
 VERDICTS = {"standard": "above_standard_on_train", "max": "above_max_on_train"}
 SCORES = {"standard tail": "log10_standard_tail", "max tail": "log10_max_tail"}

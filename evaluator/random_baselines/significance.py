@@ -6,22 +6,130 @@ the p-values are corrected for their number by Holm's procedure: the probability
 called better than guessing is TAIL_TO_TELL at most.
 """
 
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import polars as pl
+from scipy.special import betainc
 
-from evaluator.random_baselines.verdicts import TAIL_TO_TELL, examples_needed
+from evaluator.arrays import Floats
+from evaluator.errors import BaselineError
 from evaluator.schemas import TEST_OF_GUESSING
-from evaluator.statistics.multiple_tests import holm
-from evaluator.statistics.proportion import FloatArray, lower_confidence_bound
+from evaluator.statistics.paired import holm
+from evaluator.statistics.proportion import lower_confidence_bound
+
+Verdict = Literal["below both", "between", "above both"]
+"""Position of an accuracy relative to the standard random baseline (chance) and the maximum random baseline.
+
+It compares with expected accuracies, as Yauney & Mimno 2024 do, and is no test: guessing is "above both" in about half
+of all experiments. The test is with_tests."""
+
+TAIL_TO_TELL = 0.05
+"""A result is distinguished from guessing when the best random classifier reaches it with at most this probability."""
+
+POWER = 0.8
+"""Probability with which a classifier should be distinguished from guessing; both numbers are conventional (Cohen 1992,
+"A power primer")."""
+
+ROUNDING = 1e-12
+"""Accuracies this close are equal: k / n and a mean of chances can differ by rounding when they are the same number."""
 
 ASSURANCE = 0.8
 """Confidence of the lower bound that n_needed is planned with."""
 
 NEAREST = 1e-5
 """A lower bound this close to chance is not above it: no run has the examples, beyond 10^10, that would tell."""
+
+
+def is_above(accuracy: pl.Expr, baseline: pl.Expr) -> pl.Expr:
+    """Test whether an accuracy is above a baseline: strictly more, by more than ROUNDING. Null where an argument is.
+
+    Every verdict uses this rule, except those reproduced from a paper with a different rule. Two shares of
+    settings.MAX_EXAMPLES examples are further apart than ROUNDING.
+    """
+    return accuracy > baseline + ROUNDING
+
+
+def verdict(accuracy: pl.Expr, chance: pl.Expr, max_random: pl.Expr) -> pl.Expr:
+    """Return a Verdict: "between" is above chance, but not above the expected accuracy of the best of all tries.
+
+    An accuracy equal to a baseline is not above it. Null where an argument is.
+
+    Source: Yauney & Mimno 2024, table 1: "better than" both baselines, or the standard one alone. Their code
+    (`full-results.py`) differs in one case: an accuracy that equals chance counts as above it there.
+    """
+    is_defined = accuracy.is_not_null() & chance.is_not_null() & max_random.is_not_null()
+    return (
+        pl.when(~is_defined)
+        .then(None)
+        .when(~is_above(accuracy, chance))
+        .then(pl.lit("below both"))
+        .when(~is_above(accuracy, max_random))
+        .then(pl.lit("between"))
+        .otherwise(pl.lit("above both"))
+    )
+
+
+def examples_needed(accuracy: float, chance: float, tries: float = 1, *, level: float = TAIL_TO_TELL) -> int:
+    """Return how many examples tell a classifier of this true accuracy from the best of `tries` random ones.
+
+    On that many examples its number of correct answers is, with probability POWER or more, one that the best random
+    classifier reaches with probability `level` or less. With m tests, level TAIL_TO_TELL / m keeps this power under
+    Holm's correction, whatever the other tests show. Both probabilities are exact. Because counts are whole,
+    the power is a sawtooth in the number of examples: the result suffices and one example fewer does not, but some
+    slightly smaller numbers may suffice too, and some slightly larger ones may not.
+
+    Where chances differ between examples, give their mean: counts more than one away from it are then rarer than
+    assumed here (Hoeffding 1956, "On the distribution of the number of successes in independent trials"), so no more
+    are needed.
+
+    Raises BaselineError for an accuracy that is not above chance, which no number of examples would tell from it.
+
+    Source: p_max of Yauney & Mimno 2024, appendix A, taken as a test: 1 - F(c - 1)^tries <= level is
+    P(X >= c) <= 1 - (1 - level)^(1 / tries) for one random classifier.
+    """
+    _require(accuracy, chance, tries)
+    one_tail = -math.expm1(math.log1p(-level) / tries)
+    # Double until it suffices, then bisect between the last two.
+    enough = 1
+    while not _tells(enough, accuracy, chance, one_tail):
+        enough *= 2
+    too_few = enough // 2
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if _tells(middle, accuracy, chance, one_tail):
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+def _tells(n: int, accuracy: float, chance: float, one_tail: float) -> bool:
+    """Return whether n examples suffice: see examples_needed."""
+    # The largest count that guessing still reaches too often; a result must be above it.
+    too_common = bisect_left(range(1, n + 1), True, key=lambda right: _at_least(right, n, chance) <= one_tail)
+    return too_common < n and _at_least(too_common + 1, n, accuracy) >= POWER
+
+
+def _at_least(k: int, n: int, p: float) -> float:
+    """Return P(X >= k) of a binomial X, for k from 1 to n."""
+    return float(betainc(k, n - k + 1, p))
+
+
+def _require(accuracy: float, chance: float, tries: float) -> None:
+    if not 0 < chance < 1:
+        raise BaselineError(f"chance must lie between 0 and 1, both excluded; received {chance:g}.")
+    if not chance < accuracy <= 1:
+        raise BaselineError(
+            f"accuracy must be above chance ({chance:g}) and at most 1; received {accuracy:g}. A classifier "
+            "that is no better than guessing cannot be told from it by any number of examples."
+        )
+    if not 1 <= tries < math.inf:
+        raise BaselineError(f"tries must be 1 or more; received {tries:g}.")
 
 
 def with_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:
@@ -69,7 +177,7 @@ def queries_needed(accuracy: float | None, chance: float, tries: int, n_tests: i
     return examples_needed(accuracy, chance, tries, level=TAIL_TO_TELL / n_tests)
 
 
-def _lower_bounds(rows: pl.DataFrame) -> FloatArray:
+def _lower_bounds(rows: pl.DataFrame) -> Floats:
     """Return the lower bound of each accuracy, NaN where there is no test."""
     bounds = np.full(rows.height, np.nan)
     has_test = rows["log10_tail"].is_not_null().to_numpy()

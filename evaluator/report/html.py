@@ -10,8 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from evaluator.random_baselines.significance import ASSURANCE
-from evaluator.random_baselines.verdicts import POWER, TAIL_TO_TELL
+from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.section import PackageFile, core_template
 from evaluator.report.tables import VERDICT_MARKS
 

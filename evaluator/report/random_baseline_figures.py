@@ -8,11 +8,11 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from evaluator.arrays import Ints
 from evaluator.errors import BaselineError
 from evaluator.files.whole import write_bytes
-from evaluator.random_baselines.binomial import IntArray
-from evaluator.random_baselines.checks import MAX_EXAMPLES, MAX_TRIES, whole_numbers
-from evaluator.random_baselines.grid import accuracy_contours, log_spaced, tail_contours
+from evaluator.random_baselines.calculator import accuracy_contours, log_spaced, tail_contours
+from evaluator.random_baselines.settings import MAX_EXAMPLES, MAX_TRIES, whole_numbers
 from evaluator.report.charts import INK, compiled, draw_svg
 
 PANEL_WIDTH, PANEL_HEIGHT = 300, 225
@@ -57,14 +57,14 @@ def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequenc
     return draw_svg(compiled(chart))
 
 
-def _axis(name: str, given: Sequence[float], maximum: int) -> IntArray:
+def _axis(name: str, given: Sequence[float], maximum: int) -> Ints:
     whole = whole_numbers(name, list(given), 1, maximum)
     if whole.min() == whole.max():
         raise BaselineError(f"A figure runs over {name}, so it takes two different numbers; received {whole[0]:g}.")
     return log_spaced(whole.min(), whole.max(), STEPS)
 
 
-def _accuracy_panel(chance: float, n: IntArray, tries: IntArray) -> alt.LayerChart:
+def _accuracy_panel(chance: float, n: Ints, tries: Ints) -> alt.LayerChart:
     """Draw contours of the expected accuracy: figures 2 and 6."""
     contours = accuracy_contours(chance, n, tries)
     inside = contours.filter("inside")
@@ -77,7 +77,7 @@ def _accuracy_panel(chance: float, n: IntArray, tries: IntArray) -> alt.LayerCha
     return _panel(layers, f"Expected accuracy, chance {chance:.4g}")
 
 
-def _tail_panel(chance: float, n: IntArray, tries: float) -> alt.LayerChart:
+def _tail_panel(chance: float, n: Ints, tries: float) -> alt.LayerChart:
     """Draw contours of the probability that the best of `tries` reaches an accuracy: figure 7."""
     contours = tail_contours(chance, n, tries)
     x = _log_axis(alt.X, "n", n, title="examples")
@@ -89,7 +89,7 @@ def _tail_panel(chance: float, n: IntArray, tries: float) -> alt.LayerChart:
     return _panel(layers, f"Tail, chance {chance:.4g}, {int(tries):,} {'tries' if tries > 1 else 'try'}")
 
 
-def _log_axis(channel: type[alt.X] | type[alt.Y], column: str, along: IntArray, *, title: str | None = None) -> Any:
+def _log_axis(channel: type[alt.X] | type[alt.Y], column: str, along: Ints, *, title: str | None = None) -> Any:
     low, high = int(along[0]), int(along[-1])
     powers = [10**power for power in range(16) if low <= 10**power <= high]
     axis = alt.Axis(values=powers, format=",", title=title or column)
@@ -112,7 +112,7 @@ def _level_labels(ends: pl.DataFrame) -> alt.Chart:
     return alt.Chart(ends).mark_text(align="right", dx=-3, dy=6, color=INK, fontSize=9).encode(text=text)
 
 
-def _labelled_ends(ends: pl.DataFrame, n: IntArray) -> pl.DataFrame:
+def _labelled_ends(ends: pl.DataFrame, n: Ints) -> pl.DataFrame:
     """Return the ends of those lines whose labels overlap neither each other nor the axis."""
     labelled: list[dict[str, Any]] = []
     # Height of a label, 11 pixels, on the logarithmic axis.

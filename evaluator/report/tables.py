@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.random_baselines.verdicts import Verdict
+from evaluator.random_baselines.significance import Verdict
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.schemas import MEAN_OVER_DATASETS
 

@@ -6,7 +6,7 @@ from typing import get_args
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.random_baselines.verdicts import TAIL_TO_TELL, Verdict
+from evaluator.random_baselines.significance import TAIL_TO_TELL, Verdict
 from evaluator.record import ScoresRecord
 from evaluator.report.facts import arithmetic_rate
 from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from scipy.special import fdtrc
 
+from evaluator.arrays import Floats
 from evaluator.errors import MetricError
-
-Floats = npt.NDArray[np.float64]
 
 ONE_WAY = pl.Schema(  # after the columns that rows are grouped by
     {

@@ -1,13 +1,16 @@
-"""Test paired differences: whether they are 0, within a margin of 0, and which could have been detected."""
+"""Test paired differences: whether they are 0, within a margin of 0, and which could have been detected.
+
+`holm` corrects p-values of any tests for their number.
+"""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import polars as pl
 from scipy.special import ndtri, stdtr, stdtrit
 
-FloatArray = npt.NDArray[np.float64]
+from evaluator.arrays import Floats, Ints
 
 LEVEL, POWER = 0.05, 0.8
 """Level of two-sided tests, and the probability with which a detectable difference is detected."""
@@ -37,7 +40,7 @@ class PairedTest(NamedTuple):
     test: str
 
 
-def paired_test(differences: FloatArray) -> PairedTest:
+def paired_test(differences: Floats) -> PairedTest:
     """Test that paired differences are as likely positive as negative, exactly where they are few or have a unit.
 
     Args:
@@ -65,14 +68,14 @@ def paired_test(differences: FloatArray) -> PairedTest:
     return PairedTest(t_test(plain_estimate(differences)), "t")
 
 
-def plain_estimate(differences: FloatArray) -> Estimate:
+def plain_estimate(differences: Floats) -> Estimate:
     """Return the mean of [pairs] with the standard error of a mean; infinite with a single pair."""
     n = len(differences)
     error = float(differences.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
     return Estimate(float(differences.mean()), error, max(n - 1, 1))
 
 
-def adjusted_estimate(differences: FloatArray) -> Estimate:
+def adjusted_estimate(differences: Floats) -> Estimate:
     """Return the estimate of [pairs] with two more pairs, of difference 1 and -1.
 
     Its standard error is never 0, so that pairs that all agree do not pass for certainty.
@@ -182,7 +185,7 @@ def detectable_in_advance(n_queries: int, share_that_differs: float, n_tests: in
     return min((-b + math.sqrt(discriminant)) / (2 * a), share)
 
 
-def _common_unit(absolute: FloatArray) -> int | None:
+def _common_unit(absolute: Floats) -> int | None:
     """Return the smallest k up to MAX_DENOMINATOR of which all differences are multiples of 1/k, or None."""
     distinct = np.unique(absolute)
     if len(distinct) > MAX_DENOMINATOR**2:
@@ -193,9 +196,9 @@ def _common_unit(absolute: FloatArray) -> int | None:
     return None
 
 
-def _sign_flips(units: npt.NDArray[np.int64], total: int) -> float:
+def _sign_flips(units: Ints, total: int) -> float:
     """Return the share of signs of `units` (1 or more each) whose sum is `total` or more in absolute value."""
-    masses: FloatArray = np.ones(1)  # of the sum of the units that are counted as positive
+    masses: Floats = np.ones(1)  # of the sum of the units that are counted as positive
     for size, count in zip(*np.unique(units, return_counts=True), strict=True):
         of_size = np.zeros(size * count + 1)
         of_size[::size] = _fair_coins(int(count))
@@ -205,8 +208,23 @@ def _sign_flips(units: npt.NDArray[np.int64], total: int) -> float:
     return min(1.0, 2 * float(masses[least:][::-1].sum()))
 
 
-def _fair_coins(n: int) -> FloatArray:
+def _fair_coins(n: int) -> Floats:
     """Return the probabilities of 0 to n heads of n fair coins."""
     heads = np.arange(n + 1)
     logs = np.concatenate([[0.0], np.cumsum(np.log((n - heads[:-1]) / (heads[:-1] + 1)))])
     return np.exp(logs - n * math.log(2))
+
+
+def holm(p_value: pl.Expr) -> pl.Expr:
+    """Return p-values corrected by Holm's step-down procedure, in the order of the rows; null where a p-value is null.
+
+    Of m p-values in ascending order the i-th is multiplied by m - i + 1, and none may be smaller than the one before it
+    or above 1. Rejecting where the result is at most a level keeps the probability of any false rejection (family-wise
+    error) at most that level, whatever the dependence between tests.
+
+    Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6.
+    """
+    rank = p_value.rank("ordinal")  # null where the p-value is
+    scaled = p_value * (p_value.count() - rank + 1)
+    highest_so_far = scaled.sort_by(rank, nulls_last=True).cum_max()
+    return highest_so_far.gather(rank - 1).clip(upper_bound=1)

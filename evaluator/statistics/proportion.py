@@ -6,17 +6,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
 
-FloatArray = npt.NDArray[np.float64]
+from evaluator.arrays import Floats
 
 
 class Limits(NamedTuple):
     """The two ends of an interval, of the shape of the arguments."""
 
-    low: FloatArray
-    high: FloatArray
+    low: Floats
+    high: Floats
 
 
-def lower_confidence_bound(successes: npt.ArrayLike, n: npt.ArrayLike, error: npt.ArrayLike) -> FloatArray:
+def lower_confidence_bound(successes: npt.ArrayLike, n: npt.ArrayLike, error: npt.ArrayLike) -> Floats:
     """Return the exact one-sided lower bound of a proportion; broadcasts.
 
     The true proportion is below it with probability `error` at most. It is 0 without successes.

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from evaluator.arrays import Floats
 
 
 class Curves(NamedTuple):
     """Points of both curves: one for a threshold above all scores, then one for each score, from the highest down."""
 
-    false_positive_rate: FloatArray
-    true_positive_rate: FloatArray  # also the recall
-    precision: FloatArray  # 1 at the first point, where no trial is predicted to have outcome 1
+    false_positive_rate: Floats
+    true_positive_rate: Floats  # also the recall
+    precision: Floats  # 1 at the first point, where no trial is predicted to have outcome 1
 
 
 def auroc(score: npt.ArrayLike, outcome: npt.ArrayLike) -> float:

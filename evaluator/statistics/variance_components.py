@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import chdtri, stdtrit
 
-Floats = npt.NDArray[np.float64]
+from evaluator.arrays import Floats
 
 UPPER = 0.975
 """Quantile of the upper limit of a 95% interval."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.random_baselines.expected_max import expected_maximum, expected_maximum_of_draws
+from evaluator.random_baselines.max_random import expected_maximum, expected_maximum_of_draws
 
 
 def test_subsets_of_three_prompts() -> None:

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.random_baselines.grid import (
+from evaluator.random_baselines.calculator import (
     accuracy_contours,
     accuracy_levels,
     baseline_table,

@@ -14,8 +14,7 @@ import pytest
 from scipy.stats import binom, poisson_binom
 
 from evaluator.errors import DatasetError
-from evaluator.random_baselines.held_out import held_out_trials
-from evaluator.random_baselines.held_out_schema import HELD_OUT_TRIALS
+from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_trials
 
 N_PROMPTS, N_EXAMPLES, N_SPLITS = 5, 12, 40
 TRIES = (1, 3, 5)

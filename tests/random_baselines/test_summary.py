@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from evaluator.errors import BaselineError
-from evaluator.random_baselines.summary import summarise, summary_text
+from evaluator.random_baselines.calculator import summarise, summary_text
 
 
 def test_baselines_without_a_result_worked_by_hand() -> None:

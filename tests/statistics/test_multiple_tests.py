@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.statistics.multiple_tests import holm
+from evaluator.statistics.paired import holm
 
 
 def corrected(p_values: list[float | None]) -> list[float | None]:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import permutation_test, spearmanr
 
-from evaluator.statistics.rank_correlation import MAX_PERMUTED, rank_correlation
+from evaluator.statistics.correlation import MAX_PERMUTED, rank_correlation
 
 Floats = npt.NDArray[np.float64]
 

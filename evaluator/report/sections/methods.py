@@ -7,7 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.methods import METHODS, REFERENCE_METHOD
-from evaluator.random_baselines.verdicts import Verdict
+from evaluator.random_baselines.significance import Verdict
 from evaluator.report.differences import Difference, Differences, Side
 from evaluator.report.section import Section, core_template
 from evaluator.report.sections.results import INTERVAL_FIGURES, GroupResults, place_name

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
 from evaluator.reproductions.lu_2023.paper import CORRELATION, GPT3, printed_cells
 from evaluator.reproductions.lu_2023.schema import PUBLISHED_TRIED
 from evaluator.statistics.correlation import correlation_p
-
-Floats = npt.NDArray[np.float64]
 
 TOLERANCE = 1e-9
 """Floating-point error of a number halfway between two printed ones."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 import polars as pl
 
 from evaluator.errors import DatasetError
-from evaluator.random_baselines.held_out_schema import CHANCES
+from evaluator.random_baselines.held_out import CHANCES
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, experiment_name
 from evaluator.reproductions.yauney_mimno_2024.rules import Mix
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, pooled_chances, uniform_chance

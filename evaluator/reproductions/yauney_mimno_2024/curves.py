@@ -3,15 +3,19 @@
 import numpy as np
 import polars as pl
 
-from evaluator.random_baselines.binomial import IntArray
-from evaluator.random_baselines.expected_max import expected_maximum_of_draws
-from evaluator.random_baselines.grid import log_spaced
-from evaluator.random_baselines.max_random import max_random_accuracy, max_random_pmf, max_random_tail
+from evaluator.arrays import Ints
+from evaluator.random_baselines.calculator import log_spaced
+from evaluator.random_baselines.max_random import (
+    expected_maximum_of_draws,
+    max_random_accuracy,
+    max_random_pmf,
+    max_random_tail,
+)
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
 from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_BASELINES, PUBLISHED_CURVES
 from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
 
-TRIES: IntArray = log_spaced(1, STATED_PROMPTS, 60)
+TRIES: Ints = log_spaced(1, STATED_PROMPTS, 60)
 """Numbers of tries, evenly spaced on a logarithmic axis, because the first tries gain most."""
 
 ROUNDING = 1e-9

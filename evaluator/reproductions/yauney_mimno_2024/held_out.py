@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats, Ints
 from evaluator.progress import Progress, Stage
-from evaluator.random_baselines.binomial import FloatArray, IntArray
-from evaluator.random_baselines.held_out import read_experiments, with_baselines
+from evaluator.random_baselines.held_out import Experiment, read_experiments, search, train_size, with_baselines
 from evaluator.random_baselines.held_out_prediction import held_out_prediction
-from evaluator.random_baselines.held_out_search import Experiment, Splits, search, train_size
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
 from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_HELD_OUT, PUBLISHED_SPREAD
@@ -86,9 +85,8 @@ def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFr
     released, sound = [], []
     yield Progress(stage="Splitting", done=0, total=n_experiments, unit="experiments")
     for done, experiment in enumerate(read_experiments(data.correctness(prompts), chances), start=1):
-        splits = Splits(tries=TRIES, seed=SEED)
-        sound.append(search(_with_prompts(experiment, distinct[experiment.name]), splits))
-        searches = search(experiment, replace(splits, tries=(STATED_PROMPTS,)))
+        sound.append(search(_with_prompts(experiment, distinct[experiment.name]), TRIES, seed=SEED))
+        searches = search(experiment, [STATED_PROMPTS], seed=SEED)
         n_part = train_size(experiment.scored.shape[1])
         released.append(searches.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
         yield Progress(stage="Splitting", done=done, total=n_experiments, unit="experiments")
@@ -135,7 +133,7 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
     ).select(TRIALS)
 
 
-def _log10_tail(correct: IntArray, n: IntArray, chance: FloatArray, tries: IntArray) -> FloatArray:
+def _log10_tail(correct: Ints, n: Ints, chance: Floats, tries: Ints) -> Floats:
     """Return log10 of the tail; -inf for more right answers than there are examples."""
     tail = np.asarray(max_random_tail(np.minimum(correct, n), n, chance, tries, log10=True))
     return np.where(correct > n, -np.inf, tail)

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.random_baselines.binomial import FloatArray
+from evaluator.arrays import Floats
 from evaluator.random_baselines.max_random import max_random_accuracy
-from evaluator.random_baselines.verdicts import is_above, verdict
+from evaluator.random_baselines.significance import is_above, verdict
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
 from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_TOTALS, PUBLISHED_VERDICTS
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
@@ -124,7 +124,7 @@ def _setting(rules: Rules, row: Mapping[str, Any], mix: Mix) -> Setting:
     )
 
 
-def _max_random(settings: Sequence[Setting]) -> FloatArray:
+def _max_random(settings: Sequence[Setting]) -> Floats:
     """Return one baseline for each setting; all settings with a single chance are computed in one call."""
     values = np.empty(len(settings))
     uniform = [index for index, setting in enumerate(settings) if len(setting.mix) == 1]
@@ -137,7 +137,7 @@ def _max_random(settings: Sequence[Setting]) -> FloatArray:
     return values
 
 
-def per_example(mix: Mix) -> FloatArray:
+def per_example(mix: Mix) -> Floats:
     """Return the chances of all examples, [examples], in any order."""
     return np.repeat([float(chance) for chance in mix], list(mix.values()))
 

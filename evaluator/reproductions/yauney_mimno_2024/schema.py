@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from evaluator.random_baselines.held_out_schema import HELD_OUT_PREDICTION
+from evaluator.random_baselines.held_out_prediction import HELD_OUT_PREDICTION
 
 PUBLISHED_VERDICTS = pl.Schema(  # one row an experiment and set of rules; rules.py has them
     {
@@ -14,7 +14,7 @@ PUBLISHED_VERDICTS = pl.Schema(  # one row an experiment and set of rules; rules
         "chance": pl.Float64(),  # the standard baseline: mean chance of guessing an example right
         "tries": pl.Int64(),
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
-        "verdict": pl.String(),  # Verdict of random_baselines/verdicts.py
+        "verdict": pl.String(),  # Verdict of random_baselines/significance.py
     }
 )
 PUBLISHED_TOTALS = pl.Schema(
@@ -95,7 +95,7 @@ PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released"
         "released_chance": pl.Float64(),
         "released_tries": pl.Int64(),
         "released_max_random": pl.Float64(),
-        "released_verdict": pl.String(),  # Verdict of random_baselines/verdicts.py
+        "released_verdict": pl.String(),  # Verdict of random_baselines/significance.py
         "sound_chance": pl.Float64(),
         "sound_tries": pl.Int64(),
         "sound_max_random": pl.Float64(),

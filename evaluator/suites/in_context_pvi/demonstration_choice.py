@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.guessing import GUESSES, prompts_tried, with_baselines
-from evaluator.metrics.intervals import Floats, two_way_standard_error, with_intervals
+from evaluator.metrics.intervals import two_way_standard_error, with_intervals
 from evaluator.random_baselines.significance import with_tests
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, null_part
 from evaluator.suites.in_context_pvi.prompts import INPUT

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.datasets.lcg import Ints
+from evaluator.arrays import Floats, Ints
 from evaluator.errors import LabelError
 from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
-from evaluator.methods.training_states import ROW, Floats, state_array
+from evaluator.methods.training_states import ROW, state_array
 from evaluator.prompts.rows import ASKS_STATE
 from evaluator.schemas import LABEL_DISTANCES, Definition
 from evaluator.suites.in_context_pvi.prompts import INPUT, NULL

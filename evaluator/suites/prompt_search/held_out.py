@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from evaluator.random_baselines.held_out import held_out_trials
-from evaluator.random_baselines.held_out_schema import HELD_OUT_TRIALS
+from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_trials
 from evaluator.suites.prompt_search.answers import CHANCE
 from evaluator.suites.prompt_search.schema import SEARCH_GROUP
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.datasets.lcg import Ints
+from evaluator.arrays import Ints
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.demonstration_sequences import demonstration_sequences

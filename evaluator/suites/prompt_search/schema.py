@@ -79,7 +79,7 @@ SEARCH_RESULTS = pl.Schema(
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
         "log10_standard_tail": pl.Float64(),  # of one random classifier reaching best_correct
         "log10_tail": pl.Float64(),  # of the best of `tries` reaching it
-        "verdict": pl.String(),  # random_baselines.verdicts.Verdict
+        "verdict": pl.String(),  # random_baselines.significance.Verdict
         **TEST_OF_GUESSING,  # over all searches of the run; the lower bound is of the best prompt's true accuracy
     }
 )

@@ -8,14 +8,12 @@ import numpy as np
 import polars as pl
 from scipy.special import betaincinv
 
+from evaluator.arrays import Floats
 from evaluator.metrics.guessing import prompts_tried
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, two_way_standard_error, with_intervals
-from evaluator.random_baselines.binomial import FloatArray
-from evaluator.random_baselines.expected_max import expected_maximum
-from evaluator.random_baselines.grid import log_spaced
-from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.significance import with_tests
-from evaluator.random_baselines.verdicts import verdict
+from evaluator.random_baselines.calculator import log_spaced
+from evaluator.random_baselines.max_random import expected_maximum, max_random_accuracy, max_random_tail
+from evaluator.random_baselines.significance import verdict, with_tests
 from evaluator.suites.prompt_search.answers import CHANCE
 from evaluator.suites.prompt_search.schema import (
     SEARCH_CURVES,
@@ -40,7 +38,7 @@ class Search(NamedTuple):
     key: dict[str, Any]
     prompts: pl.DataFrame  # SEARCH_PROMPTS of the group
     distinct: pl.DataFrame  # the first of these with each text
-    chances: FloatArray  # [n_queries]
+    chances: Floats  # [n_queries]
     tries: int
 
     @property

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.metrics.design_study import Design
-from evaluator.metrics.intervals import Floats
 from evaluator.metrics.total_error import (
     CrossedAnswers,
     components_and_design,

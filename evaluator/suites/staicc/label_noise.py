@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lcg import Ints, Lcg
+from evaluator.datasets.lcg import Lcg
 from evaluator.errors import TemplateError
 from evaluator.prompts.rows import benchmark_plan, requests
 from evaluator.schemas import Definition

@@ -12,9 +12,10 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.metrics.base import N_REQUESTS, Metric, sum_in_order
 from evaluator.metrics.checks import require_gold
-from evaluator.metrics.distance_interval import Floats, freedom
+from evaluator.metrics.distance_interval import freedom
 from evaluator.metrics.per_request import GroupRows, PredictionGroup, by_group, label_matrix
 from evaluator.metrics.toolkit_formulas import passes_released_check
 from evaluator.metrics.values import Measured, metric_values

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from evaluator.metrics.intervals import Floats, jackknife_standard_error, two_way_standard_error
+from evaluator.arrays import Floats
+from evaluator.metrics.intervals import jackknife_standard_error, two_way_standard_error
 from evaluator.metrics.per_request import PredictionGroup
 from evaluator.metrics.values import Measured
 from evaluator.suites.staicc.diagnostics.complete_grid import require_complete_grid

@@ -1,0 +1,197 @@
+"""Compute the baselines of one setting or of many: for a terminal, and for the contour lines of figures."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from evaluator.arrays import Floats, Ints
+from evaluator.random_baselines.max_random import max_random_accuracy, max_random_quantile, max_random_tail
+from evaluator.random_baselines.settings import ChoiceCounts
+from evaluator.random_baselines.significance import (
+    ASSURANCE,
+    POWER,
+    TAIL_TO_TELL,
+    Verdict,
+    queries_needed,
+    verdict,
+)
+from evaluator.statistics.proportion import lower_confidence_bound
+
+TAIL_LEVELS = (0.01, *(tenths / 10 for tenths in range(1, 10)))
+"""Contours of figure 7 of Yauney & Mimno 2024: 0.01, and 0.1 to 0.9."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """An accuracy, and the probability that guessing reaches it."""
+
+    correct: int
+    accuracy: float
+    standard_tail: float  # probability that one random classifier reaches it
+    log10_standard_tail: float
+    max_tail: float  # probability that the best of `tries` reaches it
+    log10_max_tail: float
+    verdict: Verdict
+    better_than_guessing: bool  # max_tail is at most TAIL_TO_TELL: one test, without correction for others
+    accuracy_lower_bound: float  # of the true accuracy of the best of `tries`, as in significance.with_tests
+    n_needed: (
+        int | None
+    )  # examples that tell an accuracy of this bound from guessing; None where it is not above chance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The two baselines of a setting, with a result if one was given."""
+
+    n: int
+    tries: int
+    chance: float  # expected accuracy of one random classifier
+    max_random: float  # expected accuracy of the best of `tries`
+    result: Result | None
+
+
+def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: float | None = None) -> Summary:
+    """Return the baselines, compared with `correct` answers if given. Raises BaselineError."""
+    standard, max_random = np.asarray(max_random_accuracy(n, chance, [1, tries])).tolist()
+    result = None if correct is None else _result(correct, n, chance, tries, standard, max_random)
+    return Summary(n=int(n), tries=int(tries), chance=standard, max_random=max_random, result=result)
+
+
+def _result(
+    correct: float, n: float, chance: float | ChoiceCounts, tries: float, standard: float, max_random: float
+) -> Result:
+    tails, logs = (
+        np.asarray(max_random_tail(correct, n, chance, [1, tries], log10=log10)).tolist() for log10 in (False, True)
+    )
+    accuracy = correct / n
+    bound = float(lower_confidence_bound(correct, n, (1 - ASSURANCE) / tries))
+    return Result(
+        correct=int(correct),
+        accuracy=accuracy,
+        standard_tail=tails[0],
+        log10_standard_tail=logs[0],
+        max_tail=tails[1],
+        log10_max_tail=logs[1],
+        verdict=pl.select(verdict(pl.lit(accuracy), pl.lit(standard), pl.lit(max_random))).item(),
+        better_than_guessing=tails[1] <= TAIL_TO_TELL,
+        accuracy_lower_bound=bound,
+        n_needed=queries_needed(bound, standard, tries, 1),
+    )
+
+
+def summary_text(summary: Summary) -> str:
+    """Format the summary for a terminal: a row for each baseline, and the verdict in a sentence."""
+    result = summary.result
+    rows = [["", "accuracy"], ["chance", f"{summary.chance:.5f}"], [_best_of(summary), f"{summary.max_random:.5f}"]]
+    if result is not None:
+        rows[0] += [f"P(>= {result.correct:,} right)", "log10 P"]
+        rows[1] += [_probability(result.standard_tail, result.log10_standard_tail), f"{result.log10_standard_tail:.4f}"]
+        rows[2] += [_probability(result.max_tail, result.log10_max_tail), f"{result.log10_max_tail:.4f}"]
+        rows.append([f"{result.correct:,} of {summary.n:,} right", f"{result.accuracy:.5f}"])
+    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
+    return "\n".join([*lines, "", _sentences(summary, result)] if result is not None else lines)
+
+
+def _best_of(summary: Summary) -> str:
+    return f"best of {summary.tries:,} random classifier{'s' if summary.tries > 1 else ''}"
+
+
+def _probability(tail: float, log10_tail: float) -> str:
+    return f"{tail:.4g}" if log10_tail > -300 else f"10^{log10_tail:.1f}"
+
+
+def _sentences(summary: Summary, result: Result) -> str:
+    told = "better" if result.better_than_guessing else "not better"
+    verdict_sentence = {
+        "below both": "Below both baselines: not better than guessing once.",
+        "between": f"Between the baselines: above chance, and not above the {_best_of(summary)}.",
+        "above both": f"Above both baselines. The {_best_of(summary)} has as many right\nwith probability "
+        f"{_probability(result.max_tail, result.log10_max_tail)}: {told} than guessing at the {TAIL_TO_TELL:.0%} "
+        "level, as one test.",
+    }[result.verdict]
+    bound = (
+        f"The true accuracy of the best is at least {result.accuracy_lower_bound:.5f} with {ASSURANCE:.0%} confidence"
+    )
+    if result.n_needed is not None:
+        power = f"p <= {TAIL_TO_TELL:g}, with power {POWER:.0%}"
+        plan = f"\n{bound}:\n{result.n_needed:,} examples would tell that from guessing ({power})."
+    else:
+        plan = f"\n{bound}, which is not above chance:\nthis result does not say how many examples would tell it."
+    has_plan = result.n_needed is not None or result.verdict != "below both"
+    return verdict_sentence + (plan if has_plan else "")
+
+
+def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], tries: Sequence[float]) -> pl.DataFrame:
+    """Return the expected accuracy of the best of `tries` random classifiers, one row a setting.
+
+    Returns:
+        chance (of one try; the mean where chances differ), n, tries, max_random; in the order of the arguments.
+    """
+    frames = []
+    for chance in chances:
+        for size in n:
+            expected = np.asarray(max_random_accuracy(size, chance, [1, *tries]))
+            columns = {"chance": expected[0], "n": int(size), "tries": np.array(tries, dtype=np.int64)}
+            frames.append(pl.DataFrame(columns | {"max_random": expected[1:]}))
+    return pl.concat(frames)
+
+
+def table_text(table: pl.DataFrame) -> str:
+    """Format a baseline_table for a terminal: a block for each chance, examples in rows, tries in columns."""
+    blocks = []
+    for (chance,), rows in table.group_by("chance", maintain_order=True):
+        tries = rows["tries"].unique(maintain_order=True).to_list()
+        lines = [f"chance {chance:.6g}", "", _line("n \\ tries", (f"{tried:,}" for tried in tries))]
+        for (n,), rows_of_n in rows.group_by("n", maintain_order=True):
+            lines.append(_line(f"{n:,}", (f"{expected:.4f}" for expected in rows_of_n["max_random"])))
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _line(head: str, cells: Iterable[str]) -> str:
+    return f"{head:>9}" + "".join(f"{cell:>9}" for cell in cells)
+
+
+def log_spaced(low: float, high: float, size: int) -> Ints:
+    """Return up to `size` distinct whole numbers from low to high, evenly spaced on a logarithmic scale."""
+    return np.unique(np.rint(np.geomspace(low, high, size)).astype(np.int64))
+
+
+def accuracy_levels(chance: float) -> Floats:
+    """Return the contours of figures 2 and 6 (Yauney & Mimno 2024): chance + 0.025, then every 0.05 above chance."""
+    first = round(chance, 2)
+    levels: Floats = np.array([first + 0.025, *np.arange(first + 0.05, 0.995, 0.05)])
+    return levels[(levels > chance) & (levels < 1)].round(3)
+
+
+def accuracy_contours(chance: float, n: Ints, tries: Ints) -> pl.DataFrame:
+    """Return the largest n at which the maximum random baseline reaches each level.
+
+    Returns:
+        level, tries, n, inside: one row a level and number of tries. n is interpolated on a logarithmic scale and
+        limited to the range of the argument `n`; `inside` is whether it was within that range.
+    """
+    expected = np.asarray(max_random_accuracy(n[:, None], chance, tries))
+    levels = accuracy_levels(chance)
+    frames = []
+    for n_tries, baseline in zip(tries, expected.T, strict=True):
+        # The baseline falls with n; np.interp needs ascending values, hence the signs.
+        reached = np.exp(np.interp(-levels, -baseline, np.log(n)))
+        inside = (levels < baseline[0]) & (levels > baseline[-1])
+        frames.append(pl.DataFrame({"level": levels, "tries": n_tries, "n": reached, "inside": inside}))
+    return pl.concat(frames)
+
+
+def tail_contours(chance: float, n: Ints, tries: float) -> pl.DataFrame:
+    """Return the lowest accuracy that the best of `tries` random classifiers reaches with probability at most `level`.
+
+    Returns:
+        level, n, accuracy, one row a level and n; 1 if even n correct answers are more probable than `level`.
+    """
+    levels = np.array(TAIL_LEVELS)
+    largest_count = np.asarray(max_random_quantile(1 - levels[:, None], n, chance, tries))
+    columns = {"level": levels.repeat(len(n)), "n": np.tile(n, len(levels))}
+    return pl.DataFrame(columns | {"accuracy": np.minimum((largest_count + 1) / n, 1).ravel()})
