@@ -1,5 +1,6 @@
 """Refuse to replace a finished run: a run takes its folder only if it extends it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ def check_configuration(out: Path, config: RunConfig, *, force: bool = False) ->
         force: whether to replace it.
     """
     if (record := _finished(out, force)) and record.prompts is not None:
-        _require_none(out, record, _changed(record.prompts.config, config_to_json(config)))
+        asked = json.loads(json.dumps(config_to_json(config)))  # tuples are lists in a record
+        _require_none(out, record, _changed(record.prompts.config, asked))
 
 
 def check_datasets(out: Path, fingerprints: Mapping[str, str], *, force: bool = False) -> None:

@@ -65,6 +65,12 @@ def test_the_same_run_again_and_more_of_it_extend_a_finished_run(tmp_path):
     assert {*run.table("metrics")["dataset"]} >= {"sst5", "trec"}
 
 
+def test_a_search_with_several_numbers_of_shots_can_be_run_again(tmp_path):
+    words = ("run", "prompt-search", "--datasets", "trec", "--queries", 4, "--tries", 3, "--shots", "1,2")
+    for _ in range(2):
+        command(*words, "--model", "fake", "--engine", "fake", "--out", tmp_path)
+
+
 def test_force_replaces_a_finished_run(tmp_path):
     finish(pipeline.run(CONFIG, FAKE, tmp_path))
     finish(pipeline.run(replace(CONFIG, n_shots=2), FAKE, tmp_path, force=True))
