@@ -90,7 +90,7 @@ def _settings(declared: OptionField) -> dict[str, Any]:
     shown = {} if settings["shown"] is None else {"default": settings["shown"], "show_default": True}
     return shown | {
         "type": _value_type(declared.kind),
-        "is_flag": declared.kind is bool,
+        "is_flag": True if declared.kind is bool else None,  # False would let an option stand without its value
         "metavar": settings["metavar"],
         "multiple": settings["several"],
         "required": declared.is_required,

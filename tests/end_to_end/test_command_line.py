@@ -169,7 +169,7 @@ def test_metrics_of_earlier_scores_are_not_reported_as_those_of_new_ones(tmp_pat
     out = tmp_path / "out"
     fake_run(out)
     # The same prompts under another boundary make other tokens, and so other scores.
-    command("score", out, "--model", "fake", "--engine", "fake", "--label-boundary", "merged")
+    command("score", out, "--model", "fake", "--engine", "fake", "--label-boundary", "merged", "--force")
     assert "evaluator measure" in command("report", out, exits=2)
     command("measure", out)
     command("report", out)

@@ -120,7 +120,7 @@ def test_the_page_shows_the_results_the_curves_and_the_text_of_the_best_prompts(
 
 def test_another_search_in_the_same_folder_never_takes_the_scores_of_the_first(tmp_path, data):
     search(tmp_path / "a", data, "--tries", 2, "--shots", 1, *FAKE)
-    search(tmp_path / "a", data, "--tries", 2, "--shots", 2, *FAKE)
+    search(tmp_path / "a", data, "--tries", 2, "--shots", 2, "--force", *FAKE)
     search(tmp_path / "b", data, "--tries", 2, "--shots", 2, *FAKE)
     for name, table in tables(tmp_path / "a").items():
         assert table.equals(tables(tmp_path / "b")[name])

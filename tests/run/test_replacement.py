@@ -148,7 +148,7 @@ def test_sigterm_is_told_on_the_terminal_and_in_the_log(tmp_path):
     words = ["run", "staicc", "--methods", "all", "--model", "fake", "--engine", "fake", "--out", str(tmp_path)]
     with subprocess.Popen([sys.executable, "-m", "evaluator", *words], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        next(line for line in process.stderr if line.startswith("Building prompts"))
+        next(line for line in process.stderr if line.startswith("Tokenising"))
         process.send_signal(signal.SIGTERM)
         said = process.stderr.read()
     assert process.returncode == 143
