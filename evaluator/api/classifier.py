@@ -189,7 +189,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
     def __sklearn_tags__(self) -> Tags:
-        """Return what scikit-learn's checks may expect."""
+        """Tell scikit-learn's checks which inputs and scores to expect."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.classifier_tags.poor_score = True  # language models read columns of numbers badly

@@ -71,7 +71,7 @@ class Run(Results):
 
     @property
     def record(self) -> MeasuredRecord:
-        """Return what was run: model, engine, versions, seeds, times."""
+        """Return the record of the run: model, engine, versions, seeds, times."""
         return self._measured.record
 
     @property

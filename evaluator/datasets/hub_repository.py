@@ -180,7 +180,7 @@ def _label_names(file: Path, label: str) -> list[str]:
 
 
 def _at(content: bytes, *keys: str) -> Any:
-    """Return what is at these keys of a JSON text, or None."""
+    """Return the value at these keys of a JSON text, or None."""
     try:
         found = parse_json(content)
     except ValueError:

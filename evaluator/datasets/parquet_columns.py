@@ -88,7 +88,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def _refused(path: Path, error: BaseException) -> BaseException:
-    """Return what to raise for an error of a reader."""
+    """Convert an error of a reader to the error to raise."""
     expected = (OSError, ValueError, MemoryError, pa.ArrowException, pl.exceptions.PolarsError, UnicodeError)
     if not isinstance(error, expected) and not is_panic(error):
         return error

@@ -172,7 +172,7 @@ def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
 
 
 def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
-    """Return what affects the numbers apart from model and tokens; known before the model is loaded.
+    """Return the settings that affect the numbers, besides model and tokens; known before the model is loaded.
 
     Settings that affect only speed (cache and step sizes) are left out.
     """

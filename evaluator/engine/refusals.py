@@ -19,6 +19,6 @@ def first_sentence(error: BaseException) -> str:
 
 
 def way_out(error: BaseException, dtype: str) -> str:
-    """Return what to try instead, after an engine refused a model in this dtype."""
+    """Suggest an alternative after an engine refused a model in this dtype."""
     wants_bfloat16 = dtype != "bfloat16" and re.search(r"\bbf(loat)?16\b", str(error), re.IGNORECASE)
     return f"Try {'--dtype bfloat16, or ' if wants_bfloat16 else ''}--engine transformers."

@@ -126,7 +126,7 @@ class ServerEngine:
 
 
 def served_model(clients: Iterable[ServerClient], source: ModelSource, config: ModelConfig) -> ServedModel:
-    """Return what all servers serve under the same name, with the shortest of their limits.
+    """Find the model that all servers serve under the same name, with the shortest of their limits.
 
     Raises ModelError if one cannot be reached, serves no such model, or differs in name, program or version.
     """
@@ -152,7 +152,7 @@ def served_dtype(config: ModelConfig) -> str:
 
 
 def server_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
-    """Return what scores of a served model depend on. Addresses are left out: a server may move to another."""
+    """Return the facts that a served model's scores depend on. Addresses are left out: a server may move to another."""
     clients = [ServerClient(url) for url in config.server.urls]
     served = served_model(clients, source, config)
     for client in clients:

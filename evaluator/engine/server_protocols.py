@@ -44,7 +44,7 @@ class ServerProtocol(Protocol):
     tells_cached_tokens: ClassVar[bool]  # of all prompts of a request
 
     def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:
-        """Return what is sent: questions all with the same `next_token_ids`, or all without any."""
+        """Build the body of a request. All questions have the same `next_token_ids`, or none has any."""
         ...
 
     def read(self, model: str, questions: Sequence[ScoringPrompt], answer: Any) -> Answers:

@@ -41,7 +41,7 @@ class Tracker:
 
 
 def settings(run: ExportedRun) -> dict[str, str | int | float | bool | None]:
-    """Return what was run, flat and without a path of the machine."""
+    """Return the settings of a run, flat and without a path of the machine."""
     record = run.record
     return {
         "model": run.model,

@@ -100,7 +100,7 @@ def _dead(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def reason(error: OSError) -> str:
-    """Return what the system says of a failure, without the path: "No space left on device"."""
+    """Return the system's description of a failure, without the path: "No space left on device"."""
     return error.strerror or str(error) or type(error).__name__
 
 

@@ -88,7 +88,7 @@ def _rows(
 
 
 def _given(draws: Mapping[str, str]) -> pl.Expr:
-    """Return what the interval of a row takes as it is: the template, unless others are counted, and the method's."""
+    """Name the factors that the interval of a row holds fixed: the template, unless it is sampled, and the method's."""
     template = pl.when(~pl.col("over").str.contains("templates")).then(pl.lit("template"))
     named = {method: what for method, what in draws.items() if what}
     drawn = pl.col("method").replace_strict(named, default=None, return_dtype=pl.String)

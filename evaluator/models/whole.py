@@ -1,5 +1,6 @@
 """Whether a model's weight files hold the whole model, tensor by tensor, before an engine loads it."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ import torch
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource, reads_images_as_well
 from evaluator.models.weights import weight_files
+
+logger = logging.getLogger(__name__)
 
 _BUFFER = re.compile(r"\.(inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids)$")
 """Constants that older checkpoints hold, and models compute."""
@@ -52,7 +55,12 @@ def require_whole(source: ModelSource) -> None:
         with without_progress():
             tensors = _tensors(source)
             model, info = _loaded_without_numbers(source, tensors)
-    except Exception:  # of any kind, from damaged files and code of models: the engine says it in words
+    except Exception as error:  # of any kind, from damaged files and code of models: the engine refuses it in words
+        logger.warning(
+            "%s: whether all tensors are there could not be checked, because transformers cannot build the model (%s).",
+            source.name,
+            type(error).__name__,
+        )
         return
     missing, mismatched = sorted(info["missing_keys"]), sorted(info["mismatched_keys"])
     if source.quantization:
@@ -120,6 +128,6 @@ def _unexpected(names: Iterable[str], model: Any) -> str | None:
 
 
 def _layer(name: str) -> str | None:
-    """Return what comes before the number of a layer: "model.layers" of "model.layers.0.mlp.up_proj.weight"."""
+    """Return the prefix of a layer's number: "model.layers" of "model.layers.0.mlp.up_proj.weight"."""
     match = re.match(r"(.*?)\.\d+\.", name)
     return match[1] if match else None

@@ -19,7 +19,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, PartRecord
 from evaluator.run.build import Built
 from evaluator.run.pipeline import Finished, measure_and_report
-from evaluator.run.replacement import check_comparison, check_configuration, check_datasets
+from evaluator.run.replacement import check_comparison, check_configuration, check_datasets, finished_run
 from evaluator.run.score import Scored
 from evaluator.run.scored_run import ScoredStore
 from evaluator.run.stage_records import record_build, record_scores
@@ -69,8 +69,9 @@ def import_answers(
     )
     with writing_to(out):
         check_comparison(out, [], force=force)
-        check_configuration(out, config, force=force)
-        check_datasets(out, dict.fromkeys(names, digest), force=force)
+        earlier = finished_run(out, force=force)
+        check_configuration(out, earlier, config)
+        check_datasets(out, earlier, dict.fromkeys(names, digest))
         store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets)
         tokens = _write_tokens(store, rows)
         part = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
@@ -78,7 +79,9 @@ def import_answers(
         built = Built(config, store, {IMPORTED: parts})
         described = Described(shots="unknown", n_shots=None, queries="those of the files", seeds={})
         elapsed_s = seconds_since(clock)
-        record = record_build(built, out, out, started=started, elapsed_s=elapsed_s, described=described)
+        record = record_build(
+            built, out, out, started=started, elapsed_s=elapsed_s, described=described, earlier=earlier
+        )
         assert record.prompts is not None, "they were just recorded"
         notes = {dataset.name: [f"imported from {dataset.file}"] for dataset in datasets}
         record = replace(

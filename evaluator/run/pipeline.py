@@ -30,7 +30,13 @@ from evaluator.run.folder import open_built, open_scored, refuse_imported_answer
 from evaluator.run.measure import measure_run
 from evaluator.run.preflight import Labels, check_built, split_labels, with_accepted
 from evaluator.run.record import MODELS, model_runs, require_run, write_run
-from evaluator.run.replacement import check_comparison, check_configuration, check_datasets, check_model
+from evaluator.run.replacement import (
+    check_comparison,
+    check_configuration,
+    check_datasets,
+    check_model,
+    finished_run,
+)
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.resolved_models import (
     ResolvedModel,
@@ -40,7 +46,7 @@ from evaluator.run.resolved_models import (
     resolve_models,
 )
 from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run, scores_folder
-from evaluator.run.stage_records import record_build, record_scores
+from evaluator.run.stage_records import dataset_fingerprints, record_build, record_scores
 from evaluator.run_log import now, seconds_since
 from evaluator.suites import SUITES
 
@@ -82,12 +88,13 @@ def run(
     check_capabilities(config, model)
     with writing_to(out):
         check_comparison(out, [], force=force)
-        check_configuration(out, config, force=force)
+        earlier = finished_run(out, force=force)
+        check_configuration(out, earlier, config)
         resolved = resolve_model(config, model)  # first, so that a wrong name is reported at once
-        check_model(out, resolved, force=force)
+        check_model(out, earlier, resolved)
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, data or out, loader)
-            record, built = yield from _build(config, out, data or out, force)
+            record, built = yield from _build(config, out, data or out, earlier)
             labels, built = split_labels(built), built.without_datasets()
             check = yield from _check(built, labels, resolved, accept)
             record = _checked(record, check.record, resolved, data or out)
@@ -122,18 +129,18 @@ def run_models(
         resolved = resolve_models(config, models)
         runs = [(one, out / MODELS / name) for one, name in zip(resolved, model_folders(resolved), strict=True)]
         check_comparison(out, [folder for _, folder in runs], force=force)
+        earlier = {folder: finished_run(folder, force=force) for _, folder in runs}
         for one, folder in runs:
-            check_configuration(folder, config, force=force)
-            check_model(folder, one, force=force)
+            check_configuration(folder, earlier[folder], config)
+            check_model(folder, earlier[folder], one)
         loads = []
         for group in of_one_load(runs, key=lambda each: each[0]):
             one, folder = group[0]
             loads.append((stack.enter_context(closing(EngineLoader(one.source, one.config, folder / LOGS))), group))
         yield from begin_loading(resolved[0], data or out, loads[0][0])
-        of_prompts, built = yield from _build(config, out, data or out, force)
-        fingerprints = {name: dataset.fingerprint for name, dataset in built.datasets.items()}
+        of_prompts, built = yield from _build(config, out, data or out, None)
         for _, folder in runs:
-            check_datasets(folder, fingerprints, force=force)
+            check_datasets(folder, earlier[folder], dataset_fingerprints(built))
         labels = split_labels(built)
         checks: dict[Path, _Check] = {}  # of every model, before the first is scored
         for one, folder in runs:
@@ -144,7 +151,9 @@ def run_models(
             for one, folder in group:
                 with writing_to(folder):
                     mark_user(folder, data or out)
-                    record = record_build(built, folder, data or out, started=now(), elapsed_s=build_s)
+                    record = record_build(
+                        built, folder, data or out, started=now(), elapsed_s=build_s, earlier=earlier[folder]
+                    )
                     check = checks[folder]
                     record = _checked(record, check.record, one, data or out)
                     write_run(folder, record)
@@ -188,8 +197,9 @@ def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool
     check_config(config)
     with writing_to(out):
         check_comparison(out, [], force=force)
-        check_configuration(out, config, force=force)
-        _, built = yield from _build(config, out, data or out, force)
+        earlier = finished_run(out, force=force)
+        check_configuration(out, earlier, config)
+        _, built = yield from _build(config, out, data or out, earlier)
         return built
 
 
@@ -201,7 +211,7 @@ def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[Scores
         refuse_imported_answers(folder.record, out)
         check_capabilities(folder.built.config, model)
         resolved = resolve_model(folder.built.config, model)
-        check_model(out, resolved, force=force, record=folder.record)
+        check_model(out, None if force else folder.record, resolved)
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data, loader)
             scored = yield from score_run(folder.built, resolved, folder.data, loader)
@@ -244,11 +254,11 @@ def report(out: Path) -> Stage[Path]:
     return (yield from compare(models, out)).page
 
 
-def _build(config: RunConfig, out: Path, data: Path, force: bool) -> Stage[tuple[RunRecord, Built]]:
+def _build(config: RunConfig, out: Path, data: Path, earlier: RunRecord | None) -> Stage[tuple[RunRecord, Built]]:
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data, out)
-    check_datasets(out, {name: dataset.fingerprint for name, dataset in built.datasets.items()}, force=force)
-    return record_build(built, out, data, started=started, elapsed_s=seconds_since(clock)), built
+    check_datasets(out, earlier, dataset_fingerprints(built))
+    return record_build(built, out, data, started=started, elapsed_s=seconds_since(clock), earlier=earlier), built
 
 
 def _checked(record: RunRecord, check: PreflightRecord, resolved: ResolvedModel, data: Path) -> RunRecord:

@@ -16,62 +16,72 @@ _LISTS = ("suites", "datasets", "parts", "methods", "definitions")
 """Fields of a configuration to which a run may add, and from which it may take nothing."""
 
 
-def check_configuration(out: Path, config: RunConfig, *, force: bool = False) -> None:
-    """Raise ConfigError if a folder holds a finished run that a configuration would replace.
+def finished_run(out: Path, *, force: bool = False) -> RunRecord | None:
+    """Return the record of a run that must stay: a finished run, or an extension of one that was interrupted.
+
+    Args:
+        out: folder of the run.
+        force: whether the run may be replaced, so that none must stay.
+    """
+    record = None if force else read_run_if_intact(out)
+    return record if record and record.measures else None
+
+
+def check_configuration(out: Path, earlier: RunRecord | None, config: RunConfig) -> None:
+    """Raise ConfigError for a configuration that would replace a finished run.
 
     More suites, datasets, parts, methods, definitions or queries extend a run; everything else replaces it.
 
     Args:
         out: folder of the run.
-        config: what is asked for.
-        force: whether to replace it.
+        earlier: the record of the finished run; None if there is none.
+        config: the configuration of the new run.
     """
-    if (record := _finished(out, force)) and record.prompts is not None:
+    if earlier and earlier.prompts:
         asked = json.loads(json.dumps(config_to_json(config)))  # tuples are lists in a record
-        _require_none(out, record, _changed(record.prompts.config, asked))
+        _require_none(out, earlier, _changed(earlier.prompts.config, asked))
 
 
-def check_datasets(out: Path, fingerprints: Mapping[str, str], *, force: bool = False) -> None:
-    """Raise ConfigError if a folder holds a finished run of datasets that are left out or have other content.
+def check_datasets(out: Path, earlier: RunRecord | None, fingerprints: Mapping[str, str]) -> None:
+    """Raise ConfigError for datasets that would replace a finished run: some are left out or have other content.
 
     Args:
         out: folder of the run.
-        fingerprints: of the datasets that are asked for, by name.
-        force: whether to replace it.
+        earlier: the record of the finished run; None if there is none.
+        fingerprints: of the datasets of the new run, by name.
     """
-    if (record := _finished(out, force)) and record.prompts is not None:
-        earlier = record.prompts.dataset_fingerprints
-        missing = [f"datasets without {name}" for name in earlier if name not in fingerprints]
-        other = [name for name, digest in fingerprints.items() if earlier.get(name, digest) != digest]
+    if earlier and earlier.prompts:
+        known = earlier.prompts.dataset_fingerprints
+        missing = [f"datasets without {name}" for name in known if name not in fingerprints]
+        other = [name for name, digest in fingerprints.items() if known.get(name, digest) != digest]
         changes = [f"{name} with other rows, labels or texts around them" for name in other]
-        _require_none(out, record, [*missing, *changes])
+        _require_none(out, earlier, [*missing, *changes])
 
 
-def check_model(out: Path, resolved: ResolvedModel, *, force: bool = False, record: RunRecord | None = None) -> None:
-    """Raise ConfigError if a folder holds a finished run of another model, or in another form of prompts.
+def check_model(out: Path, earlier: RunRecord | None, resolved: ResolvedModel) -> None:
+    """Raise ConfigError for a model, or a form of prompts, that would replace a finished run.
 
     Args:
         out: folder of the run.
-        resolved: the model that is asked for.
-        force: whether to replace it.
-        record: that of the folder, if it was read already.
+        earlier: the record of the finished run; None if there is none.
+        resolved: the model of the new run.
     """
-    if earlier := _finished(out, force, record):
+    if earlier and earlier.measures:
         _require_none(out, earlier, _other_model(earlier, resolved))
 
 
 def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False) -> None:
-    """Raise ConfigError if a folder holds a finished run, or a comparison with a model that is not asked for.
+    """Raise ConfigError if a folder holds a finished run, or a comparison with a model that the new one lacks.
 
     Args:
         out: folder of the comparison, or of a run of one model.
         folders: those of the models' runs; none for a run of one model.
         force: whether to replace it.
     """
-    if folders and (record := _finished(out, force)):
+    if folders and (record := finished_run(out, force=force)):
         _require_none(out, record, ["several models"])
     compared = model_runs(out) if (out / COMPARISON_PAGE).is_file() else []
-    earlier = {path: record for path in compared if (record := _finished(path, force))}
+    earlier = {path: record for path in compared if (record := finished_run(path, force=force))}
     if not earlier.keys() <= {*folders}:
         models = [record.model.title if record.model else path.name for path, record in earlier.items()]
         asked = ", ".join(folder.name for folder in folders) or "a single model"
@@ -79,14 +89,6 @@ def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False)
             f"{out} holds a finished comparison of {', '.join(models)}, and this command is for "
             f"{asked}. Choose another --out, or replace it with --force."
         )
-
-
-def _finished(out: Path, force: bool, record: RunRecord | None = None) -> RunRecord | None:
-    """Return the record of a finished run that must stay, or of one that is being extended."""
-    if force:
-        return None
-    record = record or read_run_if_intact(out)
-    return record if record and record.measures else None
 
 
 def _require_none(out: Path, record: RunRecord, changes: Iterator[str] | Sequence[str]) -> None:

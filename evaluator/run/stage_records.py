@@ -18,7 +18,7 @@ from evaluator.record import (
 )
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_to_json
-from evaluator.run.record import new_record, read_run_if_intact, with_stage, write_run
+from evaluator.run.record import new_record, with_stage, write_run
 from evaluator.run.score import Scored
 from evaluator.scores.throughput import scoring_seconds, throughput
 from evaluator.suites import SUITES
@@ -27,12 +27,20 @@ from evaluator_kernels import implementations
 
 
 def record_build(
-    built: Built, out: Path, data: Path, *, started: str, elapsed_s: float, described: Described | None = None
+    built: Built,
+    out: Path,
+    data: Path,
+    *,
+    started: str,
+    elapsed_s: float,
+    described: Described | None = None,
+    earlier: RunRecord | None = None,
 ) -> RunRecord:
     """Write and return the record of a run whose prompts are built.
 
     Args:
         described: the settings of a run that was not built by suites; None: as its suites describe them.
+        earlier: the record of the finished run in the folder, which this run extends; None if there is none.
     """
     config = built.config
     descriptions = [described] if described else [SUITES[name].describe(config) for name in config.suites]
@@ -54,14 +62,19 @@ def record_build(
         seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
-        dataset_fingerprints={name: dataset.fingerprint for name, dataset in built.datasets.items()},
+        dataset_fingerprints=dataset_fingerprints(built),
     )
     record = new_record(os.path.relpath(data, out), started)
-    if earlier := read_run_if_intact(out):  # its tables stay until this run has its own
-        record = replace(record, measures=earlier.measures)
+    if earlier:  # its tables stay until this run has its own, and are those of its model
+        record = replace(record, measures=earlier.measures, model=earlier.model)
     record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
     write_run(out, record)
     return record
+
+
+def dataset_fingerprints(built: Built) -> dict[str, str]:
+    """Return the fingerprint of each dataset of a run: of its rows, labels and templates."""
+    return {name: dataset.fingerprint for name, dataset in built.datasets.items()}
 
 
 def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:

@@ -124,7 +124,7 @@ class ScoredRun:
         return replace(run, scored=replace(self.scored, rows=run.of_run(self.scored.rows)))
 
     def of_run(self, requests: pl.LazyFrame) -> pl.LazyFrame:
-        """Return those of these requests that belong to the run."""
+        """Keep the requests of the prompts that the run has chosen."""
         if self.prompts is None:
             return requests
         return requests.join(self.prompts.lazy(), on="prompt_id", how="semi", maintain_order="left")
@@ -160,7 +160,7 @@ class Family:
     metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only it has
 
     comparison: Callable[[Sequence[ComparedRun]], Comparison | None] = lambda _runs: None
-    """Return what to add to a comparison of runs that all have suites of this family, or None."""
+    """Build the tables and sections for a comparison of runs that all have suites of this family; None for none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,6 +82,19 @@ def test_a_run_that_is_not_finished_may_change(tmp_path):
     finish(pipeline.build(replace(CONFIG, n_shots=2), tmp_path))
 
 
+def test_an_interrupted_extension_still_keeps_the_results_that_were_there(tmp_path):
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    stage = pipeline.run(replace(CONFIG, n_queries=5), FAKE, tmp_path)
+    next(now for now in stage if now.stage == "Tokenising")
+    stage.close()
+    assert run_state(tmp_path).state == "unfinished"
+    with pytest.raises(ConfigError, match="model embedded instead of fake"):
+        finish(pipeline.run(replace(CONFIG, n_queries=5), EMBEDDED, tmp_path))
+    with pytest.raises(ConfigError, match="2 shots instead of 4"):
+        finish(pipeline.run(replace(CONFIG, n_queries=5, n_shots=2), FAKE, tmp_path))
+    finish(pipeline.run(replace(CONFIG, n_queries=5), FAKE, tmp_path))
+
+
 def test_build_score_and_import_replace_no_finished_run_either(finished, tmp_path):
     assert "2 shots instead of 4" in command(
         "build", "staicc-normal", "--datasets", "sst5", "--queries", 3, "--shots", 2, "--out", finished, exits=2

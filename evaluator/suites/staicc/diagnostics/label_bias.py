@@ -81,7 +81,7 @@ def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
 
 
 def _absent_labels(group: GroupRows) -> pl.DataFrame:
-    """Return those of one dataset, method and definition."""
+    """Find the absent labels of one dataset, method and definition."""
     probs, present = group.rows["label_probs"], {*group.rows["gold"]}
     absent = {name: label for label, name in enumerate(group.rows["label_names"][0]) if label not in present}
     # The sum of a list adds row after row; several threads add that of a column, and its last digit varies.
