@@ -58,7 +58,7 @@ def main() -> None:
         with _noting(interrupts):
             status = _status(interrupts)
     except KeyboardInterrupt:  # a second one, while the first was answered
-        status = INTERRUPTED[signal.Signals(interrupts[0])] if interrupts else INTERRUPTED[signal.SIGINT]
+        status = _exit_code(interrupts)
     sys.exit(status)
 
 
@@ -167,4 +167,9 @@ def _interrupted(interrupts: Sequence[int]) -> int:
     from evaluator.run_log import command_line
 
     click.echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command_line()}", err=True)
+    return _exit_code(interrupts)
+
+
+def _exit_code(interrupts: Sequence[int]) -> int:
+    """Return the exit code of the first signal; of Ctrl-C where a library has caught the signal."""
     return INTERRUPTED[signal.Signals(interrupts[0])] if interrupts else INTERRUPTED[signal.SIGINT]

@@ -18,7 +18,7 @@ from evaluator.record import (
 )
 from evaluator.run.build import Built
 from evaluator.run.config_json import config_to_json
-from evaluator.run.record import new_record, with_stage, write_run
+from evaluator.run.record import new_record, read_run_if_intact, with_stage, write_run
 from evaluator.run.score import Scored
 from evaluator.scores.throughput import scoring_seconds, throughput
 from evaluator.suites import SUITES
@@ -65,8 +65,8 @@ def record_build(
         dataset_fingerprints=dataset_fingerprints(built),
     )
     record = new_record(os.path.relpath(data, out), started)
-    if earlier:  # its tables stay until this run has its own, and are those of its model
-        record = replace(record, measures=earlier.measures, model=earlier.model)
+    if previous := read_run_if_intact(out):  # its tables stay until this run has its own
+        record = replace(record, measures=previous.measures, model=earlier.model if earlier else None)
     record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
     write_run(out, record)
     return record

@@ -77,6 +77,14 @@ def test_force_replaces_a_finished_run(tmp_path):
     assert run_state(tmp_path).state == "finished"
 
 
+def test_tables_that_a_forced_run_does_not_write_go_with_the_run_that_it_replaces(tmp_path):
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    words = ("prompt-search", "--datasets", "trec", "--queries", 4, "--tries", 3, "--shots", 1)
+    command("run", *words, "--model", "fake", "--engine", "fake", "--out", tmp_path, "--force")
+    assert (tmp_path / "tables" / "search_results.parquet").is_file()
+    assert not (tmp_path / "tables" / "confusion.parquet").exists()
+
+
 def test_a_run_that_is_not_finished_may_change(tmp_path):
     finish(pipeline.build(CONFIG, tmp_path))
     finish(pipeline.build(replace(CONFIG, n_shots=2), tmp_path))
