@@ -257,7 +257,7 @@ class MeasuresRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ReceiptRecord:
-    """Drift of a run's log-likelihoods when a sample of its prompts is scored again; run/receipt.py."""
+    """Drift of a run's log-likelihoods when a sample of its prompts is scored again; runs/receipt.py."""
 
     scores: str  # ScoresRecord.fingerprint at that time
     made: str  # time in ISO 8601, UTC

@@ -19,7 +19,7 @@ from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.files.json_files import DIGEST
 from evaluator.progress import Stage, finish
 from evaluator.run import pipeline
-from evaluator.run.verify import verify
+from evaluator.runs.verify import verify
 
 FAKE = ModelConfig(model="fake", engine="fake")
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=tuple(SOURCES), methods=("vanilla", "knn_centroid"))

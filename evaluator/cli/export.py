@@ -43,7 +43,7 @@ def export(out: Path, name: str, target: Path | None, definition: str) -> None:
     Numbers are those of the run's tables, with their 95% intervals; values that are no finite numbers are left out of
     formats that cannot hold them. Answers to single requests are those under the first definition.
     """
-    from evaluator.run.export import export as export_run
+    from evaluator.runs.export import export as export_run
 
     for path in export_run(out, name, target, definition):
         click.echo(path)

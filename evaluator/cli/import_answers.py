@@ -23,8 +23,8 @@ def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force:
     lm-evaluation-harness logs them, whose log-likelihoods are read. Of predicted labels without probabilities, only
     accuracy and macro-F1 are measured.
     """
-    from evaluator.run.import_answers import import_answers as import_files
     from evaluator.run.report import summary_lines
+    from evaluator.runs.import_answers import import_answers as import_files
 
     columns = from_options(ImportColumns, given)
     page, run = draw(import_files(files, out, columns, model or files[0].stem, force=force))

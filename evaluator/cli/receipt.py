@@ -20,7 +20,7 @@ def receipt(out: Path, **given: Any) -> None:
     DIR/tables/receipt.parquet, DIR/run.json and the report. With --engine or --dtype it measures what these change.
     """
     from evaluator.report.receipt import receipt_lines
-    from evaluator.run.receipt import make_receipt
+    from evaluator.runs.receipt import make_receipt
 
     name, made = draw(make_receipt(out, from_options(ReceiptConfig, given)))
     for line in receipt_lines(name, made):

@@ -13,8 +13,8 @@ from evaluator.cli.options import UserPath
 from evaluator.files.sizes import size_text
 
 if TYPE_CHECKING:
-    from evaluator.run.clean import Cleaning
-    from evaluator.run.state import RunState, Scoring
+    from evaluator.runs.clean import Cleaning
+    from evaluator.runs.state import RunState, Scoring
 
 EXISTING_FOLDER = UserPath(exists=True, file_okay=False)
 
@@ -24,7 +24,7 @@ EXISTING_FOLDER = UserPath(exists=True, file_okay=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def list_runs(folder: Path, as_json: bool) -> None:
     """List the runs in DIR and below it; the current folder if left out."""
-    from evaluator.run.state import find_runs, run_state
+    from evaluator.runs.state import find_runs, run_state
 
     states = [run_state(out) for out in find_runs(folder)]
     if as_json:
@@ -43,7 +43,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def show(out: Path, as_json: bool) -> None:
     """Show what the run in DIR is and how far it is, also while another process works on it."""
-    from evaluator.run.state import run_state
+    from evaluator.runs.state import run_state
 
     state = run_state(out)
     click.echo(json.dumps(asdict(state), indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(state)))
@@ -63,8 +63,8 @@ def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> No
     Prompts, tokens and scores that no run refers to, logs of replicas, and what killed processes left half written. No
     run loses anything that it needs, and a folder with a file that this program has not written stays.
     """
-    from evaluator.run.clean import clean as remove
-    from evaluator.run.clean import removable
+    from evaluator.runs.clean import clean as remove
+    from evaluator.runs.clean import removable
 
     found = (remove if yes else removable)(folder, cache=cache, gone=gone)
     if as_json:

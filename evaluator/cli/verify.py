@@ -17,7 +17,7 @@ def verify(out: Path, repair: bool) -> None:
 
     Each fault is a line with the command that repairs it, and the exit code is then 2.
     """
-    from evaluator.run.verify import verify as verify_run
+    from evaluator.runs.verify import verify as verify_run
 
     faults = draw(verify_run(out, repair=repair))
     for fault in faults:

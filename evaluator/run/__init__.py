@@ -1,1 +1,1 @@
-"""Run the stages from prompts to report. Only this package and cli/ may import all others."""
+"""Run the stages from prompts to report. Only this package, runs/ and cli/ may import all others."""

@@ -10,7 +10,7 @@ def python(script: str) -> str:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
-LIGHT = ["import evaluator", "import evaluator.cli.main", "import evaluator.engine", "import evaluator.run.state"]
+LIGHT = ["import evaluator", "import evaluator.cli.main", "import evaluator.engine", "import evaluator.runs.state"]
 
 
 @pytest.mark.parametrize("line", LIGHT)

@@ -11,7 +11,7 @@ from evaluator.metrics import metrics_table
 from evaluator.progress import finish
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.run import pipeline
-from evaluator.run.export import exported_run
+from evaluator.runs.export import exported_run
 from tests.compare.run_folders import LABELS, predictions
 from tests.report.made_record import made_record
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from evaluator.exports import FORMATS
-from evaluator.run.export import export
+from evaluator.runs.export import export
 from tests.command_line import command, command_outputs
 from tests.compare.run_folders import put_table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from evaluator.run.export import export
+from evaluator.runs.export import export
 
 SCHEMAS = Path(__file__).parent / "schemas"
 STEM = r"data/evaluator/unknown/fake/[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"

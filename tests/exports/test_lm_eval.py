@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from evaluator.run.export import export
+from evaluator.runs.export import export
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 SCHEMAS = Path(__file__).parent / "schemas"

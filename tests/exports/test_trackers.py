@@ -10,7 +10,7 @@ import pytest
 
 from evaluator.exports import TRACKERS
 from evaluator.exports.tracked import Tracker, numbers, settings
-from evaluator.run.export import export, exported_run
+from evaluator.runs.export import export, exported_run
 from tests.command_line import command, command_outputs
 
 SECRET = "wandb-key-0123456789abcdef0123456789abcdef"

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from evaluator.config import ImportColumns
 from evaluator.imports import read_files
-from evaluator.run.export import export
+from evaluator.runs.export import export
 from tests.command_line import command
 
 LABELS = ["no", "yes", "maybe"]

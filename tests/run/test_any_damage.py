@@ -18,7 +18,7 @@ from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import EvaluatorError
 from evaluator.progress import Progress, Stage, finish
 from evaluator.run import locks, pipeline
-from evaluator.run.verify import verify
+from evaluator.runs.verify import verify
 from tests.command_line import command_outputs
 
 FAKE = ModelConfig(model="fake", engine="fake")

@@ -13,7 +13,7 @@ from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import ConfigError
 from evaluator.progress import finish
 from evaluator.run import pipeline
-from evaluator.run.state import run_state
+from evaluator.runs.state import run_state
 from tests.command_line import command, command_outputs
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)

@@ -25,7 +25,7 @@ from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.folder import read_scores
 from evaluator.run.record import read_run
-from evaluator.run.verify import verify
+from evaluator.runs.verify import verify
 
 MODEL = ModelConfig(model="fake", engine="fake")
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)

@@ -19,7 +19,7 @@ from evaluator.models.fake_source import FakeModelSource
 from evaluator.progress import finish
 from evaluator.run import measure, pipeline
 from evaluator.run.scored_run import complete_run
-from evaluator.run.verify import verify
+from evaluator.runs.verify import verify
 from evaluator.store.shards import write_shard
 from tests.command_line import command
 

@@ -14,8 +14,8 @@ from evaluator.models.fake_source import FakeModelSource, fake_model_source
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.record import read_run
-from evaluator.run.state import find_runs, lock_holder, run_state
 from evaluator.run_log import started_as
+from evaluator.runs.state import find_runs, lock_holder, run_state
 from tests.command_line import command, command_outputs
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)

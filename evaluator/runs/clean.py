@@ -24,10 +24,10 @@ from evaluator.files.whole import dead_partial_files, reason
 from evaluator.record import RunRecord
 from evaluator.run.data_users import USERS, marked_users
 from evaluator.run.locks import lock_path
-from evaluator.run.needs import Needs, needs_of
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.score import LOGS
-from evaluator.run.state import MAX_DEPTH, find_runs, lock_holder
+from evaluator.runs.needs import Needs, needs_of
+from evaluator.runs.state import MAX_DEPTH, find_runs, lock_holder
 from evaluator.scores.table import ScoreManifest
 from evaluator.store.prompt_store import StoreManifest
 from evaluator.tokens.table import TokenManifest

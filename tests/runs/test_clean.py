@@ -16,11 +16,11 @@ from evaluator.config import ModelConfig, RunConfig
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_table
 from evaluator.progress import finish
-from evaluator.run import clean as cleaning
 from evaluator.run import pipeline
-from evaluator.run.clean import clean, removable
 from evaluator.run.record import read_run, write_run
-from evaluator.run.verify import verify
+from evaluator.runs import clean as cleaning
+from evaluator.runs.clean import clean, removable
+from evaluator.runs.verify import verify
 from tests.command_line import command, command_outputs
 
 FAKE = ModelConfig(model="fake", engine="fake")

@@ -1,4 +1,4 @@
-"""Write the numerical receipt of a run: how far numbers drift when a sample is scored again (run/score_again.py)."""
+"""Write the numerical receipt of a run: how far numbers drift when a sample is scored again (runs/score_again.py)."""
 
 import logging
 import time
@@ -22,9 +22,9 @@ from evaluator.run.folder import open_built, open_scored, read_table, refuse_imp
 from evaluator.run.record import require_run, with_stage, write_run
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.score import LOGS
-from evaluator.run.score_again import compare_verdicts, drifts, receipt_record, score_again
 from evaluator.run.scored_run import complete_run, on_disk, scored_run
 from evaluator.run_log import now, seconds_since
+from evaluator.runs.score_again import compare_verdicts, drifts, receipt_record, score_again
 from evaluator.schemas import RECEIPT_KEY
 
 logger = logging.getLogger(__name__)
