@@ -11,7 +11,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition, PartKind
-from evaluator.store.spool import slices
+from evaluator.store.tables import slices
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from evaluator.methods.base import ScoredRequests
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, QUERIES_KEY
 from evaluator.store.key_order import PLACE, in_order_of_places, place
 from evaluator.store.sorted_runs import SortedRuns, merged
-from evaluator.store.spool import slices
+from evaluator.store.tables import slices
 
 ROWS_ADDED, ROWS_TOGETHER = 131_072, 32_768
 """Rows that are sorted at once, and prompts of which the texts, scores and answers, many of one, are joined at once."""

@@ -31,8 +31,8 @@ from evaluator.run.config_json import identity
 from evaluator.run.data_users import mark_user
 from evaluator.run.locks import lock_folder
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, open_intact_store
-from evaluator.store.spool import slices, spooled_frames
 from evaluator.store.store_writer import REQUEST_ROWS, StoreWriter, as_request_rows
+from evaluator.store.tables import kept, slices
 from evaluator.suites import SUITES, chosen_methods, methods_of, require_suites
 from evaluator.suites.base import Part, Suite
 
@@ -203,7 +203,7 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
 
 def _kept(files: ExitStack, folder: Path, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
     """Keep rows on disk until the context ends, and return a scan of them."""
-    return files.enter_context(spooled_frames(map(as_request_rows, frames), REQUEST_ROWS, folder))
+    return files.enter_context(kept(map(as_request_rows, frames), folder, REQUEST_ROWS))
 
 
 def _rows(

@@ -22,7 +22,7 @@ from evaluator.schemas import PREDICTIONS, QUERIES
 from evaluator.store.prompt_store import ROWS_PER_SHARD
 from evaluator.store.shards import changed
 from evaluator.store.sorted_runs import SortedRuns
-from evaluator.store.spool import slices, spooled, spooled_frames
+from evaluator.store.tables import kept, slices
 from evaluator.suites import families_of
 
 
@@ -78,15 +78,15 @@ class _TablesOnDisk:
 
     def keep(self, name: str, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
         """Write a table frame by frame, and return a scan of it (suites.base.Keep)."""
-        with spooled_frames(frames, schema, self._out) as rows:
+        with kept(frames, self._out, schema) as rows:
             self.digests[name] = write_rows(self._out, name, rows)
         return self.scan(name, schema)
 
     def in_order(self, rows: pl.LazyFrame, column: str) -> Iterator[pl.DataFrame]:
         """Sort rows that need not fit into memory (suites.base.InOrder)."""
         runs = SortedRuns(self._out, column, lambda some: some.sort(column))
-        with spooled(rows, self._out) as kept:
-            for some in slices(kept, ROWS_PER_SHARD):
+        with kept(rows, self._out) as written:
+            for some in slices(written, ROWS_PER_SHARD):
                 runs.add(some)
         yield from (some for some, _ in runs.ranges(ROWS_PER_SHARD))
 

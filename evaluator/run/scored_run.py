@@ -17,7 +17,7 @@ from evaluator.scores.sorted_join import are_many, joined_requests
 from evaluator.scores.table import ScoreTable
 from evaluator.store.ids import buckets, id_numbers
 from evaluator.store.prompt_store import PromptStore
-from evaluator.store.spool import spooled, spooled_frames
+from evaluator.store.tables import kept
 from evaluator.suites import chosen_methods, families_of
 from evaluator.suites.base import ScoredRun
 from evaluator.tokens.table import TokenTable
@@ -124,12 +124,12 @@ def on_disk(run: ScoredRun, parts: Sequence[ScoredStore], folder: Path) -> Itera
                 joined_requests(run.of_run(part.store.requests()), part.tokens.tokens(), part.scores, folder)
                 for part in parts
             )
-            rows = files.enter_context(spooled_frames(frames, rows.collect_schema(), folder))
+            rows = files.enter_context(kept(frames, folder, rows.collect_schema()))
         else:
-            rows = files.enter_context(spooled(rows, folder))
+            rows = files.enter_context(kept(rows, folder))
         states = run.scored.states
         if any(method.needs_states for method in run.methods.values()):
-            states = files.enter_context(spooled(states, folder, rows_per_group=STATES_PER_GROUP))
+            states = files.enter_context(kept(states, folder, rows_per_group=STATES_PER_GROUP))
         yield replace(run, scored=replace(run.scored, rows=rows, states=states))
 
 

@@ -15,8 +15,8 @@ from evaluator.run.locks import lock_folder
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.store.prompt_store import PromptStore, open_intact_store
-from evaluator.store.spool import spooled
 from evaluator.store.store_writer import StoreWriter, as_request_rows
+from evaluator.store.tables import kept
 from evaluator.suites import chosen_methods
 
 
@@ -61,7 +61,7 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
         yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
         scored_dataset = scored.of_dataset(name)
         for suite in built.config.suites:
-            with spooled(_with_prompts(built.store, name, suite), folder.parent) as rows:
+            with kept(_with_prompts(built.store, name, suite), folder.parent) as rows:
                 for frame in _requests(suite, dataset, rows, scored_dataset, built):
                     writer.add(as_request_rows(frame.with_columns(suite=pl.lit(suite))))
     yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")

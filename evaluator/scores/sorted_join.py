@@ -9,7 +9,7 @@ from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.prompts import scores_by_prompt, token_ids
 from evaluator.scores.table import ScoreTable
 from evaluator.store.sorted_runs import SortedRuns, merged
-from evaluator.store.spool import slices
+from evaluator.store.tables import slices
 
 ROWS_JOINED_IN_MEMORY = 131_072
 ROWS_TOGETHER = 131_072
