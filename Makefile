@@ -13,28 +13,33 @@ STORE =
 JOBS = 2
 OUT = runs/$@$(call named,MODEL)$(call named,ENGINE)$(call named,DTYPE)$(call named,DATASETS)$(call named,DATA)$(call named,SHOTS)
 ARGS =
+DEVICE =
 
 BIN = .venv/bin
+# A Python or a device that is named makes another environment; else the one that is there is used.
+SET_UP = $(PYTHON) setup_venv.py $(if $(filter file,$(origin PYTHON)),,--python) $(if $(DEVICE),--device $(DEVICE))
 space = $(subst ,, )
 named = $(if $($(1)),-$(lastword $(subst /, ,$(subst $(space),_,$($(1))))))
-option = $(if $($(1)),--$(2) '$($(1))')
-EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model '$(MODEL)' --out '$(OUT)' \
+quoted = '$(subst ','\'',$(1))'
+option = $(if $($(1)),--$(2) $(call quoted,$($(1))))
+EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model $(call quoted,$(MODEL)) --out $(call quoted,$(OUT)) \
   $(call option,ENGINE,engine) $(call option,DTYPE,dtype) $(call option,METHODS,methods) \
   $(call option,PARTS,parts) $(call option,STORE,store) $(call option,DATASETS,datasets) $(call option,SHOTS,shots) $(call option,QUERIES,queries) $(call option,DATA,data) $(ARGS))
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report bench bench-throughput faults fuzz test test-runners test-vllm test-gpu check dist audit models golden docs
+  staicc prompt-search pvi report bench bench-throughput faults fuzz test test-runners test-vllm test-gpu check pythons dist audit models golden docs
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  Variables, as in make normal MODEL=/path/to/model OUT=runs/mine QUERIES=64:"
 	@echo "  MODEL (a folder, a hub name, embedded or random), OUT, STORE, ENGINE, DATASETS, DATA, PARTS, SHOTS, QUERIES, DTYPE,"
-	@echo "  METHODS; JOBS (processes of the tests); PYTHON for the set-up; ARGS (anything more that the command behind a target takes)"
+	@echo "  METHODS; JOBS (processes of the tests); ARGS (anything more that the command behind a target takes);"
+	@echo "  PYTHON and DEVICE (cpu or gpu) for another environment than the one that is there"
 
 setup: ## make .venv: done by every other target, and nothing the second time
-	@$(PYTHON) setup_venv.py
+	@$(SET_UP)
 
 run: setup ## set everything up, evaluate StaICC-Normal and write a report: start here
 run: SUITE = staicc-normal
@@ -101,14 +106,14 @@ run normal contextual domain empirical bias template sampling gler robustness de
 report: setup ## write the report of OUT again, from its metrics
 report: OUT = runs/first
 report:
-	$(BIN)/evaluator report '$(OUT)' $(ARGS)
+	$(BIN)/evaluator report $(call quoted,$(OUT)) $(ARGS)
 
 bench: ## every benchmark under benchmarks/, against the tools it is compared with (BENCHMARKS=path for one)
-	@$(PYTHON) setup_venv.py bench
+	@$(SET_UP) bench
 	@set -e; for file in $(BENCHMARKS); do (set -x; $(BIN)/python -m $$(echo $${file%.py} | tr / .) $(ARGS)); done
 
 bench-throughput: ## race other tools over whole workloads (ARGS='--workload PVI --shape 124M --runs 1' for some)
-	@$(PYTHON) setup_venv.py bench
+	@$(SET_UP) bench
 	$(BIN)/python -m benchmarks.throughput.race $(ARGS)
 
 faults: setup ## kill, damage and starve runs of every suite, and count what survives (docs/faults.md)
@@ -141,6 +146,20 @@ check: setup ## lint, format, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+
+# Packages of constraints.txt that PyPI has as source archives only. torch's CPU build is on another index.
+SOURCE_ONLY = rouge_score,sqlitedict,word2number,antlr4-python3-runtime,StaICC
+pythons: export PYTHONPYCACHEPREFIX = build/pycache
+pythons: setup ## newer Pythons without their packages: types, wheels that pip finds, compilation where one is installed
+	@set -e; for version in 3.12 3.13 3.14; do \
+	  echo "Python $$version: types, wheels"; \
+	  $(BIN)/mypy --python-version $$version --cache-dir build/mypy-$$version; \
+	  grep -v '^torch==' constraints.txt | $(BIN)/python -I -m pip --disable-pip-version-check install --quiet --dry-run --no-deps \
+	    --only-binary :all: --no-binary $(SOURCE_ONLY) --python-version $$version --target build/none --requirement /dev/stdin; \
+	  if python$$version -c '' 2>/dev/null; then \
+	    python$$version -W error -m compileall -q -f *.py evaluator kernels benchmarks tests && echo "  compiled"; \
+	  else echo "  python$$version is not installed: not compiled"; fi; \
+	done
 
 dist: setup ## build the wheel and the source archive in dist/; the same commit gives the same bytes
 	$(BIN)/python make_dist.py $(ARGS)

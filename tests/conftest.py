@@ -24,6 +24,7 @@ from evaluator.models.embedded.random_llama import make_random_llama
 from evaluator.models.source import ModelSource, find_model
 from evaluator.prompts.rows import normal_requests
 from tests.compare.run_folders import four_runs
+from tests.shared_data import absent
 from tests.shared_engines import LOADED, close_engines
 
 pytest_plugins = ["tests.report.report_fixtures"]
@@ -145,7 +146,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if chromium is None or driver is None:
-        pytest.skip("no chromium with chromedriver on the path (Debian: apt-get install chromium chromium-driver)")
+        absent(
+            "browser", "no chromium with chromedriver on the path (Debian: apt-get install chromium chromium-driver)"
+        )
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})

@@ -1,6 +1,9 @@
 """The set-up, with an installer that writes one file; and what the Makefile and the pinned versions promise."""
 
+import os
+import random
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 DRIVER = """
-import os, signal, subprocess, time, venv
+import os, signal, subprocess, sys, time, venv
 import setup_venv
 
 class WithoutPip(venv.EnvBuilder):
@@ -31,12 +34,14 @@ def install(folder, extras, lock):
 
 venv.EnvBuilder = WithoutPip
 setup_venv.install = install
-setup_venv.nvidia_gpu_is_present = lambda: False
+setup_venv.nvidia_gpu_is_present = lambda: os.path.exists("gpu")
+sys.version = sys.version + (open("python").read() if os.path.exists("python") else "")
 setup_venv.main()
 """
 WORKS = "pass"
 FAILS = "raise subprocess.CalledProcessError(1, 'pip')"
 IS_KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+IS_TERMINATED = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
 WAITS = "while not os.path.exists('go_on'): time.sleep(0.01)"
 BASE, BENCH = "vllm-cpu dev", "vllm-cpu dev bench"
 
@@ -112,6 +117,138 @@ def test_an_update_that_fails_brings_the_earlier_environment_back(checkout: Path
     assert set_up(checkout) == 0
     assert installs(checkout) == [BASE, BASE, BASE]
     assert not (checkout / ".venv.old").exists()
+
+
+@pytest.mark.parametrize("ending", [IS_KILLED, IS_TERMINATED, FAILS])
+def test_the_environment_before_an_update_works_until_the_next_is_whole(checkout: Path, ending: str) -> None:
+    set_up(checkout)
+    (checkout / ".venv" / "old").touch()
+    edit(checkout / "constraints.txt", "\ntorch==", "\n# newer\ntorch==")
+    for end in (ending, FAILS, IS_KILLED, FAILS):
+        assert set_up(checkout, end) != 0
+        assert (checkout / ".venv" / "old").exists()
+        assert subprocess.run([checkout / ".venv" / "bin" / "python", "-c", ""]).returncode == 0
+    assert set_up(checkout) == 0
+    assert not (checkout / ".venv" / "old").exists()
+    assert len(list((checkout / ".venv.d").iterdir())) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_sequence_of_kills_failures_and_pins_loses_a_whole_environment(checkout: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    whole = False
+    for number in range(8):
+        if draw.random() < 0.5:
+            edit(checkout / "constraints.txt", "\ntorch==", f"\n# {number}\ntorch==")
+        arguments = ["bench"] if draw.random() < 0.3 else []
+        ended = set_up(checkout, draw.choice([WORKS, FAILS, IS_KILLED, IS_TERMINATED]), *arguments)
+        whole = whole or ended == 0
+        assert (checkout / ".venv" / "whole").exists() == whole
+
+
+def test_another_python_uses_the_environment_that_is_there_until_it_is_asked_for(checkout: Path) -> None:
+    set_up(checkout)
+    (checkout / "python").write_text(" (another)")
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE]
+    assert set_up(checkout, WORKS, "--python") == 0
+    (checkout / "python").unlink()
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE, BASE]
+
+
+def test_a_changed_pin_keeps_the_python_of_the_environment(checkout: Path) -> None:
+    set_up(checkout)
+    (checkout / "python").write_text(" (another)")
+    edit(checkout / "constraints.txt", "\ntorch==", "\n# newer\ntorch==")
+    assert set_up(checkout) == 0
+    (checkout / "python").unlink()
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE, BASE]
+
+
+def test_a_gpu_that_comes_or_goes_is_told_and_changes_nothing(checkout: Path) -> None:
+    set_up(checkout)
+    (checkout / "gpu").touch()
+    process = start(checkout, WORKS)
+    assert "`make setup DEVICE=gpu` makes another." in process.communicate()[0]
+    assert installs(checkout) == [BASE]
+    set_up(checkout, WORKS, "--device", "gpu")
+    (checkout / "gpu").unlink()
+    set_up(checkout)
+    assert installs(checkout) == [BASE, "vllm dev"]
+
+
+@pytest.mark.parametrize("ending", [WORKS, FAILS, IS_KILLED])
+def test_a_link_to_another_disk_keeps_what_the_folder_holds(checkout: Path, ending: str) -> None:
+    disk = checkout / "disk"
+    disk.mkdir()
+    (disk / "precious").write_text("kept")
+    (checkout / ".venv").symlink_to(disk)
+    set_up(checkout, ending)
+    assert set_up(checkout) == 0
+    edit(checkout / "constraints.txt", "\ntorch==", "\n# newer\ntorch==")
+    assert set_up(checkout) == 0
+    assert (disk / "precious").read_text() == "kept"
+    assert (checkout / ".venv" / "packages").resolve().is_relative_to(disk)
+    assert len(list(disk.iterdir())) == 2
+
+
+def test_an_environment_of_another_checkout_is_left_alone(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    set_up(checkout)
+    other = tmp_path_factory.mktemp("other")
+    for name in ("setup_venv.py", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, other)
+    (other / ".venv").symlink_to(checkout / ".venv")
+    assert set_up(other) == 0
+    assert set_up(checkout) == 0
+    assert installs(checkout) == [BASE]
+    assert (other / ".venv" / "packages").exists()
+
+
+def test_a_folder_that_the_set_up_did_not_make_is_put_aside_and_kept(checkout: Path) -> None:
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "mine").touch()
+    process = start(checkout, WORKS)
+    assert "it is .venv.old now" in process.communicate()[0]
+    edit(checkout / "constraints.txt", "\ntorch==", "\n# newer\ntorch==")
+    assert set_up(checkout) == 0
+    assert (checkout / ".venv.old" / "mine").exists()
+    assert (checkout / ".venv" / "packages").exists()
+
+
+def test_a_kill_of_the_earlier_layout_s_update_loses_nothing(checkout: Path) -> None:
+    old = checkout / ".venv.old"
+    (old / "bin").mkdir(parents=True)
+    (old / "whole").write_text("digest")
+    (old / "mine").touch()
+    assert set_up(checkout, FAILS) == 1
+    assert (checkout / ".venv" / "mine").exists()
+    assert set_up(checkout) == 0
+    assert not old.exists()
+    assert (checkout / ".venv" / "packages").exists()
+
+
+def test_the_log_shown_is_of_the_set_up_that_failed(checkout: Path) -> None:
+    (checkout / ".venv.log").write_text("Successfully installed everything")
+    fails = "def create(self, folder): raise subprocess.CalledProcessError(1, 'ensurepip', b'no space in /tmp')\n"
+    driver = DRIVER.format(ending=WORKS).replace(
+        "setup_venv.main()", fails + "venv.EnvBuilder.create = create\nsetup_venv.main()"
+    )
+    run = subprocess.run([sys.executable, "-c", driver], cwd=checkout, text=True, capture_output=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[0] == "no space in /tmp"
+    assert "Successfully" not in run.stderr
+
+
+def test_a_full_disk_is_one_sentence(checkout: Path) -> None:
+    run = start(checkout, "raise OSError(28, 'No space left on device', 'a file')")
+    text = run.communicate()[0]
+    assert run.returncode == 1
+    assert "The set-up failed: [Errno 28] No space left on device: 'a file'." in text
+    assert "Traceback" not in text
 
 
 def test_bench_is_added_to_what_is_there_and_stays(checkout: Path) -> None:
@@ -211,6 +348,24 @@ def test_pinned_versions_install_on_the_oldest_python_that_the_set_up_takes() ->
 def pinned_lines() -> list[str]:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_make_takes_names_with_quotes_and_spaces() -> None:
+    names = {"MODEL": "o'brien/my model", "OUT": "a 'b' c", "DATA": "it's.csv", "DATASETS": "x'y"}
+    command = ["make", "-n", "normal", *(f"{name}={value}" for name, value in names.items())]
+    line = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    words = shlex.split(line)
+    assert [words[words.index(f"--{name.lower()}") + 1] for name in names] == list(names.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"), [([], []), (["PYTHON=python3", "DEVICE=gpu"], ["--python", "--device", "gpu"])]
+)
+def test_make_asks_for_another_environment_only_where_one_is_named(arguments: list[str], options: list[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHON"}
+    command = ["make", "-n", "setup", *arguments]
+    line = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert line.split()[2:] == options
 
 
 def test_make_alone_lists_every_target() -> None:
