@@ -353,7 +353,7 @@ class ReceiptConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportColumns(Options):
-    """Columns of a table of imported answers; None: imports.table.SCORES and others, where the table has them."""
+    """Columns of a table of imported answers; None: imports.files.SCORES and others, where the table has them."""
 
     gold: str = option("gold", "The true label: its name or its number.", name="gold_column", shown="gold")
     scores: tuple[str, ...] | None = option(

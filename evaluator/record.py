@@ -28,7 +28,7 @@ class PromptsRecord:
     """The prompts that were built, from which data and for which measures."""
 
     fingerprint: str  # name of the store's folder
-    config: dict[str, Any]  # config.RunConfig, as run/config_json.py writes it
+    config: dict[str, Any]  # config.RunConfig, as run/record.py writes it
     suites: list[str]
     datasets: list[str]  # those that have prompts
     methods: list[str]

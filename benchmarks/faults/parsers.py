@@ -28,11 +28,11 @@ from evaluator.engine.server_client import ServedModel, ServerClient, Unavailabl
 from evaluator.engine.server_protocols import PROTOCOLS, ScoringPrompt
 from evaluator.errors import EvaluatorError
 from evaluator.files.json_files import DIGEST, read_json, read_record, write_json, write_record
-from evaluator.imports import read_files
+from evaluator.imports.files import read_files
 from evaluator.models.source import find_model
 from evaluator.record import RunRecord, TokensRecord
-from evaluator.run.config_json import config_from_json, config_to_json
-from evaluator.run.record import read_run
+from evaluator.run.folder import config_from_json
+from evaluator.run.record import config_to_json, read_run
 from evaluator.scores.table import PlanRecord, ScoreManifest, ShardRecord
 from evaluator.store.prompt_store import StoreManifest
 from evaluator.suites.in_context_pvi.agreement import read_annotations

@@ -33,7 +33,7 @@ def gate(run: Path, base: Path, policy: Path, as_json: bool, junit: Path | None)
     from evaluator.compare.gate_texts import junit as junit_xml
     from evaluator.files.json_files import to_builtins
     from evaluator.files.whole import write_bytes
-    from evaluator.runs.gate import gate as decide
+    from evaluator.run.compare import gate as decide
 
     decided = draw(decide(run, base, read_policy(policy)))
     if junit is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evaluator.cli.options import UserPath
-from evaluator.files.sizes import size_text
+from evaluator.files.whole import size_text
 
 if TYPE_CHECKING:
     from evaluator.runs.clean import Cleaning

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluator.errors import DatasetError, is_panic
-from evaluator.files.scans import scan_parquet
-from evaluator.files.whole import read_bytes, reason
+from evaluator.files.whole import read_bytes, reason, scan_parquet
 
 
 def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:

@@ -1,18 +1,13 @@
-"""Export a measured run to formats that other tools read: one module a format, and its line in FORMATS or TRACKERS."""
+"""Export a measured run to formats that other tools read: a module for each kind, and a line in FORMATS or TRACKERS."""
 
 from evaluator.exports.base import Format
 from evaluator.exports.every_eval_ever import EVERY_EVAL_EVER
-from evaluator.exports.latex import LATEX
 from evaluator.exports.lm_eval import LM_EVAL
-from evaluator.exports.markdown import MARKDOWN
-from evaluator.exports.metrics_csv import METRICS_CSV
-from evaluator.exports.mlflow import MLFLOW
-from evaluator.exports.model_index import MODEL_INDEX
-from evaluator.exports.tracked import Tracker
-from evaluator.exports.wandb import WANDB
+from evaluator.exports.metrics_tables import CSV, LATEX, MARKDOWN, MODEL_INDEX
+from evaluator.exports.trackers import MLFLOW, WANDB, Tracker
 
 FORMATS: dict[str, Format] = {
-    "csv": METRICS_CSV,
+    "csv": CSV,
     "markdown": MARKDOWN,
     "latex": LATEX,
     "model-index": MODEL_INDEX,

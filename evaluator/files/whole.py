@@ -1,4 +1,4 @@
-"""Write files that are whole or absent, and read regular files alone."""
+"""Write files that are whole or absent; read, scan and measure regular files alone."""
 
 import fcntl
 import hashlib
@@ -151,3 +151,24 @@ def file_digest(path: Path) -> str:
     require_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def scan_arrow(*paths: Path) -> pl.LazyFrame:
+    """Scan Arrow files of one schema, one or more, as one frame in this order.
+
+    Polars alone takes `[`, `*` and `?` in a path for a pattern, and then finds no file.
+    """
+    return pl.scan_ipc([*paths], glob=False)  # one scan: of a scan each, Polars would read all at once
+
+
+def scan_parquet(path: Path) -> pl.LazyFrame:
+    """Scan a Parquet file, whose path may hold `[`, `*` and `?` as scan_arrow's may."""
+    return pl.scan_parquet(path, glob=False)
+
+
+def size_text(n_bytes: int) -> str:
+    """Return a number of bytes with its unit: "1.5 GiB"."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.1f} {unit}"
+    return f"{n_bytes} bytes"

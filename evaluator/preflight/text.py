@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from evaluator.files.sizes import size_text
+from evaluator.files.whole import size_text
 from evaluator.record import CheckedDatasetRecord, FindingRecord, LabelRecord, PreflightRecord
 
 MAX_SHOWN = 12  # labels of a dataset

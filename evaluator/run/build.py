@@ -27,9 +27,8 @@ from evaluator.methods.predictions import scored_definitions
 from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
-from evaluator.run.config_json import identity
-from evaluator.run.data_users import mark_user
-from evaluator.run.locks import lock_folder
+from evaluator.run.data_folder import lock_folder, mark_user
+from evaluator.run.record import identity
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, open_intact_store
 from evaluator.store.store_writer import REQUEST_ROWS, StoreWriter, as_request_rows
 from evaluator.store.tables import kept, slices

@@ -1,4 +1,4 @@
-"""`evaluator compare`: read several runs, compare them, write tables and a page."""
+"""`evaluator compare` and `evaluator gate`: compare several runs, write tables and a page; decide by a policy."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -9,12 +9,14 @@ import polars as pl
 
 from evaluator.compare.correlations import rank_correlations
 from evaluator.compare.differences import equivalence_table, estimated_differences, paired_differences
+from evaluator.compare.gate import Gate, Policy, decide
 from evaluator.compare.notes import comparison_notes
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
 from evaluator.compare.request_results import request_results, require_equal_prompts
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.scaling import scaling_lines, scaling_points
 from evaluator.compare.table import comparison_table
+from evaluator.errors import ConfigError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_table
 from evaluator.progress import Progress, Stage
@@ -122,3 +124,15 @@ def read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:
     require_equal_prompts(runs, results)
     yield Progress(stage="Reading predictions", done=len(runs), total=len(runs), unit="runs")
     return results
+
+
+def gate(run: Path, base: Path, policy: Policy) -> Stage[Gate]:
+    """Decide whether a run is tolerably close to its base. Both may be of the same model, on other engines, say.
+
+    Raises ConfigError or StoreError for runs that cannot be compared, and where the policy is about nothing in them.
+    """
+    if run.resolve() == base.resolve():
+        raise ConfigError(f"{run} and --against {base} are the same run. Name another one as the base.")
+    runs = read_runs([run, base], of_one_model=True)
+    results = yield from read_results(runs)
+    return decide(policy, runs, results, comparison_table(runs), shared_sets_of(runs))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.files.scans import scan_arrow
+from evaluator.files.whole import scan_arrow
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.methods.predictions import predict

@@ -2,23 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from shlex import join
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.errors import ConfigError, StoreError, WriteError
 from evaluator.files.digests import bytes_digest
-from evaluator.files.scans import scan_parquet
-from evaluator.files.whole import file_digest, read_bytes, reason, table_path
-from evaluator.imports.base import IMPORTED
+from evaluator.files.json_files import from_builtins
+from evaluator.files.whole import file_digest, read_bytes, reason, scan_parquet, table_path
+from evaluator.imports.answers import IMPORTED
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
-from evaluator.run.config_json import config_from_json
-from evaluator.run.data_users import mark_user
+from evaluator.run.data_folder import mark_user
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
@@ -49,6 +49,20 @@ def open_built(out: Path) -> BuiltFolder:
     with suppress(WriteError):
         mark_user(out, data)  # a run that was moved is known at its new place from now on
     return BuiltFolder(record, data, built.without(prompts.left_out))
+
+
+def config_from_json(content: dict[str, Any], *, where: str) -> RunConfig:
+    """Convert values read from JSON to a configuration. Raises StoreError, naming `where` and the field."""
+    given = content.get("suite_options", {})
+    if not isinstance(given, dict):
+        raise StoreError(f"{where} is damaged or of another version (suite_options must be an object).")
+    config = from_builtins(content | {"suite_options": {}}, RunConfig, where=where)
+    options: dict[str, object] = {
+        name: from_builtins(values, kind, where=where)
+        for name, values in given.items()
+        if name in SUITES and (kind := SUITES[name].options)
+    }
+    return replace(config, suite_options=options)
 
 
 def _require_known_names(config: RunConfig, path: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.files.scans import scan_parquet
-from evaluator.files.whole import table_path, write_rows, write_table
+from evaluator.files.whole import scan_parquet, table_path, write_rows, write_table
 from evaluator.metrics.queries import query_frames, query_texts
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuresRecord, RunRecord

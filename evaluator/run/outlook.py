@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.files.sizes import size_text
+from evaluator.files.whole import size_text
 from evaluator.methods.predictions import scored_definitions
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress

@@ -14,8 +14,7 @@ from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine.loader import EngineLoader
 from evaluator.errors import ConfigError
 from evaluator.files.locks import writing_to
-from evaluator.files.scans import scan_parquet
-from evaluator.files.whole import table_path
+from evaluator.files.whole import scan_parquet, table_path
 from evaluator.preflight.findings import check_accepted, require_accepted
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
@@ -25,7 +24,7 @@ from evaluator.record import (
 )
 from evaluator.report.terminal import throughput_line
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.data_users import mark_user
+from evaluator.run.data_folder import mark_user
 from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
 from evaluator.run.measure import measure_run
 from evaluator.run.preflight import Labels, check_built, split_labels, with_accepted

@@ -1,12 +1,13 @@
-"""Read and write DIR/run.json, the record of a run."""
+"""Read and write DIR/run.json, the record of a run, and the configuration in it."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import evaluator
+from evaluator.config import RunConfig
 from evaluator.errors import StoreError
-from evaluator.files.json_files import read_record, write_record
+from evaluator.files.json_files import read_record, to_builtins, write_record
 from evaluator.record import RunRecord
 from evaluator.run_log import LOG_FILE, command_line, now
 
@@ -73,3 +74,24 @@ def is_measured(record: RunRecord) -> bool:
 
 def write_run(out: Path, record: RunRecord) -> None:
     write_record(out / RUN_FILE, record)
+
+
+def config_to_json(config: RunConfig) -> dict[str, Any]:
+    """Convert a configuration to values that JSON can hold. Paths become absolute, valid in any working folder."""
+    data = config.data
+    training, template = (path and path.absolute() for path in (data.training, data.template))
+    data = replace(data, paths=tuple(path.absolute() for path in data.paths), training=training, template=template)
+    return dict(to_builtins(replace(config, data=data)))
+
+
+def identity(config: RunConfig) -> dict[str, Any]:
+    """Return what determines the prompts in addition to the content of datasets and files; it includes no path."""
+    content = config_to_json(config)
+    content["suite_options"] = {
+        # Without paths, and without None in their place: a file counts the same whether it was named or is a default.
+        name: {key: value for key, value in written.items() if not isinstance(getattr(options, key), Path | None)}
+        for (name, options), written in zip(
+            config.suite_options.items(), content["suite_options"].values(), strict=True
+        )
+    }
+    return {key: value for key, value in content.items() if key not in ("datasets", "data")}

@@ -8,8 +8,7 @@ from typing import Any
 from evaluator.config import RunConfig
 from evaluator.errors import ConfigError
 from evaluator.record import ChatRecord, RunRecord
-from evaluator.run.config_json import config_to_json
-from evaluator.run.record import COMPARISON_PAGE, model_runs, read_run_if_intact
+from evaluator.run.record import COMPARISON_PAGE, config_to_json, model_runs, read_run_if_intact
 from evaluator.run.resolved_models import PromptForm, ResolvedModel
 
 _LISTS = ("suites", "datasets", "parts", "methods", "definitions")

@@ -23,9 +23,9 @@ from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord
 from evaluator.run.build import Built
+from evaluator.run.data_folder import lock_folder
 from evaluator.run.early_results import early_results
 from evaluator.run.label_distances import load_head, write_distances
-from evaluator.run.locks import lock_folder
 from evaluator.run.outlook import outlook, said
 from evaluator.run.resolved_models import ResolvedModel
 from evaluator.run.scored_run import ScoredStore, scored_run

@@ -17,8 +17,7 @@ from evaluator.record import (
     TokensRecord,
 )
 from evaluator.run.build import Built
-from evaluator.run.config_json import config_to_json
-from evaluator.run.record import new_record, read_run_if_intact, with_stage, write_run
+from evaluator.run.record import config_to_json, new_record, read_run_if_intact, with_stage, write_run
 from evaluator.run.score import Scored
 from evaluator.scores.throughput import scoring_seconds, throughput
 from evaluator.suites import SUITES

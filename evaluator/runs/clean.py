@@ -22,8 +22,7 @@ from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.locks import acquire_lock
 from evaluator.files.whole import dead_partial_files, reason
 from evaluator.record import RunRecord
-from evaluator.run.data_users import USERS, marked_users
-from evaluator.run.locks import lock_path
+from evaluator.run.data_folder import USERS, lock_path, marked_users
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.score import LOGS
 from evaluator.runs.needs import Needs, needs_of

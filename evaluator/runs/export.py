@@ -6,8 +6,7 @@ import polars as pl
 
 from evaluator.errors import ConfigError, StoreError
 from evaluator.exports import FORMATS, TRACKERS
-from evaluator.exports.answers import answered_groups
-from evaluator.exports.base import ExportedRun
+from evaluator.exports.base import ExportedRun, answered_groups
 from evaluator.files.whole import write_bytes
 from evaluator.metrics import METRICS
 from evaluator.record import MeasuredRecord, measured_record

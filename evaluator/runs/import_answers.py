@@ -12,9 +12,8 @@ from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, write_record
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import file_digest
-from evaluator.imports import read_files
-from evaluator.imports.base import IMPORTED, NUMBERS, ImportedDataset
-from evaluator.imports.rows import answer_rows
+from evaluator.imports.answers import IMPORTED, NUMBERS, ImportedDataset, answer_rows
+from evaluator.imports.files import read_files
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, PartRecord
 from evaluator.run.build import Built

@@ -10,14 +10,12 @@ import polars as pl
 from evaluator import schemas
 from evaluator.errors import EvaluatorError, StoreError
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.scans import scan_arrow
-from evaluator.files.whole import dead_partial_files
+from evaluator.files.whole import dead_partial_files, scan_arrow
 from evaluator.progress import Progress, Stage
 from evaluator.record import RunRecord, measured_record
 from evaluator.run import pipeline
 from evaluator.run.build import build_prompts
-from evaluator.run.config_json import config_from_json
-from evaluator.run.folder import command_for, open_built, open_scored, read_table, score_command
+from evaluator.run.folder import command_for, config_from_json, open_built, open_scored, read_table, score_command
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.report import PAGE
 from evaluator.run.scored_run import complete_run, scored_run

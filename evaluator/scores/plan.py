@@ -18,7 +18,7 @@ import polars as pl
 
 from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
-from evaluator.files.scans import scan_arrow
+from evaluator.files.whole import scan_arrow
 from evaluator.scores.table import Kind, PlanRecord, ScoreManifest, ScoreTable
 from evaluator.store import shards
 from evaluator.store.ids import id_numbers

@@ -14,7 +14,7 @@ from typing import Literal
 import polars as pl
 
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
-from evaluator.files.scans import scan_arrow
+from evaluator.files.whole import scan_arrow
 from evaluator.record import EngineRecord
 from evaluator.schemas import LABEL_DISTANCES, TOKEN_SCORES, TOKEN_STATES
 from evaluator.store import shards

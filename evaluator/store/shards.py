@@ -12,8 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from evaluator.errors import StoreError
-from evaluator.files.scans import scan_arrow
-from evaluator.files.whole import file_digest, write_bytes
+from evaluator.files.whole import file_digest, scan_arrow, write_bytes
 
 
 def write_shard(path: Path, frame: pl.DataFrame) -> str:

@@ -15,8 +15,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from evaluator.errors import WriteError
-from evaluator.files.scans import scan_parquet
-from evaluator.files.whole import reason
+from evaluator.files.whole import reason, scan_parquet
 
 ROWS_PER_SLICE = 65_536
 """Rows of a large table that are in memory together."""

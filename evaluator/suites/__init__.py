@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from evaluator.config import LabelBoundary, RunConfig
 from evaluator.errors import ConfigError
-from evaluator.imports.base import IMPORTED
+from evaluator.imports.answers import IMPORTED
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
 from evaluator.report.metric_texts import METRIC_TEXTS, MetricTexts

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from evaluator.imports.base import IMPORTED, NUMBERS
+from evaluator.imports.answers import IMPORTED, NUMBERS
 from evaluator.methods.predictions import predictions_by_group
 from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.report.section import MeasuredRun, Section

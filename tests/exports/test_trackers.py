@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from evaluator.exports import TRACKERS
-from evaluator.exports.tracked import Tracker, numbers, settings
+from evaluator.exports.trackers import Tracker, numbers, settings
 from evaluator.runs.export import export, exported_run
 from tests.command_line import command, command_outputs
 

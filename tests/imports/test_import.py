@@ -10,7 +10,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from evaluator.config import ImportColumns
-from evaluator.imports import read_files
+from evaluator.imports.files import read_files
 from evaluator.runs.export import export
 from tests.command_line import command
 

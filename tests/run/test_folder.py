@@ -13,8 +13,8 @@ from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
 from evaluator.progress import finish
 from evaluator.run import pipeline, record
-from evaluator.run.config_json import config_from_json, config_to_json, identity
-from evaluator.run.folder import read_table
+from evaluator.run.folder import config_from_json, read_table
+from evaluator.run.record import config_to_json, identity
 from evaluator.store import shards
 from evaluator.suites.in_context_pvi.options import PviOptions
 from evaluator.suites.prompt_search.options import SearchOptions

@@ -1,15 +1,40 @@
-"""Arrange imported answers as the request rows and scores of a run."""
+"""Imported answers to the queries of datasets, and how they become the request rows and scores of a run."""
 
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.imports.base import IMPORTED, ImportedDataset
+from evaluator.config import Numbers
 from evaluator.prompts.render import NO_SPANS
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.schemas import PROMPTS, REQUESTS
+
+IMPORTED = "imported"
+"""Name of an imported run's suite, of its only part and of its side table."""
+
+NUMBERS = pl.Schema({"dataset": pl.String(), "numbers": pl.String()})  # side table of an imported run: Numbers
+
+
+class ImportedRow(NamedTuple):
+    """The answer to one request."""
+
+    query: str  # id: rows with the same one are answers to one query, and are not independent
+    prompt: str  # empty if it is not known
+    gold: int
+    log_likelihoods: list[float]  # nats, in label-space order; -inf for what has no probability
+
+
+class ImportedDataset(NamedTuple):
+    """The answers to the queries of a dataset."""
+
+    name: str
+    label_names: tuple[str, ...]
+    numbers: Numbers
+    rows: list[ImportedRow]
+    file: str  # name of the file that it was read from
 
 
 def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:

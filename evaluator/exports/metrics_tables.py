@@ -1,0 +1,182 @@
+"""Formats of the table of metrics alone: CSV, Markdown, LaTeX with the rules of booktabs, and model-index in YAML.
+
+Source of model-index: huggingface_hub's EvalResult, and modelcard.md of huggingface/hub-docs.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from evaluator.exports.base import ExportedFile, ExportedRun, Format
+from evaluator.report import facts
+from evaluator.report.sections.methods import method_order
+from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
+
+BASELINES = {"chance": "Chance", "majority": "Majority", "max_random": "Max random"}
+"""Columns of baselines next to an accuracy, and their titles."""
+
+LATEX_SPECIAL = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        **{character: f"{{{character}}}" for character in "[]"},  # after \\ they would be an argument
+        "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$",
+        "∞": r"$\infty$",
+    }
+)
+
+
+class TextTable(NamedTuple):
+    """The results of one part under one method and definition; a cell that was not measured is empty."""
+
+    title: str
+    is_first: bool  # whether its definition is the first that was measured
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]  # one for each dataset, its name first
+    mean: Sequence[str] | None  # over datasets, if there are several
+
+
+def text_tables(run: ExportedRun) -> Iterator[TextTable]:
+    """Yield a table for each part, method and definition: values with 95% intervals, and the baselines of accuracy."""
+    headlines = run.metrics.filter(pl.col("metric").is_in([*filter(run.texts.is_headline, set(run.metrics["metric"]))]))
+    groups = headlines.partition_by("suite", "part", "method", "definition", as_dict=True)
+    order = {name: place for place, name in enumerate(DEFINITIONS)}
+    first = None
+    for key in sorted(groups, key=lambda key: (*key[:2], method_order(key[2]), order[key[3]])):
+        suite, part, method, definition = key
+        first = first or definition
+        group = groups[key]
+        # Tables of a group have the same columns: the metrics that any definition measures.
+        metrics = run.texts.in_order(headlines.filter(suite=suite, part=part, method=method)["metric"])
+        measured = {name: rows for (name,), rows in group.partition_by("dataset", as_dict=True).items()}
+        mean = measured.pop(MEAN_OVER_DATASETS, None)
+        known = [name for name in run.record.prompts.datasets if name in measured]
+        datasets = [*known, *sorted(measured.keys() - {*known})]
+        arrows = ["↓" if run.texts.lower_is_better(name) else "↑" for name in metrics]
+        titles = [f"{run.texts.title(name)} {arrow}" for name, arrow in zip(metrics, arrows, strict=True)]
+        yield TextTable(
+            title=f"{suite} / {part}, {method}, definition {definition}",
+            is_first=definition == first,
+            columns=("Dataset", *titles, *(BASELINES.values() if "accuracy" in metrics else ())),
+            rows=[_cells(name, measured[name], metrics) for name in datasets],
+            mean=None if mean is None or len(datasets) < 2 else _cells("Mean over datasets", mean, metrics),
+        )
+
+
+def _cells(name: str, rows: pl.DataFrame, metrics: Sequence[str]) -> list[str]:
+    """Return the cells of a dataset: its name, the value of each metric, and the baselines of an accuracy."""
+    by_metric = {row["metric"]: row for row in rows.iter_rows(named=True)}
+    values = ["" if name not in by_metric else _value(by_metric[name]) for name in metrics]
+    accuracy = by_metric.get("accuracy", {})
+    baselines = [accuracy.get(column) for column in BASELINES] if "accuracy" in metrics else []
+    return [name, *values, *("" if value is None else f"{value:.3f}" for value in baselines)]
+
+
+def _value(row: Mapping[str, Any]) -> str:
+    value, low, high = (row[name] for name in ("value", "ci_low", "ci_high"))
+    return _number(value) + ("" if low is None or high is None else f" [{_number(low)}, {_number(high)}]")
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "undefined"
+    return f"{value:.3f}" if math.isfinite(value) else f"{'-' * (value < 0)}∞"
+
+
+def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:
+    """Yield tables as GitHub renders them; those of further definitions are folded."""
+    record = run.record
+    blocks = [
+        f"### {_markdown_text(run.model)}: in-context classification",
+        f"{', '.join(record.prompts.suites)} · shots: {record.prompts.shots} · queries: {record.prompts.queries} · "
+        f"{record.engine.name} {record.engine.dtype} · evaluator {record.evaluator} · 95% intervals in brackets",
+    ]
+    if warning := facts.warning(record):
+        blocks.append(f"**{warning}**")
+    for dataset, reason in record.left_out.items():
+        blocks.append(f"Left out of every number and mean: {_markdown_text(dataset)}. {_markdown_text(reason)}")
+    for table in text_tables(run):
+        title = _markdown_text(table.title)
+        rows = [*table.rows, *([table.mean] if table.mean else [])]
+        lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)]]
+        lines += [[*map(_markdown_text, row)] for row in rows]
+        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        folded = [f"<details><summary>{title}</summary>", text, "</details>"]
+        blocks += [f"**{title}**", text] if table.is_first else folded
+    yield ExportedFile("results.md", "\n\n".join(blocks).encode() + b"\n")
+
+
+def _markdown_text(text: str) -> str:
+    """Return a text that shows as it is, on one line."""
+    return re.sub(r"([\\`*_{}<>#|~\[\]])", r"\\\1", " ".join(text.split()))
+
+
+def _latex(run: ExportedRun) -> Iterator[ExportedFile]:
+    head = "% \\usepackage{booktabs} goes into the preamble. 95\\% intervals are in brackets.\n"
+    text = "\n".join(_latex_table(table, run.model) for table in text_tables(run))
+    yield ExportedFile("results.tex", (head + text).encode())
+
+
+def _latex_table(table: TextTable, model: str) -> str:
+    caption = f"{model}: {table.title}".translate(LATEX_SPECIAL)
+    lines = [
+        r"\begin{table}",
+        r"  \centering",
+        f"  \\caption{{{caption}. 95\\% intervals in brackets.}}",
+        f"  \\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+        r"    \toprule",
+        _latex_row(table.columns),
+        r"    \midrule",
+        *map(_latex_row, table.rows),
+        *([r"    \midrule", _latex_row(table.mean)] if table.mean else []),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return f"    {' & '.join(cell.translate(LATEX_SPECIAL) for cell in cells)} \\\\"
+
+
+def _csv(run: ExportedRun) -> Iterator[ExportedFile]:
+    """Yield the table as it is, with the model in the first columns, so that several runs can be put together."""
+    model = {"model": run.model, "weights_fingerprint": run.record.model.weights_fingerprint}
+    table = run.metrics.select(*(pl.lit(value).alias(name) for name, value in model.items()), pl.all())
+    yield ExportedFile("metrics.csv", table.write_csv().encode())
+
+
+def _model_index(run: ExportedRun) -> Iterator[ExportedFile]:
+    from huggingface_hub import EvalResult, ModelCardData  # here, because it is slow to import
+
+    headlines = [name for name in run.texts.in_order(run.metrics["metric"]) if run.texts.is_headline(name)]
+    results = [
+        EvalResult(
+            task_type="text-classification",
+            task_name="In-context text classification",
+            dataset_type=row["dataset"],
+            dataset_name=row["dataset"],
+            dataset_config=f"{row['suite']}/{row['part']}",
+            metric_type=row["metric"],
+            metric_name=f"{run.texts.title(row['metric'])} ({row['method']}, {row['definition']})",
+            metric_config=f"{row['method']}/{row['definition']}",
+            metric_args={name: row[name] for name in ("ci_low", "ci_high", "n_queries")},
+            metric_value=row["value"],
+        )
+        for row in run.finite_metrics.filter(pl.col("metric").is_in(headlines)).iter_rows(named=True)
+    ]
+    card = ModelCardData(model_name=run.model, eval_results=results)
+    yield ExportedFile("model-index.yaml", f"{card.to_yaml()}\n".encode())
+
+
+CSV = Format(summary="The table of metrics, a row each, with intervals and baselines.", files=_csv)
+MARKDOWN = Format(summary="Tables for a pull request or an issue on GitHub.", files=_markdown)
+LATEX = Format(summary="Tables with the rules of booktabs.", files=_latex)
+MODEL_INDEX = Format(summary="YAML for the head of a model card on the Hugging Face hub.", files=_model_index)

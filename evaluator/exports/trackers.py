@@ -1,0 +1,177 @@
+"""Write a run to a tracker of experiments, Weights & Biases or MLflow, by the tracker's own client.
+
+Numbers are the headline metrics under the first exported definition, with their intervals and, next to an accuracy, the
+baselines of guessing. The whole tables and the page go along as files.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.errors import ConfigError
+from evaluator.exports.base import ExportedRun
+from evaluator.report.terminal import first_definition
+
+PROJECT = "evaluator"
+EXTRA_NUMBERS = ("ci_low", "ci_high", "chance", "majority", "max_random")
+"""Columns of a metric's row that are numbers of their own."""
+
+MLFLOW_DATABASE = "mlflow.db"
+MLFLOW_ARTIFACTS = "artifacts"
+MLFLOW_MAX_METRICS = 1000  # that MLflow takes at once
+MLFLOW_MAX_PARAMS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracker:
+    """A tracker of experiments whose own client writes a run to a folder."""
+
+    summary: str
+    package: str  # that the client is imported from
+    extra: str  # of this package, that installs it
+    log: Callable[[ExportedRun, Path], Path]
+    """Write a run below a folder, and return the path to name to the tracker's own command."""
+
+    def require_client(self) -> None:
+        """Raise ConfigError where the client is not installed."""
+        if find_spec(self.package) is None:
+            raise ConfigError(
+                f"This format is written by the package {self.package}, which is not installed: pip install "
+                f"'evaluator[{self.extra}]'."
+            )
+
+
+def settings(run: ExportedRun) -> dict[str, str | int | float | bool | None]:
+    """Return the settings of a run, flat and without a path of the machine."""
+    record = run.record
+    return {
+        "model": run.model,
+        "model_revision": record.model.revision,
+        "weights_fingerprint": record.model.weights_fingerprint,
+        "parameters": record.model.n_parameters,
+        "engine": record.engine.name,
+        "engine_versions": ", ".join(f"{name} {version}" for name, version in record.engine.versions.items()),
+        "dtype": record.engine.dtype,
+        "device": record.engine.device,
+        "chat": record.scores.chat is not None,
+        "label_boundary": record.scores.label_boundary,
+        "suites": ", ".join(record.prompts.suites),
+        "datasets": ", ".join(record.prompts.datasets),
+        "methods": ", ".join(record.prompts.methods),
+        "definitions": ", ".join(record.prompts.definitions),
+        "shots": record.prompts.shots,
+        "queries": record.prompts.queries,
+        "prompts_fingerprint": record.prompts.fingerprint,
+        "seeds": ", ".join(f"{name} {seed}" for name, seed in record.prompts.seeds.items()),
+        "evaluator": record.evaluator,
+        "started": record.started,
+        "finished": record.finished,
+    }
+
+
+def numbers(run: ExportedRun) -> dict[str, float]:
+    """Return the headline metrics by name: PART/DATASET/METHOD/METRIC, after the suite's name where there are several.
+
+    An interval's ends and the baselines follow the name of their metric; what is not finite is left out.
+    """
+    headlines = [name for name in set(run.metrics["metric"]) if run.texts.is_headline(name)]
+    rows = first_definition(run.metrics).filter(pl.col("metric").is_in(headlines))
+    several = rows["suite"].n_unique() > 1
+    found: dict[str, float | None] = {}
+    for row in rows.sort("suite", "part", "dataset", "method", "metric").iter_rows(named=True):
+        words = [row["suite"]] * several + [row["part"], row["dataset"], row["method"], row["metric"]]
+        # Only characters that both trackers take.
+        name = "/".join(re.sub(r"[^\w. :-]", "_", word) for word in words)
+        found |= {name: row["value"], **{f"{name}/{column}": row.get(column) for column in EXTRA_NUMBERS}}
+    return {name: float(value) for name, value in found.items() if value is not None and abs(value) < float("inf")}
+
+
+def _log_to_wandb(run: ExportedRun, folder: Path) -> Path:
+    """Write a run of Weights & Biases offline.
+
+    Nothing is sent, and no key is read: that is left to `wandb sync`.
+    """
+    import wandb  # here, because it is an extra
+
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet = wandb.Settings(
+        mode="offline",
+        silent=True,
+        console="off",
+        save_code=False,
+        disable_git=True,
+        x_disable_meta=True,  # host, user, command and paths of this machine
+        x_disable_machine_info=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+    logged = wandb.init(
+        project=PROJECT,
+        name=run.model,
+        job_type="evaluation",
+        tags=list(run.record.prompts.suites),
+        config=settings(run),
+        dir=folder,
+        settings=quiet,
+    )
+    try:
+        logged.summary.update(numbers(run))
+        table = run.finite_metrics
+        logged.log({"metrics": wandb.Table(columns=table.columns, data=[list(row) for row in table.iter_rows()])})
+        files = wandb.Artifact("results", "evaluation")
+        for path in run.attachments():
+            # By reference to the run's own file, so that nothing is copied to the client's folder.
+            files.add_file(str(path), name=f"{path.parent.name}/{path.name}", policy="immutable", skip_cache=True)
+        logged.log_artifact(files)
+        written = Path(logged.dir).parent
+    finally:
+        logged.finish()
+        wandb.teardown()  # waits until the client's process has written everything
+    return written
+
+
+def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
+    """Write a run of MLflow: to MLFLOW_TRACKING_URI if it is set, else to a database."""
+    from mlflow.entities import Metric, Param  # here, because it is an extra
+    from mlflow.tracking import MlflowClient
+
+    folder.mkdir(parents=True, exist_ok=True)
+    own = os.environ.get("MLFLOW_TRACKING_URI")
+    client = MlflowClient(tracking_uri=own or f"sqlite:///{(folder / MLFLOW_DATABASE).absolute()}")
+    found = client.get_experiment_by_name(PROJECT)
+    location = None if own else (folder / MLFLOW_ARTIFACTS).absolute().as_uri()
+    experiment = found.experiment_id if found else client.create_experiment(PROJECT, artifact_location=location)
+    started, finished = (
+        round(datetime.fromisoformat(at).timestamp() * 1000) for at in (run.record.started, run.record.finished)
+    )
+    logged = client.create_run(experiment, start_time=started, run_name=run.model).info.run_id
+    params = [Param(name, str(value)) for name, value in settings(run).items() if value is not None]
+    assert len(params) <= MLFLOW_MAX_PARAMS, "settings are few"
+    client.log_batch(logged, params=params)
+    metrics = [Metric(name, value, finished, 0) for name, value in numbers(run).items()]
+    for first in range(0, len(metrics), MLFLOW_MAX_METRICS):
+        client.log_batch(logged, metrics=metrics[first : first + MLFLOW_MAX_METRICS])
+    for path in run.attachments():
+        client.log_artifact(logged, str(path), path.parent.name if path.parent.name == "tables" else None)
+    client.set_terminated(logged, end_time=finished)
+    return folder / MLFLOW_DATABASE if own is None else folder
+
+
+WANDB = Tracker(
+    summary="A run for Weights & Biases, offline: `wandb sync` uploads it.",
+    package="wandb",
+    extra="wandb",
+    log=_log_to_wandb,
+)
+MLFLOW = Tracker(
+    summary="A run for MLflow: a database and files, or MLFLOW_TRACKING_URI.",
+    package="mlflow",
+    extra="mlflow",
+    log=_log_to_mlflow,
+)

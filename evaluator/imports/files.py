@@ -1,0 +1,300 @@
+"""Read answers that another tool computed, from tables and from samples of lm-evaluation-harness.
+
+A table (CSV, JSON lines or Parquet) has a row for each request. The harness logs samples_TASK_DATE.jsonl with a row for
+each document.
+
+Source: lm_eval/result_schema.py and loggers/evaluation_tracker.py of EleutherAI/lm-evaluation-harness at 4e7e0d4.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evaluator.config import ImportColumns, Numbers
+from evaluator.datasets.sources import require_dataset_name
+from evaluator.datasets.table_files import column_names, parsed, read_rows
+from evaluator.errors import ConfigError, DatasetError, shown
+from evaluator.imports.answers import ImportedDataset, ImportedRow
+
+SCORES: Mapping[str, Numbers] = {
+    "label_log_likelihoods": "log-likelihoods",
+    "label_probs": "probabilities",
+    "pred": "labels",
+}
+"""Columns that hold answers if none is named, and what they hold."""
+
+LABEL_NAMES = "label_names"
+"""Column with the label space, a list in each row."""
+
+SUM_TOLERANCE = 1e-3
+"""Largest deviation of the sum of probabilities from 1, for tables with rounded ones; they are then normalised."""
+
+SAMPLES = ("doc_id", "target", "arguments", "resps", "filter")
+"""Columns of the samples of lm-evaluation-harness."""
+
+NO_LABEL = -1
+"""Stands for the index of a label in a cell that names none."""
+
+_HINT = (
+    "Say which columns hold the answers with --gold-column, --score-column and --numbers; --labels names the labels in "
+    "the order of the numbers."
+)
+
+
+class _Row(NamedTuple):
+    """A row of a file."""
+
+    path: Path
+    number: int  # from 0
+    cells: Mapping[str, Any]
+
+    def error(self, column: str, allowed: str, value: object) -> DatasetError:
+        """Return the error of a cell that does not fit: where it is, what it holds and what it may hold."""
+        where = f"{self.path}, row {self.number} (from 0), column {column!r}"
+        return DatasetError(f"{where}: found {shown(value)}; allowed is {allowed}.")
+
+    def text(self, column: str) -> str:
+        """Return a cell as a text. Raises DatasetError for an empty one."""
+        if self.cells[column] is None:
+            raise self.error(column, "a text or a number", None)
+        return str(self.cells[column])
+
+
+def read_files(paths: Sequence[Path], columns: ImportColumns) -> list[ImportedDataset]:
+    """Read the datasets of several files, in their order.
+
+    Raises DatasetError, naming file, row and column, for cells that do not fit; ConfigError for files that do not fit
+    each other.
+    """
+    datasets: list[ImportedDataset] = []
+    for path in paths:
+        is_samples = path.suffix == ".jsonl" and {*SAMPLES} <= {*column_names(path)}
+        datasets += [_read_samples(path)] if is_samples else _read_table(path, columns)
+    for dataset in datasets:
+        require_dataset_name(dataset.name, dataset.file)
+    names = [dataset.name for dataset in datasets]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"Two of the files have a dataset {repeated!r}. Rename one of them, or import it by itself.")
+    kinds = {dataset.numbers for dataset in datasets}
+    if len(kinds) > 1:
+        raise ConfigError(f"The files hold {' and '.join(sorted(kinds))}. Import each kind by itself.")
+    return datasets
+
+
+def _rows(path: Path, columns: Sequence[str], hint: str = "") -> Iterator[_Row]:
+    """Yield the rows of a file with the cells of these columns. Raises DatasetError for a file without rows."""
+    number = -1
+    for number, cells in enumerate(read_rows(path, columns, hint)):
+        yield _Row(path, number, dict(zip(columns, cells, strict=True)))
+    if number < 0:
+        raise DatasetError(f"{path} has no rows.")
+
+
+class _Columns(NamedTuple):
+    """The columns of a table, which are all present."""
+
+    gold: str
+    scores: tuple[str, ...]
+    numbers: Numbers
+    labels: tuple[str, ...] | None  # None: in the column LABEL_NAMES
+    dataset: str | None
+    query: str | None
+    prompt: str | None
+
+
+def _read_table(path: Path, given: ImportColumns) -> list[ImportedDataset]:
+    """Return the datasets of a table, by their first row."""
+    columns = _chosen_columns(path, given)
+    optional = [name for name in (columns.dataset, columns.query, columns.prompt) if name]
+    names = [columns.gold, *columns.scores, *optional, *([] if columns.labels else [LABEL_NAMES])]
+    datasets: dict[str, list[_Row]] = {}
+    for row in _rows(path, names, _HINT):
+        datasets.setdefault(row.text(columns.dataset) if columns.dataset else path.stem, []).append(row)
+    return [_table_dataset(name, rows, columns) for name, rows in datasets.items()]
+
+
+def _chosen_columns(path: Path, given: ImportColumns) -> _Columns:
+    present = column_names(path)
+    scores = given.scores or next(((name,) for name in SCORES if name in present), None)
+    if scores is None:
+        raise DatasetError(f"{path} has none of the columns {', '.join(SCORES)}; it has {', '.join(present)}. {_HINT}")
+    numbers = given.numbers or (SCORES.get(scores[0]) if len(scores) == 1 else None)
+    if numbers is None:
+        raise ConfigError(f"--score-column {','.join(scores)} needs --numbers, which says what the numbers are.")
+    labels = given.labels or (None if LABEL_NAMES in present else scores if len(scores) > 1 else ())
+    if labels == ():
+        raise ConfigError(f"{path} has no column {LABEL_NAMES!r}: name the labels with --labels, in their order.")
+    defaults = {"dataset": given.dataset, "query_id": given.query, "prompt": given.prompt}
+    optional = [name or (default if default in present else None) for default, name in defaults.items()]
+    return _Columns(given.gold, scores, numbers, labels, *optional)
+
+
+def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> ImportedDataset:
+    labels = columns.labels or _label_names(rows[0])
+    for row in rows:
+        if not columns.labels and (names := _label_names(row)) != labels:
+            raise row.error(LABEL_NAMES, f"the labels of the dataset's first row, {list(labels)}", list(names))
+    label_columns = [columns.gold, *(columns.scores if columns.numbers == "labels" else ())]
+    indices = _label_indices(rows, label_columns, labels)
+    imported = []
+    for place, row in enumerate(rows):
+        if columns.numbers == "labels":  # log-likelihoods that tell which label was predicted, and nothing else
+            predicted = indices[columns.scores[0]][place]
+            log_likelihoods = [0.0 if index == predicted else -math.inf for index in range(len(labels))]
+        else:
+            log_likelihoods = _table_log_likelihoods(row, labels, columns)
+        imported.append(
+            ImportedRow(
+                query=row.text(columns.query) if columns.query else str(row.number),
+                prompt=str(row.cells[columns.prompt] or "") if columns.prompt else "",
+                gold=indices[columns.gold][place],
+                log_likelihoods=log_likelihoods,
+            )
+        )
+    return ImportedDataset(name, labels, columns.numbers, imported, rows[0].path.name)
+
+
+def _label_names(row: _Row) -> tuple[str, ...]:
+    cell = row.cells[LABEL_NAMES]
+    names = parsed(cell) if isinstance(cell, str) else cell
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise row.error(LABEL_NAMES, "a list of texts", cell)
+    return tuple(names)
+
+
+def _label_indices(rows: Sequence[_Row], columns: Sequence[str], labels: Sequence[str]) -> dict[str, list[int]]:
+    """Return the indices of the labels in some columns, which hold names of labels or indices.
+
+    Where labels are numbers themselves, a cell could be either. So all cells are read alike, as names if all can be;
+    only where this fails is each column read by itself.
+    """
+    cells = {column: [row.cells[column] for row in rows] for column in columns}
+    named = {column: [_named(str(cell), labels) for cell in cells[column]] for column in columns}
+    numbered = {column: [_numbered(cell, labels) for cell in cells[column]] for column in columns}
+    for indices in (named, numbered):
+        if not any(NO_LABEL in column for column in indices.values()):
+            return indices
+    for column in columns:
+        if NO_LABEL in named[column] and NO_LABEL in numbered[column]:
+            raise _not_a_label(rows, column, named[column], numbered[column], labels)
+    return {column: numbered[column] if NO_LABEL in named[column] else named[column] for column in columns}
+
+
+def _named(text: str, labels: Sequence[str]) -> int:
+    return labels.index(text) if text in labels else NO_LABEL
+
+
+def _numbered(cell: object, labels: Sequence[str]) -> int:
+    """Return the index of a label that a cell holds as a number, from 0, or NO_LABEL."""
+    written = str(cell) if isinstance(cell, int | str) and not isinstance(cell, bool) else ""
+    number = int(written) if re.fullmatch("[0-9]{1,9}", written) else len(labels)
+    return number if number < len(labels) else NO_LABEL
+
+
+def _not_a_label(
+    rows: Sequence[_Row], column: str, named: Sequence[int], numbered: Sequence[int], labels: Sequence[str]
+) -> DatasetError:
+    allowed = f"one of {', '.join(labels)}"
+    for row, *indices in zip(rows, named, numbered, strict=True):
+        if {*indices} == {NO_LABEL}:
+            return row.error(column, f"{allowed}, or a number from 0 to {len(labels) - 1}", row.cells[column])
+    row = rows[named.index(NO_LABEL)]
+    return row.error(column, f"{allowed}, since other rows have names", row.cells[column])
+
+
+def _table_log_likelihoods(row: _Row, labels: Sequence[str], columns: _Columns) -> list[float]:
+    cells = [row.cells[name] for name in columns.scores]
+    cell = cells if len(cells) > 1 else cells[0]
+    values = parsed(cell) if isinstance(cell, str) else cell
+    where = ",".join(columns.scores)
+    if not isinstance(values, list) or len(values) != len(labels):
+        raise row.error(where, f"{len(labels)} numbers, one for each of {', '.join(labels)}", cell)
+    numbers = [_number(value) for value in values]
+    if columns.numbers == "log-likelihoods":
+        if not all(-math.inf < value <= 0 for value in numbers):
+            raise row.error(where, "log-likelihoods in nats: finite numbers of at most 0", cell)
+        return numbers
+    if not all(0 <= value <= 1 for value in numbers) or abs(math.fsum(numbers) - 1) > SUM_TOLERANCE:
+        raise row.error(where, f"probabilities: 0 to 1, with a sum of 1 within {SUM_TOLERANCE:g}", cell)
+    return [math.log(value) if value else -math.inf for value in numbers]
+
+
+def _number(value: Any) -> float:
+    """Return a cell as a number; NaN, which no column takes, for anything else."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _read_samples(path: Path) -> ImportedDataset:
+    """Return the log-likelihoods of a task of the harness whose documents all have the same choices.
+
+    A document with several filters has several rows, with the same responses: those of the first filter are read.
+    """
+    rows = list(_rows(path, [*SAMPLES, *(["acc"] if "acc" in column_names(path) else [])]))
+    rows = [row for row in rows if row.cells["filter"] == rows[0].cells["filter"]]
+    labels = _choices(rows[0])
+    for row in rows:
+        if (choices := _choices(row)) != labels:
+            same = f"the choices of row 0, {list(labels)}: other choices are no labels"
+            raise row.error("arguments", same, list(choices))
+    log_likelihoods = [_sample_log_likelihoods(row, len(labels)) for row in rows]
+    golds = _sample_golds(rows, labels, [numbers.index(max(numbers)) for numbers in log_likelihoods])
+    imported = [
+        ImportedRow(str(row.cells["doc_id"]), str(row.cells["arguments"]["gen_args_0"]["arg_0"]), gold, numbers)
+        for row, gold, numbers in zip(rows, golds, log_likelihoods, strict=True)
+    ]
+    name = path.stem.partition("_")[2].rpartition("_")[0] or path.stem
+    return ImportedDataset(name, labels, "log-likelihoods", imported, path.name)
+
+
+def _choices(row: _Row) -> tuple[str, ...]:
+    """Return the continuations of a document, without the spaces around them."""
+    arguments = row.cells["arguments"]
+    requests = list(arguments.values()) if isinstance(arguments, dict) else []
+    texts = [request.get("arg_1") if isinstance(request, dict) else None for request in requests]
+    choices = tuple(text.strip() for text in texts if isinstance(text, str))
+    is_numbered = requests and list(arguments) == [f"gen_args_{place}" for place in range(len(requests))]
+    if not is_numbered or not 2 <= len(requests) == len(choices) or "arg_0" not in requests[0]:
+        allowed = "gen_args_0, gen_args_1, ..., each with a context arg_0 and a continuation arg_1"
+        raise row.error("arguments", f"{allowed}: a multiple-choice task", arguments)
+    return choices
+
+
+def _sample_log_likelihoods(row: _Row, n_labels: int) -> list[float]:
+    """Return the log-likelihood of each choice from [[[log-likelihood, is_greedy]], ...]."""
+    try:
+        numbers = [float(repeats[0][0]) for repeats in row.cells["resps"]]
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
+        numbers = []
+    if len(numbers) != n_labels or not all(-math.inf < value <= 0 for value in numbers):
+        raise row.error("resps", f"{n_labels} log-likelihoods, finite and at most 0", row.cells["resps"])
+    return numbers
+
+
+def _sample_golds(rows: Sequence[_Row], labels: Sequence[str], likeliest: Sequence[int]) -> list[int]:
+    """Return the index of the true choice of each row.
+
+    The target is the text of a choice or its number, and where choices are numbers themselves it could be either: the
+    accuracy that the harness logged tells which.
+    """
+    readings: tuple[Callable[[Any], int], ...] = (
+        lambda target: _named(str(target).strip(), labels),
+        lambda target: _numbered(target, labels),
+    )
+    for read in readings:
+        golds = [read(row.cells["target"]) for row in rows]
+        logged = zip((row.cells.get("acc") for row in rows), golds, likeliest, strict=True)
+        if NO_LABEL not in golds and all(acc is None or bool(acc) == (gold == best) for acc, gold, best in logged):
+            return golds
+    for row in rows:
+        target = row.cells["target"]
+        if all(read(target) == NO_LABEL for read in readings):
+            raise row.error("target", f"one of {', '.join(labels)}, or a number from 0 to {len(labels) - 1}", target)
+    raise DatasetError(
+        f"{rows[0].path}: no reading of the column 'target' gives the accuracy in the column 'acc', neither as a "
+        f"choice's text nor as its number among {', '.join(labels)}."
+    )
