@@ -19,7 +19,7 @@ def receipt(out: Path, **given: Any) -> None:
     Prints the drift of log-likelihoods in nats, flipped predictions and changed verdicts, and keeps them in
     DIR/tables/receipt.parquet, DIR/run.json and the report. With --engine or --dtype it measures what these change.
     """
-    from evaluator.report.receipt import receipt_lines
+    from evaluator.report.run_record import receipt_lines
     from evaluator.runs.receipt import make_receipt
 
     name, made = draw(make_receipt(out, from_options(ReceiptConfig, given)))

@@ -284,7 +284,7 @@ def _names(data: ComparisonData) -> Names:
 
 
 def _run_facts(run: ComparedRun) -> list[str | None]:
-    values = {fact.name: fact.value for fact in facts.headline_facts(run.record)}
+    values = facts.headline_facts(run.record)
     return [values[name] for name in RUN_FACTS]
 
 

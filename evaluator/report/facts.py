@@ -1,7 +1,6 @@
 """Format the record of a run for a page. Values that are missing are shown as not recorded."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import polars as pl
 
 from evaluator.record import EngineRecord, MeasuredRecord, ModelRecord, ThroughputRecord
 
@@ -15,21 +14,8 @@ KIND_WARNINGS = {
 STAGES = {"build": "Build", "tokenise": "Tokenise", "load": "Load model", "score": "Score", "measure": "Measure"}
 
 
-class Fact(NamedTuple):
-    """One line of the record; None where the run did not record it."""
-
-    name: str
-    value: str | None
-
-
-class TokenCount(NamedTuple):
-    """One bar of the token chart."""
-
-    name: str
-    meaning: str
-    tokens: int
-    times_floor: float | None
-    share: float  # of the largest count
+Facts = dict[str, str | None]
+"""Names and values of facts; None where a run did not record a fact."""
 
 
 def warning(run: MeasuredRecord) -> str | None:
@@ -45,64 +31,68 @@ def left_out_warnings(run: MeasuredRecord) -> list[str]:
     ]
 
 
-def headline_facts(run: MeasuredRecord) -> list[Fact]:
+def headline_facts(run: MeasuredRecord) -> Facts:
     """Return the main facts of a run."""
     engine = run.engine
     version = engine.versions.get(engine.name)
-    return [
-        Fact("Model", run.model.title),
-        Fact("Revision", _revision(run.model)),
-        Fact("Weights fingerprint", run.model.weights_fingerprint),
-        Fact("Parameters", _text(run.model.n_parameters)),
-        Fact("Engine", f"{engine.name} {version}" if version else engine.name),
-        Fact("Device", engine.device),
-        Fact("dtype", engine.dtype + (f", weights in {engine.quantization}" if engine.quantization else "")),
-        Fact("Shots", run.prompts.shots),
-        Fact("Prompts", _form(run)),
-        Fact("Label boundary", run.scores.label_boundary),
-        Fact("Seeds", _pairs(run.prompts.seeds)),
-        Fact("Started", _time(run.started)),
-        Fact("Finished", _time(run.finished)),
-    ]
+    return {
+        "Model": run.model.title,
+        "Revision": _revision(run.model),
+        "Weights fingerprint": run.model.weights_fingerprint,
+        "Parameters": _count(run.model.n_parameters),
+        "Engine": f"{engine.name} {version}" if version else engine.name,
+        "Device": engine.device,
+        "dtype": engine.dtype + (f", weights in {engine.quantization}" if engine.quantization else ""),
+        "Shots": run.prompts.shots,
+        "Prompts": _form(run),
+        "Label boundary": run.scores.label_boundary,
+        "Seeds": ", ".join(f"{name} {value:,}" for name, value in run.prompts.seeds.items()) or None,
+        "Started": _time(run.started),
+        "Finished": _time(run.finished),
+    }
 
 
-def record_facts(run: MeasuredRecord) -> list[tuple[str, list[Fact]]]:
-    """Return the other facts needed to repeat the run, under headings."""
+def record_facts(run: MeasuredRecord) -> dict[str, Facts]:
+    """Return the other facts needed to repeat the run, by heading."""
     prompts, scores, engine = run.prompts, run.scores, run.engine
-    return [
-        (
-            "Prompts",
-            [
-                Fact("Store fingerprint", prompts.fingerprint),
-                Fact("Suites", ", ".join(prompts.suites)),
-                Fact("Datasets", ", ".join(name for name in prompts.datasets if name not in run.left_out)),
-                *([Fact("Left out", ", ".join(run.left_out))] if run.left_out else []),
-                Fact("Definition of the prompts", prompts.prompt_definition),
-                Fact("Queries of each dataset", prompts.queries),
-                Fact("Requests", _text(prompts.requests)),
-                Fact("Distinct prompts", _text(prompts.distinct_prompts)),
-            ],
-        ),
-        (
-            "Model and engine",
-            [
-                Fact("Kind of model", run.model.kind),
-                Fact("Context", f"{run.model.context_tokens:,} tokens" if run.model.context_tokens else "no limit"),
-                Fact("Prefix-cache block", _block(engine)),
-                Fact("Prompts scored", _text(scores.prompts)),
-                *([Fact("Scored by earlier runs", _text(scores.reused_prompts))] if scores.reused_prompts else []),
-                Fact("Throughput", f"{scores.tokens_per_s:,.1f} tokens/s" if scores.tokens_per_s else None),
-                *([Fact("Arithmetic rate", arithmetic)] if (arithmetic := arithmetic_rate(scores.throughput)) else []),
-                *(Fact(f"Kernel {name}", implementation) for name, implementation in sorted(scores.kernels.items())),
-            ],
-        ),
-        ("Time", [Fact(title, _seconds(run.elapsed_s.get(stage))) for stage, title in STAGES.items()]),
-        ("Versions", [Fact("evaluator", run.evaluator), *(Fact(*pair) for pair in sorted(engine.versions.items()))]),
-    ]
+    arithmetic = arithmetic_rate(scores.throughput)
+    return {
+        "Prompts": {
+            "Store fingerprint": prompts.fingerprint,
+            "Suites": ", ".join(prompts.suites),
+            "Datasets": ", ".join(name for name in prompts.datasets if name not in run.left_out),
+            **({"Left out": ", ".join(run.left_out)} if run.left_out else {}),
+            "Definition of the prompts": prompts.prompt_definition,
+            "Queries of each dataset": prompts.queries,
+            "Requests": _count(prompts.requests),
+            "Distinct prompts": _count(prompts.distinct_prompts),
+        },
+        "Model and engine": {
+            "Kind of model": run.model.kind,
+            "Context": context_text(run.model.context_tokens),
+            "Prefix-cache block": _block(engine),
+            "Prompts scored": _count(scores.prompts),
+            **({"Scored by earlier runs": _count(scores.reused_prompts)} if scores.reused_prompts else {}),
+            "Throughput": f"{scores.tokens_per_s:,.1f} tokens/s" if scores.tokens_per_s else None,
+            **({"Arithmetic rate": arithmetic} if arithmetic else {}),
+            **{f"Kernel {name}": implementation for name, implementation in sorted(scores.kernels.items())},
+        },
+        "Time": {title: _seconds(run.elapsed_s.get(stage)) for stage, title in STAGES.items()},
+        "Versions": {"evaluator": run.evaluator, **dict(sorted(engine.versions.items()))},
+    }
 
 
-def token_counts(run: MeasuredRecord) -> list[TokenCount]:
-    """Return the token counts of a run, from all tokens of the prompts down to the fewest that must be computed."""
+def context_text(tokens: int | None) -> str:
+    """Return the length of a model's context in words."""
+    return f"{tokens:,} tokens" if tokens else "no limit"
+
+
+def token_counts(run: MeasuredRecord) -> pl.DataFrame:
+    """Return the token counts of a run, from all tokens of the prompts down to the fewest that must be computed.
+
+    Returns:
+        name, meaning, tokens, times_floor (tokens as a multiple of the floor) and share (of the largest count).
+    """
     tokens, scores = run.tokens, run.scores
     block = tokens.block_tokens
     counts = [
@@ -115,12 +105,13 @@ def token_counts(run: MeasuredRecord) -> list[TokenCount]:
          "the fewest when a cache shares whole blocks only", tokens.block_floor_tokens),
         ("Floor", "the fewest when no token is computed twice after the same prefix", tokens.floor_tokens),
     ]  # fmt: skip
-    recorded = [(name, meaning, count) for name, meaning, count in counts if count is not None]
-    floor, largest = tokens.floor_tokens, max(count for *_, count in recorded)
-    return [
-        TokenCount(name, meaning, count, count / floor if floor else None, count / largest if largest else 0.0)
-        for name, meaning, count in recorded
-    ]
+    schema = {"name": pl.String, "meaning": pl.String, "tokens": pl.Int64}
+    counted = pl.DataFrame(counts, schema=schema, orient="row").filter(pl.col("tokens").is_not_null())
+    floor = tokens.floor_tokens or None
+    return counted.with_columns(
+        times_floor=pl.col("tokens") / pl.lit(floor, pl.Float64),
+        share=(pl.col("tokens") / pl.col("tokens").max()).fill_nan(0.0),
+    )
 
 
 def token_summary(run: MeasuredRecord) -> str:
@@ -168,16 +159,12 @@ def _block(engine: EngineRecord) -> str:
     return "none, no prefix cache" if tokens is None else f"{tokens:,} tokens"
 
 
-def _text(value: int | None) -> str | None:
+def _count(value: int | None) -> str | None:
     return None if value is None else f"{value:,}"
 
 
 def _seconds(value: float | None) -> str | None:
     return None if value is None else f"{value:,.1f} s"
-
-
-def _pairs(values: Mapping[str, int]) -> str | None:
-    return ", ".join(f"{name} {value:,}" for name, value in values.items()) or None
 
 
 def _time(value: str) -> str:

@@ -1,14 +1,20 @@
 """Write a page from a list of sections: one HTML file that opens from disk without a network."""
 
-from collections.abc import Iterator, Sequence
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
+import jinja2
 from markupsafe import Markup
 
 from evaluator.files.whole import write_bytes
-from evaluator.report.html import asset, render
+from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.section import PackageFile, Section, core_template
+from evaluator.report.tables import VERDICT_MARKS
 
 STYLE = PackageFile("evaluator.report", "assets/page.css")
 THEME = PackageFile("evaluator.report", "assets/theme.js")
@@ -29,40 +35,68 @@ class Header:
 def write_page(path: Path, title: str, header: Header, sections: Sequence[Section]) -> Path:
     """Write the page and return its path; an existing file is replaced. Equal data give equal bytes."""
     top = [*([header.about] if header.about else []), *sections]
-    all_sections = [section for outer in top for section in _flat(outer)]
-    script = Markup("\n").join(map(asset, _unique([SCRIPT, *(section.script for section in all_sections)])))
-    style = Markup("\n").join(map(asset, _unique([STYLE, *(section.style for section in all_sections)])))
+    every = [section for outer in top for section in outer.with_inner()]
     page = render(
         core_template("page.html"),
         {
             "title": title,
             "header": header,
-            "about": _html(header.about) if header.about else "",
-            "notes": list(dict.fromkeys(note for section in all_sections for note in section.notes)),
+            "sections": sections,
+            "notes": list(dict.fromkeys(note for section in every for note in section.notes)),
             "navigation": [section for section in sections if section.navigation],
-            "definitions": {name: meaning for section in all_sections for name, meaning in section.definitions.items()},
-            "datasets": list(dict.fromkeys(name for section in all_sections for name in section.datasets)),
-            "body": [_html(section) for section in sections],
-            "theme": asset(THEME),
-            "script": script,
-            "style": style,
+            "definitions": {name: meaning for section in every for name, meaning in section.definitions.items()},
+            "datasets": list(dict.fromkeys(name for section in every for name in section.datasets)),
+            "theme": _joined([THEME]),
+            "script": _joined([SCRIPT, *(section.script for section in every)]),
+            "style": _joined([STYLE, *(section.style for section in every)]),
         },
     )
     write_bytes(path, page.encode("utf-8", "backslashreplace"))  # of a path that is no UTF-8
     return path
 
 
-def _html(section: Section) -> Markup:
-    body = render(section.template, section.context) if section.template else ""
-    inner = [_html(subsection) for subsection in section.sections]
-    return render(core_template("section.html"), {"section": section, "body": body, "inner": inner})
+def render(template: PackageFile, variables: Mapping[str, object]) -> Markup:
+    """Fill a template. Texts from data and models are escaped; a variable that is missing is an error."""
+    variables = variables._asdict() if hasattr(variables, "_asdict") else dict(variables or {})
+    return Markup(_environment().get_template(template.name).render(variables))  # noqa: S704  (the environment escapes)
 
 
-def _flat(section: Section) -> Iterator[Section]:
-    yield section
-    for inner in section.sections:
-        yield from _flat(inner)
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_source),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["digest"] = _digest
+    environment.globals |= {
+        "render": render,
+        "marks": VERDICT_MARKS,
+        "tail_to_tell": TAIL_TO_TELL,
+        "power": POWER,
+        "assurance": ASSURANCE,
+        "type_of": lambda block: type(block).__name__,
+    }
+    return environment
 
 
-def _unique(files: Sequence[PackageFile | None]) -> list[PackageFile]:
-    return list(dict.fromkeys(file for file in files if file))
+def _source(name: str) -> str:
+    """Return a template by PackageFile.name; a name without package is that of a core template."""
+    package, _, file = name.rpartition(":")
+    return _text(PackageFile(package, file) if package else core_template(file))
+
+
+def _joined(scripts: Sequence[PackageFile | None]) -> Markup:
+    """Return the text of scripts or styles, each once."""
+    return Markup("\n".join(map(_text, dict.fromkeys(filter(None, scripts)))))  # noqa: S704  (files of packages)
+
+
+def _text(file: PackageFile) -> str:
+    return files(file.package).joinpath(file.file).read_text("utf-8")
+
+
+def _digest(script: str) -> str:
+    """Return the hash by which a content security policy allows a script."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,12 +1,13 @@
-"""Define a section of a page, and the measured run that sections are built from."""
+"""Define the sections of a page and the blocks they consist of, and the measured run that sections are built from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import polars as pl
 
 from evaluator.record import MeasuredRecord
+from evaluator.report.table import Table
 
 
 class MeasuredRun(Protocol):
@@ -46,9 +47,64 @@ def core_template(file: str) -> PackageFile:
     return PackageFile("evaluator.report", f"templates/{file}")
 
 
+@dataclass(frozen=True)
+class Filled:
+    """A template of a package with its variables, for what no other block can show."""
+
+    template: PackageFile
+    variables: Mapping[str, object] = field(default_factory=dict)
+
+
+class Panel(NamedTuple):
+    """A figure, or several below one another, with its title."""
+
+    title: str
+    drawings: Sequence[str]  # charts.Drawing; none: `absent` of the panels is shown
+    about: str = ""  # line below the title
+    dataset: str = ""
+    data: Mapping[str, object] = {}  # data attributes
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Figures side by side."""
+
+    panels: Sequence[Panel]
+    style: str = "panels"  # CSS classes
+    absent: str = "Not measured."  # shown in place of panels, or of the figure of a panel
+
+
+@dataclass(frozen=True)
+class Legend:
+    """Keys of figures: CSS class of the key -> meaning."""
+
+    keys: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class List:
+    """Texts as a list; nothing is shown for an empty one."""
+
+    items: Sequence[str]
+    style: str = "notes"  # CSS classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Blocks that a reader shows or hides together: of one definition, of one dataset, or folded under their title."""
+
+    content: Sequence["Block"]
+    title: str = ""
+    definition: str = ""  # hidden while the reader has chosen another one
+    dataset: str = ""
+    style: str = ""  # CSS classes
+    is_folded: bool = False
+    is_open: bool = False  # a folded group that is unfolded at first
+
+
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading and what is below it: the output of a template, then other sections.
+    """A heading and the blocks below it.
 
     A page puts its sections below one another in the order given. It collects `notes`, `definitions`, `datasets`,
     `style` and `script` of all of them: notes go to the head of the page, definitions and datasets into its controls.
@@ -59,8 +115,9 @@ class Section:
     subtitle: str = ""
     kind: str = ""  # CSS class
     navigation: str = ""  # entry in the page's contents; without one it is not listed there
+    content: Sequence["Block"] = ()
     template: PackageFile | None = None
-    context: object = None  # variables of the template: a NamedTuple or a mapping
+    context: object = None
     sections: tuple["Section", ...] = ()
     is_folded: bool = False  # closed until the reader opens it; `subtitle` is then part of what opens it
     definition: str = ""  # the only definition that it shows; hidden while the reader has chosen another
@@ -69,3 +126,14 @@ class Section:
     notes: tuple[str, ...] = ()  # shown at the top of the page
     style: PackageFile | None = None
     script: PackageFile | None = None
+
+    def with_inner(self) -> Iterator["Section"]:
+        """Yield the section and those in its content."""
+        yield self
+        for block in (*self.content, *self.sections):
+            if isinstance(block, Section):
+                yield from block.with_inner()
+
+
+Block: TypeAlias = str | Table | Panels | Legend | List | Group | Filled | Section
+"""A part of a section; a text is a paragraph, in which only Markup keeps its tags."""

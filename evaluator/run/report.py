@@ -12,11 +12,15 @@ from evaluator.report import facts
 from evaluator.report.label_mass import label_mass_warnings
 from evaluator.report.page import Header, write_page
 from evaluator.report.query_rows import NO_NUMBERS, QueryNumbers
-from evaluator.report.receipt import receipt_section
-from evaluator.report.section import MeasuredRun, Section, core_template
-from evaluator.report.sections.preflight import accepted_warnings
+from evaluator.report.run_record import (
+    about_section,
+    accepted_warnings,
+    receipt_section,
+    record_section,
+    tokens_section,
+)
+from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.sections.queries import query_section
-from evaluator.report.sections.run_record import about_section, record_section, tokens_section
 from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table, scan_table
 from evaluator.store.prompt_store import PromptStore, require_store
@@ -99,7 +103,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
         about=about_section(record),
     )
     sections = sections or [
-        Section(anchor="unmeasured", title="Results", template=core_template("unmeasured.html"), navigation="Results")
+        Section(anchor="unmeasured", title="Results", navigation="Results", content=["No metric was measured."])
     ]
     queries = query_section(run, _query_numbers(run))
     sections += [queries] if queries else []

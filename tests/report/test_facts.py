@@ -10,7 +10,7 @@ from tests.report.made_record import made_record
 def test_token_counts_are_stated_as_multiples_of_the_floor() -> None:
     # Floor 1,000; requests 2,400, distinct prompts and sent 2,000, computed 1,250, floor in blocks of 32 1,100.
     counts = facts.token_counts(made_record())
-    assert [(count.name, count.times_floor) for count in counts] == [
+    assert counts.select("name", "times_floor").rows() == [
         ("All requests", 2.4),
         ("Distinct prompts", 2.0),
         ("Sent to the engine", 2.0),
@@ -18,18 +18,23 @@ def test_token_counts_are_stated_as_multiples_of_the_floor() -> None:
         ("Floor in blocks of 32", 1.1),
         ("Floor", 1.0),
     ]
-    assert counts[3].share == 1250 / 2400
+    assert counts["share"][3] == 1250 / 2400
 
 
 def test_an_engine_without_a_prefix_cache_has_no_floor_in_blocks() -> None:
     cacheless = made_record(tokens={"block_tokens": None, "block_floor_tokens": None})
-    names = [count.name for count in facts.token_counts(cacheless)]
-    assert names == ["All requests", "Distinct prompts", "Sent to the engine", "Computed", "Floor"]
+    assert facts.token_counts(cacheless)["name"].to_list() == [
+        "All requests",
+        "Distinct prompts",
+        "Sent to the engine",
+        "Computed",
+        "Floor",
+    ]
 
 
 def test_where_it_is_not_told_what_was_cached_nothing_is_said_of_computed_tokens() -> None:
     untold = made_record(scores={"cached_tokens": None, "computed_tokens": None})
-    assert "Computed" not in [count.name for count in facts.token_counts(untold)]
+    assert "Computed" not in facts.token_counts(untold)["name"].to_list()
     assert facts.token_summary(untold).endswith(
         "The engine does not tell how many of the tokens sent came from a prefix cache."
     )
@@ -53,39 +58,39 @@ def test_the_summary_of_tokens_says_only_what_was_counted() -> None:
 def test_the_arithmetic_rate_stands_beside_the_throughput(rates: ThroughputRecord, said: str) -> None:
     record = made_record(scores={"tokens_per_s": 6543.21, "throughput": rates})
     assert facts.token_summary(record).endswith(f"Scoring went through 6,543 tokens a second, at {said}.")
-    assert facts.Fact("Arithmetic rate", said) in dict(facts.record_facts(record))["Model and engine"]
+    assert facts.record_facts(record)["Model and engine"]["Arithmetic rate"] == said
 
 
 def test_a_model_of_unknown_operations_has_no_arithmetic_rate() -> None:
     record = made_record(scores={"tokens_per_s": 6543.21, "throughput": ThroughputRecord(requests_per_s=3.0)})
     assert facts.token_summary(record).endswith("Scoring went through 6,543 tokens a second.")
-    assert "Arithmetic rate" not in [fact.name for _, group in facts.record_facts(record) for fact in group]
+    assert "Arithmetic rate" not in facts.record_facts(record)["Model and engine"]
 
 
 def test_what_was_not_recorded_has_no_value() -> None:
     unknown = made_record(model={"n_parameters": None}, prompts={"seeds": {}})
-    assert facts.Fact("Parameters", None) in facts.headline_facts(unknown)
-    assert facts.Fact("Seeds", None) in facts.headline_facts(unknown)
-    groups = dict(facts.record_facts(made_record()))
-    assert facts.Fact("Throughput", None) in groups["Model and engine"]
-    assert facts.Fact("Load model", None) in groups["Time"]
+    assert facts.headline_facts(unknown)["Parameters"] is None
+    assert facts.headline_facts(unknown)["Seeds"] is None
+    groups = facts.record_facts(made_record())
+    assert groups["Model and engine"]["Throughput"] is None
+    assert groups["Time"]["Load model"] is None
 
 
 def test_null_is_told_where_it_has_a_meaning() -> None:
-    cacheless = dict(facts.record_facts(made_record(engine={"prefix_block_tokens": None})))["Model and engine"]
-    assert facts.Fact("Prefix-cache block", "none, no prefix cache") in cacheless
+    cacheless = facts.record_facts(made_record(engine={"prefix_block_tokens": None}))["Model and engine"]
+    assert cacheless["Prefix-cache block"] == "none, no prefix cache"
     served = {"prefix_block_tokens": None, "counts_cached_tokens": False}
-    silent = dict(facts.record_facts(made_record(engine=served)))["Model and engine"]
-    assert facts.Fact("Prefix-cache block", "not known") in silent
+    silent = facts.record_facts(made_record(engine=served))["Model and engine"]
+    assert silent["Prefix-cache block"] == "not known"
 
 
 def test_a_local_folder_has_no_revision_and_a_hub_model_without_one_was_not_recorded() -> None:
     folder, hub = (made_record(model={"kind": kind, "revision": None}) for kind in ("folder", "hub"))
-    assert facts.Fact("Revision", "none, a local model") in facts.headline_facts(folder)
-    assert facts.Fact("Revision", None) in facts.headline_facts(hub)
+    assert facts.headline_facts(folder)["Revision"] == "none, a local model"
+    assert facts.headline_facts(hub)["Revision"] is None
 
 
 def test_the_engine_is_named_with_its_version() -> None:
-    assert facts.Fact("Engine", "vllm 9.9.9") in facts.headline_facts(made_record())
+    assert facts.headline_facts(made_record())["Engine"] == "vllm 9.9.9"
     unknown = made_record(engine={"name": "fake", "versions": {}})
-    assert facts.Fact("Engine", "fake") in facts.headline_facts(unknown)
+    assert facts.headline_facts(unknown)["Engine"] == "fake"

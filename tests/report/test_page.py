@@ -20,7 +20,7 @@ Opened = Callable[[MadeRun], webdriver.Chrome]
 
 EVIL = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">"'&{{ 7 * 7 }}"""
 
-VISIBLE_TABLES = """return [...document.querySelectorAll("table.metrics:not(.tests)")]
+VISIBLE_TABLES = """return [...document.querySelectorAll("table.metrics[data-definition]")]
   .filter((table) => table.checkVisibility()).map((table) => table.dataset.definition);"""
 ROW_NAMES = """return [...document.querySelector("table.metrics").tBodies[0].rows]
   .filter((row) => row.checkVisibility()).map((row) => row.cells[0].textContent);"""

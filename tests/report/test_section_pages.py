@@ -12,18 +12,17 @@ from markupsafe import escape
 
 from evaluator.report import charts, figures
 from evaluator.report.page import Header, write_page
-from evaluator.report.section import Section, core_template
-from evaluator.report.sections.results import Figure
-from evaluator.report.sections.run_record import RecordContext
+from evaluator.report.section import Filled, Panel, Panels, Section, core_template
 
 HEADER = Header(kicker="k", heading="<script>no()</script>", subject="s")
 
 
+LINES = core_template("lines.html")
+
+
 def record(anchor: str, **fields: object) -> Section:
-    context = RecordContext("<b>", [])
-    return Section(
-        anchor=anchor, title=f"Title {anchor}", template=core_template("record.html"), context=context, **fields
-    )  # type: ignore[arg-type]
+    content = [Filled(LINES, {"lines": "<b>"})]
+    return Section(anchor=anchor, title=f"Title {anchor}", **{"content": content, **fields})  # type: ignore[arg-type]
 
 
 def written(path: Path, *sections: Section) -> str:
@@ -46,8 +45,8 @@ def test_what_a_page_shows_is_escaped(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_a_template_lacks_is_an_error(tmp_path: Path) -> None:
-    lacking = Section(anchor="a", title="A", template=core_template("record.html"), context={"groups": []})
-    with pytest.raises(jinja2.UndefinedError, match="command"):
+    lacking = Section(anchor="a", title="A", content=[Filled(LINES)])
+    with pytest.raises(jinja2.UndefinedError, match="lines"):
         written(tmp_path, lacking)
 
 
@@ -75,12 +74,7 @@ def test_without_a_script_the_contents_are_open_and_nothing_waits_for_one(tmp_pa
 def test_every_figure_has_the_data_that_it_was_drawn_from(tmp_path: Path) -> None:
     points = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [1 / 3, 0.25], "description": ["-", "-"]})
     drawn = escape(figures.noise_figure(points, 0.5))
-    panel = Section(
-        anchor="a",
-        title="A",
-        template=core_template("intervals.html"),
-        context={"intervals": {"paper": [Figure("</p>", drawn)]}},
-    )
+    panel = Section(anchor="a", title="A", content=[Panels([Panel("</p>", [drawn])])])
     page = written(tmp_path, panel)
     data = unescape(page.partition('data-csv="')[2].partition('"')[0])
     assert data == "noise_rate,accuracy,chance\n0.0,0.3333333333333333,0.5\n1.0,0.25,0.5\n"
@@ -97,7 +91,7 @@ def test_names_in_the_data_of_a_figure_stay_text() -> None:
 
 def test_head_and_controls_are_made_of_what_sections_say_wherever_they_lie(tmp_path: Path) -> None:
     inner = record("b", notes=("Know this.",), definitions={"paper": "its formulas"}, datasets=("zoo", "abc"))
-    page = written(tmp_path, record("a", sections=(inner,)), record("c", datasets=("abc", "mid")))
+    page = written(tmp_path, record("a", content=(inner,)), record("c", datasets=("abc", "mid")))
     assert "<li>Know this.</li>" in page
     assert page.count('name="definition"') == 1
     assert [part.partition('"')[0] for part in page.split('name="dataset" value="')[1:]] == ["zoo", "abc", "mid"]
