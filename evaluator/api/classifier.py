@@ -3,6 +3,7 @@
 It needs scikit-learn, which the extra `sklearn` brings.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -145,7 +146,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class, {self.classes_.item()!r}; a classifier needs two or more.")
         dataset = self._training_dataset(_examples(rows, gold), ("text",) if is_text else self._column_names())
-        if methods_of(config.suites)[self.method].labelled_examples(self.shots):
+        if 0 < methods_of(config.suites)[self.method].labelled_examples(self.shots) < math.inf:
             dataset = SUITES[_SUITE].take(dataset)
         else:
             dataset = replace(dataset, calibration=dataset.demonstration)  # none is needed, so all rows can be shown

@@ -13,7 +13,7 @@ from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY
 
 ANSWER_KEY = ["suite", "part", "dataset", "method", "definition"]
 QUERY_KEY = [*ANSWER_KEY, "query_id"]
-_CHOOSING = [name for name, method in METHODS.items() if method.follow_up or method.prompts_differ]
+_CHOOSING = [name for name, method in METHODS.items() if method.prompts.follow_up or method.prompts.differ]
 """Methods whose prompts follow from a model's answers, or from the definition of the run."""
 
 MEASURED = pl.Schema({"query_id": pl.Int64(), "correct": pl.Boolean(), "true_label_prob": pl.Float64()})

@@ -1,19 +1,12 @@
 """Register the inference methods, which turn scores of labels into label probabilities, by name."""
 
 from evaluator.methods.base import Method
-from evaluator.methods.batch_calibration import BATCH_CALIBRATION
-from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION
-from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION
-from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION
+from evaluator.methods.calibration import BATCH_CALIBRATION, CONTEXTUAL_CALIBRATION, DOMAIN_CALIBRATION
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
-from evaluator.methods.noisy_channel import NOISY_CHANNEL
-from evaluator.methods.per_byte import PER_BYTE
-from evaluator.methods.per_token import PER_TOKEN
+from evaluator.methods.nearest_demonstrations import SA_ICL, TOPK
 from evaluator.methods.ppl_icl import PPL_ICL
-from evaluator.methods.sa_icl import SA_ICL
-from evaluator.methods.topk import TOPK
-from evaluator.methods.unconditional import UNCONDITIONAL
-from evaluator.methods.vanilla import VANILLA
+from evaluator.methods.scoring_rules import NOISY_CHANNEL, PER_BYTE, PER_TOKEN, UNCONDITIONAL, VANILLA
+from evaluator.methods.training_states import HIDDEN_CALIBRATION
 from evaluator.methods.vector_scaling import VECTOR_SCALING
 
 METHODS: dict[str, Method] = {

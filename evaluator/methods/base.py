@@ -16,9 +16,21 @@ from evaluator.store.tables import slices
 if TYPE_CHECKING:
     import torch
 
+LABEL_SCORE: dict[Definition, str] = {"paper": "label_log_likelihoods", "released": "last_token_log_probs"}
+"""Column of scores that label probabilities are computed from, by definition."""
+
+NO_QUERY: dict[str, pl.Expr] = {
+    "query_id": pl.lit(None, pl.Int64),
+    **NOT_VARIED,
+    "n_shots": pl.lit(0, pl.Int64),
+    "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
+    "gold": pl.lit(None, pl.Int64),
+}
+"""Columns of a request without query and demonstrations."""
+
 
 class MethodContext(NamedTuple):
-    """The input of `Method.requests`: one part of one suite and dataset."""
+    """The input of `MethodPrompts.requests`: one part of one suite and dataset."""
 
     dataset: AnyDataset
     requests: pl.LazyFrame  # of all parts, as the suite built them: they need not fit into memory
@@ -38,25 +50,15 @@ class MethodContext(NamedTuple):
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield the requests of the part in order, at most ROWS_PER_FRAME together."""
         for rows in slices(self.requests, ROWS_PER_FRAME):
-            of_part = rows.filter(part=self.part)
-            if of_part.height:
-                yield of_part
+            in_part = rows.filter(part=self.part)
+            if in_part.height:
+                yield in_part
 
     @property
     def classification(self) -> ClassificationDataset:
         """Return the dataset of a classification suite."""
         assert isinstance(self.dataset, ClassificationDataset), "classification parts have classification datasets"
         return self.dataset
-
-
-NO_QUERY: dict[str, pl.Expr] = {
-    "query_id": pl.lit(None, pl.Int64),
-    **NOT_VARIED,
-    "n_shots": pl.lit(0, pl.Int64),
-    "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
-    "gold": pl.lit(None, pl.Int64),
-}
-"""Columns of a request without query and demonstrations."""
 
 
 class MeasuredPart(NamedTuple):
@@ -75,7 +77,7 @@ class ScoredRequests:
         default_factory=lambda: pl.LazyFrame(schema={**REQUESTS, **HIDDEN_STATES})
     )
     distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
-    # Of the prompts of the first round, with all that suites ask; empty where a table is made by hand.
+    # Prompts of the first round, with everything that suites request; empty where a table is made by hand.
     tokens: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=TOKENS))
     parts: Mapping[str, MeasuredPart]  # the parts of suites, by name
     answered_part: str = ""  # the part to predict
@@ -85,65 +87,88 @@ class ScoredRequests:
         """Return scored requests of the part to predict."""
         return self.rows.filter(part=self.answered_part)
 
-    def part(self, name: str) -> pl.LazyFrame:
-        """Return scored requests of one part, of a suite or a method."""
-        return self.rows.filter(part=name)
+    def answering(self, part: str, dataset: str | None = None) -> "ScoredRequests":
+        """Return the requests needed to predict one part, without those that methods added for other parts.
 
-    def answering(self, part: str) -> "ScoredRequests":
-        """Return the requests needed to predict one part, without those that methods added for other parts."""
-        others = [name for name, about in self.parts.items() if name != part and about.kind != "null"]
+        Args:
+            part: to predict.
+            dataset: whose requests are returned; None: of all datasets.
+        """
+        others = [name for name, measured in self.parts.items() if name != part and measured.kind != "null"]
         is_needed = pl.col("for_part").is_null() | ~pl.col("for_part").is_in(others)
+        if dataset is not None:
+            is_needed &= pl.col("dataset") == dataset
         return replace(self, rows=self.rows.filter(is_needed), states=self.states.filter(is_needed), answered_part=part)
 
-    def of_dataset(self, name: str) -> "ScoredRequests":
-        """Return the requests of one dataset."""
-        return replace(self, rows=self.rows.filter(dataset=name), states=self.states.filter(dataset=name))
 
-    def alone(self, suite: str, part: str, dataset: str) -> "ScoredRequests":
-        """Return the requests needed to predict one part of one suite on one dataset."""
-        needed = self.answering(part).of_dataset(dataset)
-        states = needed.states.filter(suite=suite)
-        return replace(needed, rows=needed.rows.filter(suite=suite), states=states, parts={part: self.parts[part]})
-
-    def states_of(self, part: str) -> pl.LazyFrame:
-        """Return requests of one part with their hidden states."""
-        return self.states.filter(part=part)
+LabelProbs = Callable[[ScoredRequests, Definition], pl.LazyFrame]
+"""Returns the part's requests with the column `label_probs`: List[f64] in label-space order, summing to one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
-    """An inference method: the functions and properties by which a run requests, scores and predicts.
+class MethodPrompts:
+    """The prompts that a method adds to those of a suite.
 
     Requests of a method have the columns of Suite.requests, and their `part` names the method's requests. Equal prompts
     are computed once, even when several methods or suites request them.
     """
 
-    summary: str
-    label_probs: Callable[[ScoredRequests, Definition], pl.LazyFrame]
-    """Returns the part's requests with the column `label_probs`: List[f64] in label-space order, summing to one."""
-
     requests: Callable[[MethodContext], Iterable[pl.DataFrame]] | None = None
-    """Yields the requests that the method adds to those of the suite."""
+    """Yields the requests of the first round."""
 
     follow_up: Callable[[MethodContext, ScoredRequests], Iterable[pl.DataFrame]] | None = None
     """Yields further requests that depend on the answers to the first."""
+
+    need_states: bool = False  # some request hidden states
+    differ: bool = False  # between definitions, so that a run can measure only one of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """An inference method: how it predicts, which prompts it adds, and what it draws for that."""
+
+    summary: str
+    label_probs: LabelProbs
+    prompts: MethodPrompts = MethodPrompts()
 
     distances: "Callable[[ScoredRequests, torch.Tensor], pl.DataFrame] | None" = None
     """Returns schemas.LABEL_DISTANCES from hidden states and the LM head [vocabulary, hidden size]."""
 
     part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # parts that it predicts
-    needs_states: bool = False  # some of its requests are for hidden states
     definitions: tuple[Definition, ...] = ("paper", "released")  # under which it has probabilities
-    prompts_differ: bool = False  # by definition, so that a run can measure only one of them
     max_label_tokens: int | None = None  # longest label that it can score; None: no limit
     drawn_once: str = ""  # what is drawn once for all queries, so that intervals over queries do not cover it
-    labelled_examples: Callable[[int], int] = lambda _n_shots: 0
-    """Returns the number of labelled examples in its training prompts, from `n_shots`."""
 
-    chooses_demonstrations: bool = False  # for each query, among all that a dataset has
+    labelled_examples: Callable[[int], float] = lambda _n_shots: 0
+    """Returns the number of labelled examples in its training prompts, from `n_shots`; infinity if it chooses
+    demonstrations for each query among all that a dataset has."""
 
 
 def softmax(scores: pl.Expr) -> pl.Expr:
     """Normalise each list of log-likelihoods (nats) into probabilities; shape is kept."""
     scaled = (pl.element() - pl.element().max()).exp()
     return scores.list.eval(scaled / scaled.sum())
+
+
+def label_score(definition: Definition) -> pl.Expr:
+    """Return the score of each label that vanilla normalises, nats.
+
+    `paper` scores all tokens of a label. `released` scores only the last token, directly after the prompt, as the
+    toolkit does (`model_kernel.py`). They differ only for labels of several tokens.
+    """
+    return pl.col(LABEL_SCORE[definition])
+
+
+def softmax_of(score: Callable[[Definition], pl.Expr], part: str | None = None) -> LabelProbs:
+    """Return a function for Method.label_probs: the softmax over the label space of a score.
+
+    Args:
+        score: List[f64] by label, nats, from the columns of scored requests.
+        part: the requests of the method that are its answers; None: those of the suite.
+    """
+
+    def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+        rows = scored.rows.filter(part=part or scored.answered_part)
+        return rows.with_columns(label_probs=softmax(score(definition)))
+
+    return label_probs

@@ -11,7 +11,7 @@ import polars as pl
 
 from evaluator.arrays import Floats
 from evaluator.errors import TemplateError
-from evaluator.methods.base import Method, ScoredRequests, softmax
+from evaluator.methods.base import Method, MethodPrompts, ScoredRequests, softmax
 from evaluator.methods.training_states import (
     QUERY_STATES,
     ROW,
@@ -54,7 +54,7 @@ def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.
     predicted, as in that script and in the toolkit. `released` (standard_calibration.py, knn_prompt) uses distances of
     raw logits and the softmax of the counts, so that no label ever gets more than e^3 / (e^3 + n_labels - 1).
     """
-    training = scored.states_of(TRAINING_STATES).sort(ROW).group_by("suite", "dataset", maintain_order=True)
+    training = scored.states.filter(part=TRAINING_STATES).sort(ROW).group_by("suite", "dataset", maintain_order=True)
     labels = training.agg("gold", n_labels=pl.col("label_names").first().list.len())
     rows = _distances_of(scored, NEIGHBOURS, definition).join(labels, on=["suite", "dataset"]).sort(ROW).collect()
     by_dataset = rows.partition_by("suite", "dataset", maintain_order=True)
@@ -150,7 +150,8 @@ def _one_row_per_prompt(tables: list[pl.DataFrame]) -> pl.DataFrame:
 def _distances_of(scored: ScoredRequests, method: str, definition: Definition) -> pl.LazyFrame:
     """Return ROW and `distances` of every query."""
     distances = scored.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
-    return scored.states_of(QUERY_STATES).select(*ROW, "prompt_id").join(distances, on="prompt_id").drop("prompt_id")
+    queries = scored.states.filter(part=QUERY_STATES).select(*ROW, "prompt_id")
+    return queries.join(distances, on="prompt_id").drop("prompt_id")
 
 
 def _votes(rows: pl.DataFrame) -> pl.Series:
@@ -165,21 +166,19 @@ def _votes(rows: pl.DataFrame) -> pl.Series:
 KNN_CENTROID = Method(
     summary="The label whose training prompts have, on average, the next-token distribution nearest to the query's.",
     label_probs=centroid_label_probs,
-    drawn_once="training prompts",
-    requests=state_requests,
+    prompts=MethodPrompts(requests=state_requests, need_states=True),
     distances=centroid_distances,
     part_kinds=("classification",),
-    needs_states=True,
+    drawn_once="training prompts",
     labelled_examples=labelled_examples,
 )
 
 KNN_NEIGHBOURS = Method(
     summary="The label of most of the three training prompts with the next-token distributions nearest to the query's.",
     label_probs=neighbour_label_probs,
-    drawn_once="training prompts",
-    requests=state_requests,
+    prompts=MethodPrompts(requests=state_requests, need_states=True),
     distances=neighbour_distances,
     part_kinds=("classification",),
-    needs_states=True,
+    drawn_once="training prompts",
     labelled_examples=labelled_examples,
 )

@@ -1,19 +1,37 @@
-"""Retrieve the demonstrations with the hidden states nearest to that of each query."""
+"""Show each query the demonstrations with the hidden states nearest to its own: TopK and self-adaptive ICL."""
 
+import math
 from collections.abc import Iterator
+from itertools import islice, permutations
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
+from evaluator.datasets.lcg import SEED
 from evaluator.errors import TemplateError
-from evaluator.methods.base import MethodContext, ScoredRequests
+from evaluator.methods.base import (
+    Method,
+    MethodContext,
+    MethodPrompts,
+    ScoredRequests,
+    label_score,
+    softmax,
+    softmax_of,
+)
 from evaluator.methods.training_states import state_array
+from evaluator.prompts.demonstration_sequences import demonstration_sequences
 from evaluator.prompts.render import NO_SPANS
 from evaluator.prompts.rows import ASKS_STATE, NOT_VARIED, PromptPlan, requests
+from evaluator.schemas import Definition
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"
+TOPK_PART, SA_ICL_PART = "topk", "sa_icl"
+N_ORDERINGS = 10
 RELEASED_POOL = 512  # the toolkit uses only the first rows of the demonstration split (prompt_template_edit.py)
+
+_QUERY = ["suite", "dataset", "query_id"]
 
 
 class Nearest(NamedTuple):
@@ -76,9 +94,9 @@ def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nea
     """
     from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
-    of_dataset = scored.of_dataset(context.classification.name)
-    demonstrations = _states_by_row(of_dataset, DEMONSTRATION_TEXTS, "training_row")
-    queries = _states_by_row(of_dataset, QUERY_TEXTS, "query_id")
+    states = scored.states.filter(dataset=context.classification.name)
+    demonstrations = _states_by_row(states, DEMONSTRATION_TEXTS, "training_row")
+    queries = _states_by_row(states, QUERY_TEXTS, "query_id")
     assert demonstrations.height >= n_nearest, "text_requests checked it"
     # Not by a matrix product: its rounding depends on the position of a row, and would order equal texts arbitrarily.
     distances = cdist(state_array(queries), state_array(demonstrations))
@@ -96,6 +114,107 @@ def _texts(split: pl.DataFrame) -> pl.DataFrame:
     return split.select(position=pl.int_range(pl.len()), prompt=pl.col("texts").list.join(" "))
 
 
-def _states_by_row(scored: ScoredRequests, part: str, row: str) -> pl.DataFrame:
-    rows = scored.states_of(part).select(row, "hidden_state")
+def _states_by_row(states: pl.LazyFrame, part: str, row: str) -> pl.DataFrame:
+    rows = states.filter(part=part).select(row, "hidden_state")
     return rows.unique(row).sort(row).collect()  # the requests are the same in every suite
+
+
+def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+    """Yield one request a query, after its nearest demonstrations, nearest first; StaICC-Normal has two a query.
+
+    Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
+    sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` demonstrations are
+    chosen from the whole demonstration split, under `released` from its first 512 rows.
+    """
+    nearest = nearest_demonstrations(context, scored, context.config.n_shots)
+    first_set = np.zeros_like(nearest.query_id)
+    plan = PromptPlan(
+        demonstration_set=first_set, query_id=nearest.query_id, demonstration_ids=nearest.demonstration_ids
+    )
+    yield from retrieved_requests(context, TOPK_PART, plan)
+
+
+TOPK = Method(
+    summary="Vanilla after the demonstrations whose hidden states are nearest to the query's.",
+    label_probs=softmax_of(label_score, TOPK_PART),
+    prompts=MethodPrompts(
+        requests=lambda context: text_requests(context, context.config.n_shots),
+        follow_up=topk_follow_up,
+        need_states=True,
+        differ=True,
+    ),
+    part_kinds=("classification",),
+    labelled_examples=lambda _n_shots: math.inf,
+)
+
+
+def lowest_entropy_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    """Return one row a query: vanilla's label probabilities after the ordering of lowest entropy; the first of equals.
+
+    `prompt_id` is that of the chosen prompt: up to ten are scored, but as the choice does not use gold labels, a
+    query's answer counts as one try, not as the best of ten.
+
+    Source: Wu et al. 2023 (arXiv 2212.10375) as Cho & Inoue 2025 use it, by the entropy of the label
+    probabilities. The toolkit's function (functional.py, entropy) applies another softmax to rows whose sum differs
+    from one by rounding.
+    """
+    probs = softmax(label_score(definition))
+    rows = scored.rows.filter(part=SA_ICL_PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
+    lowest_entropy = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
+    return rows.filter(pl.int_range(pl.len()).over(_QUERY) == lowest_entropy).with_columns(position="query_id")
+
+
+def entropy_nats(probs: pl.Expr) -> pl.Expr:
+    """Return the Shannon entropy of each list of probabilities, nats; 0 log 0 is 0."""
+    p = pl.element()
+    return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
+
+
+def sa_icl_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+    """Yield requests for each query after up to ten orderings of k of its k + 1 nearest demonstrations.
+
+    The toolkit does so for k = 4. `position` is 10 x query + ordering.
+    """
+    n_shots = context.config.n_shots
+    nearest = nearest_demonstrations(context, scored, n_shots + 1)
+    ranks = orderings(n_shots, context.config.prompt_definition)
+    # A request for each pair of a query and an ordering.
+    query, ordering = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
+    query_id = nearest.query_id[query]
+    plan = PromptPlan(
+        demonstration_set=ordering,
+        query_id=query_id,
+        demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[ordering]],
+    )
+    for rows in retrieved_requests(context, SA_ICL_PART, plan):
+        number = pl.col("demonstration_set")
+        yield rows.with_columns(
+            ordering=number, position=pl.col("query_id") * N_ORDERINGS + number, demonstration_set=pl.lit(0, pl.Int64)
+        )
+
+
+def orderings(n_shots: int, definition: Definition) -> Ints:
+    """Return orderings of the n_shots + 1 nearest, 0 for the nearest: shape [10, or fewer if not possible; n_shots].
+
+    `paper`: drawn at random without repetition by the seed, the same for every query. `released`: the first in
+    lexicographic order, because the toolkit shuffles a copy and drops it (prompt_template_edit.py), so that with four
+    shots the nearest always comes first.
+    """
+    if definition == "paper":
+        return demonstration_sequences(n_pool=n_shots + 1, n_shots=n_shots, n_sequences=N_ORDERINGS, seed=SEED)
+    first = list(islice(permutations(range(n_shots + 1), n_shots), N_ORDERINGS))
+    return np.array(first, np.int64).reshape(len(first), n_shots)
+
+
+SA_ICL = Method(
+    summary="Vanilla after the ordering of the nearest demonstrations with the lowest entropy.",
+    label_probs=lowest_entropy_probs,
+    prompts=MethodPrompts(
+        requests=lambda context: text_requests(context, context.config.n_shots + 1),
+        follow_up=sa_icl_follow_up,
+        need_states=True,
+        differ=True,
+    ),
+    part_kinds=("classification",),
+    labelled_examples=lambda _n_shots: math.inf,
+)

@@ -1,4 +1,9 @@
-"""PPL-ICL: begin every prompt with the instruction that has the lowest perplexity under the model."""
+"""PPL-ICL: begin every prompt with the instruction that has the lowest perplexity under the model.
+
+Source: Gonen et al. 2023, "Demystifying Prompts in Language Models via Perplexity Estimation": prompts of lower
+perplexity do better. The perplexity is that of the instruction alone, without any query, as in the toolkit
+(`prompt_template_edit.py`). The two definitions differ only in the score of labels.
+"""
 
 from collections.abc import Iterator
 
@@ -6,25 +11,20 @@ import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
-from evaluator.methods.base import NO_QUERY, Method, MethodContext, ScoredRequests, softmax
-from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.methods.base import (
+    NO_QUERY,
+    Method,
+    MethodContext,
+    MethodPrompts,
+    ScoredRequests,
+    label_score,
+    softmax_of,
+)
 from evaluator.prompts.render import NO_SPANS, shifted
 from evaluator.prompts.rows import ASKS_TEXT
-from evaluator.schemas import Definition
 
 CANDIDATES_PART = "ppl_icl_instructions"
 PART = "ppl_icl"
-
-
-def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return the queries of the part after the chosen instruction, with vanilla's label probabilities.
-
-    Source: Gonen et al. 2023, "Demystifying Prompts in Language Models via Perplexity Estimation": prompts of lower
-    perplexity do better. The perplexity is that of the instruction alone, without any query, as in the toolkit
-    (`prompt_template_edit.py`). The two definitions differ only in the score of labels.
-    """
-    probs = softmax(pl.col(LABEL_SCORE[definition]))
-    return scored.part(PART).with_columns(label_probs=probs)
 
 
 def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
@@ -63,7 +63,7 @@ def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.Dat
 def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -> str:
     """Return the instruction with the lowest mean loss per token, hence the lowest perplexity; the first of equals."""
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
-    candidates = scored.part(CANDIDATES_PART).filter(dataset=dataset.name)
+    candidates = scored.rows.filter(part=CANDIDATES_PART, dataset=dataset.name)
     ranked = candidates.select("template", loss=-mean).sort("loss", "template").collect()
     instruction: int = ranked["template"][0]
     return dataset.instructions[instruction]
@@ -71,8 +71,7 @@ def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -
 
 PPL_ICL = Method(
     summary="The most likely label after the instruction of the lowest perplexity.",
-    label_probs=label_probs,
-    requests=requests,
-    follow_up=follow_up,
+    label_probs=softmax_of(label_score, PART),
+    prompts=MethodPrompts(requests=requests, follow_up=follow_up),
     part_kinds=("classification",),
 )

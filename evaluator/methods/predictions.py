@@ -47,9 +47,15 @@ def predictions_by_group(
     places = scored.rows.with_columns(part=pl.coalesce("for_part", "part")).filter(pl.col("part").is_in(answered))
     sizes = places.group_by(key).agg(pl.len()).sort(key).collect(engine="streaming")
     for suite, part, dataset, n_rows in sizes.iter_rows():
-        alone = scored.alone(suite, part, dataset)
+        answers, in_suite = scored.answering(part, dataset), pl.col("suite") == suite
+        alone = replace(
+            answers,
+            rows=answers.rows.filter(in_suite),
+            states=answers.states.filter(in_suite),
+            parts={part: scored.parts[part]},
+        )
         kind = scored.parts[part].kind
-        if any(method.needs_states and kind in method.part_kinds for method in methods.values()):
+        if any(method.prompts.need_states and kind in method.part_kinds for method in methods.values()):
             alone = replace(alone, states=alone.states.collect(engine="streaming").lazy())  # read once, not by method
         if n_rows * len(methods) <= ROWS_TOGETHER:
             yield predict(alone, methods, definitions).collect()
@@ -79,7 +85,7 @@ def _predictions(
 
 def measured_definitions(method: Method, definitions: Sequence[Definition]) -> list[Definition]:
     """Return the requested definitions under which a run has probabilities by this method."""
-    possible = {prompt_definition(definitions)} if method.prompts_differ else {*method.definitions}
+    possible = {prompt_definition(definitions)} if method.prompts.differ else {*method.definitions}
     return [name for name in scored_definitions(definitions) if name in possible and name in method.definitions]
 
 

@@ -1,10 +1,10 @@
-"""Request and collect the hidden states of labelled training prompts, for hidden calibration and k-NN prompting.
+"""Predict from the hidden states of labelled training prompts: hidden calibration, and what k-NN prompting shares.
 
 Requests are written for one dataset at a time; the scored states are returned as arrays by dataset. A label space can
 have classes without training prompts (missing_classes); centroid_probs says how methods treat these.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
-from evaluator.methods.base import MethodContext, ScoredRequests, softmax
-from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax
 from evaluator.prompts.rows import ASKS_STATE
 from evaluator.prompts.training_prompts import N_SAMPLES, training_requests, training_sample
 from evaluator.schemas import Definition
@@ -21,8 +20,6 @@ from evaluator.schemas import Definition
 QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
 ROW = ["suite", "dataset", "position"]
 """Columns that identify a request of a part."""
-
-METHODS_WITH_TRAINING_PROMPTS = ("hidden_calibration", "knn_centroid", "knn_neighbours")
 
 
 class DatasetStates(NamedTuple):
@@ -40,8 +37,8 @@ class DatasetStates(NamedTuple):
         return np.bincount(self.labels, minlength=self.n_labels)
 
 
-def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
-    """Yield requests for the states of the queries' prompts, and of the training prompts with their labels as `gold`.
+def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
+    """Return 128 training prompts of a calibration split with their labels as `gold`; DatasetError if it is empty.
 
     A training prompt is demonstrations and a query of the calibration split (prompts.training_prompts); its query_id is
     null, because it is not a row of the test split.
@@ -49,9 +46,14 @@ def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     dataset = context.classification
     sample = training_sample(dataset, n_shots=context.config.n_shots)
     shown = dataset.calibration[sample.query_ids]
-    training = training_requests(
-        dataset, part=TRAINING_STATES, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
+    return training_requests(
+        dataset, part=part, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
     ).with_columns(gold=shown["gold"])
+
+
+def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield requests for the hidden states of the queries' prompts and of the training prompts."""
+    training = labelled_prompts(context, TRAINING_STATES)
     queries = (rows.with_columns(part=pl.lit(QUERY_STATES)) for rows in context.frames())
     for rows in chain(queries, [training]):
         yield rows.with_columns(**ASKS_STATE).select(context.columns)
@@ -63,15 +65,19 @@ def labelled_examples(n_shots: int) -> int:
 
 
 def dataset_states(scored: ScoredRequests) -> Iterator[DatasetStates]:
-    """Yield the states of state_requests, dataset by dataset."""
-    training = _by_dataset(scored, TRAINING_STATES)
-    for key, queries in _by_dataset(scored, QUERY_STATES).items():
+    """Yield the states of state_requests; those of one dataset of one suite are in memory at a time."""
+    queries = scored.states.filter(part=QUERY_STATES)
+    for suite, dataset in queries.select("suite", "dataset").unique().sort("suite", "dataset").collect().iter_rows():
+        rows, training = (
+            scored.states.filter(suite=suite, dataset=dataset, part=part).sort(ROW).collect()
+            for part in (QUERY_STATES, TRAINING_STATES)
+        )
         yield DatasetStates(
-            queries=queries.select(*ROW, "prompt_id"),
-            states=state_array(queries),
-            anchors=state_array(training[key]),
-            labels=training[key]["gold"].to_numpy(),
-            n_labels=len(queries["label_names"][0]),
+            queries=rows.select(*ROW, "prompt_id"),
+            states=state_array(rows),
+            anchors=state_array(training),
+            labels=training["gold"].to_numpy(),
+            n_labels=len(rows["label_names"][0]),
         )
 
 
@@ -125,7 +131,7 @@ def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: De
     if definition == "paper":
         return queries
     incomplete = _missing(scored).select("suite", "dataset", fallback=True).unique()
-    vanilla = softmax(pl.col(LABEL_SCORE[definition]))
+    vanilla = softmax(label_score(definition))
     return (
         queries.join(incomplete, on=["suite", "dataset"], how="left", maintain_order="left")
         .with_columns(label_probs=pl.when("fallback").then(vanilla).otherwise("label_probs"))
@@ -133,13 +139,13 @@ def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: De
     )
 
 
-def missing_classes(scored: ScoredRequests, methods: Sequence[str]) -> pl.DataFrame:
+def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl.DataFrame:
     """Return the labels without training prompts, for the report: `dataset`, `method` and `label`, sorted.
 
     Args:
-        methods: names of the methods of the run; those without training prompts give no rows.
+        methods: of the run, by name; only a method that requests the states of training prompts gives rows.
     """
-    affected = [name for name in METHODS_WITH_TRAINING_PROMPTS if name in methods]
+    affected = [name for name, method in methods.items() if method.prompts.requests is state_requests]
     if not affected:
         return pl.DataFrame(schema=dict.fromkeys(("dataset", "method", "label"), pl.String()))
     missing = _missing(scored).select("dataset", "label").unique()
@@ -148,12 +154,40 @@ def missing_classes(scored: ScoredRequests, methods: Sequence[str]) -> pl.DataFr
 
 
 def _missing(scored: ScoredRequests) -> pl.LazyFrame:
-    shown = scored.states_of(TRAINING_STATES).select("suite", "dataset", "label_names", "gold").unique()
+    training = scored.states.filter(part=TRAINING_STATES)
+    shown = training.select("suite", "dataset", "label_names", "gold").unique()
     label = pl.col("label_names").list.get(pl.col("gold"))
     spaces = shown.select("suite", "dataset", label="label_names").unique().explode("label")
     return spaces.join(shown.with_columns(label=label), on=["suite", "dataset", "label"], how="anti")
 
 
-def _by_dataset(scored: ScoredRequests, part: str) -> dict[tuple[object, ...], pl.DataFrame]:
-    rows = scored.states_of(part).sort(ROW).collect()
-    return rows.partition_by("suite", "dataset", as_dict=True, maintain_order=True)
+def hidden_calibration_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    """Return the softmax over labels of minus the Euclidean distance to each class's centroid in the last hidden state.
+
+    Source: Cho et al. 2024 (arXiv 2406.16535, abstract), "the nearest centroid classifier on the LM's last hidden
+    states". The paper predicts labels without probabilities; the softmax is the toolkit's (standard_calibration.py).
+    `paper` and `released` differ only where the training prompts lack a class (centroid_probs).
+    """
+    frames = [
+        states.queries.select(ROW).with_columns(distances=centroid_distances(states))
+        for states in dataset_states(scored)
+    ]
+    return centroid_probs(scored, pl.concat(frames).lazy(), definition)
+
+
+def centroid_distances(states: DatasetStates) -> pl.Series:
+    """Return Euclidean distances from each query to each class's centroid, List[f64]; null for a class without one."""
+    from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
+
+    centroids = class_weights(states) @ states.anchors
+    return label_distances(states, cdist(states.states, centroids))
+
+
+HIDDEN_CALIBRATION = Method(
+    summary="The label whose training prompts have, on average, the hidden state nearest to the query's.",
+    label_probs=hidden_calibration_probs,
+    prompts=MethodPrompts(requests=state_requests, need_states=True),
+    part_kinds=("classification",),
+    drawn_once="training prompts",
+    labelled_examples=labelled_examples,
+)

@@ -11,11 +11,9 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
-from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
-from evaluator.methods.mean_label_probs import log_softmax
-from evaluator.methods.training_states import labelled_examples
-from evaluator.methods.vanilla import LABEL_SCORE
-from evaluator.prompts.training_prompts import training_requests, training_sample
+from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax
+from evaluator.methods.calibration import log_softmax
+from evaluator.methods.training_states import labelled_examples, labelled_prompts
 from evaluator.schemas import Definition
 
 PART = "vector_scaling"
@@ -40,8 +38,10 @@ def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     likelihood with a penalty of ours (PENALTY). Gundem et al. 2025 (arXiv 2505.23783) learn such maps of the same
     form from the demonstrations of a prompt alone, with other penalties; this is not their method.
     """
-    log_probs = log_softmax(pl.col(LABEL_SCORE[definition]))
-    training = scored.part(PART).sort(*_TASK, "position").select(*_TASK, "gold", log_probs=log_probs).collect()
+    log_probs = log_softmax(label_score(definition))
+    training = (
+        scored.rows.filter(part=PART).sort(*_TASK, "position").select(*_TASK, "gold", log_probs=log_probs).collect()
+    )
     fitted = [
         {**dict(zip(_TASK, task, strict=True)), "scale": found.scale.tolist(), "shift": found.shift.tolist()}
         for task, rows in training.partition_by(_TASK, as_dict=True, maintain_order=True).items()
@@ -89,19 +89,13 @@ def fit(log_probs: Floats, gold: Ints) -> Scaling:
 
 def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Yield the training prompts of hidden calibration, asked for their labels; DatasetError if there are none."""
-    dataset = context.classification
-    sample = training_sample(dataset, n_shots=context.config.n_shots)
-    shown = dataset.calibration[sample.query_ids]
-    rows = training_requests(
-        dataset, part=PART, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
-    ).with_columns(gold=shown["gold"])
-    yield rows.select(context.columns)
+    yield labelled_prompts(context, PART).select(context.columns)
 
 
 VECTOR_SCALING = Method(
     summary="Vanilla with a scale and a shift for each label, fitted on labelled prompts.",
     label_probs=label_probs,
-    requests=requests,
+    prompts=MethodPrompts(requests=requests),
     definitions=("paper",),
     part_kinds=("classification",),
     drawn_once="training prompts",

@@ -22,8 +22,7 @@ import polars as pl
 from scipy.stats import binom
 
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.methods.base import ScoredRequests
-from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.methods.base import LABEL_SCORE, ScoredRequests
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_of_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS, METRICS_KEY, Definition
 from evaluator.store.ids import id_numbers

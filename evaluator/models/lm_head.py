@@ -36,14 +36,17 @@ _ADAPTED = {
     "wte",
     "embed_in",
 }  # modules of adapters that the head is, or is tied to
-_METHODS = "the methods knn_centroid, knn_neighbours and pvi_released"
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
-def load_lm_head(source: ModelSource) -> torch.Tensor:
+def load_lm_head(source: ModelSource, methods: str = "methods that compare next-token distributions") -> torch.Tensor:
     """Return the matrix [vocabulary, hidden size] that maps final-norm hidden states to logits, as saved, on the CPU.
 
     It has all rows that the model's log-softmax runs over, including those that pad the vocabulary.
+
+    Args:
+        source: of the model.
+        methods: that need the matrix, for errors.
 
     Raises ModelError if the logits are not this matrix times the hidden state (a bias, scale or soft cap), and if the
     weight files have no tensor with one of the expected names.
@@ -62,7 +65,7 @@ def load_lm_head(source: ModelSource) -> torch.Tensor:
     if changes:
         raise ModelError(
             f"The logits of {source.name} are more than its LM head times the hidden state ({', '.join(changes)}), and "
-            f"{_METHODS} need exactly that product. Leave these out (--methods)."
+            f"{methods} need exactly that product. Leave these out (--methods)."
         )
     # The files of a tied model can hold both tensors; the model then uses the embeddings.
     names = (*_EMBEDDINGS, *_HEADS) if config.tie_word_embeddings else _HEADS
@@ -70,7 +73,7 @@ def load_lm_head(source: ModelSource) -> torch.Tensor:
     if name is None:
         raise ModelError(
             f"The LM head of {source.name} was not found: none of {', '.join(names)} is in the *.safetensors files of "
-            f"{source.folder}. Save the model with save_pretrained, or leave out {_METHODS} (--methods)."
+            f"{source.folder}. Save the model with save_pretrained, or leave out {methods} (--methods)."
         )
     with safe_open(files[name], framework="pt") as file:
         head: torch.Tensor = file.get_tensor(name)

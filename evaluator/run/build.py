@@ -22,7 +22,7 @@ from evaluator.datasets.sources import dataset_sources
 from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.whole import file_digest, reason
-from evaluator.methods.base import Method, MethodContext
+from evaluator.methods.base import Method, MethodContext, MethodPrompts
 from evaluator.methods.predictions import scored_definitions
 from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage
@@ -52,7 +52,7 @@ class Built(NamedTuple):
 
     def without_datasets(self) -> "Built":
         """Return the run without its datasets, which take memory, unless a second round of prompts needs them."""
-        has_second_round = any(method.follow_up for method in chosen_methods(self.config).values())
+        has_second_round = any(method.prompts.follow_up for method in chosen_methods(self.config).values())
         return self if has_second_round else self._replace(datasets={})
 
     def without(self, left_out: Mapping[str, str]) -> "Built":
@@ -127,7 +127,7 @@ def _check_methods(config: RunConfig) -> None:
                 "method out (--methods)."
             )
         # Methods add prompts with one number of demonstrations; suites with an option `shots` can have several.
-        adds_prompts = bool(method.requests or method.follow_up) and "choice" not in method.part_kinds
+        adds_prompts = method.prompts != MethodPrompts() and "choice" not in method.part_kinds
         if suites_with_shots and adds_prompts and name not in SUITES[suites_with_shots[0]].own_methods:
             raise ConfigError(
                 f"The method {name} writes prompts of its own with one number of demonstrations, and "
@@ -257,9 +257,9 @@ def added_rows(name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunCo
     """Yield the rows that methods add to those of a suite, with the columns `suite` and `for_part`."""
     # Methods that share a function ask the same of a part.
     functions = {
-        (part, method.requests): context
+        (part, method.prompts.requests): context
         for part, method, context in method_contexts(name, dataset, rows, config)
-        if method.requests
+        if method.prompts.requests
     }
     for (part, requests), context in functions.items():
         for frame in requests(context):

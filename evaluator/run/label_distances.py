@@ -26,11 +26,12 @@ def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
 
     Raises ModelError as lm_head.load_lm_head does.
     """
-    if not _methods(built):
+    methods = _methods(built)
+    if not methods:
         return None
     from evaluator.models.lm_head import load_lm_head  # here, because torch is slow to import
 
-    return load_lm_head(source)
+    return load_lm_head(source, f"the methods {', '.join(methods)}")
 
 
 def write_distances(built: Built, part: ScoredStore, head: "torch.Tensor", loader: EngineLoader) -> Stage[ScoredStore]:

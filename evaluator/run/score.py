@@ -60,7 +60,7 @@ class Scored(NamedTuple):
 def check_capabilities(config: RunConfig, model: ModelConfig) -> None:
     """Raise ConfigError for methods that need hidden states if the engine has none."""
     engine = engine_name(model)
-    with_states = [name for name, method in chosen_methods(config).items() if method.needs_states]
+    with_states = [name for name, method in chosen_methods(config).items() if method.prompts.need_states]
     if with_states and not ENGINES[engine].has_hidden_states:
         raise ConfigError(
             f"{', '.join(with_states)}: methods that need hidden states, and the engine {engine} has none. Take "

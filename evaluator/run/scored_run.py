@@ -128,7 +128,7 @@ def on_disk(run: ScoredRun, parts: Sequence[ScoredStore], folder: Path) -> Itera
         else:
             rows = files.enter_context(kept(rows, folder))
         states = run.scored.states
-        if any(method.needs_states for method in run.methods.values()):
+        if any(method.prompts.need_states for method in run.methods.values()):
             states = files.enter_context(kept(states, folder, rows_per_group=STATES_PER_GROUP))
         yield replace(run, scored=replace(run.scored, rows=rows, states=states))
 

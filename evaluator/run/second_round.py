@@ -25,7 +25,7 @@ def build_second_round(built: Built, first: ScoredStore, data: Path) -> Stage[Pr
 
     Raises StoreError if the datasets or the code have changed since the first store was built.
     """
-    if not any(method.follow_up for method in chosen_methods(built.config).values()):
+    if not any(method.prompts.follow_up for method in chosen_methods(built.config).values()):
         return None
     # The requests are determined by the first scores and the code that reads them.
     code = source_fingerprint("methods", "suites", "run")
@@ -59,10 +59,9 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
     writer = StoreWriter(folder)
     for done, (name, dataset) in enumerate(datasets.items()):
         yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
-        scored_dataset = scored.of_dataset(name)
         for suite in built.config.suites:
             with kept(_with_prompts(built.store, name, suite), folder.parent) as rows:
-                for frame in _requests(suite, dataset, rows, scored_dataset, built):
+                for frame in _requests(suite, dataset, rows, scored, built):
                     writer.add(as_request_rows(frame.with_columns(suite=pl.lit(suite))))
     yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
     return writer.write()
@@ -80,6 +79,6 @@ def _requests(
     suite: str, dataset: AnyDataset, rows: pl.LazyFrame, scored: ScoredRequests, built: Built
 ) -> Iterator[pl.DataFrame]:
     for part, method, context in method_contexts(suite, dataset, rows, built.config):
-        if method.follow_up:
-            for frame in method.follow_up(context, scored.answering(part)):
+        if method.prompts.follow_up:
+            for frame in method.prompts.follow_up(context, scored.answering(part, dataset.name)):
                 yield frame.with_columns(for_part=pl.lit(part))

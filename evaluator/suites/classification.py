@@ -57,7 +57,7 @@ def classification_tables(
     yield "group_metrics", diagnoses.group_metrics.filter(requested)
     answers = predictions if len(run.methods) > 1 else predictions.clear()  # one method has none to be compared with
     yield "method_differences", method_differences(answers.collect(), metrics, run.model)
-    yield "missing_classes", missing_classes(run.scored, list(run.methods))
+    yield "missing_classes", missing_classes(run.scored, run.methods)
     yield "reliability", reliability_table(classified)
     yield "confusion", confusion_table(classified)
     yield "label_spaces", label_spaces_table(predictions)

@@ -6,13 +6,13 @@ import pytest
 from scipy.special import logsumexp, softmax
 from StaICC.prefabricate_inference.standard_calibration import batch_calibration
 
-from evaluator.methods.batch_calibration import label_probs
-from evaluator.methods.vanilla import VANILLA
+from evaluator.methods.calibration import batch_calibrated
+from evaluator.methods.scoring_rules import VANILLA
 from tests.methods.answered import answers, table
 
 
 def probs(*tables: pl.DataFrame, definition: str = "paper") -> np.ndarray:
-    found = label_probs(answers(*tables), definition).sort("dataset", "position").collect()
+    found = batch_calibrated(answers(*tables), definition).sort("dataset", "position").collect()
     return np.array(found["label_probs"].to_list())
 
 
@@ -65,7 +65,7 @@ def test_datasets_share_no_batch():
 
 def test_parts_that_are_not_normal_are_in_no_batch():
     given = table("normal", np.log([[0.9, 0.1], [0.6, 0.4]]).tolist())
-    found = label_probs(answers(given, table("gler", [[-9.0, -0.1]] * 50)), "paper").collect()
+    found = batch_calibrated(answers(given, table("gler", [[-9.0, -0.1]] * 50)), "paper").collect()
     assert found["part"].to_list() == ["normal"] * 2
     np.testing.assert_array_equal(found.sort("position")["label_probs"].to_list(), probs(given))
 

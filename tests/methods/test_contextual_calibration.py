@@ -10,10 +10,13 @@ from scipy.special import logsumexp, softmax
 from StaICC.prefabricate_inference.standard_calibration import contextual_calibration
 
 from evaluator.errors import DatasetError
-from evaluator.methods.contextual_calibration import CONTEXTUAL_CALIBRATION, PART, label_probs, requests
-from evaluator.methods.vanilla import VANILLA
+from evaluator.methods.calibration import CONTEXTUAL as PART
+from evaluator.methods.calibration import CONTEXTUAL_CALIBRATION, contextual_requests
+from evaluator.methods.scoring_rules import VANILLA
 from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset, toolkit_experiment
+
+label_probs = CONTEXTUAL_CALIBRATION.label_probs
 
 
 def probs(*tables: pl.DataFrame, definition: str = "paper") -> list[list[float]]:
@@ -50,7 +53,7 @@ def test_paper_is_the_normalised_ratio_of_numpy(spread: float):
 @pytest.mark.parametrize("name", ["glue_sst2", "trec"])
 def test_released_is_what_the_toolkit_computes(name: str, n_shots: int):
     question = context(name, n_shots=n_shots)
-    extra, rows = (record_scores(frame) for frame in (*requests(question), question.rows.collect()))
+    extra, rows = (record_scores(frame) for frame in (*contextual_requests(question), question.rows.collect()))
     last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
     experiment = toolkit_experiment(name)
     oracle = contextual_calibration(experiment.get_label_space())
@@ -109,7 +112,7 @@ def test_a_label_space_of_one_label_is_certain():
 
 
 def test_it_asks_for_128_empty_queries_whichever_queries_a_run_takes():
-    few, many = (next(requests(context("sst5", n_queries=n))) for n in (1, 9))
+    few, many = (next(contextual_requests(context("sst5", n_queries=n))) for n in (1, 9))
     assert few.equals(many)
     assert few.height == 128
     assert few["part"].unique().to_list() == [PART]
@@ -121,4 +124,4 @@ def test_a_dataset_without_calibration_examples_is_refused():
     question = context("sst5")
     bare = replace(our_dataset("sst5"), calibration=our_dataset("sst5").calibration.clear())
     with pytest.raises(DatasetError, match="sst5 has no calibration examples"):
-        next(requests(question._replace(dataset=bare)))
+        next(contextual_requests(question._replace(dataset=bare)))

@@ -8,7 +8,8 @@ from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import domain_calibration
 
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.methods.domain_calibration import DOMAIN_CALIBRATION, PART, label_probs, requests
+from evaluator.methods.calibration import DOMAIN as PART
+from evaluator.methods.calibration import DOMAIN_CALIBRATION, domain_requests
 from evaluator.methods.predictions import measured_definitions
 from evaluator.prompts.training_prompts import training_demonstrations
 from evaluator.schemas import DEFINITIONS
@@ -20,7 +21,7 @@ from tests.toolkit import our_dataset, toolkit_experiment
 @pytest.mark.parametrize("name", SOURCES)
 def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, n_shots: int):
     question = context(name, n_shots=n_shots, definitions=("released",))
-    extra, rows = (record_scores(frame) for frame in (*requests(question), question.rows.collect()))
+    extra, rows = (record_scores(frame) for frame in (*domain_requests(question), question.rows.collect()))
     last = dict(zip(extra["prompt"], extra["last_token_log_probs"].to_list(), strict=True))
     prompts: list[str] = []
 
@@ -38,9 +39,12 @@ def test_released_prompts_and_probabilities_are_those_of_the_toolkit(name: str, 
     np.testing.assert_allclose(found.to_list(), expected, atol=1e-9)
 
 
+label_probs = DOMAIN_CALIBRATION.label_probs
+
+
 def test_paper_queries_are_64_words_of_the_calibration_split_behind_the_same_demonstrations():
-    (rows,) = requests(context("trec"))
-    (released,) = requests(context("trec", definitions=("released",)))
+    (rows,) = domain_requests(context("trec"))
+    (released,) = domain_requests(context("trec", definitions=("released",)))
     queries = rows["prompt"].str.extract(r"question: ([^\n]*) target: $", 1).str.split(" ")
     assert queries.list.len().to_list() == [64] * 128
     known = {word for texts in our_dataset("trec").calibration["texts"] for word in texts[0].split()}

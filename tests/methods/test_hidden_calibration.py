@@ -8,7 +8,7 @@ import pytest
 from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import hidden_calibration
 
-from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION, label_probs
+from evaluator.methods.training_states import HIDDEN_CALIBRATION
 from tests.methods.answered import context
 from tests.methods.state_answers import Task, answer, answers_of, hidden_state, probs_of, toolkit_experiment
 
@@ -16,7 +16,7 @@ from tests.methods.state_answers import Task, answer, answers_of, hidden_state, 
 @pytest.mark.parametrize("dataset", ["sst5", "hate_speech_18"])
 def test_released_is_the_toolkit_on_the_same_states(dataset):
     question = context(dataset, n_shots=2, n_queries=12)
-    answers = answer([question.rows.collect(), *HIDDEN_CALIBRATION.requests(question)])
+    answers = answer([question.rows.collect(), *HIDDEN_CALIBRATION.prompts.requests(question)])
     experiment = toolkit_experiment(dataset)
     method = hidden_calibration(experiment.get_label_space())
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
@@ -53,6 +53,9 @@ def test_a_worked_example(definition):
     assert second == pytest.approx([1 - expected, expected], abs=1e-12)
 
 
+label_probs = HIDDEN_CALIBRATION.label_probs
+
+
 def test_moving_all_states_alike_changes_nothing():
     moved = HALVES._replace(
         queries=(np.array(HALVES.queries) + 8).tolist(), anchors=(np.array(HALVES.anchors) + 8).tolist()
@@ -83,7 +86,9 @@ def test_a_class_without_training_prompts_gets_nothing_under_paper_and_leaves_th
 
 def test_every_asked_query_has_one_answer_under_its_scored_prompt():
     question = context("trec", n_shots=2, n_queries=12)
-    rows = label_probs(answer([question.rows.collect(), *HIDDEN_CALIBRATION.requests(question)]), "paper").collect()
+    rows = label_probs(
+        answer([question.rows.collect(), *HIDDEN_CALIBRATION.prompts.requests(question)]), "paper"
+    ).collect()
     assert rows["position"].sort().to_list() == question.rows.collect()["position"].sort().to_list()
     assert rows["part"].unique().to_list() == ["normal"]
     assert rows["label_probs"].list.sum().to_list() == pytest.approx([1.0] * rows.height)

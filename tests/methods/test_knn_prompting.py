@@ -34,7 +34,7 @@ def logits(prompt: str) -> list[float]:
 
 
 def measured(method, question):
-    answers = answer([question.rows.collect(), *method.requests(question)])
+    answers = answer([question.rows.collect(), *method.prompts.requests(question)])
     return replace(answers, distances=method.distances(answers, HEAD).lazy())
 
 
@@ -62,7 +62,7 @@ def test_released_is_the_toolkit_on_the_same_logits(name, dataset):
 
 
 def distributions(answers, part):
-    states = answers.states_of(part).sort("position").collect()
+    states = answers.states.filter(part=part).sort("position").collect()
     log_probs = log_softmax(np.stack(states["hidden_state"].to_numpy()).astype(np.float64) @ HEAD.double().numpy().T, 1)
     return log_probs, states["gold"].to_numpy()
 
@@ -179,10 +179,10 @@ def test_without_training_prompts_of_a_class_it_gets_no_probability_under_paper_
 
 def test_half_precision_heads_and_more_rows_than_one_slice_are_taken(monkeypatch):
     monkeypatch.setattr("evaluator.methods.knn_prompting._VOCABULARY_ROWS", 7)
-    answers = answer(KNN_CENTROID.requests(context("sst5", n_shots=2, n_queries=12)))
+    answers = answer(KNN_CENTROID.prompts.requests(context("sst5", n_shots=2, n_queries=12)))
     head = HEAD.bfloat16()
     released = KNN_CENTROID.distances(answers, head).filter(definition="released", prompt_id=_first_prompt(answers))
-    states = answers.states_of("training_states").collect()
+    states = answers.states.filter(part="training_states").collect()
     anchors = np.stack(states["hidden_state"].to_numpy()).astype(np.float64)
     query = hidden_state(_first_prompt(answers)).astype(np.float64)
     wide = head.double().numpy()
@@ -193,4 +193,4 @@ def test_half_precision_heads_and_more_rows_than_one_slice_are_taken(monkeypatch
 
 
 def _first_prompt(answers) -> str:
-    return answers.states_of("query_states").sort("position").collect()["prompt_id"][0]
+    return answers.states.filter(part="query_states").sort("position").collect()["prompt_id"][0]

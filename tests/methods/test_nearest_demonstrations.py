@@ -6,9 +6,7 @@ import pytest
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.methods.base import MethodContext
-from evaluator.methods.nearest_demonstrations import nearest_demonstrations, text_requests
-from evaluator.methods.sa_icl import SA_ICL
-from evaluator.methods.topk import TOPK
+from evaluator.methods.nearest_demonstrations import SA_ICL, TOPK, nearest_demonstrations, text_requests
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, hidden_state
 from tests.methods.toolkit_retrieval import euclidean
@@ -74,7 +72,7 @@ def test_too_few_demonstrations_are_refused_before_anything_is_scored(method, n_
     def with_demonstrations(n: int) -> MethodContext:
         return question._replace(dataset=replace(question.dataset, demonstration=rows[:n]))
 
-    assert list(method.requests(with_demonstrations(n_nearest)))
+    assert list(method.prompts.requests(with_demonstrations(n_nearest)))
     message = rf"{n_nearest} nearest demonstrations of financial_phrasebank, but {n_nearest - 1} can be chosen"
     with pytest.raises(TemplateError, match=message):
-        list(method.requests(with_demonstrations(n_nearest - 1)))
+        list(method.prompts.requests(with_demonstrations(n_nearest - 1)))

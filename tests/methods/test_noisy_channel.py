@@ -10,8 +10,9 @@ import torch
 from scipy.special import softmax
 from StaICC.prefabricate_inference.model_kernel import noisy_channel_ICL_inference_with_torch_Causal_LM
 
-from evaluator.methods.noisy_channel import NOISY_CHANNEL, PART, label_probs, requests
 from evaluator.methods.predictions import measured_definitions
+from evaluator.methods.scoring_rules import NOISY_CHANNEL, channel_requests, noisy_channel_probs
+from evaluator.methods.scoring_rules import NOISY_CHANNEL_PART as PART
 from evaluator.schemas import DEFINITIONS, PREDICTIONS
 from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset
@@ -35,26 +36,26 @@ def channel(log_likelihoods: list[float], n_tokens: list[int]) -> pl.DataFrame:
 
 def test_paper_compares_how_likely_each_label_makes_the_query():
     rows = channel([-10.0, -10.0 - np.log(3)], [5, 5])
-    found = label_probs(answers(rows), "paper").collect()["label_probs"].to_list()
+    found = noisy_channel_probs(answers(rows), "paper").collect()["label_probs"].to_list()
     assert found == [pytest.approx([3 / 4, 1 / 4], abs=1e-12)]  # 3 : 1
 
 
 def test_released_compares_mean_losses_a_token():
     rows = channel([-10.0, -12.0], [5, 4])
-    found = label_probs(answers(rows), "released").collect()["label_probs"].to_list()
+    found = noisy_channel_probs(answers(rows), "released").collect()["label_probs"].to_list()
     assert found == [pytest.approx(softmax([-2.0, -3.0]), abs=1e-12)]
 
 
 def test_labels_that_change_nothing_about_the_query_are_equally_probable():
     for definition in ("paper", "released"):
-        found = label_probs(answers(channel([-900.0] * 3, [4] * 3)), definition).collect()["label_probs"]
+        found = noisy_channel_probs(answers(channel([-900.0] * 3, [4] * 3)), definition).collect()["label_probs"]
         assert found.to_list() == [pytest.approx([1 / 3] * 3, abs=1e-12)]
 
 
 @pytest.mark.parametrize("name", ["glue_sst2", "trec"])
 def test_released_is_what_the_toolkit_computes(name: str):
     question = context(name, definitions=DEFINITION["released"])
-    (rows,) = requests(question)
+    (rows,) = channel_requests(question)
     normal = record_scores(question.rows.collect())
     scored = record_scores(rows)
     # The toolkit rounds a loss to float32, so these are multiples of 1/1024.
@@ -78,17 +79,17 @@ def test_released_is_what_the_toolkit_computes(name: str):
         noisy_channel_ICL_inference_with_torch_Causal_LM(prompts[first : first + n_labels], model, tokenizer, [], None)
         for first in range(0, len(prompts), n_labels)
     ]
-    found = label_probs(answers(normal, scored), "released").sort("position").collect()
+    found = noisy_channel_probs(answers(normal, scored), "released").sort("position").collect()
     np.testing.assert_allclose(found["label_probs"].to_list(), expected, atol=1e-9)
 
 
 def test_paper_on_many_requests_is_the_softmax_of_numpy():
     question = context("sst5")
-    (rows,) = requests(question)
+    (rows,) = channel_requests(question)
     normal = record_scores(question.rows.collect())
     scored = record_scores(rows, spread=90.0).sort("position")
     expected = softmax(np.array(scored["label_log_likelihoods"].to_list()).reshape(10, 5), axis=1)
-    found = label_probs(answers(normal, scored), "paper").sort("position").collect()
+    found = noisy_channel_probs(answers(normal, scored), "paper").sort("position").collect()
     np.testing.assert_allclose(found["label_probs"].to_list(), expected, atol=1e-9)
     np.testing.assert_allclose(found["label_probs"].list.sum(), 1, atol=1e-12)
 
@@ -97,9 +98,9 @@ def test_paper_on_many_requests_is_the_softmax_of_numpy():
 @pytest.mark.parametrize(("n_shots", "tries"), [(0, 1), (4, 2)])
 def test_each_normal_request_has_one_answer_and_counts_as_one_try(definition: str, n_shots: int, tries: int):
     question = context("trec", n_shots=n_shots, definitions=DEFINITION[definition])
-    (rows,) = requests(question)
+    (rows,) = channel_requests(question)
     found = (
-        label_probs(answers(record_scores(question.rows.collect()), record_scores(rows)), definition)
+        noisy_channel_probs(answers(record_scores(question.rows.collect()), record_scores(rows)), definition)
         .sort("position")
         .collect()
     )

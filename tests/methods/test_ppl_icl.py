@@ -17,7 +17,7 @@ from evaluator.errors import ConfigError
 from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.methods.ppl_icl import CANDIDATES_PART, PART, PPL_ICL, chosen_instruction, follow_up, requests
 from evaluator.methods.predictions import predict
-from evaluator.methods.vanilla import VANILLA
+from evaluator.methods.scoring_rules import VANILLA
 from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import Definition
 from tests.methods.answered import answers, context, record_scores, table

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import entropy
 from StaICC.util import functional
 
+from evaluator.methods.nearest_demonstrations import SA_ICL, entropy_nats, orderings, sa_icl_follow_up
 from evaluator.methods.predictions import predict
-from evaluator.methods.sa_icl import SA_ICL, entropy_nats, follow_up, orderings
 from tests.methods.answered import answers, context, table
 from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval
@@ -19,7 +19,7 @@ N_QUERIES = 8
 @pytest.fixture(scope="module")
 def released():
     question = context("financial_phrasebank", n_shots=4, n_queries=N_QUERIES, definitions=("released",))
-    return question, pl.concat(follow_up(question, answer(SA_ICL.requests(question))))
+    return question, pl.concat(sa_icl_follow_up(question, answer(SA_ICL.prompts.requests(question))))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_there_are_ten_orderings_or_all_of_k_of_the_k_plus_one_nearest(definitio
 
 def test_a_query_with_one_demonstration_has_two_prompts():
     question = context("financial_phrasebank", n_shots=1, n_queries=3)
-    rows = pl.concat(follow_up(question, answer(SA_ICL.requests(question))))
+    rows = pl.concat(sa_icl_follow_up(question, answer(SA_ICL.prompts.requests(question))))
     assert sorted(rows["position"].to_list()) == [0, 1, 10, 11, 20, 21]
     assert rows["demonstration_ids"].list.first().n_unique() > 1
 

@@ -12,7 +12,7 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError
 from evaluator.methods.base import MeasuredPart, MethodContext, ScoredRequests
 from evaluator.methods.predictions import predict
-from evaluator.methods.unconditional import requests
+from evaluator.methods.scoring_rules import unconditional_requests
 from evaluator.run.build import check_config
 from evaluator.schemas import PREDICTIONS
 from tests.methods.answered import BOTH, named
@@ -117,7 +117,7 @@ def test_each_label_space_is_asked_for_once_with_the_space_it_is_scored_with():
         }
     )
     config = RunConfig(suites=("prompt-search",), datasets=("d",))
-    (beside,) = requests(
+    (beside,) = unconditional_requests(
         MethodContext(as_multiple_choice(load_staicc("sst5")), context.lazy(), "demonstrations", config)
     )
     assert beside.columns == context.columns

@@ -9,8 +9,8 @@ from StaICC.prefabricate_inference.model_kernel import standard_ICL_inference_wi
 from StaICC.prefabricate_inference.standard_calibration import hidden_calibration, knn_prompt, knn_prompt_centroid
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from evaluator.methods.hidden_calibration import HIDDEN_CALIBRATION
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
+from evaluator.methods.training_states import HIDDEN_CALIBRATION
 from evaluator.models.lm_head import load_lm_head
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, toolkit_experiment
@@ -63,7 +63,7 @@ def test_released_is_the_toolkit_from_text_to_probabilities(name, said, tiny_sou
     assert not toolkit.failed
 
     question = context("sst5", n_shots=N_SHOTS, n_queries=6)
-    answers = answer([question.rows.collect(), *method.requests(question)])
+    answers = answer([question.rows.collect(), *method.prompts.requests(question)])
     answers = with_states(answers, tiny_source.tokenizer, loaded_engine("transformers"))
     if method.distances:
         answers = replace(answers, distances=method.distances(answers, load_lm_head(tiny_source)).lazy())

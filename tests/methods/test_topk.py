@@ -2,8 +2,8 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
+from evaluator.methods.nearest_demonstrations import TOPK, topk_follow_up
 from evaluator.methods.predictions import predict
-from evaluator.methods.topk import TOPK, follow_up
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval
@@ -12,7 +12,7 @@ from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval
 @pytest.fixture(scope="module")
 def released():
     question = context("financial_phrasebank", n_shots=4, n_queries=None, definitions=("released",))
-    return question, pl.concat(follow_up(question, answer(TOPK.requests(question))))
+    return question, pl.concat(topk_follow_up(question, answer(TOPK.prompts.requests(question))))
 
 
 def test_released_prompts_are_those_of_the_toolkit_byte_for_byte(released):
@@ -37,12 +37,12 @@ def test_each_query_is_asked_once_at_its_own_position(released):
 
 def test_fewer_queries_are_the_first_of_more(released):
     few = context("financial_phrasebank", n_shots=4, n_queries=7, definitions=("released",))
-    assert pl.concat(follow_up(few, answer(TOPK.requests(few)))).equals(released[1][:7])
+    assert pl.concat(topk_follow_up(few, answer(TOPK.prompts.requests(few)))).equals(released[1][:7])
 
 
 def test_without_shots_the_prompts_are_those_of_the_benchmark():
     question = context("financial_phrasebank", n_shots=0, n_queries=3)
-    rows = pl.concat(follow_up(question, answer(TOPK.requests(question))))
+    rows = pl.concat(topk_follow_up(question, answer(TOPK.prompts.requests(question))))
     assert rows["prompt"].to_list() == question.rows.collect().filter(demonstration_set=0)["prompt"].to_list()
 
 

@@ -14,7 +14,7 @@ from evaluator.methods.training_states import (
     missing_classes,
     state_requests,
 )
-from tests.methods.answered import context
+from tests.methods.answered import context, named
 from tests.methods.state_answers import Task, answer, answers_of, toolkit_experiment
 
 
@@ -66,11 +66,11 @@ TASK = Task(
 
 
 def test_a_class_that_no_training_prompt_shows_is_named_for_each_method_that_trains():
-    notes = missing_classes(answers_of(TASK), ["vanilla", "knn_centroid", "hidden_calibration"])
+    notes = missing_classes(answers_of(TASK), named("vanilla", "knn_centroid", "hidden_calibration"))
     assert notes.rows() == [("d", "hidden_calibration", "b"), ("d", "knn_centroid", "b")]
-    assert missing_classes(answers_of(TASK), ["vanilla"]).rows() == []
+    assert missing_classes(answers_of(TASK), named("vanilla")).rows() == []
     whole = TASK._replace(labels=[0, 2, 1])
-    assert missing_classes(answers_of(whole), ["hidden_calibration"]).rows() == []
+    assert missing_classes(answers_of(whole), named("hidden_calibration")).rows() == []
 
 
 def test_rare_classes_of_a_real_dataset_are_named():
@@ -78,7 +78,7 @@ def test_rare_classes_of_a_real_dataset_are_named():
     shown = {answers.states.collect().filter(part="training_states")["gold"][row] for row in range(128)}
     expected = [name for label, name in enumerate(["normal", "hate", "skip", "relation"]) if label not in shown]
     assert expected, "five of 1,024 examples: the draw of four shots misses a class"
-    assert missing_classes(answers, ["knn_neighbours"])["label"].to_list() == sorted(expected)
+    assert missing_classes(answers, named("knn_neighbours"))["label"].to_list() == sorted(expected)
 
 
 def test_each_class_weighs_its_own_training_prompts_equally():

@@ -8,7 +8,7 @@ from evaluator.config import RunConfig
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.methods.base import MethodContext
 from evaluator.methods.ppl_icl import PPL_ICL
-from evaluator.methods.unconditional import UNCONDITIONAL
+from evaluator.methods.scoring_rules import UNCONDITIONAL
 from evaluator.prompts.noisy_channel import noisy_channel_requests
 from evaluator.prompts.render import prompt_spans, shifted
 from evaluator.prompts.rows import normal_requests
@@ -92,11 +92,11 @@ def test_methods_say_where_the_labels_of_their_prompts_are():
     dataset = our_dataset("sst5")
     normal = pl.concat(normal_requests(dataset, n_shots=2, n_queries=2)).with_columns(part=pl.lit("normal"))
     context = MethodContext(dataset, normal.lazy(), "normal", RunConfig(suites=("staicc-normal",), datasets=("sst5",)))
-    assert UNCONDITIONAL.requests is not None
-    assert PPL_ICL.requests is not None
-    (unconditional,) = UNCONDITIONAL.requests(context)
+    assert UNCONDITIONAL.prompts.requests is not None
+    assert PPL_ICL.prompts.requests is not None
+    (unconditional,) = UNCONDITIONAL.prompts.requests(context)
     assert parts(unconditional.row(0, named=True)) == [("Answer: ", "")]
-    (instructions,) = PPL_ICL.requests(context)
+    (instructions,) = PPL_ICL.prompts.requests(context)
     assert instructions["spans"].is_null().all()
 
 

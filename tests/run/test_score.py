@@ -20,7 +20,7 @@ from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.errors import ConfigError, ScoreError
 from evaluator.files.json_files import MANIFEST, read_json, write_json
-from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.methods.base import LABEL_SCORE
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.folder import read_scores

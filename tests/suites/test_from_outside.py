@@ -17,7 +17,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, EngineKind
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.methods import METHODS
-from evaluator.methods.base import Method, softmax
+from evaluator.methods.base import Method, softmax_of
 from evaluator.metrics.base import N_REQUESTS, Metric
 from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.metrics.per_request import PredictionGroup
@@ -126,9 +126,7 @@ def test_the_stages_of_a_suite_run_one_by_one_and_give_the_same_bytes(toy, tmp_p
 def test_a_method_answers_every_part_of_classification(tmp_path):
     reversed_scores = Method(
         summary="The least likely label.",
-        label_probs=lambda answers, _definition: answers.queries.with_columns(
-            label_probs=softmax(pl.col("label_log_likelihoods") * -1)
-        ),
+        label_probs=softmax_of(lambda _definition: pl.col("label_log_likelihoods") * -1),
         part_kinds=("classification",),
     )
     with patch.dict(METHODS, {"least_likely": reversed_scores}):

@@ -175,4 +175,4 @@ def _is_best(shown: MethodCell, highest: float | None) -> bool:
 def _labelled_examples(method: str, n_shots: object) -> float | None:
     if method not in METHODS or not isinstance(n_shots, int):
         return None
-    return math.inf if METHODS[method].chooses_demonstrations else METHODS[method].labelled_examples(n_shots)
+    return METHODS[method].labelled_examples(n_shots)

@@ -20,7 +20,7 @@ def prompt_definition_notes(run: MeasuredRecord, metrics: pl.DataFrame) -> Itera
     measured = metrics.select("suite", "part").unique().sort(pl.all()).rows()
     parts = [part for suite, part in measured if run.prompts.parts[suite][part].prompts_differ]
     ordered = sorted(set(metrics["method"]), key=method_order)
-    methods = [name for name in ordered if name in METHODS and METHODS[name].prompts_differ]
+    methods = [name for name in ordered if name in METHODS and METHODS[name].prompts.differ]
     named = in_words([*_named("the part", parts), *_named("the method", methods)])
     if named:
         other = "released" if followed == "paper" else "paper"

@@ -11,8 +11,7 @@ from itertools import chain
 
 import polars as pl
 
-from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
-from evaluator.schemas import Definition
+from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax_of
 from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
 from evaluator.suites.in_context_pvi.prompts import NULL, as_queries, null_prompts, queries_after
 from evaluator.suites.in_context_pvi.ranked_sets import candidates_for_set, first_sets, ranked_sets
@@ -65,10 +64,10 @@ def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
     """
     scores, gold = pl.col("label_log_likelihoods"), pl.col("gold")
     # Each number of shots has one null prompt after set 0.
-    nulls = scored.part(NULL).filter(demonstration_set=0).select("dataset", "n_shots", null_scores=scores)
+    nulls = scored.rows.filter(part=NULL).filter(demonstration_set=0).select("dataset", "n_shots", null_scores=scores)
     bits = gain_nats(scores.list.get(gold), pl.col("null_scores").list.get(gold)) / math.log(2)
     return (
-        scored.part(TRAINING)
+        scored.rows.filter(part=TRAINING)
         .join(nulls, on=["dataset", "n_shots"], how="left", validate="m:1")
         .select("dataset", "n_shots", "training_row", "gold", pvi_bits=bits)
         .sort("dataset", "n_shots", "training_row")
@@ -108,23 +107,13 @@ def _follow_up(method: str, order: PviOrder) -> Callable[[MethodContext, ScoredR
     return follow_up
 
 
-def _label_probs(method: str) -> Callable[[ScoredRequests, Definition], pl.LazyFrame]:
-    def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
-        """Return the queries after the chosen sets, with the label probabilities of vanilla."""
-        probs = softmax(pl.col("label_log_likelihoods"))
-        return scored.part(method).with_columns(label_probs=probs)
-
-    return label_probs
-
-
 def _chosen_by_pvi(method: str) -> Method:
     order = CHOSEN[method]
     return Method(
         summary=f"Vanilla after demonstrations {_DESCRIPTIONS[order]} of each label.",
-        label_probs=_label_probs(method),
+        label_probs=softmax_of(label_score, method),
+        prompts=MethodPrompts(requests=requests, follow_up=_follow_up(method, order)),
         drawn_once="chosen demonstrations",
-        requests=requests,
-        follow_up=_follow_up(method, order),
         part_kinds=("classification",),
         definitions=("paper",),
     )

@@ -111,7 +111,7 @@ def tries_by_source(scored: ScoredRequests, source: str) -> pl.DataFrame:
     """
     parts = {source: INPUT} | {order: method for method, order in CHOSEN.items()}
     rows = [
-        scored.part(part).select(*_GROUP, "query_id", "prompt_id", demonstrations=pl.lit(name))
+        scored.rows.filter(part=part).select(*_GROUP, "query_id", "prompt_id", demonstrations=pl.lit(name))
         for name, part in parts.items()
     ]
     return prompts_tried(pl.concat(rows).collect(), [*_GROUP, "demonstrations"])
@@ -141,7 +141,7 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
         return PVI_CHOSEN.to_frame()
     # Null prompts: one row for each chosen set, with the demonstrations of all its queries.
     sets = pl.concat(
-        scored.part(null_part(method)).select(
+        scored.rows.filter(part=null_part(method)).select(
             "dataset",
             "n_shots",
             "demonstration_set",

@@ -82,7 +82,7 @@ def _demonstration_tables(
 ) -> dict[str, pl.DataFrame]:
     n_training = candidates.select("dataset", "n_training").unique().sort("dataset")
     measured = training_pvi(scored)
-    n_labels = scored.part(INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
+    n_labels = scored.rows.filter(part=INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
     return {
         "pvi_demonstrations": demonstrations_table(
             pvi,

@@ -95,7 +95,7 @@ def _n_highest(scores: str) -> pl.Expr:
 
 
 def _whole_vocabulary(scored: ScoredRequests, part: str) -> pl.LazyFrame:
-    return _scores(scored.part(part), "label_log_likelihoods")
+    return _scores(scored.rows.filter(part=part), "label_log_likelihoods")
 
 
 def _label_space(scored: ScoredRequests, part: str) -> pl.LazyFrame:
@@ -124,7 +124,7 @@ log-likelihood for each label, in nats."""
 
 
 def _require_labels(scored: ScoredRequests) -> None:
-    rows = scored.part(INPUT).select("dataset", "gold", n_labels=pl.col("label_names").list.len()).collect()
+    rows = scored.rows.filter(part=INPUT).select("dataset", "gold", n_labels=pl.col("label_names").list.len()).collect()
     groups = rows.partition_by("dataset", "n_labels", as_dict=True, maintain_order=True)
     for (dataset, n_labels), group in groups.items():
         if int(n_labels) < 2:

@@ -19,7 +19,7 @@ import polars as pl
 
 from evaluator.arrays import Floats, Ints
 from evaluator.errors import LabelError
-from evaluator.methods.base import Method, MethodContext, ScoredRequests, softmax
+from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, softmax
 from evaluator.methods.training_states import ROW, state_array
 from evaluator.prompts.rows import ASKS_STATE
 from evaluator.schemas import LABEL_DISTANCES, Definition
@@ -49,7 +49,7 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
 def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
     """Return the part input with probabilities: the softmax over the label space of the filtered log-likelihoods."""
     probs = filtered_log_likelihoods(scored, INPUT).select(*ROW, label_probs=softmax(pl.col("filtered")))
-    return scored.part(INPUT).join(probs, on=ROW, how="left", maintain_order="left")
+    return scored.rows.filter(part=INPUT).join(probs, on=ROW, how="left", maintain_order="left")
 
 
 def filtered_log_likelihoods(scored: ScoredRequests, part: str, method: str = NAME) -> pl.LazyFrame:
@@ -61,7 +61,7 @@ def filtered_log_likelihoods(scored: ScoredRequests, part: str, method: str = NA
         method: NAME, or DRAWN for minus infinity where a label's token is removed.
     """
     scores = scored.distances.filter(method=method).select("prompt_id", filtered="distances")
-    rows = scored.states_of(STATES[part]).drop("hidden_state").join(scores, on="prompt_id", how="left")
+    rows = scored.states.filter(part=STATES[part]).drop("hidden_state").join(scores, on="prompt_id", how="left")
     # A prompt that several datasets share was scored for the longest of their label spaces.
     return rows.with_columns(pl.col("filtered").list.head(pl.col("label_names").list.len()))
 
@@ -238,10 +238,9 @@ def _padded(labels: pl.Series) -> Ints:
 PVI_RELEASED = Method(
     summary="The label of the highest filtered score, as in the notebook of in-context PVI.",
     label_probs=label_probs,
-    requests=requests,
+    prompts=MethodPrompts(requests=requests, need_states=True),
     distances=distances,
     part_kinds=("classification", "null"),
-    needs_states=True,
     definitions=("released",),
     max_label_tokens=1,
 )

@@ -17,8 +17,7 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
-from evaluator.methods.base import ScoredRequests, softmax
-from evaluator.methods.vanilla import LABEL_SCORE
+from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.render import classification_prompts
 from evaluator.prompts.rows import normal_requests, of_parts

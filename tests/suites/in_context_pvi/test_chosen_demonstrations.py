@@ -117,7 +117,7 @@ def test_the_pvi_of_training_rows_is_the_log2_ratio_to_the_null_prompt_of_set_0(
 
 @pytest.mark.parametrize("method", CHOSEN)
 def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_first(first, method):
-    rows = pl.concat(CHOSEN_METHODS[method].follow_up(first.context, first.answers))
+    rows = pl.concat(CHOSEN_METHODS[method].prompts.follow_up(first.context, first.answers))
     assert rows.columns == first.context.columns
     inputs, null = rows.filter(part=method), rows.filter(part=f"{method}_null")
     same = ["position", "query_id", "demonstration_set", "n_shots", "gold"]
@@ -151,7 +151,7 @@ def test_the_same_queries_are_asked_behind_the_rows_of_each_label_that_come_firs
 
 def test_probabilities_are_the_softmax_of_the_part_and_stand_for_the_part_input(first):
     method = "hardest_demonstrations"
-    scored = answered(pl.concat(CHOSEN_METHODS[method].follow_up(first.context, first.answers)), seed=9)
+    scored = answered(pl.concat(CHOSEN_METHODS[method].prompts.follow_up(first.context, first.answers)), seed=9)
     found = predict(answers_of(scored), {method: CHOSEN_METHODS[method]}, ("paper",)).collect()
     expected = scored.filter(part=method)
     assert found["part"].unique().to_list() == ["input"]
@@ -162,8 +162,8 @@ def test_probabilities_are_the_softmax_of_the_part_and_stand_for_the_part_input(
 
 def test_fewer_queries_change_nothing_about_what_is_chosen(first, folder):
     few, _ = asked_of(folder, sets=2, n_queries=3)
-    rows = pl.concat(CHOSEN_METHODS["hardest_demonstrations"].follow_up(few, first.answers))
-    whole = pl.concat(CHOSEN_METHODS["hardest_demonstrations"].follow_up(first.context, first.answers))
+    rows = pl.concat(CHOSEN_METHODS["hardest_demonstrations"].prompts.follow_up(few, first.answers))
+    whole = pl.concat(CHOSEN_METHODS["hardest_demonstrations"].prompts.follow_up(first.context, first.answers))
     assert rows.equals(whole.filter(pl.col("query_id").is_null() | (pl.col("query_id") < 3)))
 
 

@@ -72,9 +72,9 @@ def test_random_answers_are_those_of_numpy_under_both_definitions() -> None:
     table = pvi_table(given)
     nulls = {
         row["dataset"] + str(row["n_shots"]) + str(row["demonstration_set"]): row
-        for row in given.part("null").collect().to_dicts()
+        for row in given.rows.filter(part="null").collect().to_dicts()
     }
-    rows = given.part("input").collect().to_dicts()
+    rows = given.rows.filter(part="input").collect().to_dicts()
     assert table.height == 2 * len(rows)
     found = {tuple(row[name] for name in PVI_KEY): row["pvi_bits"] for row in table.to_dicts()}
     for row in rows:

@@ -201,7 +201,7 @@ def test_it_asks_for_the_state_of_every_prompt_of_the_suite() -> None:
     )
     config = RunConfig(suites=("pvi",), datasets=("sst5",))
     contexts = [MethodContext(load_staicc("sst5"), rows.lazy(), part, config) for part in ("input", "null")]
-    context = pl.concat(frame for each in contexts for frame in PVI_RELEASED.requests(each))
+    context = pl.concat(frame for each in contexts for frame in PVI_RELEASED.prompts.requests(each))
     assert context.columns == rows.columns
     assert context.select("part", "prompt").rows() == [("input_states", "a"), ("null_states", "b")]
     assert context.select("ask", "continuations").rows() == [("state", []), ("state", [])]

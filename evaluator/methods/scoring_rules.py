@@ -1,0 +1,142 @@
+"""Predict by the log-likelihoods of labels, as they are or normalised, or of the query given each label."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluator.methods.base import (
+    NO_QUERY,
+    Method,
+    MethodContext,
+    MethodPrompts,
+    ScoredRequests,
+    label_score,
+    softmax,
+    softmax_of,
+)
+from evaluator.prompts.noisy_channel import noisy_channel_requests
+from evaluator.prompts.render import with_query_span
+from evaluator.schemas import PROMPTS, Definition
+
+UNCONDITIONAL_PART, NOISY_CHANNEL_PART = "unconditional", "noisy_channel"
+CONTEXT = "Answer:"
+"""Context of the unconditional log-likelihood of a label."""
+
+_SPACE = ["suite", "dataset", "label_names"]
+_PROMPT = ["suite", "dataset", "query_id", "demonstration_set"]
+"""Columns that identify a prompt of the classification part, for which noisy channel has one request a label."""
+
+
+VANILLA = Method(
+    # Cho & Inoue 2025, equation 1.
+    summary="The label the model finds most likely after the prompt.",
+    label_probs=softmax_of(label_score),
+)
+
+
+def log_likelihood_per_token(_definition: Definition) -> pl.Expr:
+    """Return each label's log-likelihood divided by its number of tokens, so that long labels are not penalised.
+
+    Source: Yauney & Mimno 2024, appendix B ("the highest average log-likelihood per token"). Similar methods divide by
+    bytes (per_byte), subtract the label's log-likelihood without the prompt (unconditional), or do neither (vanilla);
+    all four are in Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai).
+    """
+    return pl.col("label_log_likelihoods") / pl.col("label_token_counts").cast(pl.List(pl.Float64))
+
+
+def log_likelihood_per_byte(_definition: Definition) -> pl.Expr:
+    """Return each label's log-likelihood divided by the bytes of its name in UTF-8, which no tokenizer changes.
+
+    Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "byte-length normalized". A
+    space in front of a label is scored with it but not counted here; Gao 2021 counts every byte of its tokens.
+    """
+    n_bytes = pl.col("label_names").list.eval(pl.element().str.len_bytes().cast(pl.Float64))
+    return pl.col("label_log_likelihoods") / n_bytes
+
+
+PER_TOKEN = Method(
+    summary="The label of the highest mean log-likelihood per token.",
+    label_probs=softmax_of(log_likelihood_per_token),
+    definitions=("paper",),
+)
+
+PER_BYTE = Method(
+    summary="The label of the highest log-likelihood per byte of its name.",
+    label_probs=softmax_of(log_likelihood_per_byte),
+    definitions=("paper",),
+)
+
+
+def unconditional_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
+    """Return the softmax over the label space of log P(label | prompt) - log P(label | "Answer:") (PMI).
+
+    Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "unconditional likelihood
+    normalized", after Brown et al. 2020. The context is the same for all templates, although their
+    prompts end differently.
+    """
+    spaces = scored.rows.filter(part=UNCONDITIONAL_PART).select(*_SPACE, unconditional="label_log_likelihoods")
+    queries = scored.queries.join(spaces, on=_SPACE, how="left", maintain_order="left")
+    gain = pl.col("label_log_likelihoods") - pl.col("unconditional")
+    return queries.with_columns(label_probs=softmax(gain)).drop("unconditional")
+
+
+def unconditional_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield one request for each distinct label space; query_id and gold are null, because it has no query."""
+    spaces = context.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True).collect()
+    spaced = pl.col("continuations").list.first().str.starts_with(" ")
+    prompt = pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} "))
+    rows = spaces.with_columns(
+        part=pl.lit(UNCONDITIONAL_PART),
+        position=pl.int_range(pl.len()),
+        **NO_QUERY,
+        prompt=prompt,
+        spans=with_query_span(pl.lit([], PROMPTS["spans"]), pl.lit(""), prompt, prompt),
+        ask=pl.lit("labels"),
+    )
+    yield rows.select(context.columns)
+
+
+UNCONDITIONAL = Method(
+    summary='The label that the prompt makes likelier than "Answer:" alone does, by the largest factor.',
+    label_probs=unconditional_probs,
+    definitions=("paper",),
+    prompts=MethodPrompts(requests=unconditional_requests),
+)
+
+
+def noisy_channel_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    """Return the queries of the part with the softmax over labels of the query's log-likelihood under each label.
+
+    `paper`: log P(query | demonstrations, label), summed over the query's tokens (Min et al. 2022, "Noisy Channel
+    Language Model Prompting", with a uniform prior over labels). `released` (`model_kernel.py`): minus the mean
+    loss over the whole prompt, demonstrations included, which is nearly the same for every label.
+
+    `prompt_id` is that of the prompt with the first label: one for each demonstration set of a query.
+    """
+    score = pl.col("label_log_likelihoods").list.first()
+    if definition == "released":
+        score = score / pl.col("label_token_counts").list.first()
+    by_prompt = (
+        scored.rows.filter(part=NOISY_CHANNEL_PART)
+        .sort(*_PROMPT, "label_tried")
+        .group_by(_PROMPT, maintain_order=True)
+        .agg(pl.col("prompt_id").first(), score)
+        .select(*_PROMPT, "prompt_id", label_probs=softmax(pl.col("label_log_likelihoods")))
+    )
+    return scored.queries.drop("prompt_id").join(by_prompt, on=_PROMPT, maintain_order="left")
+
+
+def channel_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield a request for each prompt of the classification part and each label; its prompt ends in the query."""
+    dataset = context.classification
+    n_shots, definition = context.config.n_shots, context.config.prompt_definition
+    for rows in context.frames():
+        yield noisy_channel_requests(dataset, rows, part=NOISY_CHANNEL_PART, n_shots=n_shots, definition=definition)
+
+
+NOISY_CHANNEL = Method(
+    summary="The label that makes the query likeliest.",
+    label_probs=noisy_channel_probs,
+    prompts=MethodPrompts(requests=channel_requests, differ=True),
+    part_kinds=("classification",),
+)
