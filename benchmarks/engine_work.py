@@ -20,6 +20,7 @@ from evaluator.engine.device import device_kind
 from evaluator.engine.vllm_settings import SETTINGS, StepSettings
 from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.models.source import ModelSource
+from evaluator.process import tune_process
 from evaluator.prompts.rows import normal_requests
 from evaluator.tokens.boundary import tokenise_prompts
 
@@ -96,6 +97,7 @@ def _serve(
     """Load an engine, and score the requests whenever something comes, until the pipe closes."""
     if settings:
         SETTINGS[device_kind()] = settings
+    tune_process()
     engine = load_engine(find_source(config), config)
     pipe.send(None)
     try:

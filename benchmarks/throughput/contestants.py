@@ -19,10 +19,10 @@ import polars as pl
 from benchmarks.throughput.cached_prefixes import transformers_cached
 from benchmarks.throughput.workloads import Job, Score, Scores, requests
 from evaluator.config import DevicesConfig, Dtype, ModelConfig
-from evaluator.engine.allocator import keep_freed_memory
 from evaluator.engine.device import device_kind
 from evaluator.engine.loader import EngineLoader
 from evaluator.models.source import find_model
+from evaluator.process import keep_freed_memory, tune_process
 from evaluator.progress import finish
 from evaluator.schemas import TOKENS
 from evaluator.scores.compute import score_rows
@@ -42,6 +42,7 @@ class Contestant:
 
 def evaluator(job: Job) -> Score:
     """Score as a run does: planned, in shards that are checked and written."""
+    tune_process()
     config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype), devices=DevicesConfig(n=1))
     folder = Path(tempfile.mkdtemp(prefix="evaluator-"))
     loader = EngineLoader(find_model(config), config, folder / "logs")

@@ -21,9 +21,9 @@ from benchmarks.throughput.contestants import CONTESTANTS
 from benchmarks.throughput.processes import turn
 from benchmarks.throughput.race import TOLERANCE, part
 from benchmarks.throughput.workloads import SHAPES, WORKLOADS, prepare
-from evaluator.engine.allocator import keep_freed_memory
 from evaluator.engine.device import device_kind
 from evaluator.models.embedded.llama import LlamaSize
+from evaluator.process import keep_freed_memory
 
 TOOLKIT = "StaICC toolkit"
 STEP_TOKENS = (512, 1024, 2048, 4096)

@@ -1,5 +1,6 @@
 """The device that engines compute on: a GPU if there is one, else the CPU."""
 
+import ctypes
 import os
 import platform
 from collections.abc import Sequence
@@ -38,6 +39,12 @@ def cores() -> list[int]:
 def split(cores: Sequence[int], n: int) -> list[Sequence[int]]:
     """Return n groups of neighbouring cores, as equal as can be."""
     return [cores[len(cores) * part // n : len(cores) * (part + 1) // n] for part in range(n)]
+
+
+def return_freed_memory() -> None:
+    """Return to the system what tensors on a CPU have left free. Does nothing if the C library is not glibc."""
+    if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        malloc_trim(0)
 
 
 def _model_name() -> str:

@@ -18,6 +18,7 @@ from evaluator.engine.base import Engine
 from evaluator.engine.replicas import Job
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource
+from evaluator.process import tune_process
 from evaluator.record import EngineRecord
 from evaluator.run_log import now
 
@@ -64,6 +65,7 @@ class ReplicaActor:
         place = f"replica {settings.number} of {settings.n_replicas}, process {os.getpid()} on {host}"
         _log_line(f"started: {place}, cores {settings.cores or 'not chosen'}, GPUs {_visible_gpus() or 'none'}")
         use_cores_and_ports(settings)
+        tune_process()
         time.sleep(seconds_before_start(settings))
         clock = time.monotonic()
         try:

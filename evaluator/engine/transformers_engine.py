@@ -12,9 +12,8 @@ import numpy.typing as npt
 import torch
 
 from evaluator.config import ModelConfig
-from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
-from evaluator.engine.device import device_kind, device_name
+from evaluator.engine.device import device_kind, device_name, return_freed_memory
 from evaluator.engine.refusals import first_sentence
 from evaluator.engine.versions import versions_for_transformers
 from evaluator.errors import ModelError, PromptTooLongError
@@ -42,8 +41,6 @@ class TransformersEngine:
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         dtype = scoring_dtype(source, config)
         self._device = device_kind()
-        if self._device == "cpu":
-            keep_freed_memory()
         self._model = _load(source, getattr(torch, dtype)).to(self._device).eval()
         self._adapted = _with_adapters(self._model, source)
         self._adapter: str | None = None  # fingerprint of the one in use

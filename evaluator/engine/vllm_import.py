@@ -13,7 +13,6 @@ from evaluator.engine.refusals import first_sentence
 from evaluator.engine.versions import vllm_version
 from evaluator.engine.vllm_settings import step_settings
 from evaluator.errors import ModelError
-from evaluator.garbage import not_collected
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ def import_vllm() -> None:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
-        with quiet(), not_collected():
+        with quiet():
             import torch
             from vllm import LLM, SamplingParams  # noqa: F401  (named, because vllm loads them late)
     except ImportError as error:

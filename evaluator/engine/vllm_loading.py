@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from evaluator.config import ModelConfig
-from evaluator.engine.allocator import keep_freed_memory, return_freed_memory
-from evaluator.engine.device import DeviceKind, cores, device_kind, split
+from evaluator.engine.device import DeviceKind, cores, device_kind, return_freed_memory, split
 from evaluator.engine.refusals import first_sentence, way_out
 from evaluator.engine.vllm_import import import_vllm, quiet, version_note
 from evaluator.engine.vllm_requests import MAX_IDS
@@ -24,7 +23,6 @@ from evaluator.engine.vllm_settings import (
     tokens_per_step,
 )
 from evaluator.errors import ModelError
-from evaluator.garbage import collected_once, set_aside, take_back
 from evaluator.models.source import ModelSource, scoring_dtype
 from evaluator.models.whole import require_whole
 
@@ -41,7 +39,7 @@ _LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configur
 
 def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     """Return a `vllm.LLM` with the model. Raises ModelError on failure."""
-    gc.collect()  # before anything is set aside: garbage can hold a device's memory, such as an earlier model's
+    gc.collect()  # garbage can hold a device's memory, such as an earlier model's
     import_vllm()
     check_memory(source, config)
     require_whole(source)
@@ -50,16 +48,10 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     device = device_kind()
     if device == "cpu" and source.architecture in _WRONG_ON_A_CPU:
         raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
-    if device == "cpu":
-        keep_freed_memory()
-    set_aside()
     try:
         with quiet(), _without_llvmlite_module():
             return LLM(**_options(source, config, device))
-    except BaseException as error:  # damaged files and code of models can raise anything
-        take_back()
-        if not isinstance(error, Exception):
-            raise
+    except Exception as error:  # damaged files and code of models can raise anything
         lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
             f"vLLM cannot load {source.folder}: {first_sentence(error)}{_NO_VISION if lacks_vision else ''}. "
@@ -225,15 +217,16 @@ def stopping_vllm(llm: Any) -> Iterator[None]:
     import torch
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
-    with collected_once():
-        try:
-            llm.llm_engine.engine_core.shutdown()
-            cleanup_dist_env_and_memory()
-        finally:
-            take_back()
-            _undo_compile_decorators()
-        del llm
+    try:
+        llm.llm_engine.engine_core.shutdown()
+        cleanup_dist_env_and_memory()
+    finally:
+        _undo_compile_decorators()
+    del llm
+    try:
         yield
+    finally:
+        gc.collect()
     if device_kind() == "cuda":
         torch.cuda.empty_cache()
     return_freed_memory()

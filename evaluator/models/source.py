@@ -14,7 +14,6 @@ from evaluator.config import ModelConfig
 from evaluator.errors import ModelError, is_panic, shown
 from evaluator.files.json_files import parse_json, read_foreign_object
 from evaluator.files.whole import read_bytes
-from evaluator.garbage import not_collected
 from evaluator.hub import hub_snapshot
 from evaluator.models.adapters import CONFIG_FILE as ADAPTER_CONFIG
 from evaluator.models.adapters import Adapter
@@ -139,8 +138,7 @@ class ModelSource:
     @cached_property
     def transformers_tokenizer(self) -> Any:
         """The model's tokenizer as transformers loads it. Raises ModelError if it cannot be loaded."""
-        with not_collected():
-            from transformers import AutoTokenizer
+        from transformers import AutoTokenizer
 
         try:
             return AutoTokenizer.from_pretrained(str(self.folder), trust_remote_code=self.trust_remote_code)

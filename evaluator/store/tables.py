@@ -1,7 +1,7 @@
 """Tables between one step and the next: temporary files without a name, which Polars scans, sorts and joins.
 
 Polars' streaming engine sorts and joins tables of any size: what exceeds its memory budget is moved to disk
-(`POLARS_OOC_MEMORY_BUDGET_MB` and `POLARS_OOC_SPILL_DIR`; the command sets the first, in `evaluator/__main__.py`).
+(`POLARS_OOC_MEMORY_BUDGET_MB` and `POLARS_OOC_SPILL_DIR`; the command sets the first, in `evaluator/process.py`).
 A result that need not fit into memory is written by `kept` and read by `slices`.
 """
 

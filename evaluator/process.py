@@ -1,0 +1,69 @@
+"""Settings of other people's libraries that hold for a whole process: only where all of the process is the evaluator's.
+
+The command makes them when it starts, and so does a replica in a process of its own. Neither `import evaluator` nor a
+function called from Python changes any of them.
+"""
+
+import ctypes
+import gc
+import os
+import sys
+
+ALLOCATOR = "_RJEM_MALLOC_CONF"
+"""Variable with the settings of jemalloc, which Polars allocates with."""
+
+TABLE_MEMORY = "POLARS_OOC_MEMORY_BUDGET_MB"
+"""Variable with the memory that Polars' sorts and joins may take before they move rows to disk."""
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, in malloc.h of glibc
+_KEPT_BYTES = 2**31 - 1  # the most that mallopt takes
+_MAPPED_BYTES = 2**25  # the most that it takes; a larger block is memory of its own, returned as soon as it is freed
+
+# New objects until the young generation is collected; such collections until the next generation is, and until all are.
+_COLLECTIONS = (10_000, 10, 100)
+
+
+def tune_process() -> None:
+    """Set the memory of Polars and of the C library, and Python's garbage collector, for a command's whole process.
+
+    Call it before Polars is imported. Variables that the user has set stay.
+    """
+    # What tables no longer need goes back to the system. By default it stays with the process and counts as its memory.
+    os.environ.setdefault(ALLOCATOR, "muzzy_decay_ms:0")
+    os.environ.setdefault(TABLE_MEMORY, "200")
+    keep_freed_memory()
+    _collect_seldom()
+
+
+def end_process() -> None:
+    """Let the process end without a search for garbage: its memory goes back to the system with it."""
+    gc.freeze()
+
+
+def keep_freed_memory() -> None:
+    """Have the C library, from which PyTorch takes tensors on a CPU, keep what is freed for the next ones.
+
+    Each layer of a forward pass allocates and frees the same large tensors. By default glibc returns much of that to
+    the system, which clears every page before it gives it out again: in some processes a third of the time, in others
+    nothing, depending on what was freed earlier. Does nothing if the C library is not glibc.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def _collect_seldom() -> None:
+    """Have the garbage collector look seldom at the million objects of vLLM's, transformers' and torch's modules.
+
+    They live until the process ends, and a full collection takes half a second. Python makes several while modules are
+    imported. vLLM asks for three when it starts and three when it stops: here these collect young objects only. The
+    engine makes a full one before it starts vLLM and after it has stopped.
+    """
+    gc.set_threshold(*_COLLECTIONS)
+    collect = gc.collect
+
+    def collect_young_for_vllm(generation: int = 2) -> int:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        return collect(min(generation, 1) if caller.startswith("vllm.") else generation)
+
+    gc.collect = collect_young_for_vllm
