@@ -36,7 +36,7 @@ from evaluator.run.record import config_to_json, read_run
 from evaluator.scores.table import PlanRecord, ScoreManifest, ShardRecord
 from evaluator.store.prompt_store import StoreManifest
 from evaluator.suites.in_context_pvi.agreement import read_annotations
-from evaluator.suites.prompt_search.candidates import read_candidates
+from evaluator.suites.prompt_search.options import read_candidates
 from evaluator.tokens.counts import TokenTotals
 from evaluator.tokens.table import TokenManifest
 

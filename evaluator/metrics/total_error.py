@@ -60,6 +60,48 @@ def crossed_cells(rows: pl.DataFrame, value: str, level: str | None, draw: str |
     return cells, rows["query_id"].n_unique() - len(cells)
 
 
+def crossed_answers(
+    rows: pl.DataFrame,
+    by: Sequence[str],
+    level: str,
+    values: Mapping[str, str],
+    names: Names,
+    shared: Mapping[str, object],
+) -> Iterator[CrossedAnswers]:
+    """Yield the answers of each group of rows, one answer of a query at each level.
+
+    Args:
+        rows: the columns `by`, `query_id`, `level` and those of `values`, one row a query and level in each group.
+        by: columns of the key that differ between groups.
+        level: column of the factor that is crossed with queries.
+        values: metric -> column of which it is the mean.
+        names: names of the components in the tables.
+        shared: columns of the key that are equal in all groups.
+
+    A metric without a query that has a value at every level is left out.
+    """
+    groups = rows.sort(by).partition_by(by, as_dict=True, maintain_order=True)
+    for key, group in groups.items():
+        for metric, column in values.items():
+            cells, n_left_out = crossed_cells(group, column, level, None)
+            if len(cells):
+                named = {**shared, **dict(zip(by, key, strict=True)), "metric": metric}
+                yield CrossedAnswers(named, cells, n_left_out, names, Design(len(cells), cells.shape[1], 1))
+
+
+def total_error_tables(
+    cases: Sequence[CrossedAnswers], headlines: Iterable[Mapping[str, object]]
+) -> dict[str, pl.DataFrame]:
+    """Return variance_components, total_error and design_study by name.
+
+    Args:
+        cases: of components_and_design.
+        headlines: rows of total_error.
+    """
+    components, design = components_and_design(cases)
+    return {"variance_components": components, "total_error": total_error(list(headlines)), "design_study": design}
+
+
 def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return VARIANCE_COMPONENTS and DESIGN_STUDY, sorted by their keys, of every case and of the means over datasets.
 

@@ -127,7 +127,7 @@ def _first_part(built: Built) -> _Shown | None:
     if REFERENCE_METHOD not in built.config.methods:
         return None
     for suite, parts in built.parts.items():
-        if SUITES[suite].family.next_round:
+        if SUITES[suite].family.rounds:
             return None
         for name, part in parts.items():
             shared = [one for one in DEFINITIONS if one in built.config.definitions and one in part.definitions]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -188,13 +188,13 @@ def _arithmetic(model: ModelRecord) -> Arithmetic | None:
 def _rows_of_step(built: Built, part: ScoredStore, rows: TokenRows, step: int) -> TokenRows | None:
     """Return the tokens to score in a step, None after the last.
 
-    All are scored in one step, unless the suite chooses prompts by the scores of earlier steps (Family.next_round).
+    All are scored in one step, unless the suite chooses prompts by the scores of earlier steps (Family.rounds).
     """
     rows = rows.filter(pl.col("ask") != "state")
-    next_round = SUITES[built.config.suites[0]].family.next_round
-    if next_round is None or part.store.fingerprint != built.store.fingerprint:
+    rounds = SUITES[built.config.suites[0]].family.rounds
+    if rounds is None or part.store.fingerprint != built.store.fingerprint:
         return rows if step == 0 else None
-    prompts = next_round(scored_run(built, [part]), step)
+    prompts = next(islice(rounds(scored_run(built, [part])), step, None), None)
     return None if prompts is None else rows.filter(pl.col("prompt_id").is_in(prompts["prompt_id"].implode()))
 
 

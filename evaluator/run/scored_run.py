@@ -84,21 +84,18 @@ def _with_requests(store: PromptStore, results: pl.LazyFrame) -> pl.LazyFrame:
 def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
     """Check that every request is scored exactly once, and return the run. Raises ScoreError otherwise.
 
-    If the suite chooses prompts by earlier scores (Family.next_round), requests that it did not choose are left out.
+    If the suite chooses prompts by earlier scores (Family.rounds), requests that it did not choose are left out.
     """
-    next_round = families_of(run.config.suites)[0].next_round
-    if next_round:
-        steps: list[pl.DataFrame] = []
-        while (prompts := next_round(run, len(steps))) is not None:
-            steps.append(prompts.select("prompt_id"))
-        chosen = pl.concat(steps).unique()
+    rounds = families_of(run.config.suites)[0].rounds
+    if rounds:
+        chosen = pl.concat(rounds(run)).unique()
         run = run.of_prompts(chosen)
     for part in parts:
-        if not next_round and _is_complete(part):
+        if not rounds and _is_complete(part):
             continue
         # The columns that the checks need: without the others, such as texts and demonstrations, rows are short.
         rows = part.store.requests_with_prompts().select(*REQUESTS_KEY, *PROMPTS_KEY, "ask", "continuations")
-        if next_round:
+        if rounds:
             rows = rows.join(chosen.lazy(), on=PROMPTS_KEY, how="semi", maintain_order="left")
         is_state = pl.col("ask") == "state"
         scores = scan_prompt_scores(part.tokens.tokens(), part.scores).collect()

@@ -7,6 +7,7 @@ and an engine begins each of them with an empty cache. With another engine or dt
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -141,8 +142,8 @@ def compare_verdicts(run: ScoredRun, again: ScoredAgain) -> Verdicts:
         run: complete.
         again: the new scores.
     """
-    next_round = families_of(run.config.suites)[0].next_round
-    if next_round and next_round(run, 1) is not None:
+    rounds = families_of(run.config.suites)[0].rounds
+    if rounds and len(list(islice(rounds(run), 2))) > 1:
         return Verdicts(None, [])
     new = join_prompt_scores(again.tokens.lazy(), again.token_scores.lazy())
     columns = [name for name in SCORES if name != "prompt_id"]

@@ -147,8 +147,8 @@ class Family:
     sections: Callable[[MeasuredRun], Iterable[Section]]
     """Yield the sections of a run's page."""
 
-    next_round: Callable[[ScoredRun, int], pl.DataFrame | None] | None = None
-    """Return prompt_id of the requests of a round, from 0, given the scores of earlier rounds; None after the last.
+    rounds: Callable[[ScoredRun], Iterator[pl.DataFrame]] | None = None
+    """Yield prompt_id of the requests of each round. The run has all scores of the rounds before the yielded one.
     Without this function there is one round with all requests."""
 
     query_numbers: Callable[[MeasuredRun], QueryNumbers | None] = lambda _run: None

@@ -19,8 +19,7 @@ from evaluator.prompts.demonstration_sequences import demonstration_sequences
 from evaluator.prompts.render import prompt_spans, render_prompts
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
 from evaluator.suites.base import Requests
-from evaluator.suites.prompt_search.candidates import read_candidates
-from evaluator.suites.prompt_search.options import SearchOptions, SearchPart
+from evaluator.suites.prompt_search.options import SearchOptions, SearchPart, read_candidates
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.choice_template import ChoiceTemplate, continuations
 
@@ -69,9 +68,11 @@ def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_que
 
 def _request_rows(dataset: MultipleChoiceDataset, queries: Ints, planned: Sequence[Tries]) -> Iterator[pl.DataFrame]:
     n_rows: dict[SearchPart, int] = defaultdict(int)
-    for same_template in planned:
-        for tries in _some_at_a_time(same_template, max(ROWS_PER_FRAME // len(queries), 1)):
-            rows = _rows(dataset, queries, tries)
+    n_sets = max(ROWS_PER_FRAME // len(queries), 1)  # demonstration sets whose rows are built together
+    for tries in planned:
+        for first in range(0, len(tries.demonstrations), n_sets):
+            some = tries._replace(demonstrations=tries.demonstrations[first : first + n_sets], first_set=first)
+            rows = _rows(dataset, queries, some)
             position = pl.int_range(pl.len()) + n_rows[tries.part]
             n_rows[tries.part] += rows.height
             yield rows.with_columns(dataset=pl.lit(dataset.name), position=position)
@@ -137,11 +138,6 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: 
         for part, templates in candidates.variations(dataset.template).items():
             for number, template in enumerate(templates[: search.tries]):
                 yield Tries(part, n_shots, number, template, sets)
-
-
-def _some_at_a_time(tries: Tries, n_sets: int) -> Iterator[Tries]:
-    for first in range(0, len(tries.demonstrations), n_sets):
-        yield tries._replace(demonstrations=tries.demonstrations[first : first + n_sets], first_set=first)
 
 
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:

@@ -29,16 +29,19 @@ TRIED_PROMPTS = pl.Schema(  # the candidate prompts of a search; in its store
     }
 )
 
-SEARCH_GROUP = ["part", "dataset", "n_shots", "method"]
+SEARCH = {
+    "part": pl.String(),  # as in TRIED_PROMPTS
+    "dataset": pl.String(),
+    "n_shots": pl.Int64(),
+    "method": pl.String(),
+}
 """Columns that identify one prompt search, whose prompts are compared with each other."""
+SEARCH_GROUP = [*SEARCH]
 
 SEARCH_PROMPTS_KEY = [*SEARCH_GROUP, "prompt_number"]
 SEARCH_PROMPTS = pl.Schema(
     {
-        "part": pl.String(),  # as in TRIED_PROMPTS
-        "dataset": pl.String(),
-        "n_shots": pl.Int64(),
-        "method": pl.String(),
+        **SEARCH,
         "prompt_number": pl.Int64(),
         "first_alike": pl.Int64(),  # the first prompt of the same text: itself, unless a prompt was tried twice
         "n_queries": pl.Int64(),  # that the prompt was scored on
@@ -55,10 +58,7 @@ SEARCH_PROMPTS = pl.Schema(
 SEARCH_RESULTS_KEY = SEARCH_GROUP
 SEARCH_RESULTS = pl.Schema(
     {
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "n_shots": pl.Int64(),
-        "method": pl.String(),
+        **SEARCH,
         "n_queries": pl.Int64(),
         "n_prompts": pl.Int64(),  # candidate prompts
         "tries": pl.Int64(),  # candidate prompts of different texts, stopped ones included
@@ -87,10 +87,7 @@ SEARCH_RESULTS = pl.Schema(
 SEARCH_CURVES_KEY = [*SEARCH_GROUP, "tries"]
 SEARCH_CURVES = pl.Schema(  # without searches in which prompts were stopped, whose accuracies are unknown
     {
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "n_shots": pl.Int64(),
-        "method": pl.String(),
+        **SEARCH,
         "tries": pl.Int64(),
         "expected_maximum": pl.Float64(),  # mean of the best accuracy over all subsets of `tries` prompts
         "max_random": pl.Float64(),  # the same of random classifiers

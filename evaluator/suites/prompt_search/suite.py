@@ -12,16 +12,26 @@ from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, LabelError
+from evaluator.methods.predictions import predict
+from evaluator.random_baselines.held_out_prediction import held_out_prediction
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
+from evaluator.schemas import METRICS, PREDICTIONS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
-from evaluator.suites.prompt_search.halving import next_round
-from evaluator.suites.prompt_search.measures import search_measures
+from evaluator.suites.prompt_search.answers import answers, break_ties, planned
+from evaluator.suites.prompt_search.halving import rounds
 from evaluator.suites.prompt_search.options import SearchOptions
 from evaluator.suites.prompt_search.prompts import MAX_QUERIES, search_requests
-from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES
-from evaluator.suites.prompt_search.terminal import best_prompt_lines
+from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
+from evaluator.suites.prompt_search.tables import (
+    curves_table,
+    prompts_table,
+    results_table,
+    search_held_out,
+    search_total_error,
+    with_mean_intervals,
+)
 from evaluator.templates.choice_template import LABEL_SPACE
 
 
@@ -69,7 +79,27 @@ def explain(error: LabelError, store: PromptStore) -> LabelError:
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
-    yield from search_measures(run).items()
+    """Yield the tables of a search; with halving, of the requests that were scored in its rounds.
+
+    Choices differ from query to query, so no label has a frequency, and `metrics` has no rows. search_held_out has one
+    row a trial, search_held_out_prediction four predictors over all trials of the run.
+    """
+    seed = run.config.options_of(SearchOptions).seed
+    examples = run.store.table("search_examples", SEARCH_EXAMPLES)
+    predictions = break_ties(predict(run.scored, run.methods, ("paper",)).collect(), seed)
+    search_answers = answers(predictions, planned(run.store.requests(), examples), examples)
+    prompts = prompts_table(search_answers, run.store.table("tried_prompts", TRIED_PROMPTS), examples)
+    queries = examples.collect()
+    total = search_total_error(search_answers, prompts)
+    trials = search_held_out(search_answers, prompts, queries, seed)
+    yield "metrics", METRICS.to_frame()
+    yield "predictions", predictions.select(PREDICTIONS.names())
+    yield "search_prompts", prompts
+    yield "search_results", with_mean_intervals(results_table(prompts, queries), total["total_error"])
+    yield "search_curves", curves_table(prompts, queries)
+    yield "search_held_out", trials
+    yield "search_held_out_prediction", held_out_prediction(trials)
+    yield from total.items()
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
@@ -82,6 +112,23 @@ def query_numbers(run: MeasuredRun) -> QueryNumbers:
     from evaluator.suites.prompt_search.report_queries import right_answers
 
     return right_answers(run)
+
+
+def summary_lines(run: MeasuredRun) -> Iterator[str]:
+    """Yield a line for each dataset, number of shots and method: the best prompt's accuracy and the random baselines,
+    and whether it is better than guessing.
+
+    Args:
+        run: with the table search_results.
+    """
+    for row in run.table("search_results").iter_rows(named=True):
+        p_value = f"{row['p_holm']:.3f}" if row["p_holm"] >= 0.001 else "< 0.001"
+        yield (
+            f"{row['part']}, {row['method']}, {row['dataset']}, {row['n_shots']}-shot: best of {row['n_prompts']:,} "
+            f"prompts {row['best_accuracy']:.3f}, chance {row['chance']:.3f}, max random {row['max_random']:.3f}: "
+            f"{row['verdict']}; {'' if row['better_than_guessing'] else 'not '}better than guessing, p {p_value} after "
+            f"Holm's correction for {row['n_tests']:,} test{'s' * (row['n_tests'] != 1)}"
+        )
 
 
 PROMPT_SEARCH = Suite(
@@ -98,8 +145,8 @@ PROMPT_SEARCH = Suite(
     family=Family(
         measure=measure,
         sections=sections,
-        next_round=next_round,
+        rounds=rounds,
         query_numbers=query_numbers,
-        summary_lines=best_prompt_lines,
+        summary_lines=summary_lines,
     ),
 )

@@ -1,4 +1,4 @@
-"""Build the tables of a prompt search from its answers: all prompts, the best of each search, and its curve."""
+"""Build the tables of a prompt search from its answers: prompts, best prompts, curves, held-out trials, total error."""
 
 import math
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import polars as pl
 from scipy.special import betaincinv
 
 from evaluator.arrays import Floats
-from evaluator.metrics.guessing import prompts_tried
-from evaluator.metrics.intervals import CONFIDENCE_LEVEL, two_way_standard_error, with_intervals
+from evaluator.metrics.intervals import CONFIDENCE_LEVEL
+from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
 from evaluator.random_baselines.calculator import log_spaced
+from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_trials
 from evaluator.random_baselines.max_random import expected_maximum, max_random_accuracy, max_random_tail
 from evaluator.random_baselines.significance import verdict, with_tests
-from evaluator.suites.prompt_search.answers import CHANCE
 from evaluator.suites.prompt_search.schema import (
     SEARCH_CURVES,
     SEARCH_CURVES_KEY,
@@ -26,10 +26,15 @@ from evaluator.suites.prompt_search.schema import (
     SEARCH_RESULTS_KEY,
     TRIED_PROMPTS_KEY,
 )
-from evaluator.suites.prompt_search.total_error import complete_searches
 
 MAX_CURVE_POINTS = 200
 """Largest number of points of a curve; with more prompts, points are evenly spaced on a logarithmic scale."""
+
+CHANCE = pl.col("correct").list.len() / pl.col("n_choices")
+"""Probability that a random choice is right, from the columns of SEARCH_EXAMPLES; any correct choice counts."""
+
+IS_FIRST = pl.col("prompt_number") == pl.col("first_alike")
+"""Keeps the first of the prompts with the same text, from the columns of SEARCH_PROMPTS."""
 
 
 class Search(NamedTuple):
@@ -37,14 +42,8 @@ class Search(NamedTuple):
 
     key: dict[str, Any]
     prompts: pl.DataFrame  # SEARCH_PROMPTS of the group
-    distinct: pl.DataFrame  # the first of these with each text
+    distinct: pl.DataFrame  # the first prompt with each text
     chances: Floats  # [n_queries]
-    tries: int
-
-    @property
-    def complete(self) -> pl.DataFrame:
-        """Return the distinct prompts that were scored on all queries."""
-        return self.distinct.filter(~pl.col("is_stopped"))
 
 
 def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
@@ -84,7 +83,8 @@ def results_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame
         examples: SEARCH_EXAMPLES.
 
     The chance of a query is its number of correct choices over its number of choices. Tries are the different prompts,
-    stopped ones included (metrics.guessing.prompts_tried). The bests of all searches of the run are tested together.
+    stopped ones included, by the rule of metrics/guessing.py. The best prompts of all searches of the run are tested
+    together.
 
     Source: Yauney & Mimno 2024, equations 8 to 11.
     """
@@ -94,24 +94,15 @@ def results_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame
     return _with_schema(tested, SEARCH_RESULTS, SEARCH_RESULTS_KEY)
 
 
-def with_mean_intervals(results: pl.DataFrame, answers: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+def with_mean_intervals(results: pl.DataFrame, total: pl.DataFrame) -> pl.DataFrame:
     """Set mean_low and mean_high of SEARCH_RESULTS, whose queries and prompts are both samples.
 
-    They stay null where prompts were stopped. Intervals: metrics.intervals.two_way_standard_error.
+    They stay null where prompts were stopped.
 
     Args:
-        answers: as returned by answers.answers.
-        prompts: as returned by prompts_table.
+        total: schemas.TOTAL_ERROR of the mean accuracies.
     """
-    rows = []
-    for key, (cells, _) in complete_searches(answers, prompts):
-        error, degrees = two_way_standard_error(cells[:, :, 0])
-        value = {"value": float(cells.mean()), "n_queries": len(cells), "interval": "score"}
-        rows.append({**key, **value, "lowest": 0.0, "highest": 1.0, "error": error, "degrees_of_freedom": degrees})
-    if not rows:
-        return results
-    means = pl.DataFrame(rows, infer_schema_length=None).with_columns(standard_error=pl.col("error").cast(pl.Float64))
-    limits = with_intervals(means).select(*SEARCH_GROUP, mean_low="ci_low", mean_high="ci_high")
+    limits = total.select(*SEARCH_GROUP, mean_low="total_low", mean_high="total_high")
     joined = results.drop("mean_low", "mean_high").join(limits, on=SEARCH_GROUP, how="left")
     return _with_schema(joined, SEARCH_RESULTS, SEARCH_RESULTS_KEY)
 
@@ -124,18 +115,14 @@ def curves_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
 
 def _searches(prompts: pl.DataFrame, examples: pl.DataFrame) -> Iterator[Search]:
     chances = dict(examples.sort(SEARCH_EXAMPLES_KEY).group_by("dataset", maintain_order=True).agg(CHANCE).rows())
-    # Every query of a search was tried with every prompt that was not stopped.
-    counts = prompts_tried(prompts, SEARCH_GROUP, query=(), prompt="first_alike")
-    tries = {tuple(key): count for *key, count in counts.rows()}
     for values, rows in prompts.partition_by(SEARCH_GROUP, as_dict=True, maintain_order=True).items():
         key = dict(zip(SEARCH_GROUP, values, strict=True))
-        distinct = rows.filter(pl.col("prompt_number") == pl.col("first_alike"))
-        yield Search(key, rows, distinct, np.array(chances[key["dataset"]]), tries[values])
+        yield Search(key, rows, rows.filter(IS_FIRST), np.array(chances[key["dataset"]]))
 
 
 def _result(search: Search) -> dict[str, Any]:
-    n_queries, tries = len(search.chances), search.tries
-    complete = search.complete
+    n_queries, tries = len(search.chances), search.distinct.height
+    complete = search.distinct.filter(~pl.col("is_stopped"))
     best = int(complete["n_correct"].to_numpy().max())
     low, high = simultaneous_limits(best, n_queries, tries)
     return search.key | {
@@ -188,6 +175,59 @@ def _curve(search: Search) -> pl.DataFrame:
         },
         schema_overrides=dict(SEARCH_CURVES),
     ).select(SEARCH_CURVES.names())
+
+
+def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Test whether a prompt that beats a baseline in a search is also accurate on queries that the search did not see.
+
+    In each of 100 splits, the best distinct prompt on 75% of the queries is evaluated on the other 25%, as described in
+    held_out_trials.
+
+    Args:
+        answers, prompts: as returned by answers.answers and prompts_table.
+        examples: SEARCH_EXAMPLES.
+        seed: draws the splits.
+
+    Returns HELD_OUT_TRIALS of every search in which no prompt was stopped; `experiment` is part/dataset/n_shots/method.
+    """
+    distinct = _complete_searches(prompts).filter(pl.col("n_queries") > 1)
+    if distinct.is_empty():
+        return pl.DataFrame(schema=HELD_OUT_TRIALS)
+    experiment = pl.concat_str((pl.col(name).cast(pl.String) for name in SEARCH_GROUP), separator="/")
+    correctness = answers.join(distinct, on=[*SEARCH_GROUP, "prompt_number"], how="semi").select(
+        experiment=experiment, prompt="prompt_number", example="place", correct="is_correct"
+    )
+    chances = examples.select("dataset", example="place", chance=CHANCE)
+    experiments = distinct.select("dataset", experiment=experiment).unique()
+    return held_out_trials(
+        correctness.lazy(),
+        experiments.join(chances, on="dataset").select("experiment", "example", "chance").sort("experiment", "example"),
+        tries=[int(distinct.group_by(SEARCH_GROUP).len()["len"].to_numpy().max())],
+        seed=seed,
+    )
+
+
+def search_total_error(answers: pl.DataFrame, prompts: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return variance_components, total_error and design_study, with the columns of schemas, of the mean accuracy.
+
+    Queries and prompts are both samples. Searches in which a prompt was stopped are left out, because the remaining
+    prompts were chosen by their answers.
+
+    Args:
+        answers, prompts: as returned by answers.answers and prompts_table.
+    """
+    key = [*SEARCH_GROUP, "prompt_number"]
+    rows = answers.join(_complete_searches(prompts), on=key, how="semi").rename({"place": "query_id"})
+    shared = {"suite": "prompt-search", "definition": "paper"}
+    names = {"query": "query", "level": "prompt", "interaction": "query x prompt and residual"}
+    cases = list(crossed_answers(rows, SEARCH_GROUP, "prompt_number", {"accuracy": "is_correct"}, names, shared))
+    return total_error_tables(cases, [crossed_headline(case, (0.0, 1.0), "queries and prompts") for case in cases])
+
+
+def _complete_searches(prompts: pl.DataFrame) -> pl.DataFrame:
+    """Return the different prompts of every search in which none was stopped."""
+    complete = prompts.filter(~pl.col("is_stopped").any().over(SEARCH_GROUP))
+    return complete.filter(IS_FIRST)
 
 
 def _with_schema(frame: pl.DataFrame, schema: pl.Schema, key: list[str]) -> pl.DataFrame:

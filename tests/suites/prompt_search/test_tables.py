@@ -10,7 +10,6 @@ from scipy import stats
 
 from evaluator.schemas import PREDICTIONS
 from evaluator.suites.prompt_search.answers import ANSWERS, answers, planned
-from evaluator.suites.prompt_search.held_out import search_held_out
 from evaluator.suites.prompt_search.schema import (
     SEARCH_CURVES,
     SEARCH_EXAMPLES,
@@ -18,7 +17,7 @@ from evaluator.suites.prompt_search.schema import (
     SEARCH_RESULTS,
     TRIED_PROMPTS,
 )
-from evaluator.suites.prompt_search.tables import curves_table, prompts_table, results_table
+from evaluator.suites.prompt_search.tables import curves_table, prompts_table, results_table, search_held_out
 
 SEARCH = {"part": "demonstrations", "dataset": "d", "n_shots": 1}
 EXAMPLES = pl.DataFrame(

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.suites.prompt_search.schema import SEARCH_RESULTS
-from evaluator.suites.prompt_search.terminal import best_prompt_lines
+from evaluator.suites.prompt_search.suite import summary_lines
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
 
@@ -22,7 +22,7 @@ def test_the_best_prompt_stands_with_what_guessing_gets_and_its_test(p_holm: flo
     numbers = {"best_accuracy": 0.75, "chance": 0.25, "max_random": 0.5, "verdict": "above both"}
     tests = {"p_holm": p_holm, "n_tests": n_tests, "better_than_guessing": p_holm <= 0.05}
     results = pl.DataFrame([row | numbers | tests], schema=SEARCH_RESULTS)
-    assert list(best_prompt_lines(MadeRun(record=made_record(), tables={"search_results": results}))) == [
+    assert list(summary_lines(MadeRun(record=made_record(), tables={"search_results": results}))) == [
         "demonstrations, per_token, zoo, 4-shot: best of 1,200 prompts 0.750, chance 0.250, max random 0.500: "
         f"above both; {words}"
     ]
