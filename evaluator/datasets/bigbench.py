@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, correct_of_scores, dataset_of_file
-from evaluator.datasets.table_files import read_rows
+from evaluator.datasets.tables import read_rows
 from evaluator.errors import DatasetError, shown
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from evaluator.config import DataOptions, cache_folder
 from evaluator.datasets.labelled_table import LabelledFile
 from evaluator.datasets.lu_2023_hub import PARQUET
-from evaluator.datasets.parquet_columns import read_columns, read_names
 from evaluator.datasets.table_text import read_table_text
+from evaluator.datasets.tables import column_names, read_columns
 from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, user_file
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.digests import short_digest
@@ -147,7 +147,7 @@ def _rows(name: HubName, config: str, split: str, data: DataOptions) -> _Split:
         raise DatasetError(f"{where}: it is not in the local hub cache. Run once with a network. {_HINT}")
     texts, label = data.columns.inputs or (TEXT,), data.columns.gold or LABEL
     columns = list(dict.fromkeys([*texts, label]))
-    _require_columns(read_names(files[0]), columns, where)
+    _require_columns(column_names(files[0]), columns, where)
     table = pl.concat([read_columns(file, columns) for file in files], how="vertical_relaxed")
     names = _label_names(files[0], label)
     is_whole = pl.all_horizontal(pl.col(column).cast(pl.String).str.strip_chars() != "" for column in columns)

@@ -4,18 +4,17 @@ Demonstrations come from a table of training rows if there is one. Otherwise DEM
 drawn with SPLIT_SEED, become demonstrations instead of queries.
 """
 
-import json
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.table_files import SUFFIXES, read_frame, read_rows
+from evaluator.datasets.tables import read_texts
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
@@ -84,11 +83,6 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
         notes=(*file.notes, *split.notes),
         fingerprint=_fingerprint(file, query_every_row),
     )
-
-
-def table_in(folder: Path, stem: str) -> Path | None:
-    """Return the table with this stem in a folder, with any suffix of SUFFIXES, or None."""
-    return next((path for suffix in SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()), None)
 
 
 def split_examples(
@@ -164,32 +158,6 @@ def _label_cells(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
     return table[column]
 
 
-def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
-    """Return columns of a table as texts: numbers and truth values as JSON writes them, missing cells as null.
-
-    Raises DatasetError if it lacks one or has no rows, is unreadable, or has cells of several kinds in a column.
-    """
-    if path.suffix != ".jsonl":
-        table = read_frame(path, columns, hint)
-        if table.height and {*table.dtypes} == {pl.String()}:
-            return table
-    rows = list(read_rows(path, columns, hint))
-    if not rows:
-        raise DatasetError(f"{path} holds no rows.")
-    kinds: dict[str, str] = {}  # column -> that of its first cell
-    for number, row in enumerate(rows):
-        for name, cell in zip(columns, row, strict=True):
-            where = f"{path}, row {number} (from 0), column {name}"
-            _require_plain(cell, where)
-            if cell is not None and kinds.setdefault(name, _kind(cell)) != _kind(cell):
-                raise DatasetError(
-                    f"{where}: {shown(cell)} is a {_kind(cell)}, and cells before it are {kinds[name]}s. Write all "
-                    "cells of a column as one kind."
-                )
-    texts = ([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in row] for row in rows)
-    return pl.DataFrame(list(texts), schema=dict.fromkeys(columns, pl.String()), orient="row")
-
-
 def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Draw demonstrations from each label's rows; return them and the rest, each in the order of the table.
 
@@ -224,24 +192,6 @@ def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) ->
         demonstration_rows += draw.sample(unique, n_demonstrations)
     is_demonstration = pl.int_range(pl.len()).is_in(demonstration_rows)
     return examples.filter(is_demonstration), examples.filter(~is_demonstration)
-
-
-def _kind(cell: str | bool | int | float) -> str:
-    return "text" if isinstance(cell, str) else "truth value" if isinstance(cell, bool) else "number"
-
-
-def _require_plain(cell: Any, where: str) -> None:
-    """Raise DatasetError unless a cell is missing, a text, a truth value, or a number that 64 bits hold."""
-    if cell is None or isinstance(cell, (str, bool)):
-        return
-    if isinstance(cell, int) and -(2**63) <= cell < 2**63:
-        return
-    if isinstance(cell, float) and math.isfinite(cell):
-        return
-    raise DatasetError(
-        f"{where}: a text or a number was expected, got {shown(cell)}. Numbers are finite and, if whole, of at most 64 "
-        "bits; write others as texts."
-    )
 
 
 def _refuse_rows(bad: pl.Series, path: Path, what: str) -> None:

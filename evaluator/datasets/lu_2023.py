@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from evaluator.datasets.labelled_table import LabelledFile, table_in
+from evaluator.datasets.labelled_table import LabelledFile
 from evaluator.datasets.lu_2023_hub import hub_tables
 from evaluator.datasets.lu_2023_tables import (
     ON_GITHUB,
@@ -17,7 +17,7 @@ from evaluator.datasets.lu_2023_tables import (
     PUBLISHED_TABLES,
     PublishedTable,
 )
-from evaluator.datasets.table_files import SUFFIXES
+from evaluator.datasets.tables import SUFFIXES, table_in
 from evaluator.errors import DatasetError
 from evaluator.templates.template import MetaTemplate, Verbalizer
 

@@ -21,7 +21,7 @@ import polars as pl
 
 from evaluator.config import cache_folder
 from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES, PublishedTable
-from evaluator.datasets.parquet_columns import read_columns, read_names
+from evaluator.datasets.tables import column_names, read_columns
 from evaluator.errors import DatasetError, WriteError
 from evaluator.files.whole import write_bytes
 from evaluator.hub import hub_snapshot
@@ -187,7 +187,7 @@ def _hub_rows(source: HubSource, files: list[Path], where: str) -> pl.DataFrame:
         )
     expected = [*source.texts, LABEL]
     try:
-        tables = [read_columns(file, read_names(file)) for file in files]
+        tables = [read_columns(file, column_names(file)) for file in files]
     except DatasetError as error:
         raise DatasetError(f"{where}: {error} Remove it, to have it downloaded again.") from error
     for file, table in zip(files, tables, strict=True):

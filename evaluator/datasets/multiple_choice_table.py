@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluator.config import TableColumns
 from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, dataset_of_file
-from evaluator.datasets.table_files import parsed, read_rows
+from evaluator.datasets.tables import parsed, read_rows
 from evaluator.errors import DatasetError, shown
 from evaluator.templates.choice_template import ChoiceTemplate
 

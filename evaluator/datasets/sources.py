@@ -28,7 +28,7 @@ from evaluator.datasets import DATASETS
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
 from evaluator.datasets.hub_repository import hub_loader
-from evaluator.datasets.labelled_table import LabelledFile, load_labelled, table_in
+from evaluator.datasets.labelled_table import LabelledFile, load_labelled
 from evaluator.datasets.lu_2023 import (
     expected_tables,
     hub_file,
@@ -42,7 +42,7 @@ from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.datasets.multiple_choice_table import CHOICES, load_choice_table
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.datasets.table_files import SUFFIXES, column_names
+from evaluator.datasets.tables import SUFFIXES, column_names, table_in
 from evaluator.datasets.user_table import USER_TRAINING, user_file
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.schemas import MEAN_OVER_DATASETS

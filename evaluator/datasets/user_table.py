@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from evaluator.config import DataOptions
-from evaluator.datasets.labelled_table import LabelledFile, read_label_cells, table_in
+from evaluator.datasets.labelled_table import LabelledFile, read_label_cells
 from evaluator.datasets.table_text import TableText, read_table_text
+from evaluator.datasets.tables import table_in
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.templates.alternatives import nine_templates
 from evaluator.templates.template import MetaTemplate, Verbalizer

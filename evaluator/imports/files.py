@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from evaluator.config import ImportColumns, Numbers
 from evaluator.datasets.sources import require_dataset_name
-from evaluator.datasets.table_files import column_names, parsed, read_rows
+from evaluator.datasets.tables import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, DatasetError, shown
 from evaluator.imports.answers import ImportedDataset, ImportedRow
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.datasets.parquet_columns import read_columns
+from evaluator.datasets.tables import read_columns
 from evaluator.errors import DatasetError
 from evaluator.reproductions.base import ReleasedFile
 from evaluator.reproductions.lu_2023.paper import GPT3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets.parquet_columns import scan_columns
+from evaluator.datasets.tables import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.reproductions.base import ReleasedFile
 from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_QUERY_RULES

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets.parquet_columns import read_columns
+from evaluator.datasets.tables import read_columns
 from evaluator.errors import DatasetError
 from evaluator.suites.in_context_pvi.consistency import correlations
 from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES_KEY

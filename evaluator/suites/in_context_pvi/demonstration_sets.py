@@ -17,7 +17,7 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
-from evaluator.datasets.parquet_columns import read_columns
+from evaluator.datasets.tables import read_columns
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.prompts.render import prompt_spans, render_prompts
 from evaluator.schemas import PROMPTS

@@ -115,7 +115,7 @@ def with_predictions(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (with_predictions(lambda rows: rows.drop("loss")), r"few_shot_predictions.parquet lacks the column 'loss'"),
+        (with_predictions(lambda rows: rows.drop("loss")), r"few_shot_predictions.parquet has no column 'loss'"),
         (with_predictions(lambda rows: rows.with_columns(correct=pl.lit(2))), "`correct` must be 0 or 1"),
         (
             with_predictions(lambda rows: rows.filter(pl.col("prompt_id") > 0)),

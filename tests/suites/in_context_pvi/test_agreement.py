@@ -81,7 +81,7 @@ def test_annotated_queries_without_a_pvi_are_counted(tmp_path: Path) -> None:
 def test_a_missing_column_is_named_with_those_that_are_there(tmp_path: Path, gone: str) -> None:
     path = annotations(tmp_path / "a.parquet")
     pl.read_parquet(path).drop(gone).write_parquet(path)
-    with pytest.raises(DatasetError, match=f"a.parquet lacks the column '{gone}'; it has"):
+    with pytest.raises(DatasetError, match=f"a.parquet has no column '{gone}'. It has"):
         read_annotations([path])
 
 

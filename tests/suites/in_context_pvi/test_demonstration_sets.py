@@ -131,5 +131,5 @@ def test_the_file_of_published_sets_is_found_in_the_folder_or_named(folder, tmp_
     assert len(demonstration_sets(snli, named)) == 2
     write_prompts(folder)
     pl.read_parquet(folder / "prompts.parquet").drop("kind").write_parquet(folder / "prompts.parquet")
-    with pytest.raises(DatasetError, match=r"prompts\.parquet lacks the column 'kind'"):
+    with pytest.raises(DatasetError, match=r"prompts\.parquet has no column 'kind'"):
         demonstration_sets(snli, options_of(folder, source="published", sets=1))

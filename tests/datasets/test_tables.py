@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluator.datasets.parquet_columns import read_columns, scan_columns
+from evaluator.datasets.tables import read_columns, scan_columns
 from evaluator.errors import DatasetError
 
 
@@ -22,7 +22,7 @@ def test_the_columns_come_in_the_order_asked_for_and_others_are_left_out(path: P
 
 
 def test_a_column_that_is_missing_is_named_with_those_that_are_there(path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"rows.parquet lacks the column 'd'; it has a, b, c\."):
+    with pytest.raises(DatasetError, match=r"rows.parquet has no column 'd'. It has: a, b, c\."):
         scan_columns(path, ["a", "d"])
 
 
