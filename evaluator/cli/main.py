@@ -18,17 +18,11 @@ from typing import Any
 import click
 
 from evaluator import __version__
-from evaluator.cli.compare import compare
-from evaluator.cli.export import export
-from evaluator.cli.gate import MISTAKE_IN_GATE, gate
-from evaluator.cli.import_answers import import_answers
+from evaluator.cli.compare import MISTAKE_IN_GATE, compare, gate
 from evaluator.cli.lists import datasets, engines, methods, suites
-from evaluator.cli.random_baseline import random_baseline
-from evaluator.cli.receipt import receipt
-from evaluator.cli.reproduce import reproduce
-from evaluator.cli.runs import clean, list_runs, show
+from evaluator.cli.runs import clean, export, list_runs, receipt, show, verify
 from evaluator.cli.stages import build, measure, preflight, report, run, score
-from evaluator.cli.verify import verify
+from evaluator.cli.without_models import import_answers, random_baseline, reproduce
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
 from evaluator.redaction import without_secrets
 

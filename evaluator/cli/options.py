@@ -42,10 +42,11 @@ class Listed(click.ParamType[Any], Generic[T]):
             return tuple(self._read(word) for word in words if word or self._read is not str)
         except (ValueError, ZeroDivisionError):
             name = param.opts[0] if param else "the option"
-            raise ConfigError(f"{name} takes {self._kind} with commas between them, received {value!r}.") from None
+            raise ConfigError(f"{name} takes {self._kind}, received {value!r}.") from None
 
 
-NAMES, NUMBERS = Listed(str, "names"), Listed(int, "whole numbers")
+NAMES = Listed(str, "names with commas between them")
+NUMBERS = Listed(int, "whole numbers with commas between them")
 
 
 class NumberOr(click.ParamType[Any]):

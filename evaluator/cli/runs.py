@@ -1,16 +1,20 @@
-"""The commands about runs on disk: `list`, `show` and `clean`."""
+"""The commands about finished runs: `list`, `show`, `clean`, `verify`, `export` and `receipt`."""
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import UserPath
+from evaluator.cli.options import UserPath, from_options, options_of, run_folder
+from evaluator.cli.terminal import draw
+from evaluator.config import ReceiptConfig
 from evaluator.files.whole import size_text
+from evaluator.schemas import DEFINITIONS
 
 if TYPE_CHECKING:
     from evaluator.runs.clean import Cleaning
@@ -129,3 +133,79 @@ def _scored(one: "Scoring") -> str:
     speed = f", {one.done / one.elapsed_s:,.0f} prompts/s" if one.elapsed_s else ""
     ago = f", the last {max(time.time() - one.last_s, 0):,.0f} s ago" if one.last_s else ""
     return f"{one.done:,} of {one.planned:,} planned prompts{speed}{ago}{f' ({one.engine})' if one.engine else ''}"
+
+
+@click.command()
+@run_folder
+@click.option("--repair", is_flag=True, help="Build prompts, measure tables and write the report again where damaged.")
+def verify(out: Path, repair: bool) -> None:
+    """Check every file of the run in DIR: digests, columns, counts, keys, and that rows fit together.
+
+    Each fault is a line with the command that repairs it, and the exit code is then 2.
+    """
+    from evaluator.runs.verify import verify as verify_run
+
+    faults = draw(verify_run(out, repair=repair))
+    for fault in faults:
+        click.echo(f"{fault}")
+    if faults:
+        sys.exit(2)
+    click.echo(f"{out}: every file is as it was written.")
+
+
+class ExportCommand(click.Command):
+    """A command whose help lists the formats, which are only then loaded."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List each format in one line."""
+        from evaluator.exports import FORMATS, TRACKERS
+
+        with formatter.section("Formats"):
+            rows = [(name, exported.summary) for name, exported in FORMATS.items()]
+            formatter.write_dl([*rows, *((name, tracker.summary) for name, tracker in TRACKERS.items())])
+        super().format_epilog(ctx, formatter)
+
+
+@click.command(cls=ExportCommand)
+@run_folder
+@click.option("--format", "name", required=True, metavar="NAME", help="One of those below.")
+@click.option(
+    "--out",
+    "target",
+    type=UserPath(),
+    help="File or, for a format of several files, folder; in DIR/exports if left out.",
+)
+@click.option(
+    "--definition",
+    type=click.Choice(["all", *DEFINITIONS]),
+    default="all",
+    show_default=True,
+    help="Only numbers under this definition.",
+)
+def export(out: Path, name: str, target: Path | None, definition: str) -> None:
+    """Write the results of the run in DIR in a format that other tools read.
+
+    Numbers are those of the run's tables, with their 95% intervals; values that are no finite numbers are left out of
+    formats that cannot hold them. Answers to single requests are those under the first definition.
+    """
+    from evaluator.runs.export import export as export_run
+
+    for path in export_run(out, name, target, definition):
+        click.echo(path)
+
+
+@click.command()
+@run_folder
+@options_of(ReceiptConfig)
+def receipt(out: Path, **given: Any) -> None:
+    """Score a sample of the prompts in DIR again, in another order, batch size and cache state.
+
+    Prints the drift of log-likelihoods in nats, flipped predictions and changed verdicts, and keeps them in
+    DIR/tables/receipt.parquet, DIR/run.json and the report. With --engine or --dtype it measures what these change.
+    """
+    from evaluator.report.run_record import receipt_lines
+    from evaluator.runs.receipt import make_receipt
+
+    name, made = draw(make_receipt(out, from_options(ReceiptConfig, given)))
+    for line in receipt_lines(name, made):
+        click.echo(line)
