@@ -253,6 +253,7 @@ class MeasuresRecord:
 
     scores: str  # ScoresRecord.fingerprint at that time
     tables: dict[str, str]  # name in DIR/tables -> SHA-256 of the file
+    options: dict[str, Any] = field(default_factory=dict)  # of the measure stage, by suite; without those left out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from evaluator.methods.predictions import scored_definitions
 from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
-from evaluator.run.data_folder import lock_folder, mark_user
+from evaluator.run.folders import lock_folder, mark_user
 from evaluator.run.record import identity
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, open_intact_store
 from evaluator.store.store_writer import REQUEST_ROWS, StoreWriter, as_request_rows

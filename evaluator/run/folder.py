@@ -18,7 +18,7 @@ from evaluator.files.whole import file_digest, read_bytes, reason, scan_parquet,
 from evaluator.imports.answers import IMPORTED
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
-from evaluator.run.data_folder import mark_user
+from evaluator.run.folders import mark_user
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.scores.table import open_scores

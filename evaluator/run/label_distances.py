@@ -11,7 +11,7 @@ from evaluator.methods.base import Method
 from evaluator.models.source import ModelSource
 from evaluator.progress import Stage
 from evaluator.run.build import Built
-from evaluator.run.data_folder import lock_folder
+from evaluator.run.folders import lock_folder
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.scores.table import distances_file, open_scores
 from evaluator.store import shards

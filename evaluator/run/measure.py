@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from evaluator.files.json_files import to_builtins
 from evaluator.files.whole import scan_parquet, table_path, write_rows, write_table
 from evaluator.metrics.queries import query_frames, query_texts
 from evaluator.progress import Progress, Stage
@@ -50,7 +51,10 @@ def measure_run(
         predictions = tables.scan("predictions", PREDICTIONS)
         tables.keep("queries", QUERIES, query_frames(run.scored, query_texts(_prompts(parts)), predictions, out))
     _remove_other_tables(record, tables.digests, out)
-    measures = MeasuresRecord(scores=scores.fingerprint, tables=dict(sorted(tables.digests.items())))
+    chosen = {name: given for name, given in options.items() if given != type(given)()}
+    measures = MeasuresRecord(
+        scores=scores.fingerprint, tables=dict(sorted(tables.digests.items())), options=to_builtins(chosen)
+    )
     record = with_stage(record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
     write_run(out, record)
     yield tables.progress(n_left=0)

@@ -24,8 +24,8 @@ from evaluator.record import (
 )
 from evaluator.report.terminal import throughput_line
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.data_folder import mark_user
 from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
+from evaluator.run.folders import mark_user
 from evaluator.run.measure import measure_run
 from evaluator.run.preflight import Labels, check_built, split_labels, with_accepted
 from evaluator.run.record import MODELS, model_runs, require_run, write_run

@@ -23,8 +23,8 @@ from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord
 from evaluator.run.build import Built
-from evaluator.run.data_folder import lock_folder
 from evaluator.run.early_results import early_results
+from evaluator.run.folders import lock_folder
 from evaluator.run.label_distances import load_head, write_distances
 from evaluator.run.outlook import outlook, said
 from evaluator.run.resolved_models import ResolvedModel

@@ -11,7 +11,7 @@ from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.methods.base import ScoredRequests
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint
-from evaluator.run.data_folder import lock_folder
+from evaluator.run.folders import lock_folder
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.store.prompt_store import PromptStore, open_intact_store

@@ -7,7 +7,7 @@ from evaluator.methods.predictions import check_labels
 from evaluator.models.source import ModelSource
 from evaluator.progress import Stage
 from evaluator.run.build import Built
-from evaluator.run.data_folder import lock_folder
+from evaluator.run.folders import lock_folder
 from evaluator.run.resolved_models import PromptForm, ResolvedModel
 from evaluator.schemas import Definition
 from evaluator.scores.checks import check_prompt_lengths

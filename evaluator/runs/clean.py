@@ -6,9 +6,8 @@ manifest is intact, and every file in it has a name that this program gives.
 A process that is killed in the midst leaves runs as they were, because nothing that they read is touched.
 """
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,12 @@ import filelock
 from evaluator.config import cache_folder
 from evaluator.errors import StoreError, WriteError
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.locks import acquire_lock
+from evaluator.files.locks import acquire_lock, lock_holder
 from evaluator.files.whole import dead_partial_files, reason
-from evaluator.record import RunRecord
-from evaluator.run.data_folder import USERS, lock_path, marked_users
-from evaluator.run.record import RUN_FILE, read_run
+from evaluator.run.folders import USERS, DataFolder, Needs, RunFolder, lock_path, needs_of
+from evaluator.run.record import RUN_FILE
 from evaluator.run.score import LOGS
-from evaluator.runs.needs import Needs, needs_of
-from evaluator.runs.state import MAX_DEPTH, find_runs, lock_holder
+from evaluator.runs.state import find_runs, folders_below
 from evaluator.scores.table import ScoreManifest
 from evaluator.store.prompt_store import StoreManifest
 from evaluator.tokens.table import TokenManifest
@@ -80,7 +77,7 @@ class Cleaning:
     @property
     def n_bytes(self) -> int:
         """Return how much it frees."""
-        return sum(one.n_bytes for one in self.removable)
+        return sum(entry.n_bytes for entry in self.removable)
 
 
 def removable(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
@@ -91,7 +88,7 @@ def removable(folder: Path, *, cache: bool = False, gone: bool = False) -> Clean
         cache: also what is in the cache, which is made again.
         gone: also what only runs used that are no longer where they were: they were removed, and not moved.
     """
-    return _Folder(folder, gone=gone).cleaning(cache)
+    return _Search(folder, gone=gone).cleaning(cache)
 
 
 def clean(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
@@ -103,32 +100,31 @@ def clean(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
     Raises WriteError for what cannot be removed; what was removed before stays removed.
     """
     with ExitStack() as locks:
-        found = _Folder(folder, locks, gone=gone).cleaning(cache)
-        removed = [one for one in found.removable if _remove(one)]
+        found = _Search(folder, locks, gone=gone).cleaning(cache)
+        removed = [entry for entry in found.removable if _remove(entry)]
         return Cleaning(removable=removed, kept=found.kept)
 
 
-def _remove(one: Removable) -> bool:
-    """Remove a file or folder unless another process writes to it; say whether it is gone.
+def _remove(entry: Removable) -> bool:
+    """Remove a file or folder unless another process writes to it; return whether it is gone.
 
     Only the files that were found go: what comes into the folder meanwhile stays there.
     """
-    is_shared = one.kind in ("prompts", "tokens", "scores")
-    locked = one.path.parent / "tokens" if one.kind == "tokens" else one.path
+    locked = entry.path.parent / "tokens" if entry.kind == "tokens" else entry.path
     try:
-        with acquire_lock(lock_path(locked)) if is_shared else nullcontext():
-            for path in one.files:
+        with acquire_lock(lock_path(locked)) if entry.kind in MANIFESTS else nullcontext():
+            for path in entry.files:
                 path.unlink(missing_ok=True)
-            for folder in sorted({path.parent for path in one.files if one.path in path.parents}, reverse=True):
+            for folder in sorted({path.parent for path in entry.files if entry.path in path.parents}, reverse=True):
                 with suppress(OSError):  # something came into it
                     folder.rmdir()
     except filelock.Timeout:
         return False
     except OSError as error:
         raise WriteError(
-            f"{one.path} cannot be removed: {reason(error)}. Files removed before it stay removed."
+            f"{entry.path} cannot be removed: {reason(error)}. Files removed before it stay removed."
         ) from error
-    return not one.path.exists()
+    return not entry.path.exists()
 
 
 class _ForeignError(Exception):
@@ -153,33 +149,38 @@ def _own_folder(kind: Kind, folder: Path) -> Removable:
         else:
             raise _ForeignError(f"it holds {path.name}, which this program has not written")
     files.append(folder / MANIFEST)  # the last to go: half a folder is still known as ours
-    return Removable(kind=kind, path=folder, files=tuple(files), n_bytes=sum(map(_size, files)))
+    return _entry(kind, folder, files)
 
 
-class _Folder:
-    """The runs in a folder and below it, their prompts and scores, and everybody who uses these."""
+class _Search:
+    """The runs in a folder and below it, their prompts and scores, and every other run that uses these."""
 
     def __init__(self, folder: Path, locks: ExitStack | None = None, *, gone: bool) -> None:
-        self.folder, self._locks, self._gone = folder, locks, gone
-        self._records_by_folder: dict[Path, RunRecord | str | None] = {}
-        self._runs = {out: self._record(out) for out in find_runs(folder)}
-        self.kept = {str(out): found for out, found in self._runs.items() if isinstance(found, str)}
-        self.records = {out: found for out, found in self._runs.items() if isinstance(found, RunRecord)}
+        self._locks, self._gone = locks, gone
+        self._known: dict[Path, RunFolder | str | None] = {}
+        found = {out: self._run(out) for out in find_runs(folder)}
+        self._outs = [*found]
+        self._kept = {str(out): run for out, run in found.items() if isinstance(run, str)}
+        self._runs = [run for run in found.values() if isinstance(run, RunFolder)]
+        self._data = list(folders_below(folder, _searched_data))
 
-    def _record(self, out: Path) -> RunRecord | str | None:
-        """Return the record of a run, which stays locked, or why it is not known what the run needs.
+    def _run(self, out: Path) -> RunFolder | str | None:
+        """Return a run, which stays locked, or why it is not known what it needs.
 
         None: a folder that needs no prompts, of a comparison or of a run that was killed before it had any.
         """
-        if out.resolve() not in self._records_by_folder:  # a second lock would meet the first
-            self._records_by_folder[out.resolve()] = self._read(out)
-        return self._records_by_folder[out.resolve()]
+        if out.resolve() not in self._known:  # a second lock would meet the first
+            self._known[out.resolve()] = self._read(out)
+        return self._known[out.resolve()]
 
-    def _read(self, out: Path) -> RunRecord | str | None:
+    def _read(self, out: Path) -> RunFolder | str | None:
         if self._is_at_work(out):
             return "a process is at work on it"
+        if not (out / RUN_FILE).exists():
+            return None
+        run = RunFolder(out)
         try:
-            return read_run(out) if (out / RUN_FILE).exists() else None
+            return run if run.record else None
         except StoreError as error:
             return str(error)
 
@@ -198,81 +199,72 @@ class _Folder:
         """Return what can go."""
         found = [*self._of_runs(), *self._of_data(), *(_of_cache() if cache else ())]
         # A partial file in a folder that goes as a whole is counted with it.
-        within = {path for one in found for path in one.files if path != one.path}
-        apart = [one for one in found if one.path not in within]
-        return Cleaning(removable=sorted(apart, key=lambda one: (one.kind, one.path)), kept=self.kept)
+        within = {path for entry in found for path in entry.files if path != entry.path}
+        apart = [entry for entry in found if entry.path not in within]
+        return Cleaning(removable=sorted(apart, key=lambda entry: (entry.kind, entry.path)), kept=self._kept)
 
     def _of_runs(self) -> Iterator[Removable]:
-        for out, record in self.records.items():
-            if record.measures is not None:
-                for path in sorted((out / LOGS).glob("replica-*.log")):
-                    if LOG.fullmatch(path.name) and path.is_file():
-                        yield _file("logs", path)
-        for folder in sorted({*self._runs, *data_folders(self.folder)}):
-            yield from (_file("partial", path) for path in dead_partial_files(folder))
+        for run in self._runs:
+            for path in sorted((run.out / LOGS).glob("replica-*.log")) if run.record.measures else ():
+                if LOG.fullmatch(path.name) and path.is_file():
+                    yield _entry("logs", path)
+        for folder in sorted({*self._outs, *self._data}):
+            yield from (_entry("partial", path) for path in dead_partial_files(folder))
 
     def _of_data(self) -> Iterator[Removable]:
-        unknown = min(self.kept, default=None)
-        for data in data_folders(self.folder):
+        unknown = min(self._kept, default=None)
+        for data in self._data:
             if unknown:
-                self.kept.setdefault(str(data), f"prompts and scores stay, for what {unknown} needs is not known")
-            elif not (data / USERS).is_dir() and data not in self._runs:
-                self.kept[str(data)] = "it does not say which runs use these prompts and scores; remove it by hand"
+                self._kept.setdefault(str(data), f"prompts and scores stay, for what {unknown} needs is not known")
+            elif not (data / USERS).is_dir() and data not in self._outs:
+                self._kept[str(data)] = "it does not say which runs use these prompts and scores; remove it by hand"
             else:
-                yield from self._of_one(data)
+                try:
+                    yield from self._of_data_folder(DataFolder(data))
+                except StoreError as error:
+                    self._kept[str(data)] = str(error)
 
-    def _of_one(self, data: Path) -> Iterator[Removable]:
-        records = dict(self.records)
-        gone: list[Path] = []
-        try:
-            for mark, out in marked_users(data):
-                if any(out == known.resolve() for known in records):
-                    continue
-                found = self._record(out)
-                if isinstance(found, str):
-                    raise StoreError(f"{out} uses these prompts and scores: {found}")
-                if found is not None:
-                    records[out] = found
-                elif self._gone:
-                    gone.append(mark)
-                else:
-                    raise StoreError(
-                        f"{out}, which used these prompts and scores, is not there. If it was removed and not moved, "
-                        "--gone removes what only it used"
-                    )
-        except StoreError as error:
-            self.kept[str(data)] = str(error)
-            return
-        needs = needs_of((record, out / record.data) for out, record in records.items())
-        yield from (_file("marks", mark) for mark in gone)
-        for kind, folder in _unneeded(data, needs):
+    def _of_data_folder(self, data: DataFolder) -> Iterator[Removable]:
+        """Yield what can go of a data folder. Raises StoreError, before anything, if a user's needs are not known."""
+        runs, gone = list(self._runs), list[Path]()
+        for mark, out in data.users():
+            if any(out == run.out.resolve() for run in runs):
+                continue
+            run = self._run(out)
+            if isinstance(run, str):
+                raise StoreError(f"{out} uses these prompts and scores: {run}")
+            if run is not None:
+                runs.append(run)
+            elif self._gone:
+                gone.append(mark)
+            else:
+                raise StoreError(
+                    f"{out}, which used these prompts and scores, is not there. If it was removed and not moved, "
+                    "--gone removes what only it used"
+                )
+        yield from (_entry("marks", mark) for mark in gone)
+        for kind, folder in _unneeded(data, needs_of(runs)):
             try:
                 yield _own_folder(kind, folder)
             except (_ForeignError, OSError) as error:
-                self.kept[str(folder)] = f"{error}; if no one needs it, remove it by hand"
+                self._kept[str(folder)] = f"{error}; if no one needs it, remove it by hand"
 
 
-def _unneeded(data: Path, needs: Needs) -> Iterator[tuple[Kind, Path]]:
+def _unneeded(data: DataFolder, needs: Needs) -> Iterator[tuple[Kind, Path]]:
     """Yield the folders of prompts, tokens and scores in a data folder that no run needs."""
-    for store in _folders(data / "store", FINGERPRINT):
+    for store in _folders(data.path / "store", FINGERPRINT):
         if store.resolve() not in needs.stores:
             yield "prompts", store
         else:
             yield from (("tokens", path) for path in _folders(store, TOKENS) if path.resolve() not in needs.tokens)
-    for model in _folders(data / "scores", FINGERPRINT):
+    for model in _folders(data.path / "scores", FINGERPRINT):
         yield from (("scores", path) for path in _folders(model, FINGERPRINT) if path.resolve() not in needs.scores)
 
 
-def data_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders of prompts and scores in a folder and below it; hidden folders and links are left out."""
-    for parent, folders, _ in os.walk(folder):
-        path = Path(parent)
-        depth = len(path.relative_to(folder).parts)
-        has_data = any((path / "store").glob(f"*/{MANIFEST}")) or any((path / "scores").glob(f"*/*/{MANIFEST}"))
-        inside = {"store", "scores", "tables", USERS} if has_data else set()
-        folders[:] = sorted(name for name in folders if name[0] != "." and name not in inside and depth < MAX_DEPTH)
-        if has_data:
-            yield path
+def _searched_data(path: Path, _: Sequence[str]) -> Collection[str] | None:
+    """Choose a folder of prompts and scores, and name its subfolders that are not searched for others."""
+    has_data = any((path / "store").glob(f"*/{MANIFEST}")) or any((path / "scores").glob(f"*/*/{MANIFEST}"))
+    return {"store", "scores", "tables", USERS} if has_data else None
 
 
 def _of_cache() -> Iterator[Removable]:
@@ -281,9 +273,9 @@ def _of_cache() -> Iterator[Removable]:
         for path in sorted((cache_folder() / name).glob("*")):
             if path.is_symlink() or not own.fullmatch(path.name) or path.is_dir() is (own_files is None):
                 continue
-            files = tuple(sorted(path.iterdir())) if own_files else (path,)
+            files = sorted(path.iterdir()) if own_files else [path]
             if own_files is None or all(file.is_file() and own_files.fullmatch(file.name) for file in files):
-                yield Removable(kind=kind, path=path, files=files, n_bytes=sum(map(_size, files)))
+                yield _entry(kind, path, files)
 
 
 def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:
@@ -294,12 +286,10 @@ def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:
     return []
 
 
-def _file(kind: Kind, path: Path) -> Removable:
-    return Removable(kind=kind, path=path, files=(path,), n_bytes=_size(path))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
+def _entry(kind: Kind, path: Path, files: Sequence[Path] | None = None) -> Removable:
+    """Return a file, or a folder with its files, that can go; a file that is gone meanwhile counts no bytes."""
+    files, n_bytes = (path,) if files is None else tuple(files), 0
+    for file in files:
+        with suppress(OSError):
+            n_bytes += file.lstat().st_size
+    return Removable(kind=kind, path=path, files=files, n_bytes=n_bytes)

@@ -1,22 +1,21 @@
 """Report what a run is and how far it is, from its files alone: quickly, also while another process works on it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
+from evaluator.files.locks import lock_holder
 from evaluator.record import RunRecord
-from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, is_measured, model_runs, read_run
+from evaluator.run.folders import RunFolder
+from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, is_measured, model_runs
 from evaluator.run_log import LOG_FILE
 from evaluator.scores.table import ScoreManifest
-from evaluator.tokens.table import TokenManifest, rows_fingerprint
-
-T = TypeVar("T")
 
 State = Literal["running", "finished", "unfinished", "damaged"]
 
@@ -63,13 +62,31 @@ class RunState:
 
 def find_runs(folder: Path) -> Iterator[Path]:
     """Yield the folders of runs in a folder and below it, sorted; hidden folders and links are left out."""
+
+    def inside(_: Path, files: Sequence[str]) -> Collection[str] | None:
+        is_run = RUN_FILE in files or (LOG_FILE in files and ".lock" in files)
+        return _NO_RUNS_INSIDE if is_run else None
+
+    return folders_below(folder, inside)
+
+
+def folders_below(
+    folder: Path, not_searched: Callable[[Path, Sequence[str]], Collection[str] | None]
+) -> Iterator[Path]:
+    """Yield chosen folders in a folder and below it, sorted; hidden folders and links are left out.
+
+    Args:
+        folder: to search, up to MAX_DEPTH.
+        not_searched: called with a folder and the names of its files; returns None for a folder that is not chosen,
+            else the names of its subfolders that are not searched.
+    """
     for parent, folders, files in os.walk(folder):
         path = Path(parent)
-        is_run = RUN_FILE in files or (LOG_FILE in files and ".lock" in files)
-        depth = len(path.relative_to(folder).parts)
-        skipped = _NO_RUNS_INSIDE if is_run else set()
-        folders[:] = sorted(name for name in folders if name[0] != "." and name not in skipped and depth < MAX_DEPTH)
-        if is_run:
+        depth, skipped = len(path.relative_to(folder).parts), not_searched(path, files)
+        folders[:] = sorted(
+            name for name in folders if name[0] != "." and name not in (skipped or ()) and depth < MAX_DEPTH
+        )
+        if skipped is not None:
             yield path
 
 
@@ -77,21 +94,22 @@ def run_state(out: Path) -> RunState:
     """Return the state of a run. Raises StoreError if the folder holds none and no process has begun one."""
     log = _log_lines(out / LOG_FILE)
     process = lock_holder(out / ".lock")
-    record, problem = None, ""
+    run, record, problem = RunFolder(out), None, ""
     if (out / RUN_FILE).is_file():
         try:
-            record = read_run(out)
+            record = run.record
         except StoreError as error:
             problem = str(error)
     elif not log:
         raise StoreError(f"{out} holds no run. `evaluator list` finds those in a folder.")
-    data = out / record.data if record else out
-    is_apart = data.resolve() != out.resolve()
     prompts, engine = (record.prompts, record.engine) if record else (None, None)
     finished = _finished(out, record)
+    data = run.data.path if record and run.data.path.resolve() != out.resolve() else None
+    sections = (record.prompts, record.scores) if record else ()
+    unfinished: State = "damaged" if problem else "finished" if finished else "unfinished"
     return RunState(
         folder=str(out),
-        state=_state(process, problem, finished),
+        state=unfinished if process is None else "running",
         process=process or None,
         problem=problem,
         suites=prompts.suites if prompts else [],
@@ -103,13 +121,13 @@ def run_state(out: Path) -> RunState:
         finished=finished,
         stages=_stages(record, finished),
         prompts=prompts.distinct_prompts if prompts else 0,
-        scoring=[] if record is None or finished else list(scoring_of(record, data)),
-        left_out=_left_out(record),
+        scoring=[] if record is None or finished else list(_scoring(run)),
+        left_out={name: why for section in sections if section for name, why in section.left_out.items()},
         command=next((line.partition("started: ")[2] for line in reversed(log) if " started: " in line), ""),
         last_message=log[-1] if log else "",
         run_bytes=folder_bytes(out),
-        data_bytes=folder_bytes(data) if is_apart else 0,
-        data=str(data) if is_apart else "",
+        data_bytes=folder_bytes(data) if data else 0,
+        data=str(data) if data else "",
     )
 
 
@@ -120,20 +138,7 @@ def _models(out: Path, record: RunRecord | None) -> Iterator[str]:
         return
     for folder in model_runs(out):
         with suppress(StoreError):
-            yield from _models(folder, read_run(folder))
-
-
-def _left_out(record: RunRecord | None) -> dict[str, str]:
-    sections = (record.prompts, record.scores) if record else ()
-    return {name: why for section in sections if section for name, why in section.left_out.items()}
-
-
-def _state(process: int | None, problem: str, finished: str) -> State:
-    if process is not None:
-        return "running"
-    if problem:
-        return "damaged"
-    return "finished" if finished else "unfinished"
+            yield from _models(folder, RunFolder(folder).record)
 
 
 def _finished(out: Path, record: RunRecord | None) -> str:
@@ -144,9 +149,8 @@ def _finished(out: Path, record: RunRecord | None) -> str:
     if (record is not None and record.scores is not None) or not page.is_file():
         return ""
     written = datetime.fromtimestamp(page.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    if record is not None and written < record.finished:
-        return ""  # the page compares on earlier prompts
-    return written
+    # A page that is older than the prompts compares on earlier prompts.
+    return "" if record is not None and written < record.finished else written
 
 
 def _stages(record: RunRecord | None, finished: str) -> list[str]:
@@ -162,59 +166,27 @@ def _stages(record: RunRecord | None, finished: str) -> list[str]:
     return [name for name, is_done in done.items() if is_done]
 
 
-def scoring_of(record: RunRecord, data: Path) -> Iterator[Scoring]:
+def _scoring(run: RunFolder) -> Iterator[Scoring]:
     """Yield how far the scores of a run's prompts are, by folder of scores.
 
-    They are those of its model; where the record does not name its scores yet, those of other models are among them.
+    Where the record does not name its scores yet, scores of other models are among them.
     """
+    record = run.record
     stores = {record.prompts.fingerprint} if record.prompts else set()
     stores |= {*record.scores.stores} if record.scores else set()
-    rows = {
-        rows_fingerprint(manifest.shards)
-        for store in sorted(stores)
-        for path in sorted((data / "store" / store).glob(f"tokens-*/{MANIFEST}"))
-        if (manifest := _manifest(path, TokenManifest))
-    }
-    for path in sorted((data / "scores").glob(f"{record.scores_folder or '*'}/*/{MANIFEST}")):
-        if path.parent.name in rows and (scores := _manifest(path, ScoreManifest)):
-            yield _scoring(scores)
-
-
-def _scoring(manifest: ScoreManifest) -> Scoring:
-    shards, engine = manifest.counted_shards, manifest.engine
-    reused = sum(plan.reused_prompts for plan in manifest.plans.values())
-    return Scoring(
-        engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
-        done=sum(shard.prompts for shard in shards) + reused,
-        planned=sum(plan.prompts for plan in manifest.plans.values()) + reused,
-        elapsed_s=sum(shard.elapsed_s for shard in shards),
-        last_s=max((shard.finished_s for shard in shards), default=0.0),
-    )
-
-
-def _manifest(path: Path, kind: type[T]) -> T | None:
-    """Return a manifest, or None where it cannot be read: another process may be about to write it."""
-    try:
-        return read_record(path, kind)
-    except StoreError:
-        return None
-
-
-def lock_holder(path: Path) -> int | None:
-    """Return the process that holds a lock file, 0 if it cannot be seen from here, or None if none holds it.
-
-    /proc/locks lists all locks by inode. Nothing is locked, so that no run that begins just now is disturbed.
-    """
-    try:
-        inode = path.stat().st_ino
-        locks = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return None
-    for line in locks:
-        words = line.split()
-        if "->" not in words and len(words) > 5 and words[1] == "FLOCK" and words[5].endswith(f":{inode}"):
-            return max(int(words[4]), 0)
-    return None
+    begun = [run.data.begun(store, record.scores_folder or "*") for store in sorted(stores)]
+    for folder in sorted({folder for tokens in begun for _, scores in tokens for folder in scores}):
+        with suppress(StoreError):  # another process may be about to write the manifest
+            if manifest := read_record(folder / MANIFEST, ScoreManifest):
+                shards, engine = manifest.counted_shards, manifest.engine
+                reused = sum(plan.reused_prompts for plan in manifest.plans.values())
+                yield Scoring(
+                    engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
+                    done=sum(shard.prompts for shard in shards) + reused,
+                    planned=sum(plan.prompts for plan in manifest.plans.values()) + reused,
+                    elapsed_s=sum(shard.elapsed_s for shard in shards),
+                    last_s=max((shard.finished_s for shard in shards), default=0.0),
+                )
 
 
 def folder_bytes(folder: Path) -> int:
@@ -222,10 +194,8 @@ def folder_bytes(folder: Path) -> int:
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(OSError):
                 total += os.lstat(os.path.join(parent, name)).st_size
-            except OSError:
-                continue
     return total
 
 

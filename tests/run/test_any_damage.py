@@ -17,7 +17,7 @@ from benchmarks.faults import damage
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import EvaluatorError
 from evaluator.progress import Progress, Stage, finish
-from evaluator.run import data_folder, pipeline
+from evaluator.run import folders, pipeline
 from evaluator.runs.verify import verify
 from tests.command_line import command_outputs
 
@@ -148,7 +148,7 @@ def test_two_runs_that_share_prompts_and_scores_in_any_order_end_with_the_tables
     folder = tmp_path_factory.mktemp("shared")
     runs = [stages(folder / name, folder / "data") for name in ("first", "second")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data_folder, "SECONDS_BETWEEN_TRIES", 0)
+        patch.setattr(folders, "SECONDS_BETWEEN_TRIES", 0)
         for turn in turns:
             next_of(runs[turn])
         while runs := [run for run in runs if next_of(run)]:

@@ -18,9 +18,13 @@ from evaluator.files.json_files import read_json, write_json
 from evaluator.models.fake_source import FakeModelSource
 from evaluator.progress import finish
 from evaluator.run import measure, pipeline
+from evaluator.run.record import read_run
 from evaluator.run.scored_run import complete_run
+from evaluator.run_log import started_as
 from evaluator.runs.verify import verify
 from evaluator.store.shards import write_shard
+from evaluator.suites.in_context_pvi import suite as pvi_suite
+from evaluator.suites.in_context_pvi.options import PviMeasureOptions
 from tests.command_line import command
 
 FAKE = ModelConfig(model="fake", engine="fake")
@@ -112,6 +116,20 @@ def test_in_a_folder_with_a_space_every_command_can_be_typed_and_tables_are_repa
         assert fault.damaged == "scores" or str(out) in shlex.split(fault.command)
     assert finish(verify(out, repair=True)) == []
     assert tables(out) == tables(whole)
+
+
+def test_tables_of_options_are_not_measured_again_without_them(tmp_path, monkeypatch):
+    """The files that options name may have changed since, so that the command is named and not run."""
+    finish(pipeline.run(RunConfig(suites=("pvi",), datasets=("sst5",), n_queries=4), FAKE, tmp_path))
+    finish(pipeline.measure(tmp_path, lambda suites: {name: PviMeasureOptions() for name in suites}))
+    assert read_run(tmp_path).measures.options == {}  # nothing was chosen
+    measured, chosen = pvi_suite.pvi_measures, PviMeasureOptions(annotations=(Path("a.parquet"),))
+    monkeypatch.setattr(pvi_suite, "pvi_measures", lambda *given, **more: measured(*given[:2], **more))
+    with started_as(["measure", str(tmp_path), "--annotations", "a.parquet"]):
+        finish(pipeline.measure(tmp_path, lambda suites: dict.fromkeys(suites, chosen)))
+    (tmp_path / "tables" / "metrics.parquet").write_bytes(b"")
+    fault, *_ = finish(verify(tmp_path, repair=True))
+    assert (fault.damaged, fault.command) == ("tables", f"evaluator measure {tmp_path} --annotations a.parquet")
 
 
 def test_damaged_scores_are_left_to_the_command_that_scores(out, whole):

@@ -1,0 +1,197 @@
+"""The folder of a run and that of its prompts, tokens and scores, which several runs may share.
+
+Both know where things are, what is recorded and what is needed. `verify`, `clean`, `list`, `show` and the stages ask
+them. Nothing here imports a suite or a model, so that a list of runs is quick.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import filelock
+
+from evaluator.errors import StoreError, WriteError
+from evaluator.files.digests import fingerprint
+from evaluator.files.json_files import MANIFEST, read_json, write_json
+from evaluator.files.locks import acquire_lock
+from evaluator.files.whole import remove_partial_files
+from evaluator.progress import Progress, Stage
+from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record
+from evaluator.run.record import read_run
+from evaluator.tokens.table import rows_fingerprint
+
+SECONDS_BETWEEN_TRIES = 0.2
+
+USERS = "users"
+"""Folder of marks in a data folder: which runs use it. A run's own folder needs none."""
+
+
+class ScoredPaths(NamedTuple):
+    """Folders of the prompts of a round, their tokens and their scores."""
+
+    store: Path
+    tokens: Path
+    scores: Path
+
+
+class Needs(NamedTuple):
+    """Folders of prompts, tokens and scores that runs need: to verify, to report, and to go on without asking again."""
+
+    stores: set[Path]
+    tokens: set[Path]
+    scores: set[Path]
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """A folder of prompts, tokens and scores."""
+
+    path: Path
+
+    def store(self, name: str) -> Path:
+        """Return the folder of the prompts with this fingerprint."""
+        return self.path / "store" / name
+
+    def scores(self, name: str) -> Path:
+        """Return a folder or file of scores by its path below scores/."""
+        return self.path / "scores" / name
+
+    def scored(self, scores: ScoresRecord) -> list[ScoredPaths]:
+        """Return the folders that a record of scores names: of the first round, then of the second if there is one."""
+        names = zip(scores.stores, scores.tokens, scores.tables, strict=True)
+        return [
+            ScoredPaths(self.store(store), self.store(store) / tokens, self.scores(table))
+            for store, tokens, table in names
+        ]
+
+    def begun(self, store: str, model: str = "*") -> Iterator[tuple[Path, list[Path]]]:
+        """Yield the folders of tokens of some prompts, each with the folders of scores of these tokens.
+
+        Args:
+            store: fingerprint of the prompts.
+            model: folder of a model's scores; all models if left out.
+        """
+        for path in sorted(self.store(store).glob(f"tokens-*/{MANIFEST}")):
+            try:
+                rows = rows_fingerprint((read_json(path) or {})["shards"])
+            except (StoreError, KeyError):  # damaged, or of another version: its scores are not known
+                yield path.parent, []
+            else:
+                yield path.parent, sorted(self.scores(model).parent.glob(f"{model}/{rows}"))
+
+    def users(self) -> Iterator[tuple[Path, Path]]:
+        """Yield each mark and the run's folder, which may be gone. Raises StoreError for a mark that is damaged."""
+        for mark in sorted((self.path / USERS).glob("*.json")):
+            content = read_json(mark) or {}
+            if not isinstance(content.get("run"), str):
+                raise StoreError(f"{mark} names no run.")
+            yield mark, Path(os.path.normpath(self.path.resolve() / content["run"]))
+
+
+class RunFolder:
+    """A run on disk; its record is read once."""
+
+    def __init__(self, out: Path, record: RunRecord | None = None) -> None:
+        self.out = out
+        if record is not None:
+            self.record = record
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """The record of the run. Raises StoreError where there is none or a damaged one."""
+        return read_run(self.out)
+
+    @property
+    def measured(self) -> MeasuredRecord:
+        """The record of a measured run. Raises StoreError, with the command to run, where a stage is missing."""
+        return measured_record(self.record, str(self.out))
+
+    @property
+    def data(self) -> DataFolder:
+        """The folder of the run's prompts and scores."""
+        return DataFolder(self.out / self.record.data)
+
+    def needs(self) -> Needs:
+        """Return the folders that the run needs, resolved.
+
+        A scored run needs what its record names. A run that is not scored yet needs all tokens of its prompts, and all
+        scores of these tokens, of whichever model. Scores that reuse shards of another folder need that folder too.
+        """
+        data, prompts, scores = self.data, self.record.prompts, self.record.scores
+        needs = Needs(set(), set(), set())
+        if scores is not None:
+            for paths in data.scored(scores):
+                needs.stores.add(paths.store)
+                needs.tokens.add(paths.tokens)
+                needs.scores.add(paths.scores)
+            needs.scores.update(data.scores(name).parent for name in scores.files)
+        if prompts is not None:
+            needs.stores.add(data.store(prompts.fingerprint))
+            for tokens, begun in data.begun(prompts.fingerprint) if scores is None else ():
+                needs.tokens.add(tokens)
+                needs.scores.update(begun)
+        _add_sources(needs.scores)
+        return Needs(*({path.resolve() for path in paths} for paths in needs))  # `store` and `scores` can be links
+
+
+def needs_of(runs: Iterable[RunFolder]) -> Needs:
+    """Return what some runs need together."""
+    needs = [run.needs() for run in runs]
+    return Needs(*(set[Path]().union(*paths) for paths in zip(Needs(set(), set(), set()), *needs, strict=True)))
+
+
+def _add_sources(scores: set[Path]) -> None:
+    """Add the folders whose shards these folders of scores reuse."""
+    left = [*scores]
+    while left:
+        folder = left.pop()
+        try:
+            plans = (read_json(folder / MANIFEST) or {}).get("plans", {})
+        except StoreError:
+            continue
+        names = {name.rpartition("/")[0] for plan in plans.values() for name in plan["reused"]}
+        sources = {folder.parent / name for name in names} - scores
+        scores |= sources
+        left += sources
+
+
+def lock_path(folder: Path) -> Path:
+    """Return the lock file of a folder of prompts, tokens or scores: next to it, as it holds nothing but results."""
+    return folder.with_name(f".{folder.name}.lock")
+
+
+def lock_folder(folder: Path) -> Stage[AbstractContextManager[None]]:
+    """Wait until no other run writes to a folder, and return a context that keeps it locked.
+
+    What a killed process left half written in the folder, or in others that begin with its name, is removed.
+
+    Raises WriteError where there can be no lock.
+    """
+    while True:
+        try:
+            lock = acquire_lock(lock_path(folder))
+        except (filelock.Timeout, FileNotFoundError):  # a run that fails just now can remove the folder
+            yield Progress(stage="Waiting for another run that writes the same data", done=0, total=1, unit="runs")
+            time.sleep(SECONDS_BETWEEN_TRIES)
+        except OSError as error:
+            raise WriteError(
+                f"{folder} cannot be written to: {error}. Choose another folder with --store or --out."
+            ) from error
+        else:
+            remove_partial_files(folder.parent, "", f"{folder.name}*/")
+            return lock
+
+
+def mark_user(out: Path, data: Path) -> None:
+    """Write down that the run in `out` uses the prompts and scores in `data`. Raises WriteError."""
+    if out.resolve() == data.resolve():
+        return  # a run's own folder needs no mark
+    run = os.path.relpath(out.resolve(), data.resolve())
+    mark = data / USERS / f"{fingerprint(run)}.json"
+    if not mark.exists():
+        write_json(mark, {"run": run})
