@@ -192,7 +192,7 @@ def predict(folder: str, n_predictions: str) -> None:
 
 def measure(folder: str) -> None:
     from evaluator.metrics import diagnosed, metrics_table
-    from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
+    from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
     predictions = pl.scan_parquet(f"{folder}/*.parquet")
     classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))

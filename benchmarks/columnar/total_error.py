@@ -13,7 +13,7 @@ from benchmarks.columnar.metrics import N_LABELS, PARTS, _predictions
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
 from evaluator.metrics import diagnosed, metrics_table
 from evaluator.statistics.variance_components import variance_components
-from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
+from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
 from evaluator.suites.staicc.total_error import total_error_tables
 
 N_QUERIES, N_TEMPLATES, N_SETS = 55_556, 9, 2  # 1,000,008 scores
@@ -45,7 +45,7 @@ def main() -> None:
             unit="requests",
             packages=["polars", "numpy", "scipy"],
         ),
-        {"evaluator, all": lambda: dict(total_error_tables(predictions, metrics))["variance_components"].height},
+        {"evaluator, all": lambda: total_error_tables(predictions, metrics)["variance_components"].height},
         runs=3,
     )
     print_targets(

@@ -24,8 +24,7 @@ from evaluator.random_baselines import max_random_accuracy, max_random_tail
 from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.store.prefix_order import prefix_order
 from evaluator.store.prompt_ids import with_prompt_ids
-from evaluator.suites.staicc.diagnostics.label_noise import noise_slope
-from evaluator.suites.staicc.label_noise import label_noise_requests
+from evaluator.suites.staicc.label_noise import label_noise_requests, noise_slope
 from evaluator.tokens.rows import ragged
 from evaluator.tokens.table import tokenise
 

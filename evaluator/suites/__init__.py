@@ -12,18 +12,10 @@ from evaluator.suites.base import Family, Suite
 from evaluator.suites.classification import IMPORTED_ANSWERS
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
-from evaluator.suites.staicc.bias import STAICC_BIAS
-from evaluator.suites.staicc.demonstrations import STAICC_DEMONSTRATIONS
-from evaluator.suites.staicc.learning_curve import STAICC_LEARNING_CURVE
-from evaluator.suites.staicc.normal import STAICC_NORMAL
-from evaluator.suites.staicc.robustness import STAICC_ROBUSTNESS
+from evaluator.suites.staicc.suite import STAICC_SUITES
 
 SUITES: dict[str, Suite] = {
-    "staicc-normal": STAICC_NORMAL,
-    "staicc-bias": STAICC_BIAS,
-    "staicc-robustness": STAICC_ROBUSTNESS,
-    "staicc-demonstrations": STAICC_DEMONSTRATIONS,
-    "staicc-learning-curve": STAICC_LEARNING_CURVE,
+    **STAICC_SUITES,
     "prompt-search": PROMPT_SEARCH,
     "pvi": IN_CONTEXT_PVI,
 }

@@ -9,7 +9,7 @@ import pytest
 
 import evaluator
 from evaluator.schemas import GROUP_METRICS, METRICS
-from evaluator.suites.staicc.family import INFERENCE_METHODS
+from evaluator.suites.staicc.suite import INFERENCE_METHODS
 from tests.command_line import command
 from tests.end_to_end.processes import killed
 

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from evaluator.methods import METHODS
-from evaluator.suites.staicc.diagnostics.registry import HEADLINES
-from evaluator.suites.staicc.family import INFERENCE_METHODS
+from evaluator.suites.staicc.diagnostics import HEADLINES
+from evaluator.suites.staicc.suite import INFERENCE_METHODS
 from tests.command_line import command
 
 FAKE = ("--model", "fake", "--engine", "fake")

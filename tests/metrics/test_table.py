@@ -14,7 +14,7 @@ from evaluator.metrics.per_request import by_group
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
-from evaluator.suites.staicc.diagnostics.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE
+from evaluator.suites.staicc.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE
 from tests.suites.staicc.measured import staicc_metrics
 
 

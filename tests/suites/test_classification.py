@@ -13,7 +13,7 @@ from evaluator.schemas import DEFINITIONS, Definition
 from evaluator.store.prompt_store import PromptStore, StoreManifest
 from evaluator.suites.base import ScoredRun, in_memory
 from evaluator.suites.classification import classification_tables
-from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTICS
+from evaluator.suites.staicc.diagnostics import DIAGNOSTICS
 from tests.methods.answered import BOTH, answers, table
 
 PARTS = ("normal", "contextual", "domain")

@@ -16,14 +16,15 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.errors import ConfigError
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
+from evaluator.metrics.intervals import mean_of_intervals, with_intervals
+from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
+from evaluator.metrics.registry import METRICS, REQUEST_COLUMNS
+from evaluator.metrics.values import metric_values
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.render import classification_prompts
-from evaluator.prompts.rows import normal_requests, of_parts
+from evaluator.prompts.rows import normal_requests, of_parts, variations
 from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, MEAN_OVER_DATASETS, Definition
-from evaluator.suites.base import Part, Plan
-from evaluator.suites.staicc.family import INFERENCE_METHODS, staicc_suite
 
 PART = "learning_curve"
 
@@ -44,8 +45,9 @@ def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -
 def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> Iterator[pl.DataFrame]:
     ids = np.array(whole["demonstration_ids"].to_list(), dtype=np.int64).reshape(whole.height, n_shots)
     template = replace(dataset.template, query_prefix="")
-    n_prompts = N_DEMONSTRATION_SETS * dataset.test.height
-    for n_before in range(n_shots):
+
+    def columns(n_before: int) -> dict[str, pl.Expr | pl.Series]:
+        """Return the columns of the prompts that are cut after `n_before` demonstrations."""
         asked = ids[:, n_before]
         prompts = classification_prompts(
             template,
@@ -54,15 +56,17 @@ def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> I
             demonstrations=dataset.demonstration,
             demonstration_ids=ids[:, :n_before],
         )
-        yield whole.with_columns(
+        return {
             **prompts.to_dict(),
-            position=pl.col("position") + n_before * n_prompts,
-            query_id=pl.lit(None, pl.Int64),
-            n_shots=pl.lit(n_before, pl.Int64),
-            demonstration_ids=pl.col("demonstration_ids").list.head(n_before),
-            training_row=pl.Series(asked),
-            gold=dataset.demonstration["gold"].gather(asked),
-        )
+            "query_id": pl.lit(None, pl.Int64),
+            "n_shots": pl.lit(n_before, pl.Int64),
+            "demonstration_ids": pl.col("demonstration_ids").list.head(n_before),
+            "training_row": pl.Series(asked),
+            "gold": dataset.demonstration["gold"].gather(asked),
+        }
+
+    n_prompts = N_DEMONSTRATION_SETS * dataset.test.height
+    return variations(((columns(n_before), [whole]) for n_before in range(n_shots)), n_prompts)
 
 
 def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) -> pl.DataFrame:
@@ -73,9 +77,6 @@ def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) ->
 
     Returns schemas.LEARNING_CURVE, sorted by its key.
     """
-    # Here, because whoever only builds should not wait for SciPy.
-    from evaluator.metrics.intervals import mean_of_intervals, with_intervals
-
     rows = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in([PART, "normal"])).collect()
     # Several suites of a run may have the part normal.
     rows = rows.unique(["part", "dataset", "position"], keep="first", maintain_order=True)
@@ -99,10 +100,6 @@ def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) ->
 
 def _points(rows: pl.DataFrame, definition: Definition) -> Iterator[dict[str, object]]:
     """Yield a row of LEARNING_CURVE before its interval for each dataset, metric and number of demonstrations."""
-    from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
-    from evaluator.metrics.registry import METRICS, REQUEST_COLUMNS
-    from evaluator.metrics.values import metric_values
-
     metrics = {name: METRICS[name] for name in REQUEST_COLUMNS}
     score = LABEL_SCORE["paper" if DEFINITIONS[definition].predictions == "paper" else "released"]
     examples = rows.with_columns(
@@ -117,17 +114,3 @@ def _points(rows: pl.DataFrame, definition: Definition) -> Iterator[dict[str, ob
         for name, measured in metric_values(requests, n_labels, metrics).items():
             key = {"dataset": dataset, "metric": name, "definition": definition, "n_shots": n_shots}
             yield key | sizes | measured._asdict()
-
-
-def _check(config: RunConfig) -> None:
-    if config.n_shots == 0:
-        raise ConfigError("staicc-learning-curve asks for the label of every demonstration: --shots must be 1 or more.")
-
-
-STAICC_LEARNING_CURVE = staicc_suite(
-    summary="Label probabilities at every demonstration of StaICC-Normal's prompts: accuracy after 0, 1, ...",
-    parts={"normal": Part(), PART: Part(kind="null")},
-    requests=learning_curve_requests,
-    methods=INFERENCE_METHODS,
-    plan=Plan(check=_check),
-)

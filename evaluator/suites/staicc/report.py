@@ -24,7 +24,7 @@ from evaluator.report.sections.results import Figure, row_title, value_text
 from evaluator.report.sections.total_error import total_error_sections
 from evaluator.report.tables import Cell, ResultTable, result_tables
 from evaluator.schemas import MEAN_OVER_DATASETS, Definition
-from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
+from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
 from evaluator.suites.staicc.report_learning_curve import learning_curve_section
 
 TEXTS = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})

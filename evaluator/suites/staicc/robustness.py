@@ -1,45 +1,43 @@
-"""Build the prompts of StaICC-Diag that show how answers depend on wrong labels, templates and demonstrations.
+"""Build prompts in several templates and with several demonstration sets, and measure how far their answers agree.
 
 Source: Cho & Inoue 2025, section 3.3.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.errors import TemplateError
+from evaluator.errors import MetricError, TemplateError
+from evaluator.metrics.accuracy import ACCURACY
+from evaluator.metrics.base import N_REQUESTS, Metric
+from evaluator.metrics.intervals import jackknife_standard_error, two_way_standard_error
+from evaluator.metrics.per_request import PredictionGroup
+from evaluator.metrics.values import Measured, metric_values
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
-from evaluator.prompts.rows import normal_requests, of_parts
-from evaluator.suites.base import Part
-from evaluator.suites.staicc.family import staicc_suite
-from evaluator.suites.staicc.label_noise import label_noise_requests
+from evaluator.prompts.rows import normal_requests, variations
+from evaluator.templates.orthogonal_array import ORTHOGONAL_ARRAY
 
 N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
 RELEASED_TEMPLATE_QUERIES = 100  # of the part `template`, under `released`
+MAX_SD = math.sqrt(0.5)
+"""Largest standard deviation of numbers in [0, 1]: that of one 0 and one 1."""
+
+CONSISTENCY = Metric(
+    statistics=lambda _n_labels: N_REQUESTS | {"agreeing": pl.col("agreeing")},
+    value=lambda _n_labels: pl.col("agreeing") / pl.col("n"),
+    interval="score",
+)
+"""Mean share of the most frequent label among the answers to the variations of one prompt; a row is such a prompt."""
 
 
-def robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield StaICC-Normal's prompts at five rates of wrong labels, in nine templates, after eight demonstration sets.
-
-    Under `released`, templates are varied on the first hundred queries with one demonstration set. Demonstration sets
-    are varied on the first queries only, as many as give no more prompts than StaICC-Normal has. The paper (section
-    3.3) mentions no such limits.
-    """
-    parts = {
-        "gler": label_noise_requests(
-            dataset, n_shots=config.n_shots, n_queries=config.n_queries, definition=config.prompt_definition
-        ),
-        "template": _template_requests(dataset, config),
-        "sampling": _sampling_requests(dataset, config),
-    }
-    return of_parts(parts)
-
-
-def _template_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield the queries with each alternative template; `position` continues from one template to the next."""
+def template_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield the queries in each template; under `released` the first hundred, after one demonstration set."""
     if not dataset.alternative_templates:
         raise TemplateError(
             f"{dataset.name} has no alternative templates to compare answers over. Give it some where it is loaded "
@@ -48,13 +46,18 @@ def _template_requests(dataset: ClassificationDataset, config: RunConfig) -> Ite
     n_sets = N_DEMONSTRATION_SETS
     if config.prompt_definition == "released":
         dataset, n_sets = _first_queries(dataset, RELEASED_TEMPLATE_QUERIES), 1
-    for number, template in enumerate(dataset.alternative_templates):
-        position = pl.col("position") + number * n_sets * dataset.test.height
-        for rows in _normal(replace(dataset, template=template), config, n_sets):
-            yield rows.with_columns(position=position, template=pl.lit(number, pl.Int64))
+    variants = (
+        ({"template": pl.lit(number, pl.Int64)}, _normal(replace(dataset, template=template), config, n_sets))
+        for number, template in enumerate(dataset.alternative_templates)
+    )
+    yield from variations(variants, n_sets * dataset.test.height)
 
 
-def _sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+def sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield the queries after eight demonstration sets each.
+
+    Under `released` only the first queries, as many as give no more prompts than StaICC-Normal has.
+    """
     if config.prompt_definition == "released":
         dataset = _first_queries(dataset, dataset.test.height * N_DEMONSTRATION_SETS // N_SAMPLED_SETS)
     return _normal(dataset, config, N_SAMPLED_SETS)
@@ -72,8 +75,104 @@ def _normal(dataset: ClassificationDataset, config: RunConfig, n_demonstration_s
     )
 
 
-STAICC_ROBUSTNESS = staicc_suite(
-    summary="Robustness of answers to wrong labels in demonstrations, nine templates and eight demonstration sets.",
-    parts={name: Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
-    requests=robustness_requests,
-)
+def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
+    """Measure template_consistency: the share of templates that give the most frequent label, averaged over queries and
+    their demonstration sets.
+
+    `paper` and `released` are one formula; they read probabilities differently, which can break ties. The interval is
+    over queries, for these templates: with more templates the shares would be smaller, so the data give no interval
+    over other templates. The interval of template_accuracy covers those.
+
+    Raises MetricError if queries are not answered equally often with each template.
+
+    Sources: Cho & Inoue 2025, section 3.3; StaICC 0.1.1, util/functional.py, consistency.
+    """
+    require_complete_grid(group, "template", "templates")
+    prompts = _agreement(group.repeated_requests, ["query_id", "demonstration_set"])
+    return metric_values(prompts, group.n_labels, {"template_consistency": CONSISTENCY})
+
+
+def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
+    """Measure sampling_consistency, the share of demonstration sets that give the most frequent label, averaged over
+    queries, and accuracy_mean_over_demonstration_sets, the accuracy over all of them.
+
+    Different queries have different demonstration sets. The intervals, which are over queries, therefore cover other
+    demonstration sets as well.
+
+    Raises and sources as template_consistency.
+    """
+    require_complete_grid(group, "demonstration_set", "demonstration sets")
+    requests = group.repeated_requests
+    agreement = metric_values(_agreement(requests, ["query_id"]), group.n_labels, {"sampling_consistency": CONSISTENCY})
+    accuracy = {"accuracy_mean_over_demonstration_sets": ACCURACY}
+    return agreement | metric_values(requests, group.n_labels, accuracy)
+
+
+def _agreement(requests: pl.DataFrame, prompt: list[str]) -> pl.DataFrame:
+    """Return the columns `prompt` and `agreeing`, the share of the most frequent answer, one row a prompt."""
+    counts = requests.group_by(*prompt, "pred").len()
+    share = pl.col("len").max() / pl.col("len").sum()
+    return counts.group_by(prompt).agg(agreeing=share).sort(prompt)
+
+
+def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
+    """Measure accuracy_mean_over_templates and accuracy_sd_over_templates.
+
+    The mean is the expected accuracy of a user without reason to prefer a template. Its interval covers other queries
+    *and* other texts of the templates' attributes (metrics.intervals.two_way_standard_error). The standard deviation is
+    that of these templates' accuracies (n - 1 in the denominator), with an interval over queries alone. Both include
+    the noise of single answers, which shrinks as the number of queries grows.
+
+    Neither is in the paper or the toolkit; `paper` and `released` differ in the predictions they read.
+
+    Raises MetricError if queries are not answered equally often with each template.
+    """
+    require_complete_grid(group, "template", "templates")
+    cells = _cells(group)
+    standard_error, degrees_of_freedom = two_way_standard_error(cells, template_attributes(cells.shape[1]))
+    # For the jackknife: the accuracies of the templates without one query, for each query, [query, template].
+    without_one = (cells.sum(axis=0) - cells) / max(len(cells) - 1, 1)
+    return {
+        "accuracy_mean_over_templates": Measured(
+            float(cells.mean()), standard_error, degrees_of_freedom, "score", 0.0, 1.0, over="queries and templates"
+        ),
+        "accuracy_sd_over_templates": Measured(
+            float(cells.mean(axis=0).std(ddof=1)),
+            jackknife_standard_error(without_one.std(axis=1, ddof=1)),
+            len(cells) - 1,
+            "symmetric",
+            0.0,
+            MAX_SD,
+        ),
+    }
+
+
+def template_attributes(n_templates: int) -> Sequence[Sequence[int]] | None:
+    """Return the rows of the orthogonal array where there are as many templates; None for templates of their own."""
+    return ORTHOGONAL_ARRAY if n_templates == len(ORTHOGONAL_ARRAY) else None
+
+
+def _cells(group: PredictionGroup) -> Floats:
+    """Return the share of correct answers [query, template], over demonstration sets."""
+    answers = group.repeated_requests.group_by("query_id", "template")
+    cells = answers.agg(pl.col("correct").mean()).sort("query_id", "template")
+    return np.asarray(cells["correct"].to_numpy()).reshape(-1, cells["template"].n_unique())
+
+
+def require_complete_grid(group: PredictionGroup, column: str, what: str) -> None:
+    """Raise MetricError unless every query has equally many answers with each value of `column`.
+
+    There must be two values or more; `what` is their plural name in the message.
+    """
+    cells = group.rows.group_by("query_id", column).len()
+    n_values, n_queries = cells[column].n_unique(), cells["query_id"].n_unique()
+    if n_values < 2:
+        raise MetricError(
+            f"{group.where}: answers are compared over {what}, but there is only one. Build at least two."
+        )
+    if cells.height < n_values * n_queries or cells["len"].n_unique() > 1:
+        raise MetricError(
+            f"{group.where}: every query must be answered equally often with each of the {n_values} {what}, but of "
+            f"{n_values * n_queries} pairs {cells.height} are present, with {sorted(set(cells['len']))} answers. "
+            "Measure complete parts."
+        )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
+from evaluator.metrics import total_error
 from evaluator.metrics.design_study import Design
 from evaluator.metrics.intervals import total_standard_error
 from evaluator.metrics.per_request import (
@@ -18,9 +19,9 @@ from evaluator.metrics.per_request import (
     prediction_groups,
 )
 from evaluator.metrics.registry import METRICS, REQUEST_COLUMNS
-from evaluator.metrics.total_error import CrossedAnswers, components_and_design, crossed_cells, total_error
+from evaluator.metrics.total_error import CrossedAnswers, crossed_cells
 from evaluator.metrics.values import metric_values
-from evaluator.suites.staicc.diagnostics.template_accuracy import template_attributes
+from evaluator.suites.staicc.robustness import template_attributes
 
 HEADLINE, VARIED, SAMPLED = "normal", "template", "sampling"
 """Parts: of the headline, of varied templates, and of many demonstration sets, which is decomposed for itself."""
@@ -35,20 +36,15 @@ NAMES = {
 ONE_DRAW = {"query": "query and demonstration set", "level": "template", "interaction": "query x template and residual"}
 
 
-def total_error_tables(
-    predictions: pl.LazyFrame | pl.DataFrame, metrics: pl.DataFrame
-) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield variance_components, total_error and design_study, with the columns of schemas.
+def total_error_tables(predictions: pl.LazyFrame | pl.DataFrame, metrics: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return variance_components, total_error and design_study, with the columns of schemas.
 
     Args:
         predictions: schemas.PREDICTIONS of the run.
         metrics: schemas.METRICS of the run.
     """
     cases = [case for group in _groups(predictions, [VARIED, SAMPLED]) for case in _cases(group)]
-    components, design = components_and_design(cases)
-    yield "variance_components", components
-    yield "total_error", total_error(list(_headlines(predictions, metrics, cases)))
-    yield "design_study", design
+    return total_error.total_error_tables(cases, _headlines(predictions, metrics, cases))
 
 
 def _groups(predictions: pl.LazyFrame | pl.DataFrame, parts: Sequence[str]) -> Iterator[PredictionGroup]:

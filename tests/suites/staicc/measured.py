@@ -3,7 +3,7 @@
 import polars as pl
 
 from evaluator.metrics import diagnosed, metrics_table
-from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS
+from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
 
 def staicc_metrics(predictions: pl.DataFrame) -> pl.DataFrame:

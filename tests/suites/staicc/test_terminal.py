@@ -5,7 +5,7 @@ import math
 import polars as pl
 
 from evaluator.schemas import METRICS
-from evaluator.suites.staicc.terminal import diagnostic_lines
+from evaluator.suites.staicc.diagnostics import diagnostic_lines
 from tests.report.made_run import MadeRun
 
 

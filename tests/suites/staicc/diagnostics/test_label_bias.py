@@ -13,7 +13,7 @@ from scipy import stats
 from StaICC.util import functional
 
 from evaluator.errors import MetricError
-from evaluator.suites.staicc.diagnostics.label_bias import absent_labels
+from evaluator.suites.staicc.label_bias import absent_labels
 from tests.strategies import distributions
 from tests.suites.staicc.diagnostics.part_predictions import interval, part_predictions, values
 from tests.suites.staicc.measured import staicc_metrics

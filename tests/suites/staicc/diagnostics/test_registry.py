@@ -1,8 +1,8 @@
 """Which part has which diagnostics, and what a reader is told of them."""
 
 from evaluator.suites import SUITES
-from evaluator.suites.staicc.diagnostics.registry import DIAGNOSTIC_PARTS, DIAGNOSTICS, HEADLINES
-from evaluator.suites.staicc.family import STAICC
+from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS, HEADLINES
+from evaluator.suites.staicc.suite import STAICC
 
 
 def test_every_disturbed_part_has_diagnostics_and_of_the_others_normal_alone() -> None:

@@ -1,25 +1,68 @@
-"""Measure which labels a model prefers independently of the query.
+"""Build prompts whose query has no content, and measure which labels a model prefers independently of the query.
 
 Without bias these measures are at the end of their range. The mean entropy (`paper`) is a mean over requests and has no
 sampling bias. Sampling noise moves the entropy of the mean (`released`) and the divergence in one direction only;
 metrics.distance_interval removes this bias, and their intervals are around the limit for infinitely many requests.
+
+Source: Cho & Inoue 2025, section 3.3.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
+from evaluator.config import RunConfig
+from evaluator.datasets.base import ClassificationDataset
 from evaluator.metrics.base import N_REQUESTS, Metric, sum_in_order
 from evaluator.metrics.checks import require_gold
 from evaluator.metrics.distance_interval import freedom
 from evaluator.metrics.per_request import GroupRows, PredictionGroup, by_group, label_matrix
 from evaluator.metrics.toolkit_formulas import passes_released_check
 from evaluator.metrics.values import Measured, metric_values
+from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
+from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
+
+N_WORDS = 128
+"""Number of words of a domain query, as in the toolkit; the paper does not give it."""
+
+
+def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield the prompts of StaICC-Normal with their queries replaced by empty queries and by domain queries.
+
+    Rows keep position, query_id and gold of the replaced query. Domain queries are random words of the calibration
+    split, under `released` of the demonstration split. The part `normal` has the unchanged prompts, on which the
+    empirical bias is measured; it is left out if the run includes staicc-normal, which has the same rows.
+    """
+    plan = benchmark_plan(dataset, n_shots=config.n_shots)
+    n_prompts = len(plan.query_id)
+    queries = {
+        "contextual": empty_queries(n_prompts, len(dataset.text_fields)),
+        "domain": _domain_queries(dataset, n_prompts, config),
+    }
+    parts = {
+        part: requests(dataset, plan, queries=texts, n_queries=config.n_queries) for part, texts in queries.items()
+    }
+    if "staicc-normal" not in config.suites:
+        parts["normal"] = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
+    return of_parts(parts)
+
+
+def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: RunConfig) -> pl.Series:
+    definition = config.prompt_definition
+    split, rows = "calibration", dataset.calibration
+    if definition == "released":
+        split, rows = "demonstration", dataset.demonstration
+    return domain_queries(
+        rows,
+        n_queries=n_queries,
+        n_words=N_WORDS,
+        definition=definition,
+        source_name=f"{dataset.name}: the {split} split",
+    )
 
 
 def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
@@ -87,12 +130,10 @@ def _absent_labels(group: GroupRows) -> pl.DataFrame:
     # The sum of a list adds row after row; several threads add that of a column, and its last digit varies.
     sums = [probs.list.get(label).implode().list.sum().item() for label in absent.values()]
     means = [of_label / group.rows.height for of_label in sums]
-    rows = pl.DataFrame({"label_name": [*absent], "mean_probability": means}, schema_overrides=_OF_LABEL)
+    schema = {name: ABSENT_LABELS[name] for name in ("label_name", "mean_probability")}
+    rows = pl.DataFrame({"label_name": [*absent], "mean_probability": means}, schema_overrides=schema)
     key = [pl.lit(group.key[name]).alias(name) for name in ABSENT_LABELS_KEY if name != "label_name"]
     return rows.filter(pl.col("mean_probability") > 0).with_columns(key).select(ABSENT_LABELS.names())
-
-
-_OF_LABEL = {name: ABSENT_LABELS[name] for name in ("label_name", "mean_probability")}
 
 
 def _by_query(requests: pl.DataFrame, columns: Sequence[str]) -> Floats:
@@ -143,29 +184,22 @@ def _entropy_of_mean(*, softmaxed: bool) -> Metric:
     )
 
 
-def _divergence_statistics(n_labels: int) -> dict[str, pl.Expr]:
-    return _probability_sums(n_labels) | {f"gold_{label}": pl.col("gold") == label for label in range(n_labels)}
+def _divergence(*, released: bool) -> Metric:
+    """Define the KL divergence of the mean probabilities from the shares of the gold labels."""
+
+    def term(mean: pl.Expr, share: pl.Expr) -> pl.Expr:
+        # Under `paper` x / 0 is infinite, and a label of no probability adds 0; under `released` both are NaN.
+        is_defined = (mean > 0) & (share > 0) if released else mean > 0
+        return pl.when(is_defined).then(mean * (mean / share).log()).otherwise(math.nan if released else 0.0)
+
+    def value(n_labels: int) -> pl.Expr:
+        shares = [pl.col(f"gold_{label}") / pl.col("n") for label in range(n_labels)]
+        return sum_in_order(map(term, _means(n_labels), shares))
+
+    def statistics(n_labels: int) -> dict[str, pl.Expr]:
+        return _probability_sums(n_labels) | {f"gold_{label}": pl.col("gold") == label for label in range(n_labels)}
+
+    return Metric(statistics=statistics, value=value, interval="distance", limits=lambda _n_labels: (0.0, math.inf))
 
 
-def _divergence(n_labels: int, term: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> pl.Expr:
-    shares = [pl.col(f"gold_{label}") / pl.col("n") for label in range(n_labels)]
-    return sum_in_order(map(term, _means(n_labels), shares))
-
-
-def _paper_term(mean: pl.Expr, share: pl.Expr) -> pl.Expr:
-    return pl.when(mean > 0).then(mean * (mean / share).log()).otherwise(0.0)  # x / 0 is infinite
-
-
-def _released_term(mean: pl.Expr, share: pl.Expr) -> pl.Expr:
-    return pl.when((mean > 0) & (share > 0)).then(mean * (mean / share).log()).otherwise(math.nan)
-
-
-DIVERGENCE, RELEASED_DIVERGENCE = (
-    Metric(
-        statistics=_divergence_statistics,
-        value=partial(_divergence, term=term),
-        interval="distance",
-        limits=lambda _n_labels: (0.0, math.inf),
-    )
-    for term in (_paper_term, _released_term)
-)
+DIVERGENCE, RELEASED_DIVERGENCE = _divergence(released=False), _divergence(released=True)

@@ -1,0 +1,122 @@
+"""Diagnostics of StaICC: bias and robustness, which accuracy alone does not show. Part, metric, unit and sign:
+
+contextual  contextual_bias                        nats; `paper`: 0 or less, more is more bias; `released`: reversed
+domain      domain_bias                            the same
+normal      empirical_bias                         nats, 0 or more, more is more bias
+gler        gler                                   accuracy lost per unit of noise: above 0 where labels are read
+gler        gler_METRIC                            the same of another metric: below 0 where the metric rises with noise
+template    template_consistency                   share in [0, 1]
+template    accuracy_mean_over_templates           share; its interval is over queries and templates
+template    accuracy_sd_over_templates             standard deviation of the templates' accuracies
+sampling    sampling_consistency                   share in [0, 1]
+sampling    accuracy_mean_over_demonstration_sets  share
+
+Intervals are over queries unless stated otherwise: they cover other queries with the same model, templates and noise
+rates.
+
+Source: Cho & Inoue 2025 (StaICC), section 3.3.
+"""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluator.methods import REFERENCE_METHOD
+from evaluator.metrics.diagnostic import Diagnostic, Reading
+from evaluator.report.metric_texts import MetricText
+from evaluator.report.section import MeasuredRun
+from evaluator.report.terminal import first_definition
+from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.suites.staicc.label_bias import empirical_bias, prior_bias
+from evaluator.suites.staicc.label_noise import gler
+from evaluator.suites.staicc.robustness import sampling_consistency, template_accuracy, template_consistency
+
+_MORE_BIAS, _LESS_BIAS = Reading("nats", "more is more bias"), Reading("nats", "less is more bias")
+_STEADIER = Reading("share", "more is steadier")
+_LABELS_READ = "above 0 where labels are read"
+
+DIAGNOSTICS: tuple[Diagnostic, ...] = (
+    Diagnostic(
+        part="contextual",
+        measure=prior_bias,
+        metric="contextual_bias",
+        title="Contextual bias",
+        readings={"paper": _MORE_BIAS, "released": _LESS_BIAS},
+    ),
+    Diagnostic(
+        part="domain",
+        measure=prior_bias,
+        metric="domain_bias",
+        title="Domain bias",
+        readings={"paper": _MORE_BIAS, "released": _LESS_BIAS},
+    ),
+    Diagnostic(
+        part="normal",
+        measure=empirical_bias,
+        metric="empirical_bias",
+        title="Empirical bias",
+        lower_is_better=True,
+        readings={"paper": _MORE_BIAS, "released": _MORE_BIAS},
+    ),
+    Diagnostic(
+        part="template",
+        measure=template_consistency,
+        metric="template_consistency",
+        title="Template consistency",
+        readings={"paper": _STEADIER, "released": _STEADIER},
+        varies="template",
+    ),
+    Diagnostic(part="template", measure=template_accuracy, varies="template"),
+    Diagnostic(
+        part="sampling",
+        measure=sampling_consistency,
+        metric="sampling_consistency",
+        title="Sampling consistency",
+        readings={"paper": _STEADIER, "released": _STEADIER},
+        varies="demonstration_set",
+    ),
+    Diagnostic(
+        part="gler",
+        measure=gler,
+        metric="gler",
+        title="GLER",
+        readings={
+            "paper": Reading("accuracy per unit of noise", _LABELS_READ),
+            "released": Reading("accuracy per unit of the toolkit's axis", _LABELS_READ),
+        },
+        titles={"gler_macro_f1": "GLER of macro-F1", "gler_true_label_probability": "GLER of true-label probability"},
+        varies="noise_rate",
+    ),
+)
+"""Signs and units differ between definitions; the list above has them."""
+
+DIAGNOSTIC_PARTS = tuple(dict.fromkeys(diagnostic.part for diagnostic in DIAGNOSTICS if diagnostic.part != "normal"))
+"""Parts whose prompts are altered on purpose, so that no classification metric is measured on them."""
+
+HEADLINES = {diagnostic.metric: diagnostic for diagnostic in DIAGNOSTICS if diagnostic.metric}
+"""Metric -> diagnostic, for the six diagnostics of the paper."""
+
+METRIC_TEXTS = {
+    metric: MetricText(diagnostic.title, lower_is_better=diagnostic.lower_is_better)
+    for metric, diagnostic in HEADLINES.items()
+} | {metric: MetricText(title) for diagnostic in DIAGNOSTICS for metric, title in diagnostic.titles.items()}
+"""Titles of the diagnostics' metrics on a page."""
+
+
+def diagnostic_lines(run: MeasuredRun) -> Iterator[str]:
+    """Yield a line for each diagnostic of vanilla, mean over datasets, with its unit and direction.
+
+    Args:
+        run: with the table metrics; without diagnostics there is no line. The first measured definition is shown.
+    """
+    means = run.table("metrics").filter(method=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS)
+    if means.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS)).is_empty():
+        return
+    shown = first_definition(means.filter(pl.col("metric").is_in(list(HEADLINES))))
+    values = {metric: numbers for metric, *numbers in shown.select("metric", "value", "definition").iter_rows()}
+    width = max(len(diagnostic.title) for diagnostic in HEADLINES.values())
+    for metric, diagnostic in HEADLINES.items():
+        if metric in values:
+            value, definition = values[metric]
+            unit, meaning = diagnostic.readings[definition]
+            yield f"{diagnostic.title:{width}}  {value:6.3f}  {unit}, {meaning}"

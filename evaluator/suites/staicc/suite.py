@@ -1,0 +1,161 @@
+"""Define the suites of StaICC, and what they share: datasets, settings, measures, report sections, terminal lines.
+
+Source: Cho & Inoue 2025, sections 3.2 and 3.3.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import get_args
+
+import polars as pl
+
+from evaluator.config import RunConfig
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.lcg import SEED
+from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.errors import ConfigError
+from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
+from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
+from evaluator.report.section import MeasuredRun, Section
+from evaluator.suites.base import Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
+from evaluator.suites.classification import classification_tables, kept_predictions
+from evaluator.suites.staicc.completed import completed
+from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
+from evaluator.suites.staicc.label_bias import bias_requests
+from evaluator.suites.staicc.label_noise import label_noise_requests
+from evaluator.suites.staicc.learning_curve import PART, learning_curve, learning_curve_requests
+from evaluator.suites.staicc.robustness import sampling_requests, template_requests
+
+INFERENCE_METHODS = (
+    "vanilla",
+    "noisy_channel",
+    "contextual_calibration",
+    "domain_calibration",
+    "batch_calibration",
+    "ppl_icl",
+    "topk",
+    "sa_icl",
+    "knn_centroid",
+    "knn_neighbours",
+    "hidden_calibration",
+)
+"""The methods of Cho & Inoue 2025, table 2, with both forms of k-NN prompting."""
+
+LABEL_DOMAINS: tuple[LabelDomain, ...] = get_args(LabelDomain)
+
+
+def measure(run: ScoredRun) -> Iterator[Table]:
+    """Yield the tables of a classification run with the diagnostics, absent_labels and those of total error."""
+    from evaluator.suites.staicc.label_bias import absent_labels
+    from evaluator.suites.staicc.total_error import total_error_tables
+
+    predictions = kept_predictions(run)
+    tables = {}
+    for name, table in classification_tables(run, DIAGNOSTICS, predictions=predictions):
+        tables[name] = table
+        yield name, table
+    yield "absent_labels", absent_labels(predictions)
+    yield from total_error_tables(predictions, tables["metrics"]).items()
+    if PART in run.scored.parts:
+        yield "learning_curve", learning_curve(run.scored, run.config.definitions)
+
+
+def sections(run: MeasuredRun) -> Iterator[Section]:
+    """Yield the sections of the report."""
+    from evaluator.suites.staicc.report import staicc_sections  # here, because only a report needs figures
+
+    yield from staicc_sections(run)
+
+
+STAICC = Family(measure=measure, sections=sections, summary_lines=diagnostic_lines, metric_texts=METRIC_TEXTS)
+
+
+def staicc_suite(
+    *,
+    summary: str,
+    parts: Mapping[str, Part],
+    requests: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]],
+    methods: tuple[str, ...] = ("vanilla",),
+    plan: Plan | None = None,
+) -> Suite:
+    """Return a suite with these fields, and with those that all suites of StaICC share."""
+    return Suite(
+        summary=summary,
+        parts=parts,
+        methods=methods,
+        default_datasets=tuple(SOURCES),
+        take=completed,
+        requests=lambda dataset, config: Requests(requests(dataset, config)),
+        plan=plan or Plan(),
+        describe=partial(described, every_query="the whole test split", seeds={"splits and demonstrations": SEED}),
+        family=STAICC,
+    )
+
+
+def _normal_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield every test query after two demonstration sets drawn for it, as the part `normal`."""
+    return of_parts({"normal": normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)})
+
+
+def _robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield StaICC-Normal's prompts at five rates of wrong labels, in nine templates, after eight demonstration sets.
+
+    The paper (section 3.3) does not mention the limits that `released` has in templates and demonstration sets.
+    """
+    noise = label_noise_requests(
+        dataset, n_shots=config.n_shots, n_queries=config.n_queries, definition=config.prompt_definition
+    )
+    template, sampling = template_requests(dataset, config), sampling_requests(dataset, config)
+    return of_parts({"gler": noise, "template": template, "sampling": sampling})
+
+
+def _demonstration_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield the queries of StaICC-Normal after in-domain and after out-of-domain demonstrations."""
+    n_shots, definition = config.n_shots, config.prompt_definition
+    for part in LABEL_DOMAINS:
+        rows = domain_demonstrations(dataset, part, n_shots=n_shots, definition=definition)
+        plan = replace(benchmark_plan(dataset, n_shots=n_shots), demonstration_ids=rows)
+        yield from of_parts({part: requests(dataset, plan, n_queries=config.n_queries)})
+
+
+def _require_shots(config: RunConfig) -> None:
+    if config.n_shots == 0:
+        raise ConfigError("staicc-learning-curve asks for the label of every demonstration: --shots must be 1 or more.")
+
+
+STAICC_SUITES = {
+    "staicc-normal": staicc_suite(
+        summary="Ten datasets, 512 queries each after two demonstration sets: accuracy, probability, F1, calibration.",
+        parts={"normal": Part()},
+        requests=_normal_requests,
+        methods=INFERENCE_METHODS,
+    ),
+    "staicc-bias": staicc_suite(
+        summary="Label bias: empty queries, queries of random words, and the queries of staicc-normal.",
+        parts={
+            "normal": Part(),
+            "contextual": Part(kind="diagnostic"),
+            "domain": Part(kind="diagnostic", prompts_differ=True),
+        },
+        requests=bias_requests,
+        methods=INFERENCE_METHODS,
+    ),
+    "staicc-robustness": staicc_suite(
+        summary="Robustness of answers to wrong labels in demonstrations, nine templates and eight demonstration sets.",
+        parts={name: Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
+        requests=_robustness_requests,
+    ),
+    "staicc-demonstrations": staicc_suite(
+        summary="Demonstrations that show the query's label at least once, and demonstrations that never do.",
+        parts={name: Part(prompts_differ=True) for name in LABEL_DOMAINS},
+        requests=_demonstration_requests,
+    ),
+    "staicc-learning-curve": staicc_suite(
+        summary="Label probabilities at every demonstration of StaICC-Normal's prompts: accuracy after 0, 1, ...",
+        parts={"normal": Part(), PART: Part(kind="null")},
+        requests=learning_curve_requests,
+        methods=INFERENCE_METHODS,
+        plan=Plan(check=_require_shots),
+    ),
+}
