@@ -31,8 +31,7 @@ from evaluator.config import (
     RunConfig,
 )
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.table_text import TableText
-from evaluator.datasets.user_table import table_template
+from evaluator.datasets.user_table import TableText, table_template
 from evaluator.errors import ConfigError
 from evaluator.files.digests import fingerprint
 from evaluator.methods.predictions import predict

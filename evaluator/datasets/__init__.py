@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from evaluator.datasets.lu_2023_tables import ON_GITHUB, PUBLISHED_TABLES
+from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
 from evaluator.datasets.staicc_sources import SOURCES
 
 Needs = Literal["", "a table in --data", "a table in --data, or --data hub"]
@@ -29,7 +29,7 @@ DATASETS: dict[str, NamedDataset] = {
     **{
         name: NamedDataset(
             summary=f"Lu et al. 2023: {table.corpus} ({table.file})",
-            needs="a table in --data" if name in ON_GITHUB else "a table in --data, or --data hub",
+            needs="a table in --data" if isinstance(table.release, str) else "a table in --data, or --data hub",
         )
         for name, table in PUBLISHED_TABLES.items()
     },

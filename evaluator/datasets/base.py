@@ -1,9 +1,10 @@
-"""A loaded classification dataset: three disjoint splits, a label space and a template."""
+"""Loaded datasets: examples with a label space, and multiple-choice examples with choices of their own."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
+from evaluator.templates.choice_template import ChoiceTemplate
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 EXAMPLES = pl.Schema(
@@ -30,3 +31,36 @@ class ClassificationDataset:
     instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among them
     notes: tuple[str, ...] = ()  # decisions about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names
+
+
+CHOICE_EXAMPLES = pl.Schema(
+    {
+        "example_id": pl.String(),  # unique in a dataset
+        "input": pl.String(),
+        "choices": pl.List(pl.String()),  # two or more, all different, none blank
+        "correct": pl.List(pl.Int64()),  # indices into choices, ascending; one or more
+        "shown_choices": pl.List(pl.String()),  # the same choices in the order in which a template lists them
+        "row": pl.Int64(),  # in its source, from 0
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MultipleChoiceDataset:
+    """Examples and their template."""
+
+    name: str
+    examples: pl.DataFrame  # CHOICE_EXAMPLES
+    demonstrations: pl.DataFrame | None = None  # CHOICE_EXAMPLES that are no queries; None: examples left over
+    template: ChoiceTemplate
+    source: str  # the file, for messages
+    notes: tuple[str, ...] = ()  # changes to the data, for the record
+    fingerprint: str  # hex; changes with the source's bytes, the columns taken and the template
+
+    @property
+    def shown(self) -> pl.DataFrame:
+        """CHOICE_EXAMPLES that demonstrations are taken from."""
+        return self.examples if self.demonstrations is None else self.demonstrations
+
+
+AnyDataset = ClassificationDataset | MultipleChoiceDataset

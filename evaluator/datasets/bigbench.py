@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, correct_of_scores, dataset_of_file
+from evaluator.datasets.base import MultipleChoiceDataset
+from evaluator.datasets.multiple_choice import ChoiceRow, correct_of_scores, dataset_of_file
 from evaluator.datasets.tables import read_rows
 from evaluator.errors import DatasetError, shown
 from evaluator.files.json_files import parse_json

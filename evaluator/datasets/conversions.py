@@ -4,9 +4,14 @@ import reprlib
 
 import polars as pl
 
-from evaluator.datasets.base import EXAMPLES, ClassificationDataset
+from evaluator.datasets.base import (
+    CHOICE_EXAMPLES,
+    EXAMPLES,
+    AnyDataset,
+    ClassificationDataset,
+    MultipleChoiceDataset,
+)
 from evaluator.datasets.labelled_table import split_examples
-from evaluator.datasets.multiple_choice import CHOICE_EXAMPLES, AnyDataset, MultipleChoiceDataset
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.files.digests import short_digest
 from evaluator.templates.choice_template import LABEL_SPACE, ChoiceTemplate

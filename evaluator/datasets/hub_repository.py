@@ -1,43 +1,42 @@
-"""Read a labelled dataset of the Hugging Face hub as a user's table: `--data hub:owner/name`.
+"""Read labelled datasets of the Hugging Face hub; `--data hub:owner/name` reads any of them as a user's table.
 
-The hub has a Parquet copy of every public dataset at the revision PARQUET, under `<config>/<split>/0000.parquet`. It is
-converted once to tables in the cache, a folder for each commit; later runs need no network. Names of labels are
-those of the dataset's features, where the label column has some and the user names none.
+The hub has a Parquet copy of every public dataset at the revision PARQUET, under `<config>/<split>/0000.parquet` and
+on. Rows with texts and a label are written once as tables in the cache, a folder for each commit; later runs need no
+network. Names of labels are those of the dataset's features, where the label column has some and the user names none.
 """
 
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
 
 from evaluator.config import DataOptions, cache_folder
 from evaluator.datasets.labelled_table import LabelledFile
-from evaluator.datasets.lu_2023_hub import PARQUET
-from evaluator.datasets.table_text import read_table_text
 from evaluator.datasets.tables import column_names, read_columns
-from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, user_file
-from evaluator.errors import ConfigError, DatasetError
+from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, read_table_text, user_file
+from evaluator.errors import ConfigError, DatasetError, WriteError
 from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import write_bytes
 from evaluator.hub import hub_files, hub_snapshot
 
+PARQUET = "refs/convert/parquet"
 QUERY_SPLITS = ("test", "validation", "dev", "train")
 """Splits that queries come from: the first that exists and has labels."""
 
 TRAINING = "train"
 NO_LABEL = -1
-"""Label of rows that are published without one."""
+"""Label of rows that are published without one, and of rows whose annotators did not agree."""
 
-_WORD = re.compile(
+_NAME = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)(/(?P<config>[\w.+-]+))?(/(?P<split>[\w.+-]+))?(@(?P<revision>[\w./-]+))?"
 )
+_COLUMNS_HINT = "Say which hold the texts and the label with --input-column A,B and --gold-column C."
 _HINT = "Or download its tables and name them with --data."
 
 
@@ -46,9 +45,9 @@ class HubName:
     """What `hub:OWNER/NAME[/CONFIG[/SPLIT]][@REVISION]` names."""
 
     repository: str
-    config: str | None  # None: "default", or the only one
-    split: str | None  # of the queries; None: the first of QUERY_SPLITS
-    revision: str | None  # a commit of PARQUET; None: its newest
+    config: str | None = None  # None: "default", or the only one
+    split: str | None = None  # of the queries; None: the first of QUERY_SPLITS
+    revision: str | None = None  # a commit of PARQUET; None: its newest
 
     @property
     def dataset(self) -> str:
@@ -56,14 +55,31 @@ class HubName:
         return "-".join(filter(None, (self.repository.partition("/")[2], self.config, self.split)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class HubRows:
+    """Rows of a split that have texts and a label."""
+
+    rows: pl.DataFrame
+    commit: str
+    where: str  # the split, for messages
+    note: str = ""  # on rows that are left out
+    label_names: tuple[str, ...]  # of the numbers 0, 1, ..., where the dataset's features say so
+
+
+def hub_loader(word: str, data: DataOptions) -> tuple[str, Callable[[], LabelledFile]]:
+    """Return the dataset's name in a run, and its reader. Raises ConfigError if `word` is no name on the hub."""
+    name = hub_name(word)
+    return name.dataset, lambda: hub_labelled(name, data)
+
+
 def hub_name(word: str) -> HubName:
     """Read what follows `hub:`. Raises ConfigError."""
-    found = _WORD.fullmatch(word)
-    if found is None:
+    match = _NAME.fullmatch(word)
+    if match is None:
         raise ConfigError(
             f"--data hub:{word}: it is no name on the hub. Write hub:OWNER/NAME[/CONFIG[/SPLIT]][@COMMIT]."
         )
-    return HubName(**found.groupdict())
+    return HubName(**match.groupdict())
 
 
 def hub_labelled(name: HubName, data: DataOptions) -> LabelledFile:
@@ -72,56 +88,48 @@ def hub_labelled(name: HubName, data: DataOptions) -> LabelledFile:
     Raises DatasetError if the hub cannot be reached, lacks the dataset or denies access to it, if it has several
     configs and none is named, and for a split without labels.
     """
-    config, splits = _config(name, _listed(name))
+    config, splits = _config(name)
     candidates = [name.split] if name.split else [split for split in QUERY_SPLITS if split in splits]
     if not candidates or candidates[0] not in splits:
         raise DatasetError(
             f"{name.repository} ({config}) on the hub has the splits {', '.join(splits)}. Name that of the queries: "
             f"--data hub:{name.repository}/{config}/SPLIT."
         )
+    texts, label = data.columns.inputs or (TEXT,), data.columns.gold or LABEL
+
+    def labelled(split: str) -> HubRows:
+        part = read_split(
+            replace(name, config=config, split=split), texts, label, columns_hint=_COLUMNS_HINT, hint=_HINT
+        )
+        return with_label(part, split, pl.col(label) != NO_LABEL if part.label_names else pl.lit(True))
+
     notes: list[str] = []
     for split in candidates:
-        rows = _rows(name, config, split, data)
-        if rows.table.height:
+        queries = labelled(split)
+        if queries.rows.height:
             break
         notes.append(f"no row of {split} has a label, so queries are from another split")
     else:
         raise DatasetError(f"{name.repository} ({config}) on the hub: no row of {', '.join(candidates)} has a label.")
-    has_training = data.training is None and TRAINING in splits and split != TRAINING
-    training = _rows(name, config, TRAINING, data) if has_training else None
-    folder = cache_folder() / "hub" / f"{name.repository.replace('/', '--')}-{rows.commit}-{config}-{rows.read}"
-    _write(folder / f"{name.dataset}.parquet", rows.table)
-    if training and training.table.height:
-        _write(folder / f"{name.dataset}{USER_TRAINING}.parquet", training.table)
-    if rows.labels and not (data.labels or read_table_text(data.template).labels):
-        data = replace(data, labels=rows.labels)
+    tables, left_out = {name.dataset: queries.rows}, [queries.note]
+    if data.training is None and TRAINING in splits and split != TRAINING:
+        training = labelled(TRAINING)
+        tables[name.dataset + USER_TRAINING] = training.rows
+        left_out.append(training.note)
+    columns = list(dict.fromkeys([*texts, label]))
+    read_as = short_digest(json.dumps([columns, split]).encode())
+    folder = write_tables(f"{name.repository}-{queries.commit}-{config}-{read_as}", tables)
+    if queries.label_names and not (data.labels or read_table_text(data.template).labels):
+        data = replace(data, labels={str(number): cell for number, cell in enumerate(queries.label_names)})
     file = user_file(folder / f"{name.dataset}.parquet", data)
-    source = f"from {name.repository} ({config}, {split}) on the hub, commit {rows.commit} of {PARQUET}"
-    left_out = [part.note for part in (rows, training) if part and part.note]
-    return replace(file, notes=(source, *notes, *left_out))
+    source = f"from {name.repository} ({config}, {split}) on the hub, commit {queries.commit} of {PARQUET}"
+    return replace(file, notes=(source, *notes, *filter(None, left_out)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Split:
-    """The rows of a split that have a text and a label."""
-
-    table: pl.DataFrame
-    labels: dict[str, str]  # cell -> name, where the features say so
-    commit: str
-    read: str  # digest of the columns that were read
-    note: str  # on rows that are left out
-
-
-def _listed(name: HubName) -> list[str]:
-    """Return the paths of the dataset's files: those on the hub, or without a network those in the hub's cache."""
-    revision = name.revision or PARQUET
-    return hub_files(name.repository, revision, error=DatasetError, hint=_HINT)
-
-
-def _config(name: HubName, files: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the config to read and its splits."""
+def _config(name: HubName) -> tuple[str, list[str]]:
+    """Return the config to read and its splits, by the files on the hub, or without a network in the hub's cache."""
     splits: dict[str, list[str]] = {}
-    for path in files:
+    for path in hub_files(name.repository, name.revision or PARQUET, error=DatasetError, hint=_HINT):
         parts = path.split("/")
         if len(parts) == 3 and path.endswith(".parquet") and parts[1] not in splits.setdefault(parts[0], []):
             splits[parts[0]].append(parts[1])
@@ -136,67 +144,73 @@ def _config(name: HubName, files: Sequence[str]) -> tuple[str, list[str]]:
     return config, splits[config]
 
 
-def _rows(name: HubName, config: str, split: str, data: DataOptions) -> _Split:
-    """Download a split and return its rows that have texts and a label."""
-    pattern = f"{config}/{split}/*.parquet"
+def read_split(name: HubName, texts: Sequence[str], label: str, *, columns_hint: str, hint: str) -> HubRows:
+    """Download a split, unless it is in the hub's cache, and return the texts and labels of all its rows.
+
+    Args:
+        name: with config and split.
+        texts: columns.
+        label: column.
+        columns_hint: what to do about a column that is missing, for messages.
+        hint: how to provide the dataset without the hub, for messages.
+
+    Raises DatasetError if the hub cannot be reached, lacks the dataset or denies access to it, and for a file that
+    cannot be read or lacks a column.
+    """
+    pattern = f"{name.config}/{name.split}/*.parquet"
     revision = name.revision or PARQUET
-    snapshot = hub_snapshot(name.repository, "dataset", [pattern], revision=revision, error=DatasetError, hint=_HINT)
-    files = sorted((snapshot / config / split).glob("*.parquet"))
-    where = f"{name.repository} on the hub, {config}/{split} at commit {snapshot.name}"
+    snapshot = hub_snapshot(name.repository, "dataset", [pattern], revision=revision, error=DatasetError, hint=hint)
+    where = f"{name.repository} on the hub, {name.config}/{name.split} at commit {snapshot.name}"
+    files = sorted(snapshot.glob(pattern))
     if not files:
-        raise DatasetError(f"{where}: it is not in the local hub cache. Run once with a network. {_HINT}")
-    texts, label = data.columns.inputs or (TEXT,), data.columns.gold or LABEL
-    columns = list(dict.fromkeys([*texts, label]))
-    _require_columns(column_names(files[0]), columns, where)
-    table = pl.concat([read_columns(file, columns) for file in files], how="vertical_relaxed")
-    names = _label_names(files[0], label)
-    is_whole = pl.all_horizontal(pl.col(column).cast(pl.String).str.strip_chars() != "" for column in columns)
-    is_labelled = pl.col(label) != NO_LABEL if names else pl.lit(True)
-    kept = table.filter(is_whole.fill_null(False) & is_labelled)
-    lost = table.height - kept.height
-    return _Split(
-        table=kept,
-        labels={str(number): label_name for number, label_name in enumerate(names)},
-        commit=snapshot.name,
-        read=short_digest(json.dumps([columns, split]).encode()),
-        note=f"{lost:,} of {table.height:,} rows of {split} are left out: no label, or no text" if lost else "",
-    )
-
-
-def _require_columns(present: Sequence[str], columns: Sequence[str], where: str) -> None:
-    if missing := [column for column in columns if column not in present]:
         raise DatasetError(
-            f"{where}: there is no column {missing[0]!r}. It has: {', '.join(present)}. Say which hold the texts and "
-            "the label with --input-column A,B and --gold-column C."
+            f"{where}: there is no Parquet file. Run once with a network; if it happens again, the hub has moved them. "
+            f"{hint}"
         )
-
-
-def _label_names(file: Path, label: str) -> list[str]:
-    """Return the names of the label column's numbers, as the package `datasets` writes features; [] without any."""
-    metadata = pq.read_schema(file).metadata or {}
-    feature = _at(metadata.get(b"huggingface", b"{}"), "info", "features", label)
-    names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
-    return [str(name) for name in names] if isinstance(names, list) else []
-
-
-def _at(content: bytes, *keys: str) -> Any:
-    """Return the value at these keys of a JSON text, or None."""
+    columns = list(dict.fromkeys([*texts, label]))
     try:
-        found = parse_json(content)
+        present = column_names(files[0])
+        if missing := [column for column in columns if column not in present]:
+            raise DatasetError(f"there is no column {missing[0]!r}. It has: {', '.join(present)}. {columns_hint}")
+        rows = pl.concat([read_columns(file, columns) for file in files], how="vertical_relaxed")
+    except DatasetError as error:
+        raise DatasetError(f"{where}: {error}") from error
+    return HubRows(rows=rows, commit=snapshot.name, where=where, label_names=_label_names(files[0], label))
+
+
+def with_label(part: HubRows, split: str, is_labelled: pl.Expr) -> HubRows:
+    """Keep the rows that have a label, and all texts; a note counts the rows that are left out."""
+    is_whole = pl.all_horizontal(pl.all().cast(pl.String).str.strip_chars() != "")
+    rows = part.rows.filter(is_whole.fill_null(False) & is_labelled)
+    n_lost, n_rows = part.rows.height - rows.height, part.rows.height
+    note = f"{n_lost:,} of {n_rows:,} rows of {split} are left out: no label, or no text" if n_lost else ""
+    return replace(part, rows=rows, note=note)
+
+
+def write_tables(name: str, tables: Mapping[str, pl.DataFrame]) -> Path:
+    """Write tables that have rows to a folder of the cache, and return it. Raises DatasetError if it cannot be."""
+    folder = cache_folder() / "hub" / name.replace("/", "--")
+    try:
+        for stem, rows in tables.items():
+            if rows.height:
+                content = io.BytesIO()
+                rows.write_parquet(content)
+                write_bytes(folder / f"{stem}.parquet", content.getbuffer())
+    except WriteError as error:
+        raise DatasetError(
+            f"Cannot write tables from the hub to {folder}: {error} Set EVALUATOR_CACHE to a folder with space."
+        ) from error
+    return folder
+
+
+def _label_names(file: Path, label: str) -> tuple[str, ...]:
+    """Return the names of the label column's numbers, as the package `datasets` writes features; () without any."""
+    metadata = pq.read_schema(file).metadata or {}
+    try:
+        feature = parse_json(metadata.get(b"huggingface", b"{}"))
     except ValueError:
-        return None
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
-
-
-def _write(path: Path, rows: pl.DataFrame) -> None:
-    content = io.BytesIO()
-    rows.write_parquet(content)
-    write_bytes(path, content.getbuffer())
-
-
-def hub_loader(word: str, data: DataOptions) -> tuple[str, Callable[[], LabelledFile]]:
-    """Return the dataset's name in a run, and what reads it."""
-    name = hub_name(word)
-    return name.dataset, lambda: hub_labelled(name, data)
+        return ()
+    for key in ("info", "features", label):
+        feature = feature.get(key) if isinstance(feature, dict) else None
+    names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
+    return tuple(map(str, names)) if isinstance(names, list) else ()

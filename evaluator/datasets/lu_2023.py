@@ -8,17 +8,24 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from evaluator.datasets.labelled_table import LabelledFile
-from evaluator.datasets.lu_2023_hub import hub_tables
-from evaluator.datasets.lu_2023_tables import (
-    ON_GITHUB,
-    PAPER_TABLES,
-    PROMPTS_FILE,
-    PUBLISHED_TABLES,
-    PublishedTable,
+import polars as pl
+
+from evaluator.datasets.hub_repository import (
+    NO_LABEL,
+    PARQUET,
+    TRAINING,
+    HubName,
+    HubRows,
+    read_split,
+    with_label,
+    write_tables,
 )
+from evaluator.datasets.labelled_table import LabelledFile
+from evaluator.datasets.lu_2023_tables import PAPER_TABLES, PROMPTS_FILE, PUBLISHED_TABLES, HubSource, PublishedTable
 from evaluator.datasets.tables import SUFFIXES, table_in
+from evaluator.datasets.user_table import LABEL
 from evaluator.errors import DatasetError
+from evaluator.files.digests import bytes_digest
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 
@@ -63,36 +70,78 @@ def published_file(name: str, path: Path) -> LabelledFile:
 
 
 def hub_file(name: str) -> LabelledFile:
-    """Download a published dataset from the hub and return how to read it.
+    """Download a published dataset, unless it is in the hub's cache, and return how to read it.
 
-    Raises DatasetError if the hub does not have it, and as hub_tables does.
+    Raises DatasetError if the hub does not have it, cannot be reached or denies access to it, and for a table with
+    other columns or labels than expected.
     """
     table = PUBLISHED_TABLES[name]
-    if name in ON_GITHUB:
+    source = table.release
+    if isinstance(source, str):
         raise DatasetError(
-            f"{name} is not on the hub as it was published. Its authors released it on GitHub ({ON_GITHUB[name]}): put "
+            f"{name} is not on the hub as it was published. Its authors released it on GitHub ({source}): put "
             f"that into a folder as {table.file}.csv or {expected_tables([name])}, and name the folder with --data."
         )
     hint = (
         f"Or put {expected_tables([name])} into a folder, with {table.training_file} if you have training rows, and "
         "name that with --data."
     )
-    downloaded = hub_tables(name, hint)
-    return replace(published_file(name, downloaded.path), notes=downloaded.notes)
+    queries, training = (_hub_rows(source, split, table, hint) for split in (source.split, TRAINING))
+    tables = {table.file: queries.rows, table.training_file: training.rows}
+    folder = write_tables(f"{source.repository}-{queries.commit}", tables)
+    notes = (
+        f"from {source.repository} ({source.config}) on the hub, commit {queries.commit} of {PARQUET}",
+        _comparison(source, queries.rows),
+        *filter(None, (queries.note, training.note)),
+    )
+    return replace(published_file(name, folder / f"{table.file}.parquet"), notes=notes)
+
+
+def _hub_rows(source: HubSource, split: str, table: PublishedTable, hint: str) -> HubRows:
+    """Return a split as rows of the published table."""
+    name = HubName(repository=source.repository, config=source.config, split=split)
+    columns_hint = f"Expected are {', '.join(source.texts)} and {LABEL}."
+    part = read_split(name, source.texts, LABEL, columns_hint=columns_hint, hint=hint)
+    dtypes = part.rows.schema
+    if not all(dtypes[text] == pl.String for text in source.texts) or not dtypes[LABEL].is_integer():
+        columns = ", ".join(f"{column} ({dtype})" for column, dtype in dtypes.items())
+        raise DatasetError(
+            f"{part.where}: the columns are {columns}; expected are {', '.join(source.texts)} (String) and {LABEL} "
+            "(whole numbers)."
+        )
+    rows = part.rows[source.start : source.stop] if split == source.split else part.rows
+    expected = [*range(len(source.labels)), NO_LABEL]
+    if not rows[LABEL].is_in(expected).fill_null(False).all():
+        labels = ", ".join(map(str, rows[LABEL].unique().sort()))
+        raise DatasetError(f"{part.where}: labels {labels} where {', '.join(map(str, expected))} are expected.")
+    labelled = with_label(replace(part, rows=rows), split, pl.col(LABEL) != NO_LABEL)
+    names = dict(zip([*source.texts, LABEL], [*table.texts, table.label], strict=True))
+    cells = pl.col(LABEL).replace_strict(dict(enumerate(source.labels)), return_dtype=pl.String)
+    return replace(labelled, rows=labelled.rows.with_columns(cells).rename(names))
+
+
+def _comparison(source: HubSource, rows: pl.DataFrame) -> str:
+    """Return a note on whether rows of the hub equal the published ones."""
+    if rows_digest(rows) == source.digest:
+        return f"its {rows.height:,} rows are the published ones, text for text and label for label"
+    other = f"{rows.height:,} instead of {source.height:,}" if rows.height != source.height else "other texts or labels"
+    return f"its rows differ from the published ones: {other}"
+
+
+def rows_digest(rows: pl.DataFrame) -> str:
+    """Return the SHA-256 of all cells as UTF-8 text, with U+001F between the cells of a row and U+001E between rows."""
+    lines = rows.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series()
+    return bytes_digest("\x1e".join(lines.to_list()).encode())
 
 
 def expected_tables(names: Collection[str]) -> str:
     """Return the names and columns of the files of some datasets, for error messages."""
-    tables = [(PUBLISHED_TABLES[name].file, _columns(PUBLISHED_TABLES[name])) for name in names]
-    return "; ".join(f"{file}{SUFFIXES[-1]} ({', '.join(columns)})" for file, columns in tables)
+    tables = [PUBLISHED_TABLES[name] for name in names]
+    return "; ".join(f"{table.file}{SUFFIXES[-1]} ({', '.join((*table.texts, table.label))})" for table in tables)
 
 
 def _tables_in(folder: Path, names: Collection[str]) -> dict[str, Path]:
     return {name: path for name in names if (path := table_in(folder, PUBLISHED_TABLES[name].file)) is not None}
-
-
-def _columns(table: PublishedTable) -> tuple[str, ...]:
-    return (*table.texts, table.label)
 
 
 def _template(table: PublishedTable) -> MetaTemplate:

@@ -1,16 +1,7 @@
 """Find and load datasets: named ones, and those in the user's files and folders.
 
-The kind of a file is decided by the first of these rules that applies:
-
-1. A `.json` file is a BIG-bench task.
-2. A table with the name of a published table (lu_2023_tables.py) is that table, unless it has a column of choices.
-3. A table that is listed in a `tasks.json` in its folder is multiple choice, with the columns of BIG-bench Lite if it
-   is Parquet and the user names no columns.
-4. A table is multiple choice if the user names a column of choices (`TableColumns.choices`) or it has the column
-   `choices`.
-5. Any other table holds texts and labels.
-
-The datasets of a folder are decided by the first of these rules that applies:
+The kind of a file is the first of _KINDS whose condition holds. The datasets of a folder are decided by the first of
+these rules that applies:
 
 1. If it holds a published table or the published demonstrations: the tables of the named datasets, or of the datasets
    of the paper if none is named.
@@ -19,13 +10,14 @@ The datasets of a folder are decided by the first of these rules that applies:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets import DATASETS
-from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
 from evaluator.datasets.hub_repository import hub_loader
 from evaluator.datasets.labelled_table import LabelledFile, load_labelled
@@ -37,9 +29,8 @@ from evaluator.datasets.lu_2023 import (
     published_name,
     published_tables,
 )
-from evaluator.datasets.lu_2023_tables import ON_GITHUB, PUBLISHED_TABLES
-from evaluator.datasets.multiple_choice import AnyDataset
-from evaluator.datasets.multiple_choice_table import CHOICES, load_choice_table
+from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
+from evaluator.datasets.multiple_choice import CHOICES, load_choice_table
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.datasets.tables import SUFFIXES, column_names, table_in
@@ -56,7 +47,7 @@ class DatasetSource:
     name: str
     origin: str  # for messages
     load: Callable[[], AnyDataset]
-    is_own: bool = False  # a table of the user's own, which options can describe
+    kind: Literal["named", "task", "table"]  # of DATASETS; of BIG-bench; the user's, which options can describe
 
 
 def load_datasets(names: Sequence[str], data: DataOptions, *, query_every_row: bool = False) -> Iterator[AnyDataset]:
@@ -82,81 +73,153 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
         if name not in DATASETS:
             raise ConfigError(f"There is no dataset {name!r}. There are: {', '.join(DATASETS)}.")
     sources = [
-        DatasetSource(name=name, origin="StaICC", load=partial(load_staicc, name)) for name in names if name in SOURCES
+        DatasetSource(name=name, origin="StaICC", load=partial(load_staicc, name), kind="named")
+        for name in names
+        if name in SOURCES
     ]
     published = [name for name in names if name in PUBLISHED_TABLES]
-    missing = dict.fromkeys(published)
     for path in data.paths:
-        if not path.is_file() and not path.is_dir():
-            what = "is neither a file nor a folder" if path.exists() else "does not exist"
-            raise DatasetError(f"{path} {what}. Name a file or a folder with --data.")
-        tables = _published_tables(path, published, data.columns)
-        for name, table in (tables or {}).items():
-            sources.append(_labelled(name, table, partial(published_file, name, table), query_every_row))
-            missing.pop(name, None)
-        if tables is None:
-            sources += _user_sources(path, published, data, query_every_row)
-    sources += [_hub_source(word, data, query_every_row) for word in data.repositories]
+        sources += _path_sources(path, published, data, query_every_row)
+    for word in data.repositories:
+        name, read = hub_loader(word, data)
+        sources.append(_labelled(name, f"hub:{word}", read, query_every_row, kind="table"))
+    held = {source.name for source in sources if source.kind == "named"}
+    missing = [name for name in dict.fromkeys(published) if name not in held]
     if missing and not data.hub:
-        raise DatasetError(_missing_message(list(missing)))
-    sources += [
-        DatasetSource(name=name, origin="the hub", load=partial(_load_from_hub, name, query_every_row))
-        for name in missing
-    ]
+        on_hub = [name for name in missing if not isinstance(PUBLISHED_TABLES[name].release, str)]
+        hub = f", or have {', '.join(on_hub)} downloaded with --data hub" if on_hub else ""
+        raise DatasetError(
+            f"None of the paths in --data holds {expected_tables(missing)}. Name the folder that does{hub}."
+        )
+    sources += [_labelled(name, "the hub", partial(hub_file, name), query_every_row) for name in missing]
     _require_different_names(sources)
     _require_own_table(sources, data)
     return sources
 
 
-def _published_tables(path: Path, named: Sequence[str], columns: TableColumns) -> dict[str, Path] | None:
-    """Return the published tables of a path by name, or None if it holds other data."""
-    if path.is_dir():
-        return published_tables(path, named) if is_published_folder(path) else None
-    name = published_name(path)
-    if name is None or path.suffix not in SUFFIXES or (columns.choices or CHOICES) in column_names(path):
-        return None
-    return {name: path}
+def _labelled(
+    name: str,
+    origin: str,
+    read: Callable[[], LabelledFile],
+    query_every_row: bool,
+    kind: Literal["named", "table"] = "named",
+) -> DatasetSource:
+    def load() -> AnyDataset:
+        return load_labelled(read(), query_every_row=query_every_row)
+
+    return DatasetSource(name=name, origin=origin, load=load, kind=kind)
 
 
-def _user_sources(
+class _File(NamedTuple):
+    """A file that the user named, or that is in a folder that the user named."""
+
+    path: Path
+    folder: Path  # that the user named, or that of the file
+    data: DataOptions
+    query_every_row: bool
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether a table is multiple choice: a task of tasks.json, or with a column of choices."""
+        named = self.data.columns.choices is not None
+        return named or stated_task(self.path) is not None or CHOICES in column_names(self.path)
+
+    def refuse(self, options: Sequence[str], what: str) -> None:
+        """Raise ConfigError for options that do not apply to the file."""
+        if options:
+            raise ConfigError(f"{self.path} {what.format(', '.join(options))}. Leave it out.")
+
+
+def _path_sources(
     path: Path, named: Sequence[str], data: DataOptions, query_every_row: bool
 ) -> Iterator[DatasetSource]:
-    """Yield the datasets of a user's file or folder."""
+    """Yield the datasets of a file or folder; `named` are the published ones that the user named."""
     if path.is_file():
-        yield _file_source(path, path.parent, data, query_every_row)
+        yield _file_source(_File(path, path.parent, data, query_every_row))
         return
-    tables = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
-    tasks = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())
-    files = tasks or [file for file in tables if not _is_training_table(file, data.columns)]
+    if not path.is_dir():
+        what = "is neither a file nor a folder" if path.exists() else "does not exist"
+        raise DatasetError(f"{path} {what}. Name a file or a folder with --data.")
+    if is_published_folder(path):
+        for name, table in published_tables(path, named).items():
+            yield _labelled(name, str(table), partial(published_file, name, table), query_every_row)
+        return
+    found = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())
+    if not found:
+        tables = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+        found = [file for file in tables if not _is_training_table(file, data)]
     # With named datasets the folder may be empty: dataset_sources reports those that are in no path.
-    if not files and not named:
+    if not found and not named:
         raise DatasetError(f"{path} holds no {TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
-    for file in files:
-        yield _file_source(file, path, data, query_every_row)
+    for file in found:
+        yield _file_source(_File(file, path, data, query_every_row))
 
 
-def _file_source(path: Path, folder: Path, data: DataOptions, query_every_row: bool) -> DatasetSource:
-    """Return the dataset of a file that is not a published table."""
-    columns = data.columns
-    if path.suffix == ".json":
-        if given := [*_stated_columns(data), *_stated_texts(data)]:
-            raise ConfigError(f"{path} is a BIG-bench task, and {', '.join(given)} is for tables. Leave it out.")
-        name = _task_name(path, folder)
-        return DatasetSource(name=name, origin=str(path), load=partial(load_task_json, path, name))
+def _is_training_table(path: Path, data: DataOptions) -> bool:
+    """Return whether a table holds the training rows of another table in its folder."""
+    queries = table_in(path.parent, path.stem.removesuffix(USER_TRAINING))
+    if queries is None or not path.stem.endswith(USER_TRAINING):
+        return False
+    return not _File(queries, path.parent, data, query_every_row=False).has_choices
+
+
+def _file_source(file: _File) -> DatasetSource:
+    return next(source(file) for holds, source in _KINDS if holds(file))
+
+
+def _task(file: _File) -> DatasetSource:
+    """Return a task of BIG-bench, named after its folder relative to the one that the user named."""
+    stated = [*_stated_columns(file.data), *_stated_texts(file.data)]
+    file.refuse(stated, "is a BIG-bench task, and {} is for tables")
+    relative = file.path.parent.relative_to(file.folder).as_posix()
+    name = file.path.parent.name if relative == "." else relative
+    name = name if file.path.name == TASK_FILE else file.path.stem
+    return DatasetSource(name=name, origin=str(file.path), load=partial(load_task_json, file.path, name), kind="task")
+
+
+def _is_published(file: _File) -> bool:
+    choices = file.data.columns.choices or CHOICES
+    is_table = published_name(file.path) is not None and file.path.suffix in SUFFIXES
+    return is_table and choices not in column_names(file.path)
+
+
+def _published(file: _File) -> DatasetSource:
+    name = published_name(file.path)
+    assert name is not None, "_is_published"
+    return _labelled(name, str(file.path), partial(published_file, name, file.path), file.query_every_row)
+
+
+def _is_lite(file: _File) -> bool:
+    is_default = file.path.suffix == ".parquet" and file.data.columns == TableColumns()
+    return is_default and stated_task(file.path) is not None
+
+
+def _choice_table(file: _File) -> DatasetSource:
+    file.refuse(_stated_texts(file.data), "has choices in each row, and {} is for tables of texts and labels")
+    path, task = file.path, stated_task(file.path)
     load: Callable[[], AnyDataset]
-    task = stated_task(path)
-    if task is not None and columns == TableColumns() and path.suffix == ".parquet":
+    if task is not None and _is_lite(file):
         load = partial(load_lite, path, task)
-    elif _has_choices(path, columns):
-        template = ChoiceTemplate() if task is None else template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
-        load = partial(load_choice_table, path, columns, template)
     else:
-        return replace(_labelled(path.stem, path, partial(user_file, path, data), query_every_row), is_own=True)
-    if given := _stated_texts(data):
-        raise ConfigError(
-            f"{path} has choices in each row, and {', '.join(given)} is for tables of texts and labels. Leave it out."
-        )
-    return DatasetSource(name=path.stem, origin=str(path), load=load, is_own=True)
+        template = ChoiceTemplate() if task is None else template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
+        load = partial(load_choice_table, path, file.data.columns, template)
+    return DatasetSource(name=path.stem, origin=str(path), load=load, kind="table")
+
+
+def _labelled_table(file: _File) -> DatasetSource:
+    read = partial(user_file, file.path, file.data)
+    return _labelled(file.path.stem, str(file.path), read, file.query_every_row, kind="table")
+
+
+_KINDS: tuple[tuple[Callable[[_File], bool], Callable[[_File], DatasetSource]], ...] = (
+    (lambda file: file.path.suffix == ".json", _task),
+    # A table with the name of a published table (lu_2023_tables.py), unless it has a column of choices.
+    (_is_published, _published),
+    # A task of BIG-bench Lite, or a table that has choices or whose column of choices the user names.
+    (lambda file: file.has_choices, _choice_table),
+    (lambda _: True, _labelled_table),
+)
+"""Conditions, and how a file is read for which it is the first that holds."""
 
 
 def _stated_texts(data: DataOptions) -> list[str]:
@@ -186,58 +249,12 @@ def _stated_columns(data: DataOptions) -> list[str]:
 def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> None:
     """Raise ConfigError for options about tables where no dataset is the user's own table."""
     given = [*_stated_columns(data), *_stated_texts(data)]
-    if given and not any(source.is_own for source in sources):
+    if given and not any(source.kind == "table" for source in sources):
         known = f" (published: {', '.join(source.name for source in sources)})" if data.paths else ""
         raise ConfigError(
             f"{', '.join(given)} is for a table of your own in --data, and there is none{known}. Leave it out; a file "
             "with the name of a published table needs another name."
         )
-
-
-def _has_choices(path: Path, columns: TableColumns) -> bool:
-    """Return whether a table is multiple choice (rules 3 and 4)."""
-    return columns.choices is not None or stated_task(path) is not None or CHOICES in column_names(path)
-
-
-def _is_training_table(path: Path, columns: TableColumns) -> bool:
-    """Return whether a table holds the training rows of another table in its folder."""
-    queries = table_in(path.parent, path.stem.removesuffix(USER_TRAINING))
-    return path.stem.endswith(USER_TRAINING) and queries is not None and not _has_choices(queries, columns)
-
-
-def _task_name(path: Path, folder: Path) -> str:
-    """Return the name of a BIG-bench task: the path of its folder relative to `folder`, which the user named."""
-    if path.name != TASK_FILE:
-        return path.stem
-    relative = path.parent.relative_to(folder).as_posix()
-    return path.parent.name if relative == "." else relative
-
-
-def _labelled(name: str, path: Path, file: Callable[[], LabelledFile], query_every_row: bool) -> DatasetSource:
-    def load() -> ClassificationDataset:
-        return load_labelled(file(), query_every_row=query_every_row)
-
-    return DatasetSource(name=name, origin=str(path), load=load)
-
-
-def _hub_source(word: str, data: DataOptions, query_every_row: bool) -> DatasetSource:
-    """Return a labelled dataset of the hub."""
-    name, file = hub_loader(word, data)
-
-    def load() -> ClassificationDataset:
-        return load_labelled(file(), query_every_row=query_every_row)
-
-    return DatasetSource(name=name, origin=f"hub:{word}", load=load, is_own=True)
-
-
-def _load_from_hub(name: str, query_every_row: bool) -> ClassificationDataset:
-    return load_labelled(hub_file(name), query_every_row=query_every_row)
-
-
-def _missing_message(missing: Sequence[str]) -> str:
-    on_hub = [name for name in missing if name not in ON_GITHUB]
-    hub = f", or have {', '.join(on_hub)} downloaded with --data hub" if on_hub else ""
-    return f"None of the paths in --data holds {expected_tables(missing)}. Name the folder that does{hub}."
 
 
 def require_dataset_name(name: str, origin: str) -> None:

@@ -1,14 +1,17 @@
 """Say how a user's labelled table is read: its columns, its labels, and the text around its examples."""
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from evaluator.config import DataOptions
 from evaluator.datasets.labelled_table import LabelledFile, read_label_cells
-from evaluator.datasets.table_text import TableText, read_table_text
 from evaluator.datasets.tables import table_in
-from evaluator.errors import DatasetError, TemplateError
-from evaluator.templates.alternatives import nine_templates
+from evaluator.errors import ConfigError, DatasetError, TemplateError
+from evaluator.files.toml_files import read_toml, require_known_keys
+from evaluator.templates.alternatives import Alternatives, nine_templates
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 TEXT, LABEL = "text", "label"
@@ -21,6 +24,23 @@ _HINT = (
     "Say which hold the texts and the label with --input-column A,B and --gold-column C; if each row has its "
     "own choices, say which column holds them with --choices-column."
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableText:
+    """A template file. None: made from the names of the columns."""
+
+    instruction: str | None = None
+    input_prefixes: tuple[str, ...] | None = None  # one per input column, as affixes
+    input_affixes: tuple[str, ...] | None = None
+    label_prefix: str | None = None
+    label_affix: str | None = None
+    query_prefix: str = ""
+    labels: dict[str, str] = field(default_factory=dict)  # cell of the gold column -> label name
+    instructions: tuple[str, ...] = ()  # for methods that choose among several
+    alternatives: Alternatives = field(
+        default_factory=Alternatives
+    )  # levels of the nine templates of staicc-robustness
 
 
 def user_file(path: Path, data: DataOptions) -> LabelledFile:
@@ -79,3 +99,41 @@ def _label_values(path: Path, column: str) -> list[str]:
     """Return the labels of a table, sorted: as numbers if all are whole numbers, else as text."""
     values: list[str] = read_label_cells(path, column, _HINT).unique().sort().to_list()
     return sorted(values, key=int) if all(re.fullmatch("[0-9]{1,18}", value) for value in values) else values
+
+
+def read_table_text(path: Path | None) -> TableText:
+    """Read a template file, TOML with the fields of TableText; without a path, return the defaults.
+
+    Raises TemplateError, naming file and key, for what cannot be read, keys that do not exist, values of another type.
+    """
+    if path is None:
+        return TableText()
+    content = read_toml(path, TemplateError)
+    for keys, kind in ((content, TableText), (content.get("alternatives", {}), Alternatives)):
+        require_known_keys(keys, kind, TemplateError, str(path))
+    try:
+        return msgspec.convert(content, TableText)
+    except msgspec.ValidationError as error:
+        raise TemplateError(f"{path}: {error}. Texts are in quotes, lists of them in [ ].") from error
+
+
+def read_labels(stated: str) -> dict[str, str]:
+    """Read `cell=name,cell=name`, or a TOML file of `cell = "name"`: cells of the gold column -> label names, in order.
+
+    Several cells may have one name. Raises ConfigError.
+    """
+    if "=" not in stated:
+        content = read_toml(Path(stated), ConfigError)
+        wrong = next((key for key, name in content.items() if not isinstance(name, str)), None)
+        if wrong is not None:
+            raise ConfigError(f'{stated}: {wrong} must be a text, as in {wrong} = "name", got {content[wrong]!r}.')
+        return content
+    labels: dict[str, str] = {}
+    for pair in stated.split(","):
+        cell, separator, name = (part.strip() for part in pair.partition("="))
+        if not separator or not cell or not name:
+            raise ConfigError(f"--labels {stated}: {pair!r} is no cell=name, as in 1=bad,5=great.")
+        if cell in labels:
+            raise ConfigError(f"--labels {stated}: the cell {cell!r} has two names. Give it one.")
+        labels[cell] = name
+    return labels

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from evaluator.config import RunConfig
-from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.multiple_choice import AnyDataset
+from evaluator.datasets.base import AnyDataset, ClassificationDataset
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition, PartKind
 from evaluator.store.tables import slices

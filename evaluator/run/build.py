@@ -17,7 +17,7 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets import DATASETS
-from evaluator.datasets.multiple_choice import AnyDataset
+from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.sources import dataset_sources
 from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError
 from evaluator.files.digests import fingerprint, source_fingerprint

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets.multiple_choice import AnyDataset
+from evaluator.datasets.base import AnyDataset
 from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.methods.base import ScoredRequests

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evaluator.config import RunConfig
-from evaluator.datasets.multiple_choice import AnyDataset
+from evaluator.datasets.base import AnyDataset
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.record import (
     EngineRecord,

@@ -12,8 +12,8 @@ import polars as pl
 
 from evaluator.compare.runs import ComparedRun
 from evaluator.config import LabelBoundary, RunConfig
+from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.conversions import as_classification
-from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.errors import LabelError
 from evaluator.methods.base import Method, ScoredRequests
 from evaluator.report.metric_texts import MetricText

@@ -117,7 +117,7 @@ def test_the_dataset_is_row_for_row_that_of_the_local_file_and_the_record_says_s
     source, compared, *left_out = found.notes
     assert source == f"from {repository} ({config}) on the hub, commit {hub.commit(repository)} of refs/convert/parquet"
     assert compared == f"its {own.test.height:,} rows are the published ones, text for text and label for label"
-    lost = [f"{table.height - own.test.height} of 10,000 rows of {split} are left out: no gold label, or no text"]
+    lost = [f"{table.height - own.test.height} of 10,000 rows of {split} are left out: no label, or no text"]
     # Notes on repeated texts are those of any table.
     assert [note for note in left_out if " texts " not in note] == (lost if config == "plain_text" else [])
 
@@ -156,8 +156,8 @@ def test_rows_without_a_gold_label_or_a_text_are_left_out_and_counted(hub):
     rte = load("rte")["rte"]
     assert (rte.test.height, rte.demonstration.height) == (6, 4)
     assert rte.notes[2:4] == (
-        "1 of 7 rows of validation are left out: no gold label, or no text",
-        "5 of 9 rows of train are left out: no gold label, or no text",
+        "1 of 7 rows of validation are left out: no label, or no text",
+        "5 of 9 rows of train are left out: no label, or no text",
     )
 
 
@@ -190,9 +190,8 @@ def test_a_table_of_other_columns_is_refused_with_those_found_and_expected(hub):
     with pytest.raises(DatasetError) as refused:
         load("rte")
     assert str(refused.value) == (
-        f"nyu-mll/glue on the hub, rte/validation at commit {hub.commit('nyu-mll/glue')}: the columns of 0000.parquet "
-        "are premise (String), sentence2 (String), label (Int64), idx (Int64); expected are sentence1, sentence2 "
-        "(String) and label (whole numbers)."
+        f"nyu-mll/glue on the hub, rte/validation at commit {hub.commit('nyu-mll/glue')}: there is no column "
+        "'sentence1'. It has: premise, sentence2, label, idx. Expected are sentence1, sentence2 and label."
     )
 
 
@@ -200,7 +199,7 @@ def test_a_table_of_other_columns_is_refused_with_those_found_and_expected(hub):
     ("train", "message"),
     [
         (pairs(6, labels=(0, 2)), "rte/train at commit .*: labels 0, 2 where 0, 1, -1 are expected"),
-        (pairs(6).with_columns(label=pl.lit("entailment")), r"label \(String\), idx .* expected are"),
+        (pairs(6).with_columns(label=pl.lit("entailment")), r"label \(String\); expected are"),
         (pairs(6, labels=(0, None)), "labels None, 0 where"),
     ],
 )

@@ -2,13 +2,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from evaluator.datasets.base import CHOICE_EXAMPLES
 from evaluator.datasets.conversions import as_multiple_choice
-from evaluator.datasets.multiple_choice import (
-    CHOICE_EXAMPLES,
-    ChoiceRow,
-    choice_examples,
-    correct_of_scores,
-)
+from evaluator.datasets.multiple_choice import ChoiceRow, choice_examples, correct_of_scores
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
-from evaluator.datasets.multiple_choice import MultipleChoiceDataset
+from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.demonstration_sequences import demonstration_sequences
 from evaluator.prompts.render import prompt_spans, render_prompts

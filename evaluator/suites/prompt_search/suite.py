@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.config import RunConfig
+from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.datasets.conversions import as_multiple_choice
-from evaluator.datasets.multiple_choice import MultipleChoiceDataset
 from evaluator.errors import ConfigError, LabelError
 from evaluator.methods.predictions import predict
 from evaluator.random_baselines.held_out_prediction import held_out_prediction

@@ -6,10 +6,9 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
-from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.base import AnyDataset, ClassificationDataset
 from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.lcg import SEED
-from evaluator.datasets.multiple_choice import AnyDataset
 from evaluator.datasets.staicc import SIZES
 from evaluator.templates.alternatives import INSTRUCTIONS, Alternatives, nine_templates
 

@@ -4,8 +4,9 @@ import math
 import polars as pl
 import pytest
 
+from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.datasets.conversions import as_multiple_choice
-from evaluator.datasets.multiple_choice import ChoiceRow, MultipleChoiceDataset, choice_examples
+from evaluator.datasets.multiple_choice import ChoiceRow, choice_examples
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.suites.prompt_search.options import SearchOptions
