@@ -1,4 +1,4 @@
-"""Take secrets out of texts that are kept or shown: the record of a run, its log, messages.
+"""Take secrets and control codes out of texts that are kept or shown: the record of a run, its log, messages.
 
 Nothing in this package reads a token: the hub's library takes it from the environment itself. But a person may type one
 into a command or an address, and libraries repeat addresses in their messages.
@@ -43,3 +43,18 @@ def without_secrets(text: str) -> str:
     for pattern in _PATTERNS:
         text = pattern.sub(rf"\g<1>{HIDDEN}", text)
     return text
+
+
+# C0 and C1 but for line feed and tab, delete, line and paragraph separators, and marks that turn the writing direction.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""Return the text with control codes written out, as in \x1b: a terminal obeys none that comes from a file."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def control_code(text: str) -> str | None:
+    r"""Return the first control code of a text, written out as in \x1b, or None."""
+    found = _CONTROL.search(text)
+    return None if found is None else printable(found[0])

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import FOLDER, UserPath
-from evaluator.cli.terminal import draw
+from evaluator.cli.terminal import draw, echo
 from evaluator.errors import ConfigError
 
 
@@ -32,8 +32,8 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
         raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
     compared = draw(compare_runs(runs, out, margin))
     for note in compared.notes:
-        click.echo(f"Note: {note}")
-    click.echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")
+        echo(f"Note: {note}")
+    echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")
 
 
 FILE = UserPath(dir_okay=False)
@@ -66,7 +66,5 @@ def gate(run: Path, base: Path, policy: Path, as_json: bool, junit: Path | None)
     decided = draw(decide(run, base, read_policy(policy)))
     if junit is not None:
         write_bytes(junit, junit_xml(decided))
-    click.echo(
-        json.dumps(to_builtins(decided), indent=2, ensure_ascii=False) if as_json else "\n".join(gate_lines(decided))
-    )
+    echo(json.dumps(to_builtins(decided), indent=2, ensure_ascii=False) if as_json else "\n".join(gate_lines(decided)))
     return EXIT_CODES[decided.outcome]

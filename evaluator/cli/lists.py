@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import click
 
+from evaluator.cli.terminal import echo
+
 
 @click.command()
 def suites() -> None:
@@ -42,4 +44,4 @@ def _show(rows: Iterable[tuple[str, str]]) -> None:
     lines = list(rows)
     width = max(len(name) for name, _ in lines)
     for name, summary in lines:
-        click.echo(f"{name:{width}}  {summary}".rstrip())
+        echo(f"{name:{width}}  {summary}".rstrip())

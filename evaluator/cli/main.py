@@ -6,6 +6,7 @@ so that `--help` answers at once.
 """
 
 import _thread
+import io
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO, cast
 
 import click
 
@@ -22,6 +23,7 @@ from evaluator.cli.compare import MISTAKE_IN_GATE, compare, gate
 from evaluator.cli.lists import datasets, engines, methods, suites
 from evaluator.cli.runs import clean, export, list_runs, receipt, show, verify
 from evaluator.cli.stages import build, measure, preflight, report, run, score
+from evaluator.cli.terminal import LossyStream, echo
 from evaluator.cli.without_models import import_answers, random_baseline, reproduce
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
 from evaluator.redaction import without_secrets
@@ -48,11 +50,16 @@ for command in (
 def main() -> None:
     """Run the command that was typed; print errors of the user as one message and exit with a code (see above)."""
     interrupts: list[int] = []
+    stderr = sys.stderr
+    if stderr is not None:
+        sys.stderr = cast(TextIO, LossyStream(stderr))  # progress and notes that nobody reads end no run
     try:
         with _noting(interrupts):
             status = _status(interrupts)
     except KeyboardInterrupt:  # a second one, while the first was answered
         status = _exit_code(interrupts)
+    finally:
+        sys.stderr = stderr
     sys.exit(status)
 
 
@@ -67,7 +74,9 @@ def _status(interrupts: list[int]) -> int:
     except (click.exceptions.Abort, KeyboardInterrupt):
         return _interrupted(interrupts)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        echo(shown.getvalue().rstrip("\n"), err=True)
         return _mistake()
     except BaseException as error:
         if interrupts:  # within a library, which made another error of it: Polars a TypeError, where it prints a type
@@ -75,7 +84,7 @@ def _status(interrupts: list[int]) -> int:
         message = _message(error)
         if message is None:
             raise
-        click.echo(f"Error: {without_secrets(message)}", err=True)
+        echo(f"Error: {without_secrets(message)}", err=True)
         return _mistake()
     finally:
         logging.getLogger("evaluator").removeHandler(notes)
@@ -128,6 +137,11 @@ def _require_unicode(words: Sequence[str]) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
+            if sys.getfilesystemencoding() != "utf-8":
+                raise ConfigError(
+                    f"Python was told that texts are {sys.getfilesystemencoding()} here, and the argument "
+                    f"{os.fsencode(word)!r} is not. Set LC_ALL=C.UTF-8, or PYTHONUTF8=1."
+                ) from None
             raise ConfigError(f"The argument {os.fsencode(word)!r} is not UTF-8. Rename the file or folder.") from None
 
 
@@ -135,7 +149,7 @@ class _Notes(logging.Handler):
     """Warnings of this package, a line each on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"Note: {without_secrets(record.getMessage())}", err=True)
+        echo(f"Note: {without_secrets(record.getMessage())}", err=True)
 
 
 def _message(error: BaseException) -> str | None:
@@ -160,7 +174,7 @@ def _interrupted(interrupts: Sequence[int]) -> int:
     """Print how to go on, and return the exit code."""
     from evaluator.run_log import command_line
 
-    click.echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command_line()}", err=True)
+    echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command_line()}", err=True)
     return _exit_code(interrupts)
 
 

@@ -10,6 +10,7 @@ import click
 
 from evaluator.errors import ConfigError
 from evaluator.options import OptionField, flag, option_fields, option_name
+from evaluator.redaction import control_code
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -25,7 +26,12 @@ class UserPath(click.Path):
         super().__init__(path_type=Path, **options)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the pathlib.Path."""
+        """Return the pathlib.Path. Raises ConfigError for an empty one, mostly an unset variable of a shell."""
+        name = param.opts[0] if param else "the path"
+        if str(value) == "":
+            raise ConfigError(f"{name} is empty. Give a path, or . for the current folder.")
+        if code := control_code(str(value)):
+            raise ConfigError(f"{name} holds the control code {code}: {value!r}. Rename the file or folder.")
         return super().convert(os.path.expanduser(value), param, ctx)
 
 
@@ -38,10 +44,12 @@ class Listed(click.ParamType[Any], Generic[T]):
     def convert(self, value: Any, param: click.Parameter | None, _ctx: click.Context | None) -> tuple[T, ...]:
         """Return the values. Raises ConfigError for a word that cannot be read."""
         words = value if isinstance(value, list | tuple) else [word.strip() for word in str(value).split(",")]
+        name = param.opts[0] if param else "the option"
+        if value and not any(words):
+            raise ConfigError(f"{name} takes {self._kind}, received {value!r}. Leave the option out for its default.")
         try:
             return tuple(self._read(word) for word in words if word or self._read is not str)
         except (ValueError, ZeroDivisionError):
-            name = param.opts[0] if param else "the option"
             raise ConfigError(f"{name} takes {self._kind}, received {value!r}.") from None
 
 

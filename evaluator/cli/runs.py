@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evaluator.cli.options import UserPath, from_options, options_of, run_folder
-from evaluator.cli.terminal import draw
+from evaluator.cli.terminal import draw, echo
 from evaluator.config import ReceiptConfig
 from evaluator.files.whole import size_text
 from evaluator.schemas import DEFINITIONS
@@ -32,14 +32,14 @@ def list_runs(folder: Path, as_json: bool) -> None:
 
     states = [run_state(out) for out in find_runs(folder)]
     if as_json:
-        click.echo(json.dumps({"runs": [asdict(state) for state in states]}, indent=2, ensure_ascii=False))
+        echo(json.dumps({"runs": [asdict(state) for state in states]}, indent=2, ensure_ascii=False))
         return
     if not states:
-        click.echo(f"No runs in {folder}.")
+        echo(f"No runs in {folder}.")
     width = max((len(state.folder) for state in states), default=0)
     for state in states:
         what = ", ".join(filter(None, (" ".join(state.suites), state.model)))
-        click.echo(f"{state.folder:{width}}  {_how_far(state):24}  {size_text(state.run_bytes):>10}  {what}".rstrip())
+        echo(f"{state.folder:{width}}  {_how_far(state):24}  {size_text(state.run_bytes):>10}  {what}".rstrip())
 
 
 @click.command()
@@ -50,7 +50,7 @@ def show(out: Path, as_json: bool) -> None:
     from evaluator.runs.state import run_state
 
     state = run_state(out)
-    click.echo(json.dumps(asdict(state), indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(state)))
+    echo(json.dumps(asdict(state), indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(state)))
 
 
 @click.command()
@@ -74,16 +74,16 @@ def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> No
     if as_json:
         rows = [{"kind": one.kind, "path": str(one.path), "bytes": one.n_bytes} for one in found.removable]
         content = {"removed": yes, "bytes": found.n_bytes, "removable": rows, "kept": found.kept}
-        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        echo(json.dumps(content, indent=2, ensure_ascii=False))
         return
     for line in _cleaning_lines(found):
-        click.echo(line)
+        echo(line)
     if not found.removable:
-        click.echo(f"Nothing in {folder} can go.")
+        echo(f"Nothing in {folder} can go.")
     elif yes:
-        click.echo(f"Freed {size_text(found.n_bytes)}.")
+        echo(f"Freed {size_text(found.n_bytes)}.")
     else:
-        click.echo(f"This would free {size_text(found.n_bytes)}. The same command with --yes removes it.")
+        echo(f"This would free {size_text(found.n_bytes)}. The same command with --yes removes it.")
 
 
 def _cleaning_lines(found: "Cleaning") -> Iterator[str]:
@@ -147,10 +147,10 @@ def verify(out: Path, repair: bool) -> None:
 
     faults = draw(verify_run(out, repair=repair))
     for fault in faults:
-        click.echo(f"{fault}")
+        echo(f"{fault}")
     if faults:
         sys.exit(2)
-    click.echo(f"{out}: every file is as it was written.")
+    echo(f"{out}: every file is as it was written.")
 
 
 class ExportCommand(click.Command):
@@ -191,7 +191,7 @@ def export(out: Path, name: str, target: Path | None, definition: str) -> None:
     from evaluator.runs.export import export as export_run
 
     for path in export_run(out, name, target, definition):
-        click.echo(path)
+        echo(path)
 
 
 @click.command()
@@ -208,4 +208,4 @@ def receipt(out: Path, **given: Any) -> None:
 
     name, made = draw(make_receipt(out, from_options(ReceiptConfig, given)))
     for line in receipt_lines(name, made):
-        click.echo(line)
+        echo(line)

@@ -18,7 +18,7 @@ from evaluator.cli.options import (
     run_folder,
     suite_options,
 )
-from evaluator.cli.terminal import draw
+from evaluator.cli.terminal import draw, echo
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import ConfigError
 from evaluator.preflight.devices import Assumptions
@@ -58,8 +58,8 @@ def run(**given: Any) -> None:
     else:
         page, measured = draw(pipeline.run(config, models[0], out, data=data, accept=accept, force=force))
         for line in summary_lines(measured):
-            click.echo(line)
-    click.echo(f"Report: {page}")
+            echo(line)
+    echo(f"Report: {page}")
 
 
 @click.command(cls=SuiteCommand)
@@ -83,10 +83,10 @@ def preflight(as_json: bool, **given: Any) -> None:
     data = given["store"] or given["out"]
     records = [draw(check(config, model, assumptions, data=data)) for model in models]
     if as_json:
-        click.echo(json.dumps({"models": [to_builtins(record) for record in records]}, indent=2, ensure_ascii=False))
+        echo(json.dumps({"models": [to_builtins(record) for record in records]}, indent=2, ensure_ascii=False))
     else:
         for record in records:
-            click.echo("\n".join(preflight_lines(record, assumptions.utilisation)))
+            echo("\n".join(preflight_lines(record, assumptions.utilisation)))
 
 
 @click.command(cls=SuiteCommand)
@@ -101,7 +101,7 @@ def build(**given: Any) -> None:
 
     config, out, data, force = run_config(given), given["out"], given["store"], given["force"]
     built = draw(pipeline.build(config, out, data=data, force=force)).store
-    click.echo(f"{built.manifest.n_requests:,} requests, {built.manifest.n_prompts:,} distinct prompts: {built.folder}")
+    echo(f"{built.manifest.n_requests:,} requests, {built.manifest.n_prompts:,} distinct prompts: {built.folder}")
 
 
 @click.command()
@@ -120,9 +120,9 @@ def score(out: Path, force: bool, **given: Any) -> None:
             "compares several."
         )
     scores = draw(pipeline.score(out, model, force=force))
-    click.echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
+    echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
     if speed := throughput_line(scores):
-        click.echo(speed)
+        echo(speed)
 
 
 @click.command(cls=MeasureCommand)
@@ -132,7 +132,7 @@ def measure(out: Path, **given: Any) -> None:
     from evaluator.run import pipeline
 
     tables = draw(pipeline.measure(out, lambda names: suite_options("measure_options", given, names)))
-    click.echo(f"{', '.join(tables)}: {out / 'tables'}")
+    echo(f"{', '.join(tables)}: {out / 'tables'}")
 
 
 @click.command()
@@ -141,4 +141,4 @@ def report(out: Path) -> None:
     """Write the report about the tables in DIR."""
     from evaluator.run import pipeline
 
-    click.echo(f"Report: {draw(pipeline.report(out))}")
+    echo(f"Report: {draw(pipeline.report(out))}")

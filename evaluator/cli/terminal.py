@@ -4,18 +4,54 @@ A line is printed every ten seconds, with or without a terminal, also while a st
 has progress bars below these lines, with fewer numbers.
 """
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
+
+import click
 
 from evaluator.progress import Progress, Stage, finish
+from evaluator.redaction import printable
 
 if TYPE_CHECKING:
     from rich.console import Console  # slow to import
 
 T = TypeVar("T")
+
+
+def echo(text: object, *, err: bool = False) -> None:
+    """Print a line on standard output or standard error, with control codes of names and messages written out."""
+    click.echo(printable(str(text)), err=err)
+
+
+class LossyStream:
+    """A stream that drops what cannot be written, for good: nobody reads it any more, or its disk is full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._is_lost = stream, False
+
+    def write(self, text: str) -> int:
+        """Write a text, or nothing once that has failed; return its length."""
+        self._unless_lost(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self._unless_lost(self._stream.flush)
+
+    def _unless_lost(self, write: Callable[[], object]) -> None:
+        if not self._is_lost:
+            try:
+                write()
+            except (OSError, ValueError):  # ValueError: closed
+                self._is_lost = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
 
 SECONDS_BETWEEN_LINES = 10.0
 """The interval between lines about the same stage."""
@@ -28,7 +64,7 @@ def draw(stage: Stage[T]) -> T:
     """Run a stage to its end, show its progress on standard error, and return its result."""
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = Console(file=cast(IO[str], LossyStream(sys.stderr)))
     if console.is_terminal:
         return _draw_bars(stage, console)
     lines = _Lines(console, ends_are_shown=True)
@@ -78,7 +114,7 @@ class _Lines:
 
     def show(self, now: Progress) -> None:
         if now.line:
-            self._console.print(now.line, highlight=False, soft_wrap=True, markup=False)
+            self._console.print(printable(now.line), highlight=False, soft_wrap=True, markup=False)
             return
         with self._lock:
             begins = self._last is None or now.stage != self._last.stage
@@ -100,7 +136,7 @@ class _Lines:
     def _print(self, now: Progress, more: str = "") -> None:
         self._printed, self._is_new = time.monotonic(), False
         line = f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}{_devices_note(now)}{more}"
-        self._console.print(line, highlight=False, soft_wrap=True)
+        self._console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager
@@ -113,7 +149,11 @@ def _repeating(lines: _Lines) -> Iterator[None]:
             lines.repeat()
 
     thread = Thread(target=repeat, name="progress", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads on this machine: lines come when a stage has something new to say
+        yield
+        return
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from evaluator.cli.options import FOLDER, Listed, UserPath, force_option, from_options, options_of
-from evaluator.cli.terminal import draw
+from evaluator.cli.terminal import draw, echo
 from evaluator.config import ImportColumns
 from evaluator.errors import ConfigError
 from evaluator.reproductions import REPRODUCTIONS
@@ -35,8 +35,8 @@ def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force:
     columns = from_options(ImportColumns, given)
     page, run = draw(import_files(files, out, columns, model or files[0].stem, force=force))
     for line in summary_lines(run):
-        click.echo(line)
-    click.echo(f"Report: {page}")
+        echo(line)
+    echo(f"Report: {page}")
 
 
 class ReproduceCommand(click.Command):
@@ -68,8 +68,8 @@ def reproduce(name: str, data: Path, out: Path) -> None:
     reproduction = REPRODUCTIONS[name]()
     recomputed = draw(base.reproduce(reproduction, data, out))
     for line in reproduction.summary_lines(recomputed):
-        click.echo(line)
-    click.echo(f"Tables: {out / 'tables'}\nReport: {out / base.PAGE}")
+        echo(line)
+    echo(f"Tables: {out / 'tables'}\nReport: {out / base.PAGE}")
 
 
 MANY_N = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -126,7 +126,7 @@ def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: floa
         summary = summarise(n, counts or _single("chance", given["chance"] or ()), best_of, correct)
         fields = asdict(summary)
         result = fields.pop("result") or {}
-        click.echo(json.dumps(fields | result, indent=2) if as_json else summary_text(summary))
+        echo(json.dumps(fields | result, indent=2) if as_json else summary_text(summary))
         return
     if correct is not None:
         raise ConfigError("--correct belongs to one number of examples and tries, not to a table or figure.")
@@ -135,10 +135,10 @@ def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: floa
         if counts:
             raise ConfigError("A figure runs over numbers of examples, so it takes --chance and not --choices.")
         write_figure(plot, chances, sizes, tries)
-        click.echo(f"Figure: {plot}", err=as_json)
+        echo(f"Figure: {plot}", err=as_json)
     if table:
         rows = baseline_table(sizes, [counts] if counts else chances, tries)
-        click.echo(json.dumps(rows.to_dicts(), indent=2) if as_json else table_text(rows))
+        echo(json.dumps(rows.to_dicts(), indent=2) if as_json else table_text(rows))
 
 
 def _single(name: str, values: Sequence[float]) -> float:

@@ -1,0 +1,108 @@
+"""Streams that nobody reads, machines with little, and names with control codes: a run ends as it does elsewhere."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from evaluator.cli import terminal
+from evaluator.progress import Progress
+from tests.command_line import command_outputs
+
+RUN = ["-m", "evaluator", "run", "staicc-normal", "--datasets", "sst5", "--queries", "4", "--model", "fake"]
+RUN += ["--engine", "fake"]
+
+
+def ended(out: Path) -> bool:
+    return (out / "report.html").is_file() and (out / "tables" / "metrics.parquet").is_file()
+
+
+def test_a_reader_of_the_progress_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
+    run = subprocess.Popen([sys.executable, *RUN, "--out", tmp_path / "out"], stderr=subprocess.PIPE)
+    assert run.stderr
+    run.stderr.close()
+    assert run.wait() == 0
+    assert ended(tmp_path / "out")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_under_the_progress_does_not_end_the_run(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([sys.executable, *RUN, "--out", tmp_path / "out"], stderr=full).returncode == 0
+    assert ended(tmp_path / "out")
+
+
+def test_a_terminal_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
+    terminal_end, process_end = os.openpty()
+    run = subprocess.Popen([sys.executable, *RUN, "--out", tmp_path / "out"], stderr=process_end)
+    os.close(process_end)
+    os.close(terminal_end)
+    assert run.wait() == 0
+    assert ended(tmp_path / "out")
+
+
+def test_a_machine_without_another_thread_shows_progress(monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    def refuse(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def stage():
+        yield Progress(stage="Scoring", done=1, total=1, unit="prompts")
+        return 7
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    assert terminal.draw(stage()) == 7
+    assert "Scoring: 1 of 1 prompts" in capfd.readouterr().err
+
+
+def test_a_user_without_a_home_has_a_cache_of_their_own(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "def none(): raise RuntimeError('Could not determine home directory.')\n"
+        "Path.home = none\n"
+        "from evaluator.config import cache_folder\n"
+        "print(cache_folder())"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in ("EVALUATOR_CACHE", "HOME")}
+    environment |= {"TMPDIR": str(tmp_path)}
+    environment.pop("XDG_CACHE_HOME", None)
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=environment, text=True, capture_output=True)
+    folder = tmp_path / f"evaluator-{os.getuid()}"
+    assert run.stdout.strip() == str(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    assert "belongs to another user" in subprocess.run(command, env=environment, text=True, capture_output=True).stderr
+
+
+def test_control_codes_of_a_file_are_written_out(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("text\x1b]0;owned\x07,gold\nred,a\nblue,b\n")
+    words = ["run", "classify", "--data", table, "--input-column", "text", "--gold-column", "gold", "--model", "fake"]
+    message = command_outputs(*words, "--engine", "fake", "--out", tmp_path / "out", exits=2).err
+    assert "\\x1b]0;owned\\x07" in message
+    assert "\x1b" not in message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", ""], "--out is empty. Give a path, or . for the current folder."),
+        (["--out", "o\x1bx"], "--out holds the control code \\x1b"),
+        (["--out", "o", "--datasets", ","], "--datasets takes names with commas between them, received ','"),
+    ],
+)
+def test_an_empty_or_disguised_name_is_refused(words: list[str], message: str) -> None:
+    assert message in command_outputs("build", "staicc-normal", *words, exits=2).err
+
+
+def test_a_locale_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    run = subprocess.run(
+        [sys.executable, "-m", "evaluator", "list", tmp_path / "na\u00efve"], env=environment, capture_output=True
+    )
+    assert run.returncode == 2
+    assert b"Set LC_ALL=C.UTF-8, or PYTHONUTF8=1." in run.stderr
