@@ -5,7 +5,6 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -380,18 +379,7 @@ class ImportColumns(Options):
 
 
 def cache_folder() -> Path:
-    """Return the folder for converted datasets and digests: $EVALUATOR_CACHE, else one in the user's cache folder.
-
-    A user without a home, as in many containers, has it in the folder for temporary files, and nobody else can write to
-    it. Raises ConfigError where somebody else has made it.
-    """
+    """Return the folder for converted datasets and digests: $EVALUATOR_CACHE, else one in the user's cache folder."""
     if folder := os.environ.get("EVALUATOR_CACHE"):
         return Path(folder).expanduser()
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evaluator"
-    except RuntimeError:  # neither HOME nor an entry in the list of users
-        own = Path(gettempdir()) / f"evaluator-{os.getuid()}"
-    own.mkdir(mode=0o700, exist_ok=True)
-    if own.is_symlink() or own.stat().st_uid != os.getuid():
-        raise ConfigError(f"{own} belongs to another user. Name a folder for converted datasets in EVALUATOR_CACHE.")
-    return own
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evaluator"

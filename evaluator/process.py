@@ -6,8 +6,13 @@ function called from Python changes any of them.
 
 import ctypes
 import gc
+import logging
 import os
 import sys
+from pathlib import Path
+from tempfile import gettempdir
+
+from evaluator.errors import ConfigError
 
 ALLOCATOR = "_RJEM_MALLOC_CONF"
 """Variable with the settings of jemalloc, which Polars allocates with."""
@@ -67,3 +72,20 @@ def _collect_seldom() -> None:
         return collect(min(generation, 1) if caller.startswith("vllm.") else generation)
 
     gc.collect = collect_young_for_vllm
+
+
+def ensure_home() -> None:
+    """Give a user without a home, as in many containers, one in the folder for temporary files: libraries need it.
+
+    Nobody else can write to it. Raises ConfigError where somebody else has made it.
+    """
+    try:
+        Path.home()
+    except RuntimeError:  # neither HOME nor an entry in the list of users
+        home = Path(gettempdir()) / f"evaluator-{os.getuid()}"
+        home.mkdir(mode=0o700, exist_ok=True)
+        if home.is_symlink() or home.stat().st_uid != os.getuid():
+            raise ConfigError(f"This user has no home, and {home} is another user's. Set HOME to a folder.") from None
+        os.environ["HOME"] = str(home)
+        os.environ.setdefault("USER", str(os.getuid()))
+        logging.getLogger(__name__).warning("This user has no home: what is kept between runs is in %s.", home)

@@ -26,6 +26,7 @@ from evaluator.cli.stages import build, measure, preflight, report, run, score
 from evaluator.cli.terminal import LossyStream, echo
 from evaluator.cli.without_models import import_answers, random_baseline, reproduce
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
+from evaluator.process import ensure_home
 from evaluator.redaction import without_secrets
 
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -69,6 +70,7 @@ def _status(interrupts: list[int]) -> int:
     logging.getLogger("evaluator").addHandler(notes)
     try:
         _require_unicode(sys.argv)
+        ensure_home()
         status: int = cli.main(standalone_mode=False)
         return status
     except (click.exceptions.Abort, KeyboardInterrupt):

@@ -57,25 +57,23 @@ def test_a_machine_without_another_thread_shows_progress(monkeypatch: pytest.Mon
     assert "Scoring: 1 of 1 prompts" in capfd.readouterr().err
 
 
-def test_a_user_without_a_home_has_a_cache_of_their_own(tmp_path: Path) -> None:
-    program = (
-        "from pathlib import Path\n"
-        "def none(): raise RuntimeError('Could not determine home directory.')\n"
-        "Path.home = none\n"
-        "from evaluator.config import cache_folder\n"
-        "print(cache_folder())"
-    )
-    environment = {name: value for name, value in os.environ.items() if name not in ("EVALUATOR_CACHE", "HOME")}
-    environment |= {"TMPDIR": str(tmp_path)}
-    environment.pop("XDG_CACHE_HOME", None)
-    command = [sys.executable, "-c", program]
-    run = subprocess.run(command, env=environment, text=True, capture_output=True)
+def test_a_user_without_a_home_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        if "HOME" not in os.environ:
+            raise RuntimeError("Could not determine home directory.")
+        return Path(os.environ["HOME"])
+
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("HOME")
     folder = tmp_path / f"evaluator-{os.getuid()}"
-    assert run.stdout.strip() == str(folder)
+    assert f"what is kept between runs is in {folder}" in command_outputs("list", tmp_path).err
+    assert os.environ["HOME"] == str(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()
     folder.symlink_to(tmp_path)
-    assert "belongs to another user" in subprocess.run(command, env=environment, text=True, capture_output=True).stderr
+    monkeypatch.delenv("HOME")
+    assert "is another user's. Set HOME to a folder." in command_outputs("list", tmp_path, exits=2).err
 
 
 def test_control_codes_of_a_file_are_written_out(tmp_path: Path) -> None:
