@@ -19,8 +19,7 @@ from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.engine import load_engine, vllm_settings
 from evaluator.engine.base import Engine
 from evaluator.engine.vllm_settings import SETTINGS
-from evaluator.models.embedded.llama import LlamaSize
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model
 from evaluator.prompts.rows import normal_requests
 from tests.compare.run_folders import four_runs

@@ -15,7 +15,7 @@ from benchmarks.embedded_model.token_embeddings import train_token_embeddings
 from benchmarks.embedded_model.tokenized import tokenized
 from benchmarks.embedded_model.tokenizer import compact_tokenizer, train_tokenizer
 from benchmarks.embedded_model.training import train
-from evaluator.models.embedded.model_folder import save_llama, save_tokenizer
+from evaluator.models.embedded.llama import save_llama, save_tokenizer
 
 logger = logging.getLogger("benchmarks.embedded_model")
 

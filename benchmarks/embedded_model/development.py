@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 from benchmarks.embedded_model.tokenized import TokenizedRows
-from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
+from evaluator.models.embedded.llama import BOS_ID, EOS_ID
 
 N_SHOTS = 4
 BATCH = 32

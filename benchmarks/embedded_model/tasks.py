@@ -20,7 +20,7 @@ from benchmarks.embedded_model.words import (
     LABEL_PREFIXES,
     SYMBOLS,
 )
-from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
+from evaluator.models.embedded.llama import BOS_ID, EOS_ID
 from evaluator.templates.template import MetaTemplate
 
 TOKEN_DROPOUTS = (0.0, 0.0, 0.1, 0.2)

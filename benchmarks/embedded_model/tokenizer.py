@@ -16,7 +16,7 @@ from benchmarks.embedded_model.rows import LabelledTexts
 from benchmarks.embedded_model.settings import VOCABULARY
 from benchmarks.embedded_model.words import SYMBOLS, TEMPLATE_WORDS
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.models.embedded.byte_level import byte_level_tokenizer
+from evaluator.models.embedded.llama import byte_level_tokenizer
 
 TEXTS_PER_DATASET = 20_000
 REPEATS = 1_000

@@ -22,7 +22,7 @@ import evaluator
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
 
 NORMAL = ("staicc-normal",)

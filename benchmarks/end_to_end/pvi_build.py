@@ -18,7 +18,7 @@ from benchmarks.harness import SHARED_DATA, Target, Work, print_targets, race
 from evaluator.config import DataOptions
 from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.sources import load_datasets
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import make_random_llama
 from evaluator.run.folder import open_built
 
 DATA = SHARED_DATA / "pvi"

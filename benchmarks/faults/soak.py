@@ -23,8 +23,7 @@ from benchmarks.harness import MIB, Target, append_rows, print_targets
 from evaluator.config import ModelConfig
 from evaluator.engine import load_engine
 from evaluator.engine.base import ContinuationRequest
-from evaluator.models.embedded.llama import LlamaSize
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import find_model
 
 CACHED_TOKENS = 1_536  # so few that families push each other out

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.simulate.cost_model import Cache, Costs, estimate, limits, shard_costs
 from benchmarks.simulate.scenarios import GPU_BLOCK_TOKENS, stores
 from evaluator.engine.devices import SHARE_FOR_WEIGHTS
-from evaluator.models.sizes import model_size
+from evaluator.models.skeleton import model_size
 from evaluator.preflight.devices import Assumptions, Device, chosen_devices
 
 LLAMAS = {
@@ -69,7 +69,7 @@ class Gpu:
 
     def __init__(self, device: Device, shape: dict[str, int], arguments: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "config.json").write_text(json.dumps(shape))
+            (Path(folder) / "config.json").write_text(json.dumps({"model_type": "llama"} | shape))
             size = model_size(Path(folder))
         assert size is not None, "the shape is complete"
         weight_bytes, memory = 2 * size.n_parameters, device.memory_gib * 2**30

@@ -23,7 +23,7 @@ from benchmarks.throughput.products import Product, ways
 from benchmarks.throughput.workloads import SHAPES
 from evaluator.config import ModelConfig
 from evaluator.engine.device import device_kind
-from evaluator.models.sizes import model_size
+from evaluator.models.skeleton import model_size
 from evaluator.models.source import find_model
 
 SIZES = {"cpu": (1024, 2048), "cuda": (4096, 8192, 16_384)}

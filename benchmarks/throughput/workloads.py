@@ -16,8 +16,7 @@ import polars as pl
 
 from benchmarks.harness import ROOT, SHARED_DATA
 from evaluator.config import ModelConfig
-from evaluator.models.embedded.llama import LlamaSize
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import find_model
 from evaluator.progress import finish
 from evaluator.run.folder import open_built

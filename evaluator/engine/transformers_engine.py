@@ -18,8 +18,8 @@ from evaluator.engine.refusals import first_sentence
 from evaluator.engine.versions import versions_for_transformers
 from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
+from evaluator.models.skeleton import auto_class, require_whole, without_progress
 from evaluator.models.source import ModelSource, scoring_dtype
-from evaluator.models.whole import auto_class, require_whole, without_progress
 from evaluator.record import EngineRecord
 
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
@@ -169,18 +169,15 @@ def _continuation_scores(text: _Text, log_probs: Any, request: ContinuationReque
 
 
 def _load(source: ModelSource, dtype: Any) -> Any:
-    from transformers import AutoConfig
-
     require_whole(source)
     try:
-        config = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=source.trust_remote_code)
         with without_progress():
             return auto_class(source).from_pretrained(
                 str(source.folder),
                 dtype=dtype,
                 # Other implementations than the eager one leave out the soft caps of Gemma 2. The eager one of Falcon
                 # adds ALiBi twice: to the mask and to the scores (transformers 5.19).
-                attn_implementation="sdpa" if getattr(config, "alibi", False) else "eager",
+                attn_implementation="sdpa" if source.has_alibi else "eager",
                 trust_remote_code=source.trust_remote_code,
             )
     except Exception as error:  # damaged files and code of models can raise anything

@@ -23,8 +23,8 @@ from evaluator.engine.vllm_settings import (
     tokens_per_step,
 )
 from evaluator.errors import ModelError
+from evaluator.models.skeleton import require_whole
 from evaluator.models.source import ModelSource, scoring_dtype
-from evaluator.models.whole import require_whole
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from evaluator.files.digests import bytes_digest
 from evaluator.metrics.per_request import per_request_columns, prediction_groups
-from evaluator.models.names import last_part
+from evaluator.models.adapters import last_part
 from evaluator.record import MeasuredRecord
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.terminal import first_definition

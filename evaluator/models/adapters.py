@@ -14,7 +14,6 @@ from typing import Any
 from evaluator.errors import ModelError, shown
 from evaluator.files.json_files import read_foreign_object
 from evaluator.hub import hub_snapshot
-from evaluator.models.names import last_part
 from evaluator.models.weights import Tensor, combined_digest, file_digests, read_header
 
 logger = logging.getLogger(__name__)
@@ -181,3 +180,8 @@ def _in_layers(module: str) -> str:
 
 def _any_layer(module: str) -> str:
     return re.sub(r"\d+", "#", module)
+
+
+def last_part(name: str) -> str:
+    """Return the end of a path or of a hub name: "model" of "org/model"."""
+    return name.rstrip("/").rsplit("/", 1)[-1]

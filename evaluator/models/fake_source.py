@@ -30,6 +30,10 @@ class FakeModelSource(ModelSource):
     def n_parameters(self) -> int | None:
         return None
 
+    @cached_property
+    def size(self) -> None:
+        return None
+
     def not_finite(self) -> str | None:
         return None
 

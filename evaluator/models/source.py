@@ -3,12 +3,13 @@
 No weights are loaded, so that a wrong name, a model of the wrong kind or a missing tokenizer is reported at once.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evaluator.config import ModelConfig
 from evaluator.errors import ModelError, is_panic, shown
@@ -17,9 +18,11 @@ from evaluator.files.whole import read_bytes
 from evaluator.hub import hub_snapshot
 from evaluator.models.adapters import CONFIG_FILE as ADAPTER_CONFIG
 from evaluator.models.adapters import Adapter
-from evaluator.models.parameters import count_parameters
 from evaluator.models.weights import combined_digest, file_digests, first_not_finite, read_header, weight_files
 from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer
+
+if TYPE_CHECKING:
+    from evaluator.models.skeleton import ModelSize
 
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -28,9 +31,6 @@ _TOKENIZER_FILES = (
 # tokenizer_config.json can name others, and classes of tokenizers have names of their own.
 _TOKENIZER_SUFFIXES = (".json", ".txt", ".model", ".tiktoken", ".spm", ".vocab", ".codes")
 _WITHOUT_EFFECT = ("generation_config.json", "preprocessor_config.json", "processor_config.json", "chat_template.json")
-_CONTEXT_LENGTH_KEYS = (
-    "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length"
-)  # fmt: skip
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -48,6 +48,7 @@ class ModelSource:
     hidden_size: int = 0  # numbers in a hidden state; 0: not known
     n_heads: int | None = None  # attention heads of a layer; None where the configuration does not say
     n_kv_heads: int | None = None  # heads of keys and values, which attention heads share; None as above
+    has_alibi: bool = False  # whether the configuration chooses ALiBi for positions, as that of a Falcon can
     dtype: str  # of the saved weights
     quantization: dict[str, Any] | None = None  # "quantization_config" of config.json
     trust_remote_code: bool
@@ -66,12 +67,27 @@ class ModelSource:
 
     @cached_property
     def n_parameters(self) -> int | None:
-        """Number of parameters in the weight files, tied ones counted once; None unless all files are safetensors."""
+        """Number of parameters in the weight files, tied ones counted once; None unless all files are safetensors.
+
+        None as well for quantised weights of an architecture that transformers cannot build.
+        """
         files = weight_files(self.folder)
         if not all(file.suffix == ".safetensors" for file in files):
             return None
-        of_adapter = self.adapter.n_parameters if self.adapter else 0
-        return of_adapter + sum(count_parameters(read_header(file), self.quantization) for file in files)
+        if self.quantization:  # as files hold them, several parameters are one number, and scales are none
+            from evaluator.models.skeleton import count_parameters
+
+            n_parameters = count_parameters(self)
+        else:
+            n_parameters = sum(math.prod(tensor.shape) for file in files for tensor in read_header(file))
+        return n_parameters and n_parameters + (self.adapter.n_parameters if self.adapter else 0)
+
+    @cached_property
+    def size(self) -> "ModelSize | None":
+        """The size of the transformer that config.json describes; None if transformers cannot build it."""
+        from evaluator.models.skeleton import model_size  # here, because it imports torch
+
+        return model_size(self.folder, trust_remote_code=self.trust_remote_code)
 
     def not_finite(self) -> str | None:
         """Return the first tensor with a NaN or an infinity and its file, in words; None if there is none.
@@ -184,7 +200,11 @@ def find_model(
     if not isinstance(text_part, dict):
         raise ModelError(f"{folder / 'config.json'}: text_config must be an object, got {shown(text_part)}.")
     architecture = _text_architecture(config, description, generates_text)
-    sizes = _Sizes(folder / "config.json", text_part)
+    sizes = _read_sizes(folder / "config.json", text_part)
+    # Of one token in the KV cache: a key and a value for each layer and key-value head.
+    n_heads = sizes["n_heads"] or 1
+    head_size = sizes["head_size"] or sizes["hidden_size"] // n_heads
+    kv_values = 2 * sizes["n_layers"] * (sizes["n_kv_heads"] or n_heads) * head_size
     files = weight_files(folder)
     if needs_weights and not files:
         raise ModelError(f"{folder} has a config.json but no weights (*.safetensors or *.bin).")
@@ -199,12 +219,13 @@ def find_model(
         folder=folder,
         revision=revision,
         architecture=architecture,
-        context_length=sizes.first(*_CONTEXT_LENGTH_KEYS) or None,
-        vocab_size=sizes.required("vocab_size"),
-        kv_values_per_token=_kv_values_per_token(sizes),
-        hidden_size=_hidden_size(sizes),
-        n_heads=sizes.first("num_attention_heads", "n_head") or None,
-        n_kv_heads=sizes.first("num_key_value_heads") or None,
+        context_length=sizes["context_length"] or None,
+        vocab_size=sizes["vocab_size"],
+        kv_values_per_token=kv_values,
+        hidden_size=sizes["hidden_size"],
+        n_heads=sizes["n_heads"] or None,
+        n_kv_heads=sizes["n_kv_heads"] or None,
+        has_alibi=bool(text_part.get("alibi")),
         dtype=dtype if dtype in _DTYPES else "float32",
         quantization=description.get("quantization_config") or text_part.get("quantization_config"),
         trust_remote_code=config.trust_remote_code,
@@ -278,34 +299,41 @@ def _require_one_model(name: str, folder: Path, description: dict[str, Any]) -> 
 
 
 MAX_SIZE = 2**31 - 1
-"""Largest number that any entry of config.json can have; MAX_LAYERS of those that count layers."""
+"""Largest number that any entry of config.json can have; MAX_LAYERS of the number of layers."""
 MAX_LAYERS = 10_000
 
+_SIZES = {
+    "vocab_size": ("vocab_size",),
+    "context_length": (
+        "max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length"
+    ),
+    "hidden_size": ("hidden_size", "n_embd", "d_model"),
+    "n_layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "n_heads": ("num_attention_heads", "n_head"),
+    "n_kv_heads": ("num_key_value_heads",),
+    "head_size": ("head_dim",),
+}  # fmt: skip
+"""Sizes of a model, and the entries of config.json that architectures state each by."""
 
-@dataclass(frozen=True)
-class _Sizes:
-    """The numbers of a config.json. Each is refused, with its name, unless it is a whole number in its range."""
 
-    path: Path
-    entries: dict[str, Any]
+def _read_sizes(path: Path, entries: dict[str, Any]) -> dict[str, int]:
+    """Return the sizes of a model by the names of _SIZES: the first entry that is there and not 0, or 0.
 
-    def get(self, key: str, largest: int = MAX_SIZE) -> int | None:
-        """Return an entry, None where it is missing or null."""
-        value = self.entries.get(key)
-        if value is None:
-            return None
-        if type(value) is not int or not 0 <= value <= largest:
-            raise ModelError(f"{self.path}: {key} must be a whole number from 0 to {largest:,}, got {shown(value)}.")
-        return value
-
-    def first(self, *keys: str, largest: int = MAX_SIZE) -> int:
-        """Return the first of these entries that is there and not 0, or 0."""
-        return next((value for key in keys if (value := self.get(key, largest))), 0)
-
-    def required(self, key: str) -> int:
-        if not (value := self.get(key)):
-            raise ModelError(f"{self.path} has no {key}, so that its size is not known. Add it to a local copy.")
-        return value
+    Raises ModelError for an entry that is no whole number in its range, and for a model without a vocabulary.
+    """
+    sizes = dict.fromkeys(_SIZES, 0)
+    for size, keys in _SIZES.items():
+        largest = MAX_LAYERS if size == "n_layers" else MAX_SIZE
+        for key in keys:
+            value = entries.get(key)
+            if value is not None and (type(value) is not int or not 0 <= value <= largest):
+                raise ModelError(f"{path}: {key} must be a whole number from 0 to {largest:,}, got {shown(value)}.")
+            if value:
+                sizes[size] = value
+                break
+    if not sizes["vocab_size"]:
+        raise ModelError(f"{path} has no vocab_size, so that its size is not known. Add it to a local copy.")
+    return sizes
 
 
 def _text_architecture(config: ModelConfig, description: dict[str, Any], generates_text: Callable[[str], bool]) -> str:
@@ -330,18 +358,6 @@ def _text_architecture(config: ModelConfig, description: dict[str, Any], generat
         f"{config.model} is not a causal language model: its config.json says "
         f"{', '.join(architectures) or description['model_type']}. Choose one that generates text from text alone."
     )
-
-
-def _hidden_size(sizes: _Sizes) -> int:
-    return sizes.first("hidden_size", "n_embd", "d_model")
-
-
-def _kv_values_per_token(sizes: _Sizes) -> int:
-    """Return the numbers of one token in the KV cache: a key and a value for each layer and key-value head."""
-    n_heads = sizes.first("num_attention_heads", "n_head") or 1
-    head_size = sizes.first("head_dim") or _hidden_size(sizes) // n_heads
-    n_layers = sizes.first("num_hidden_layers", "n_layer", "n_layers", largest=MAX_LAYERS)
-    return 2 * n_layers * (sizes.first("num_key_value_heads") or n_heads) * head_size
 
 
 def _hub_folder(config: ModelConfig, needs_weights: bool) -> Path:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from evaluator.files.json_files import read_foreign_object
 from evaluator.models.source import ModelSource
 from evaluator.preflight.findings import finding
 from evaluator.record import FindingRecord
@@ -19,7 +18,7 @@ def engine_findings(source: ModelSource) -> Iterator[FindingRecord]:
             "vLLM computes the GELU of BLOOM exactly, transformers and the model's authors by its tanh approximation: "
             "scores differ by 2e-4 to 5e-4 nats. Compare runs of one engine; transformers has the authors' numbers.",
         )
-    elif source.architecture == "FalconForCausalLM" and read_foreign_object(source.folder / "config.json").get("alibi"):
+    elif source.architecture == "FalconForCausalLM" and source.has_alibi:
         yield finding(
             "engines-differ",
             "transformers rounds the ALiBi distances of this Falcon to bf16, vLLM does not: scores differ by 0.07 to "

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
     """Return the LM head, on the CPU, if a method of the run takes distances; else None.
 
-    Raises ModelError as lm_head.load_lm_head does.
+    Raises ModelError as skeleton.load_lm_head does.
     """
     methods = _methods(built)
     if not methods:
         return None
-    from evaluator.models.lm_head import load_lm_head  # here, because torch is slow to import
+    from evaluator.models.skeleton import load_lm_head  # here, because torch is slow to import
 
     return load_lm_head(source, f"the methods {', '.join(methods)}")
 

@@ -14,7 +14,6 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name, find_source
 from evaluator.errors import LabelError, PromptTooLongError
 from evaluator.models.chat import chat_form
-from evaluator.models.sizes import model_size
 from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
 from evaluator.preflight.engines import engine_findings
@@ -204,7 +203,7 @@ def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> Chec
 
 def _footprint(resolved: ResolvedModel) -> _Footprint:
     source, model, _ = resolved
-    size = model_size(source.folder) if _runs_here(model) else None
+    size = source.size if _runs_here(model) else None
     n_parameters = (source.n_parameters or size.n_parameters) if size else None
     weight_bytes = source.weight_bytes
     if n_parameters and not source.quantization:

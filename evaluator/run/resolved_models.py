@@ -10,10 +10,9 @@ from typing import NamedTuple, TypeVar, cast
 from evaluator.config import OWN_TEMPLATE, LabelBoundary, ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.errors import ConfigError
+from evaluator.models.adapters import last_part
 from evaluator.models.chat import chat_form
 from evaluator.models.embedded import EMBEDDED_MODELS
-from evaluator.models.names import last_part
-from evaluator.models.sizes import model_size
 from evaluator.models.source import ModelSource
 from evaluator.record import AdapterRecord, ModelKind, ModelRecord
 from evaluator.suites import default_label_boundary
@@ -52,7 +51,6 @@ class ResolvedModel(NamedTuple):
             kind = "fake"
         elif name in ("embedded", "random"):
             kind = cast(ModelKind, name)
-        size = None if kind == "fake" else model_size(source.folder)
         return ModelRecord(
             name=name if kind in EMBEDDED_MODELS else source.name,
             kind=kind,
@@ -61,7 +59,7 @@ class ResolvedModel(NamedTuple):
             n_parameters=source.n_parameters,
             context_tokens=source.context_length,
             has_chat_template=source.has_chat_template,
-            flop_per_token=size.flop_per_token if size else None,
+            flop_per_token=source.size.flop_per_token if source.size else None,
             quantization=(source.quantization or {}).get("quant_method"),
             adapter=AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint)
             if adapter

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TemperatureLogitsWarper, TopKLogitsWarper
 
 import evaluator
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import make_random_llama
 from tests.command_line import command
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 

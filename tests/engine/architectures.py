@@ -16,8 +16,7 @@ from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.device import device_kind
 from evaluator.engine.versions import vllm_version
 from evaluator.errors import EvaluatorError
-from evaluator.models.embedded.byte_level import byte_level_tokenizer
-from evaluator.models.embedded.model_folder import save_tokenizer
+from evaluator.models.embedded.llama import byte_level_tokenizer, save_tokenizer
 
 ENGINES = ("transformers", "vllm")
 VOCAB_SIZE, WIDTH, N_HEADS, CONTEXT_LENGTH = 300, 128, 4, 512

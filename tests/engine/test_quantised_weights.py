@@ -17,8 +17,7 @@ from safetensors.torch import load_file, save_file
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source
 from evaluator.errors import ModelError
-from evaluator.models.embedded.llama import LlamaSize
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from tests.engine.architectures import scores
 from tests.shared_engines import close_engines
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
 from evaluator.methods.training_states import HIDDEN_CALIBRATION
-from evaluator.models.lm_head import load_lm_head
+from evaluator.models.skeleton import load_lm_head
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly

@@ -10,8 +10,7 @@ from safetensors.torch import save_file
 
 from evaluator.errors import ModelError
 from evaluator.models.adapters import find_adapter
-from evaluator.models.embedded.llama import LlamaSize
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.weights import weight_files
 from tests.lora import save_adapter
 

@@ -20,8 +20,7 @@ from evaluator.config import ModelConfig
 from evaluator.engine import load_engine
 from evaluator.engine.base import ContinuationRequest
 from evaluator.errors import ModelError
-from evaluator.models.embedded.llama import LlamaSize
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import find_model
 
 TEXTS = ["a review: fine\nsentiment: good", "the answer is 42, and the film was bad"]

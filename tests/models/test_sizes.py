@@ -1,11 +1,13 @@
 """Sizes of models from their configurations, against numbers that their makers publish."""
 
 import json
+import shutil
 
 import pytest
 
-from evaluator.models.sizes import model_size
-from evaluator.models.source import ModelSource
+from evaluator.config import ModelConfig
+from evaluator.models.skeleton import model_size
+from evaluator.models.source import ModelSource, find_model
 
 LLAMA_3_8B = {
     "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -31,8 +33,7 @@ def size(folder, description):
 
 def test_llama_3_of_8_billion_parameters(tmp_path):
     found = size(tmp_path, LLAMA_3_8B)
-    # 8,030,261,248 in all, of which 65 norms of 4,096 are not counted.
-    assert found.n_parameters == 8_030_261_248 - 65 * 4096
+    assert found.n_parameters == 8_030_261_248
     # Each layer: queries and outputs 2 x 4096^2, keys and values 2 x 4096 x 1024, feed-forward 3 x 4096 x 14336.
     assert found.flop_per_token == 2 * 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
 
@@ -46,17 +47,35 @@ def test_a_token_meets_the_experts_that_are_chosen(tmp_path):
 
 
 def test_feed_forward_of_two_matrices_and_tied_embeddings(tmp_path):
-    assert size(tmp_path, GPT2).n_parameters == pytest.approx(124e6, rel=0.01)
+    assert size(tmp_path, GPT2).n_parameters == 124_439_808  # "gpt2" of the hub
 
 
 def test_a_model_that_reads_images_has_the_size_of_its_text_part(tmp_path):
-    assert size(tmp_path, {"text_config": LLAMA_3_8B}) == size(tmp_path, LLAMA_3_8B)
+    assert size(tmp_path, {"model_type": "llava", "text_config": LLAMA_3_8B}) == size(tmp_path, LLAMA_3_8B)
 
 
-def test_a_configuration_without_sizes_has_none(tmp_path):
-    assert size(tmp_path, {"model_type": "llama"}) is None
+def test_a_configuration_of_an_unknown_architecture_has_none(tmp_path):
+    assert size(tmp_path, LLAMA_3_8B | {"model_type": "new"}) is None
     assert model_size(tmp_path / "missing") is None
 
 
-def test_the_estimate_of_a_model_here_is_near_the_count_of_its_weights(tiny_source: ModelSource):
-    assert model_size(tiny_source.folder).n_parameters == pytest.approx(tiny_source.n_parameters, rel=0.02)
+def test_the_size_of_a_model_here_is_the_count_of_its_weights(tiny_source: ModelSource):
+    assert model_size(tiny_source.folder).n_parameters == tiny_source.n_parameters
+
+
+QUANTISED = [
+    {"quant_method": "fp8"},
+    {"quant_method": "awq", "bits": 4},
+    {"quant_method": "gptq", "bits": 8},
+    {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}},
+    {"quant_method": "mxfp4"},
+    {"quant_method": "bitsandbytes", "load_in_4bit": True},
+]
+
+
+@pytest.mark.parametrize("quantization", QUANTISED, ids=lambda quantization: quantization["quant_method"])
+def test_quantised_weights_count_as_the_numbers_they_stand_for(tiny_source: ModelSource, tmp_path, quantization):
+    folder = shutil.copytree(tiny_source.folder, tmp_path / "quantised")
+    description = json.loads((folder / "config.json").read_text()) | {"quantization_config": quantization}
+    (folder / "config.json").write_text(json.dumps(description))
+    assert find_model(ModelConfig(model=str(folder))).n_parameters == tiny_source.n_parameters

@@ -14,8 +14,7 @@ from transformers import AutoTokenizer
 from evaluator.config import ModelConfig
 from evaluator.engine import ENGINES, load_engine
 from evaluator.errors import ConfigError, ModelError
-from evaluator.models.embedded.llama import LlamaSize
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model, loaded_bytes
 from evaluator.tokens.boundary import tokenise_prompts
 

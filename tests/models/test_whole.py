@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.errors import ModelError
+from evaluator.models.skeleton import require_whole
 from evaluator.models.source import find_model
-from evaluator.models.whole import require_whole
 
 TENSOR = "model.layers.0.mlp.down_proj.weight"
 

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from evaluator.errors import LabelError
-from evaluator.models.embedded.byte_level import byte_level_tokenizer
+from evaluator.models.embedded.llama import byte_level_tokenizer
 from evaluator.schemas import Ask
 from evaluator.tokens.boundary import tokenise_prompts
 from evaluator.tokens.tokenizer import FastTokenizer

@@ -3,7 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 
-from evaluator.models.embedded.byte_level import byte_level_tokenizer
+from evaluator.models.embedded.llama import byte_level_tokenizer
 from evaluator.tokens.pieces import cut, cuts_exactly
 from evaluator.tokens.tokenizer import FastTokenizer
 

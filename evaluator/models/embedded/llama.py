@@ -1,12 +1,23 @@
-"""The architecture of the embedded models: Llamas with tied embeddings."""
+"""Llamas with tied embeddings and byte-level tokenizers, saved as folders that every engine can load.
 
+A random one is at chance. With it a first run and every test use a real model, tokenizer and engine.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 if TYPE_CHECKING:
-    from transformers import LlamaConfig
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+BOS, EOS = "<s>", "</s>"
+BOS_ID, EOS_ID = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +32,62 @@ class LlamaSize:
     n_kv_heads: int | None = None  # heads of keys and values, which several heads share; None: as many as n_heads
     context_length: int = 4096
     rope_theta: float = 10_000.0
+
+
+TINY = LlamaSize()
+
+
+def make_random_llama(
+    folder: Path,
+    *,
+    texts: Iterable[str],
+    size: LlamaSize = TINY,
+    adds_bos: bool = True,
+    seed: int = 0,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+) -> Path:
+    """Write a random Llama (tied embeddings) with a byte-level BPE tokenizer; equal arguments give equal bytes.
+
+    Args:
+        folder: to write; an existing one is left as it is. Created by renaming, so it is always complete.
+        texts: to learn the tokenizer's merges from.
+        size: of the model.
+        adds_bos: whether the tokenizer puts BOS before a text.
+        seed: of the weights.
+        dtype: that the weights are drawn and saved in; bfloat16 takes half of the memory and of the disk.
+
+    Returns:
+        `folder`.
+    """
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        tokenizer = byte_level_tokenizer(texts, vocab_size=size.vocab_size, adds_bos=adds_bos)
+        save_tokenizer(unfinished, tokenizer, size.context_length)
+        _save_random_weights(unfinished, size, seed, dtype)
+        unfinished.chmod(0o755)
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():  # else another process made the same model in the meantime
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _save_random_weights(folder: Path, size: LlamaSize, seed: int, dtype: str) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    # A logit is the product of a hidden state of unit variance and an embedding. With this standard deviation of the
+    # weights, logits have one of about one nat for every size: labels differ visibly and none dominates.
+    config = llama_config(size, initializer_range=size.hidden_size**-0.5)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    save_llama(folder, model, getattr(torch, dtype))
 
 
 def llama_config(size: LlamaSize, *, initializer_range: float = 0.02) -> "LlamaConfig":
@@ -47,3 +114,62 @@ def llama_config(size: LlamaSize, *, initializer_range: float = 0.02) -> "LlamaC
         bos_token_id=BOS_ID,
         eos_token_id=EOS_ID,
     )
+
+
+def byte_level_tokenizer(
+    texts: Iterable[str] = (),
+    *,
+    vocab_size: int = 258,
+    adds_bos: bool = True,
+    normalizer: normalizers.Normalizer | None = None,
+    pre_tokenizer: pre_tokenizers.PreTokenizer | None = None,
+) -> Tokenizer:
+    """Return a BPE tokenizer over bytes; BOS is token 0, EOS is token 1, and every byte is a token.
+
+    Args:
+        texts: to learn merges from.
+        vocab_size: maximum number of tokens; with 258 nothing is merged.
+        adds_bos: whether the tokenizer puts BOS before a text.
+        normalizer: applied to a text first.
+        pre_tokenizer: cuts a text into pieces within which bytes may merge; None: words with the space before them.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, BOS_ID)])
+    return tokenizer
+
+
+def save_llama(folder: Path, model: "LlamaForCausalLM", dtype: "torch.dtype") -> None:
+    """Write config.json and model.safetensors; the tied embeddings are saved once.
+
+    The config states fp32 whatever dtype the weights are saved in, so that a run gives the same numbers on every
+    machine and engine.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    model.config.dtype = torch.float32
+    model.config.save_pretrained(folder)
+    weights = {name: weight.to(dtype).contiguous() for name, weight in model.state_dict().items()}
+    del weights["lm_head.weight"]  # tied: engines read it under the name of the embeddings
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def save_tokenizer(folder: Path, tokenizer: Tokenizer, context_length: int) -> None:
+    """Write tokenizer.json and tokenizer_config.json."""
+    from transformers import PreTrainedTokenizerFast
+
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, model_max_length=context_length
+    ).save_pretrained(folder)

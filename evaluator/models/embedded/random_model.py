@@ -11,7 +11,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.files.digests import fingerprint, source_fingerprint
-from evaluator.models.embedded.random_llama import make_random_llama
+from evaluator.models.embedded.llama import make_random_llama
 
 LABEL_REPEATS = 1_000
 """How often each label name occurs among the tokenizer's training texts: enough to become one token."""

@@ -12,7 +12,7 @@ from benchmarks.embedded_model.tokenizer import train_tokenizer
 from benchmarks.embedded_model.words import SYMBOLS
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.models.embedded.byte_level import BOS_ID, EOS_ID
+from evaluator.models.embedded.llama import BOS_ID, EOS_ID
 
 LENGTH = 256
 STEP = 7

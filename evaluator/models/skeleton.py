@@ -1,0 +1,253 @@
+"""A model as transformers builds it from config.json, with names and shapes of its tensors and without their numbers.
+
+It answers what the files of a model alone do not: how many parameters quantised weights stand for, how much arithmetic
+a token takes, which tensor is the LM head, and whether the weight files hold the whole model.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+
+from evaluator.errors import ModelError
+from evaluator.models.fake_source import FakeModelSource
+from evaluator.models.source import ModelSource, reads_images_as_well
+from evaluator.models.weights import read_header, weight_files
+
+logger = logging.getLogger(__name__)
+
+_BUFFER = re.compile(r"\.(inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids)$")
+"""Constants that older checkpoints hold, and models compute."""
+
+_N_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token")
+
+_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+
+
+class ModelSize(NamedTuple):
+    """Numbers of parameters."""
+
+    n_parameters: int
+    per_token: int  # in the matrices of the layers that every token of a prompt is multiplied with
+
+    @property
+    def flop_per_token(self) -> int:
+        """Floating-point operations of a prompt's token: two for each parameter that it meets.
+
+        Attention itself and the LM head, which is applied to one token of a request, are left out.
+        """
+        return 2 * self.per_token
+
+
+def auto_class(source: ModelSource) -> Any:
+    """Return the class of transformers that makes models of an architecture."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText if reads_images_as_well(source.architecture) else AutoModelForCausalLM
+
+
+@contextmanager
+def without_progress() -> Iterator[None]:
+    """Keep transformers' progress bars and reports out of the terminal."""
+    from transformers.utils import logging
+
+    was_shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if was_shown:
+            logging.enable_progress_bar()
+
+
+def skeleton(source: ModelSource) -> Any:
+    """Return the model on PyTorch's device "meta", unquantised.
+
+    Raises whatever transformers and the code of models raise, for damaged files and unknown architectures.
+    """
+    return _built(auto_class(source), _config(source.folder, source.trust_remote_code), source.trust_remote_code)
+
+
+def model_size(folder: Path, *, trust_remote_code: bool = False) -> ModelSize | None:
+    """Return the size of the model that a config.json describes, or of the part that reads text; weights may be absent.
+
+    Of experts, a token meets those that the router chooses and those that are shared. None if transformers cannot build
+    the model.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        config = _config(folder, trust_remote_code).get_text_config()
+        model = _built(AutoModelForCausalLM, config, trust_remote_code)
+    except Exception:  # of any kind, from damaged files and code of models
+        return None
+    n_experts, n_chosen = (
+        next((n for key in keys if (n := getattr(config, key, None))), 1) for keys in (_N_EXPERTS, _EXPERTS_PER_TOKEN)
+    )
+    per_token = 0
+    for name, parameter in model.named_parameters():
+        if _layer(name) and parameter.ndim > 1:  # no embeddings, norms and biases
+            n = parameter.numel()
+            per_token += n * n_chosen // n_experts if ".experts." in name else n
+    return ModelSize(model.num_parameters(), per_token)
+
+
+def _config(folder: Path, trust_remote_code: bool) -> Any:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(str(folder), trust_remote_code=trust_remote_code)
+    for part in (config, config.get_text_config()):
+        part.__dict__.pop("quantization_config", None)
+    return config
+
+
+def _built(kind: Any, config: Any, trust_remote_code: bool) -> Any:
+    with without_progress(), torch.device("meta"):
+        return kind.from_config(config, trust_remote_code=trust_remote_code)
+
+
+def count_parameters(source: ModelSource) -> int | None:
+    """Return how many parameters a model has, tied ones counted once; None if transformers cannot build it."""
+    try:
+        return int(skeleton(source).num_parameters())
+    except Exception:  # of any kind, as above
+        return None
+
+
+def require_whole(source: ModelSource) -> None:
+    """Raise ModelError, naming a tensor, unless the weight files hold the model that config.json describes.
+
+    Without this, transformers puts random numbers in the place of what is missing, vLLM leaves the head of an untied
+    model as memory happens to be, and both ignore layers beyond those that config.json counts. Only the names, shapes
+    and dtypes of tensors are read.
+
+    Quantised tensors have other names and shapes than transformers' own, so that of these only the head is looked for.
+    Architectures that transformers does not know are left to the engine.
+    """
+    from transformers.modeling_utils import load_state_dict
+
+    tensors: dict[str, torch.Tensor] = {}  # without numbers, by their names in the files
+    try:
+        with without_progress():
+            for file in weight_files(source.folder):
+                tensors |= load_state_dict(str(file), map_location="meta")
+        model, info = _loaded_without_numbers(skeleton(source), tensors)
+    except Exception as error:  # of any kind, as above: the engine refuses it in words
+        logger.warning(
+            "%s: whether all tensors are there could not be checked, because transformers cannot build the model (%s).",
+            source.name,
+            type(error).__name__,
+        )
+        return
+    missing, mismatched = sorted(info["missing_keys"]), sorted(info["mismatched_keys"])
+    if source.quantization:
+        head = _name(model, model.get_output_embeddings())
+        is_there = any(f".{head}." in f".{tensor}" for tensor in tensors)
+        if f"{head}.weight" in missing and not is_there:
+            raise _not_whole(source, f"{head}.weight", "is in none of the weight files")
+        return
+    for name, tensor in tensors.items():
+        if name.endswith("weight") and (not tensor.is_floating_point() or tensor.itemsize == 1):
+            what = f"holds {str(tensor.dtype).removeprefix('torch.')}, with no quantization_config to read it by"
+            raise _not_whole(source, name, what)
+    if mismatched:
+        name, saved, expected = mismatched[0]
+        raise _not_whole(source, name, f"has the shape {list(saved)}, and config.json asks for {list(expected)}")
+    if missing:
+        more = f", nor are {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise _not_whole(source, missing[0], f"is in none of the weight files{more}")
+    if unexpected := _unexpected(info["unexpected_keys"], model):
+        raise _not_whole(source, unexpected, "is in the weight files, and has no place in the model of config.json")
+
+
+def load_lm_head(source: ModelSource, methods: str = "methods that compare next-token distributions") -> torch.Tensor:
+    """Return the matrix [vocabulary, hidden size] that maps final-norm hidden states to logits, as saved, on the CPU.
+
+    It has all rows that the model's log-softmax runs over, including those that pad the vocabulary.
+
+    Args:
+        source: of the model.
+        methods: that need the matrix, for errors.
+
+    Raises ModelError if the logits are not this matrix times the hidden state (a bias, scale or soft cap), and if no
+    tensor in the weight files is this matrix.
+    """
+    if isinstance(source, FakeModelSource):
+        return torch.from_numpy(source.lm_head)
+    model = skeleton(source)
+    text, head, embeddings = model.config.get_text_config(), model.get_output_embeddings(), model.get_input_embeddings()
+    # Anything that the model applies to the logits besides the matrix.
+    changes = [f"{key} = {value}" for key in _LOGIT_CHANGES if (value := getattr(text, key, None)) not in (None, 0, 1)]
+    if getattr(head, "bias", None) is not None:
+        changes.append(f"{_name(model, head)}.bias")
+    if source.adapter:
+        matrices = {_name(model, matrix).rsplit(".", 1)[-1] for matrix in (head, embeddings)}
+        changes += [f"{source.adapter.name} changes {name}" for name in matrices & source.adapter.modules]
+    if changes:
+        raise ModelError(
+            f"The logits of {source.name} are more than its LM head times the hidden state ({', '.join(changes)}), and "
+            f"{methods} need exactly that product. Leave these out (--methods)."
+        )
+    # The files of a tied model can hold both tensors; the model then uses the embeddings.
+    parameter = f"{_name(model, embeddings if text.tie_word_embeddings else head)}.weight"
+    shape = tuple(head.weight.shape)
+    files = [path for path in weight_files(source.folder) if path.suffix == ".safetensors"]
+    saved = [(path, tensor.name) for path in files for tensor in read_header(path) if tensor.shape == shape]
+    saved.sort(key=lambda of: not of[1].endswith(parameter.rsplit(".", 2)[-2] + ".weight"))
+    for path, name in saved:
+        # Names in files can differ from those in the model; transformers knows which belong together.
+        _, info = _loaded_without_numbers(model, {name: torch.empty(shape, device="meta")})
+        if parameter not in info["missing_keys"]:
+            with safe_open(path, framework="pt") as file:
+                matrix: torch.Tensor = file.get_tensor(name)
+            return matrix
+    raise ModelError(
+        f"The LM head of {source.name} was not found: no tensor for {parameter}, of shape {list(shape)}, is in the "
+        f"*.safetensors files of {source.folder}. Save the model with save_pretrained, or leave out {methods} "
+        "(--methods)."
+    )
+
+
+def _name(model: Any, module: Any) -> str:
+    return next((name for name, other in model.named_modules() if other is module), "")
+
+
+def _not_whole(source: ModelSource, tensor: str, what: str) -> ModelError:
+    return ModelError(
+        f"{source.name} is not whole: the tensor {tensor} {what}. Download or save the model again, config.json and "
+        "weights together."
+    )
+
+
+def _loaded_without_numbers(model: Any, tensors: dict[str, torch.Tensor]) -> tuple[Any, dict[str, Any]]:
+    """Return the model after loading, and which tensors transformers finds missing, mismatched and unexpected."""
+    with without_progress():
+        loaded: tuple[Any, dict[str, Any]] = type(model).from_pretrained(
+            None,
+            config=model.config,
+            state_dict=dict(tensors),
+            device_map="meta",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    return loaded
+
+
+def _unexpected(names: Iterable[str], model: Any) -> str | None:
+    """Return the first tensor that belongs to a layer like those of the model; None if there is none."""
+    layers = {_layer(name) for name, _ in model.named_parameters()} - {None}
+    return min((name for name in names if _layer(name) in layers and not _BUFFER.search(name)), default=None)
+
+
+def _layer(name: str) -> str | None:
+    """Return the prefix of a layer's number: "model.layers" of "model.layers.0.mlp.up_proj.weight"."""
+    match = re.match(r"(.*?)\.\d+\.", name)
+    return match[1] if match else None
