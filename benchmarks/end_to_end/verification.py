@@ -49,7 +49,7 @@ def share(case: str, stage: Callable[[], Stage[object]], runs: int) -> float:
     def plain() -> None:
         with (
             patch("evaluator.store.shards.changed", lambda *_: []),
-            patch("evaluator.run.folder.bytes_digest", lambda _: ANY),
+            patch("evaluator.run.folder.file_digest", lambda _: ANY),
             patch("evaluator.files.json_files.read_json", unchecked),
         ):
             finish(stage())

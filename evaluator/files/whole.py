@@ -6,7 +6,7 @@ import io
 import os
 import stat
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -114,6 +114,21 @@ def write_table(out: Path, name: str, table: pl.DataFrame) -> str:
     content = io.BytesIO()
     table.rechunk().write_parquet(content, compression="zstd")
     return write_bytes(table_path(out, name), content.getbuffer())
+
+
+def remove_tables(out: Path, earlier: Mapping[str, str], written: Collection[str]) -> None:
+    """Remove tables that are not written any more, as far as they are still as they were recorded.
+
+    Args:
+        out: folder of a run or a comparison.
+        earlier: recorded name of a table -> SHA-256.
+        written: names of the tables that stay.
+    """
+    for name in earlier.keys() - written:
+        path = table_path(out, name)
+        with suppress(OSError):  # it is missing
+            if file_digest(path) == earlier[name]:
+                path.unlink()
 
 
 def write_rows(out: Path, name: str, rows: pl.LazyFrame) -> str:

@@ -1,6 +1,6 @@
 """`evaluator compare` and `evaluator gate`: compare several runs, write tables and a page; decide by a policy."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,16 +16,20 @@ from evaluator.compare.request_results import request_results, require_equal_pro
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.scaling import scaling_lines, scaling_points
 from evaluator.compare.table import comparison_table
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, StoreError
+from evaluator.files.json_files import read_json, write_json
 from evaluator.files.locks import writing_to
-from evaluator.files.whole import write_table
+from evaluator.files.whole import remove_tables, write_table
 from evaluator.progress import Progress, Stage
 from evaluator.record import measured_record
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, read_run
+from evaluator.run.record import COMPARISON_PAGE, read_run
 from evaluator.suites import SUITES, families_of, metric_texts
 from evaluator.suites.base import Comparison
+
+COMPARISON_FILE = "compare.json"
+"""Record of the tables that a comparison has written."""
 
 
 class Compared(NamedTuple):
@@ -65,9 +69,13 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
     }
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     with writing_to(out):
-        for name, table in tables.items():
-            write_table(out, name, table)
-        _remove_other_tables(out, tables)
+        try:
+            earlier = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
+        except StoreError:  # damaged: its tables stay
+            earlier = {}
+        digests = {name: write_table(out, name, table) for name, table in tables.items()}
+        remove_tables(out, earlier, digests)
+        write_json(out / COMPARISON_FILE, {"tables": digests})
         data = ComparisonData(
             runs=runs,
             comparison=headlines,
@@ -83,15 +91,6 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
         page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, notes), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     return Compared(page, notes, tables)
-
-
-def _remove_other_tables(out: Path, names: Collection[str]) -> None:
-    """Remove the tables that an earlier comparison left in a folder; those of a run stay."""
-    if (out / RUN_FILE).exists() and read_run(out).measures is not None:
-        return
-    for path in (out / "tables").glob("*.parquet"):
-        if path.stem not in names:
-            path.unlink(missing_ok=True)
 
 
 def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Open a run's output folder: its record, stores, scores and tables. Includes the public read functions for scripts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
@@ -12,13 +12,12 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.errors import ConfigError, StoreError, WriteError
-from evaluator.files.digests import bytes_digest
 from evaluator.files.json_files import from_builtins
-from evaluator.files.whole import file_digest, read_bytes, reason, scan_parquet, table_path
+from evaluator.files.whole import file_digest, reason, scan_parquet, table_path
 from evaluator.imports.answers import IMPORTED
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
-from evaluator.run.folders import mark_user
+from evaluator.run.folders import DataFolder, mark_user
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.run.scored_run import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
@@ -80,25 +79,17 @@ def open_scored(folder: BuiltFolder, out: Path) -> list[ScoredStore]:
     scores = scores_section(folder.record, out)
     hint = f"Run `{score_command(folder.record, out)}`: what is intact is kept."
     parts = []
-    for store_name, tokens_name, table_name in zip(scores.stores, scores.tokens, scores.tables, strict=True):
-        is_first = store_name == folder.built.store.fingerprint
-        store = folder.built.store if is_first else require_store(folder.data / "store" / store_name, hint)
+    for paths in DataFolder(folder.data).scored(scores):
+        is_first = paths.store.name == folder.built.store.fingerprint
+        store = folder.built.store if is_first else require_store(paths.store, hint)
         store.require_intact()
         store = store.without(scores.left_out)
-        table = open_scores(folder.data / "scores" / table_name)
+        table = open_scores(paths.scores)
         if not table.manifest.plans:
             raise StoreError(f"{table.folder} holds no scores. {hint}")
-        parts.append(ScoredStore(store, require_tokens(store.folder / tokens_name, hint), table))
-    _require_recorded_scores(scores, parts, hint)
-    return parts
-
-
-def _require_recorded_scores(scores: ScoresRecord, parts: Sequence[ScoredStore], hint: str) -> None:
-    """Raise StoreError unless every file of scores is as it was when the run recorded it.
-
-    Another run that shares the data may have made damaged scores again, with other numbers; the second round follows
-    from those that are recorded.
-    """
+        parts.append(ScoredStore(store, require_tokens(paths.tokens, hint), table))
+    # Another run that shares the data may have made damaged scores again, with other numbers; the second round follows
+    # from the recorded ones.
     intact = {name: sha256 for part in parts for name, sha256 in part.scores.files().items()}
     changed = [name for name, sha256 in scores.files.items() if intact.get(name) != sha256]
     if changed:
@@ -106,6 +97,7 @@ def _require_recorded_scores(scores: ScoresRecord, parts: Sequence[ScoredStore],
             f"{len(changed)} of {len(scores.files)} files of scores are missing, damaged or made again since they were "
             f"recorded; the first is {changed[0]}. {hint}"
         )
+    return parts
 
 
 def score_command(record: RunRecord, out: Path) -> str:
@@ -153,43 +145,32 @@ def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
 
 
 def read_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.DataFrame:
-    """Read OUT/tables/NAME.parquet.
+    """Read OUT/tables/NAME.parquet. Takes and raises what scan_table does."""
+    return scan_table(out, name, digests).collect()
+
+
+def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame:
+    """Return a scan of OUT/tables/NAME.parquet, which need not fit into memory.
 
     Args:
         out: the run's folder.
         name: of the table.
         digests: MeasuresRecord.tables.
 
-    Raises StoreError where it is missing or not the one that was measured; such bytes are never parsed.
+    Raises StoreError where it is missing or not the one that was measured; such a file is never parsed.
     """
-    contents: list[bytes] = []
-
-    def read(path: Path) -> str:
-        contents.append(read_bytes(path))
-        return bytes_digest(contents[0])
-
-    _require_measured(out, name, digests, read)
-    return pl.read_parquet(contents[0])
-
-
-def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame:
-    """Return a scan of a table that need not fit into memory. Raises as read_table does."""
-    return scan_parquet(_require_measured(out, name, digests, file_digest))
-
-
-def _require_measured(out: Path, name: str, digests: Mapping[str, str], digest: Callable[[Path], str]) -> Path:
     path, command = table_path(out, name), command_for("measure", out)
     if name not in digests or not path.is_file():
         raise StoreError(f"{path} is not there. Run `{command}` first.")
     try:
-        found = digest(path)
+        digest = file_digest(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {reason(error)}. Run `{command}`.") from error
-    if found != digests[name]:
+    if digest != digests[name]:
         raise StoreError(
             f"{path} is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}. Run `{command}`."
         )
-    return path
+    return scan_parquet(path)
 
 
 def refuse_imported_answers(record: RunRecord, out: Path) -> None:

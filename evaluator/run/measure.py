@@ -1,7 +1,7 @@
 """Measure a scored run: write the tables of its suites one at a time, without holding all of them in memory."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.files.json_files import to_builtins
-from evaluator.files.whole import scan_parquet, table_path, write_rows, write_table
+from evaluator.files.whole import remove_tables, scan_parquet, table_path, write_rows, write_table
 from evaluator.metrics.queries import query_frames, query_texts
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuresRecord, RunRecord
@@ -20,7 +20,6 @@ from evaluator.run.scored_run import ScoredStore, complete_run, on_disk, scored_
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, QUERIES
 from evaluator.store.prompt_store import ROWS_PER_SHARD
-from evaluator.store.shards import changed
 from evaluator.store.sorted_runs import SortedRuns
 from evaluator.store.tables import kept, slices
 from evaluator.suites import families_of
@@ -50,7 +49,7 @@ def measure_run(
             tables.write(name, table)
         predictions = tables.scan("predictions", PREDICTIONS)
         tables.keep("queries", QUERIES, query_frames(run.scored, query_texts(_prompts(parts)), predictions, out))
-    _remove_other_tables(record, tables.digests, out)
+    remove_tables(out, record.measures.tables if record.measures else {}, tables.digests)
     chosen = {name: given for name, given in options.items() if given != type(given)()}
     measures = MeasuresRecord(
         scores=scores.fingerprint, tables=dict(sorted(tables.digests.items())), options=to_builtins(chosen)
@@ -59,14 +58,6 @@ def measure_run(
     write_run(out, record)
     yield tables.progress(n_left=0)
     return record
-
-
-def _remove_other_tables(record: RunRecord, written: Collection[str], out: Path) -> None:
-    """Remove the tables that earlier options left, as far as they are still as this run recorded them."""
-    earlier = record.measures.tables if record.measures else {}
-    for name in earlier.keys() - written:
-        if not changed(out / "tables", {f"{name}.parquet": earlier[name]}):
-            table_path(out, name).unlink(missing_ok=True)
 
 
 class _TablesOnDisk:

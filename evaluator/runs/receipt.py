@@ -1,16 +1,25 @@
-"""Write the numerical receipt of a run: how far numbers drift when a sample is scored again (runs/score_again.py)."""
+"""`evaluator receipt`: score a sample of a run's prompts again under other conditions; measure how far numbers drift.
+
+The conditions are another order, batch size and cache state: the sample is shuffled and sent in batches of drawn sizes,
+and an engine begins each of them with an empty cache. With another engine or dtype, these differ as well.
+"""
 
 import logging
+import os
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import cast, get_args
+from typing import NamedTuple, cast, get_args
 
+import numpy as np
 import polars as pl
 
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig
 from evaluator.engine import ENGINES, find_source, with_devices
-from evaluator.engine.base import adapted
+from evaluator.engine.base import Engine, adapted
 from evaluator.engine.loader import EngineLoader
 from evaluator.engine.replicas import OneReplica
 from evaluator.errors import ConfigError, StoreError
@@ -22,12 +31,18 @@ from evaluator.run.folder import open_built, open_scored, read_table, refuse_imp
 from evaluator.run.record import require_run, with_stage, write_run
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.score import LOGS
-from evaluator.run.scored_run import complete_run, on_disk, scored_run
+from evaluator.run.scored_run import ScoredStore, complete_run, on_disk, scored_run
 from evaluator.run_log import now, seconds_since
-from evaluator.runs.score_again import compare_verdicts, drifts, receipt_record, score_again
-from evaluator.schemas import RECEIPT_KEY
+from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
+from evaluator.scores.prompts import join_prompt_scores
+from evaluator.scores.shard_job import engine_requests, score_frame
+from evaluator.suites import families_of
+from evaluator.suites.base import ScoredRun
 
 logger = logging.getLogger(__name__)
+
+MAX_BATCH = 64
+"""Largest number of prompts in a call of the engine."""
 
 
 def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]]:
@@ -41,38 +56,62 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
         clock, folder = time.monotonic(), open_built(out)
         record, parts = folder.record, open_scored(folder, out)
         refuse_imported_answers(record, out)
-        built = folder.built.without(scores_section(record, out).left_out)
-        assert record.model is not None, "the run was scored"
-        assert record.engine is not None, "the run was scored"
-        model = _model_again(record.model, record.engine, config)
-        source = find_source(model)
-        if source.fingerprint != record.model.weights_fingerprint:
-            raise ConfigError(
-                f"{source.title} has the weights {source.fingerprint}, and the run in {out} is of "
-                f"{record.model.weights_fingerprint}. Name the run's model with --model."
-            )
-        loader = EngineLoader(source, with_devices(source, model), out / LOGS)
-        try:
-            replicas = yield from loader.replicas()
-            assert isinstance(replicas, OneReplica), "a receipt takes no option for more"
-            engine = adapted(replicas.engine, source.adapter)
-            again = yield from score_again(parts, engine, config.n_prompts, config.seed)
-        finally:
-            loader.close()
-        name = f"{engine.facts.name} {engine.facts.dtype}"
-        table = drifts(again, parts, name)
+        scores = scores_section(record, out)
+        engine, again = yield from _loaded_and_scored(record, parts, out, config)
+        name = f"{engine.name} {engine.dtype}"
+        table = _drifts(again, parts, name)
+        built = folder.built.without(scores.left_out)
         yield Progress(stage="Comparing verdicts", done=0, total=1, unit="runs")
         run = complete_run(scored_run(built, parts), parts)
         with on_disk(run, parts, out) as run:
-            verdicts = compare_verdicts(run, again)
+            n_verdicts, changed_verdicts = _compared_verdicts(run, again)
         yield Progress(stage="Comparing verdicts", done=1, total=1, unit="runs")
-        made = receipt_record(record, table, again, verdicts, engine, config.seed, now())
-        record = _write_receipts(record, name, made, table, out)
+        drift = table["drift_nats"].to_numpy()
+        receipt = ReceiptRecord(
+            scores=scores.fingerprint,
+            made=now(),
+            seed=config.seed,
+            engine=engine,
+            threads=_threads(engine.name),
+            batch_invariant=engine.name == "vllm" and os.environ.get("VLLM_BATCH_INVARIANT") == "1",
+            prompts=table.height,
+            batches=again.n_batches,
+            max_drift_nats=float(drift.max()),
+            p99_drift_nats=float(np.quantile(drift, 0.99)),
+            p95_drift_nats=float(np.quantile(drift, 0.95)),
+            median_drift_nats=float(np.median(drift)),
+            predictions=table["pred"].count(),
+            flipped=table.filter(pl.col("pred") != pl.col("pred_again")).height,
+            verdicts=n_verdicts,
+            changed_verdicts=changed_verdicts,
+        )
+        record = _write_receipts(record, name, receipt, table, out)
         record = with_stage(record, "receipt", elapsed_s={"receipt": seconds_since(clock)})
         write_run(out, record)
         if record.measures:
             yield from report_run(MeasuredFolder(out, record, built.store))
-        return name, made
+        return name, receipt
+
+
+def _loaded_and_scored(
+    record: RunRecord, parts: Sequence[ScoredStore], out: Path, config: ReceiptConfig
+) -> Stage[tuple[EngineRecord, "ScoredAgain"]]:
+    """Load the model of a run and score a sample of its prompts again; also return what the engine is."""
+    assert record.model is not None, "the run was scored"
+    assert record.engine is not None, "the run was scored"
+    model = _model_again(record.model, record.engine, config)
+    source = find_source(model)
+    if source.fingerprint != record.model.weights_fingerprint:
+        raise ConfigError(
+            f"{source.title} has the weights {source.fingerprint}, and the run in {out} is of "
+            f"{record.model.weights_fingerprint}. Name the run's model with --model."
+        )
+    with closing(EngineLoader(source, with_devices(source, model), out / LOGS)) as loader:
+        replicas = yield from loader.replicas()
+        assert isinstance(replicas, OneReplica), "a receipt takes no option for more"
+        engine = adapted(replicas.engine, source.adapter)
+        again = yield from _score_again(parts, engine, config.n_prompts, config.seed)
+    return engine.facts, again
 
 
 def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig) -> ModelConfig:
@@ -92,12 +131,12 @@ def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig
     )
 
 
-def _write_receipts(record: RunRecord, name: str, made: ReceiptRecord, table: pl.DataFrame, out: Path) -> RunRecord:
+def _write_receipts(record: RunRecord, name: str, receipt: ReceiptRecord, table: pl.DataFrame, out: Path) -> RunRecord:
     """Write the table of a receipt, and return the record with it.
 
     Receipts of other engines and dtypes are kept if they are of the same scores and their table is undamaged.
     """
-    earlier = {other: one for other, one in record.receipts.items() if other != name and one.scores == made.scores}
+    earlier = {other: one for other, one in record.receipts.items() if other != name and one.scores == receipt.scores}
     kept = table.clear()
     if earlier:
         try:
@@ -107,4 +146,131 @@ def _write_receipts(record: RunRecord, name: str, made: ReceiptRecord, table: pl
             logger.warning("Earlier receipts are dropped. %s", error)
     everything = pl.concat([kept.filter(pl.col("receipt").is_in(list(earlier))), table]).sort(RECEIPT_KEY)
     digest = write_table(out, "receipt", everything)
-    return replace(record, receipts={**earlier, name: made}, receipt_table=digest)
+    return replace(record, receipts={**earlier, name: receipt}, receipt_table=digest)
+
+
+class ScoredAgain(NamedTuple):
+    """A sample of a run's prompts with new scores."""
+
+    tokens: pl.DataFrame  # schemas.TOKENS
+    scores: pl.DataFrame  # schemas.SCORES, the new ones
+    n_batches: int
+
+
+def _score_again(parts: Sequence[ScoredStore], engine: Engine, n_prompts: int, seed: int) -> Stage[ScoredAgain]:
+    """Score a sample of the prompts that a run has log-likelihoods of, in random order and batches of random sizes.
+
+    Args:
+        parts: stores of the run, scored.
+        engine: scores again.
+        n_prompts: size of the sample; all prompts if there are no more.
+        seed: of the sample, its order and its batches.
+
+    Raises ConfigError if there are no such prompts.
+    """
+    scored = [
+        part.tokens.tokens()
+        .filter(pl.col("ask") != "state")
+        .join(part.scores.read("scores"), on="token_id", how="semi", maintain_order="left")
+        .collect()
+        for part in parts
+    ]
+    tokens = pl.concat(scored).unique(["prompt_id", "ask"], keep="first", maintain_order=True)
+    prompts = tokens["prompt_id"].unique().sort()
+    if prompts.is_empty():
+        raise ConfigError("The run has no log-likelihoods, so there is nothing to score again.")
+    rng = np.random.default_rng(seed)
+    drawn = rng.permutation(len(prompts))[:n_prompts]
+    batches, token_scores, done = [], [], 0
+    while done < len(drawn):
+        yield Progress(stage="Scoring again", done=done, total=len(drawn), unit="prompts")
+        end = done + int(rng.integers(1, MAX_BATCH + 1))
+        chosen = pl.DataFrame({"prompt_id": prompts.gather(drawn[done:end])})
+        # All rows of a prompt one after the other: its labels, and their last tokens.
+        rows = chosen.join(tokens, on="prompt_id", maintain_order="left_right").select(tokens.columns)
+        requests = engine_requests(rows)
+        answers = {answer.index: answer.token_log_probs for answer in engine.log_likelihoods(requests)}
+        token_scores.append(score_frame(rows, [answers[index] for index in range(len(requests))]))
+        batches.append(rows)
+        done += len(chosen)
+    yield Progress(stage="Scoring again", done=done, total=len(drawn), unit="prompts")
+    sample = pl.concat(batches)
+    new = join_prompt_scores(sample.lazy(), pl.concat(token_scores).unique("token_id").lazy()).collect()
+    return ScoredAgain(sample, new, len(batches))
+
+
+def _drifts(again: ScoredAgain, parts: Sequence[ScoredStore], name: str) -> pl.DataFrame:
+    """Return the drift of each prompt of the sample: schemas.RECEIPT, sorted by its key.
+
+    Args:
+        again: the new scores.
+        parts: with the scores of the run.
+        name: of the receipt.
+    """
+    tokens = again.tokens.lazy()
+    sampled = tokens.select("token_id").unique()
+    stored = pl.concat([part.scores.read("scores") for part in parts]).join(sampled, on="token_id", how="semi")
+    before = join_prompt_scores(tokens, stored.unique("token_id"))
+    asks = tokens.filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
+    joined = asks.join(before, on="prompt_id").join(again.scores.lazy(), on="prompt_id", suffix="_again")
+    labels, labels_again = pl.col("label_log_likelihoods"), pl.col("label_log_likelihoods_again")
+    largest = [
+        (pl.col(f"{column}_again") - pl.col(column)).list.eval(pl.element().abs()).list.max()
+        for column in ("label_log_likelihoods", "last_token_log_probs")
+    ]
+    has_choice = (pl.col("ask") == "labels") & (labels.list.len() > 1)
+    ordered = labels.list.sort(descending=True)
+    columns = {
+        "receipt": pl.lit(name),
+        "drift_nats": pl.max_horizontal(largest),
+        "pred": pl.when(has_choice).then(labels.list.arg_max()),
+        "pred_again": pl.when(has_choice).then(labels_again.list.arg_max()),
+        "margin_nats": pl.when(has_choice).then(ordered.list.get(0) - ordered.list.get(1, null_on_oob=True)),
+    }
+    return joined.with_columns(**columns).select(RECEIPT.names()).cast(RECEIPT).sort(RECEIPT_KEY).collect()
+
+
+def _compared_verdicts(run: ScoredRun, again: ScoredAgain) -> tuple[int | None, list[str]]:
+    """Compute all tables of a run with verdicts twice, with its scores and with the new ones of the sample in place.
+
+    Returns the number of verdicts and a line for each that changed. The number is None if prompts were chosen by
+    earlier scores, so that other scores choose others.
+
+    Args:
+        run: complete.
+        again: the new scores.
+    """
+    families = families_of(run.config.suites)
+    if (rounds := families[0].rounds) and len(list(islice(rounds(run), 2))) > 1:
+        return None, []
+    columns = [name for name in SCORES if name != "prompt_id"]
+    rows = run.scored.rows.join(again.scores.lazy(), on="prompt_id", how="left", suffix="_again", maintain_order="left")
+    replaced = rows.with_columns(pl.coalesce(f"{name}_again", name).alias(name) for name in columns)
+    scored = replace(run.scored, rows=replaced.drop(f"{name}_again" for name in columns))
+    before, after = (
+        {
+            name: table
+            for name, table in chain.from_iterable(family.measure(measured) for family in families)
+            if "verdict" in table.columns
+        }
+        for measured in (run, replace(run, scored=scored))
+    )
+    changed = [line for name, table in before.items() for line in _changed(name, table, after[name])]
+    return sum(table["verdict"].count() for table in before.values()), changed
+
+
+def _changed(name: str, before: pl.DataFrame, after: pl.DataFrame) -> Iterator[str]:
+    """Yield a line for each row whose verdict differs; tables of a run have the same rows in the same order."""
+    texts = [column for column, dtype in before.schema.items() if dtype == pl.String and column != "verdict"]
+    rows = before.with_columns(again=after["verdict"]).filter(pl.col("again").ne_missing(pl.col("verdict")))
+    for *place, verdict, again in rows.select(*texts, "verdict", "again").iter_rows():
+        yield f"{name}: {', '.join(filter(None, place))}: {verdict} became {again}"
+
+
+def _threads(engine: str) -> int | None:
+    """Return the number of threads that a model computes with on a CPU; None without a model."""
+    if engine in ENGINES and not ENGINES[engine].runs_a_model:
+        return None
+    import torch
+
+    return int(torch.get_num_threads())

@@ -90,8 +90,16 @@ def test_runs_without_accuracies_are_compared_by_what_they_have(tmp_path: Path) 
     assert means["value"].to_list() == pytest.approx([0.25] * 6)
 
 
-def test_tables_of_an_earlier_comparison_do_not_stay(run_folders: list[Path], tmp_path: Path) -> None:
+def test_tables_of_an_earlier_comparison_do_not_stay_and_tables_of_others_do(
+    run_folders: list[Path], tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     run_compare(run_folders[:2], out, "--margin", "0.3")
+    (out / "tables" / "mine.parquet").write_bytes(b"precious")
     run_compare(run_folders[:2], out)
-    assert {path.stem for path in (out / "tables").iterdir()} == {*TABLES}
+    assert {path.stem for path in (out / "tables").iterdir()} == {*TABLES, "mine"}
+    run_compare(run_folders[:2], out, "--margin", "0.3")
+    (out / "tables" / "equivalence.parquet").write_bytes(b"changed by hand")
+    (out / "compare.json").write_text("{")
+    run_compare(run_folders[:2], out)
+    assert (out / "tables" / "equivalence.parquet").read_bytes() == b"changed by hand"

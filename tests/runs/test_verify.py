@@ -17,7 +17,7 @@ from evaluator.exports import FORMATS, TRACKERS
 from evaluator.files.json_files import read_json, write_json
 from evaluator.models.fake_source import FakeModelSource
 from evaluator.progress import finish
-from evaluator.run import measure, pipeline
+from evaluator.run import folder, measure, pipeline
 from evaluator.run.record import read_run
 from evaluator.run.scored_run import complete_run
 from evaluator.run_log import started_as
@@ -147,20 +147,17 @@ def test_damaged_scores_are_left_to_the_command_that_scores(out, whole):
 
 def test_a_table_of_another_run_is_refused_by_name_and_never_parsed(run_folders, tmp_path, monkeypatch):
     first, second = (Path(shutil.copytree(run, tmp_path / run.name)) for run in run_folders[:2])
-    read = pl.read_parquet
+    scan, scanned = folder.scan_parquet, list[Path]()
+    monkeypatch.setattr(folder, "scan_parquet", lambda path: (scanned.append(path), scan(path))[1])
     for name in ("predictions", "metrics"):
         path = first / "tables" / f"{name}.parquet"
         own, foreign = path.read_bytes(), (second / "tables" / path.name).read_bytes()
         path.write_bytes(foreign)
-
-        def read_own(content: bytes, foreign: bytes = foreign) -> pl.DataFrame:
-            assert content != foreign
-            return read(content)
-
-        monkeypatch.setattr(pl, "read_parquet", read_own)
+        scanned.clear()
         said = command("compare", first, run_folders[2], "--out", tmp_path / "compared", exits=2)
         assert f"{path} is damaged or of another run: its SHA-256 is not the one in {first / 'run.json'}" in said
         assert f"`evaluator measure {first}`" in " ".join(said.split())
+        assert path not in scanned
         path.write_bytes(own)
 
 
