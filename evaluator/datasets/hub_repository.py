@@ -16,13 +16,13 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from evaluator.config import DataOptions, cache_folder
+from evaluator.datasets.cache import write_cached
 from evaluator.datasets.labelled_table import LabelledFile
 from evaluator.datasets.tables import column_names, read_columns
 from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, read_table_text, user_file
-from evaluator.errors import ConfigError, DatasetError, WriteError
+from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
-from evaluator.files.whole import write_bytes
 from evaluator.hub import hub_files, hub_snapshot
 
 PARQUET = "refs/convert/parquet"
@@ -188,18 +188,13 @@ def with_label(part: HubRows, split: str, is_labelled: pl.Expr) -> HubRows:
 
 
 def write_tables(name: str, tables: Mapping[str, pl.DataFrame]) -> Path:
-    """Write tables that have rows to a folder of the cache, and return it. Raises DatasetError if it cannot be."""
+    """Write tables that have rows to a folder of the cache, and return it. Raises DatasetError as write_cached does."""
     folder = cache_folder() / "hub" / name.replace("/", "--")
-    try:
-        for stem, rows in tables.items():
-            if rows.height:
-                content = io.BytesIO()
-                rows.write_parquet(content)
-                write_bytes(folder / f"{stem}.parquet", content.getbuffer())
-    except WriteError as error:
-        raise DatasetError(
-            f"Cannot write tables from the hub to {folder}: {error} Set EVALUATOR_CACHE to a folder with space."
-        ) from error
+    for stem, rows in tables.items():
+        if rows.height:
+            content = io.BytesIO()
+            rows.write_parquet(content)
+            write_cached(folder / f"{stem}.parquet", content.getbuffer())
     return folder
 
 

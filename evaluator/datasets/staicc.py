@@ -1,15 +1,24 @@
-"""Read the ten datasets of StaICC from the data files in the package StaICC; none of its code is imported."""
+"""Read the ten datasets of StaICC from the data files in the package StaICC; none of its code is imported.
+
+The files are pickles. They are read without running them: lists, strings and numbers need no globals, and a pickle that
+names a global is refused.
+"""
 
 import importlib.metadata
+import io
+import pickle
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 import polars as pl
 import pyarrow as pa
 
-from evaluator.datasets.arrow_cache import cached_table
+from evaluator.arrays import Ints
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.plain_pickle import read_examples
-from evaluator.datasets.splits import SplitSizes, split_rows
+from evaluator.datasets.cache import cached_table
+from evaluator.datasets.lcg import Lcg
 from evaluator.datasets.staicc_sources import SOURCES, StaiccSource
 from evaluator.errors import DatasetError
 from evaluator.files.digests import short_digest
@@ -21,6 +30,20 @@ VERSION = "0.1.1"
 INSTALL = f"Run: pip install {PACKAGE}=={VERSION}"
 CONVERTER_VERSION = 1  # increased when the content of cached tables changes
 TEXT_FIELDS = ("text",)
+TABLE = pa.schema([("texts", pa.list_(pa.string())), ("gold", pa.int64())])
+"""The schema of all rows of a dataset, in the order of its file."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which a pickle can hold but UTF-8 cannot
+
+
+class SplitSizes(NamedTuple):
+    """Number of rows in each split."""
+
+    calibration: int
+    demonstration: int
+    test: int
+
+
 SIZES = SplitSizes(calibration=1024, demonstration=4096, test=512)  # Cho & Inoue 2025, appendix B.1, table 5
 
 
@@ -108,4 +131,77 @@ def _alternative_templates(source: StaiccSource) -> tuple[MetaTemplate, ...]:
         input_prefixes=((first,), (second,)),
         label_prefixes=("label: ", "Label: "),
         label_affixes=(" ", "\t"),
+    )
+
+
+def split_rows(dataset: str, n_rows: int, sizes: SplitSizes) -> tuple[Ints, Ints, Ints]:
+    """Draw the splits from a table's rows, one after the other, without replacement, with a new generator.
+
+    Returns the row numbers of each split, in drawn order. Raises DatasetError if the table has fewer rows than the
+    splits need.
+    """
+    needed = sum(sizes)
+    if n_rows < needed:
+        raise DatasetError(f"{dataset}: {n_rows} rows, but its splits need {needed} ({sizes}). Ask for smaller splits.")
+    drawn = Lcg().samples(1, needed, n_rows)[0]
+    test_start = sizes.calibration + sizes.demonstration
+    return drawn[: sizes.calibration], drawn[sizes.calibration : test_start], drawn[test_start:]
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Unpickles plain values only: these need no globals, and without globals a pickle cannot run code."""
+
+    def __init__(self, content: bytes, path: Path) -> None:
+        super().__init__(io.BytesIO(content))
+        self._path = path
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        raise DatasetError(
+            f"{self._path}: asks for the global {module_name}.{global_name}, which could run code. Nothing was run. "
+            "A dataset file holds lists, strings and numbers only; do not trust this one."
+        )
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise DatasetError(f"{self._path}: asks for the outside object {pid!r}; do not trust this file.")
+
+
+def read_examples(content: bytes, path: Path, *, text_fields: Sequence[str], n_labels: int) -> pa.Table:
+    """Return a pickled list of (texts, label index) as a TABLE, one row per example.
+
+    Raises DatasetError, naming the file and the row, where the pickle is damaged, asks for a global, or has a row that
+    is not one string per text field with a label in range(n_labels).
+    """
+    rows = _unpickle(content, path)
+    if not isinstance(rows, list):
+        raise DatasetError(f"{path}: expected a list of examples, found {type(rows).__name__}.")
+    for number, row in enumerate(rows):
+        if not _is_example(row, len(text_fields), n_labels):
+            raise DatasetError(
+                f"{path}, row {number}: expected ([{', '.join(text_fields)}], label) with strings and a label "
+                f"from 0 to {n_labels - 1}, found {row!r:.200}."
+            )
+    return pa.table([[texts for texts, _ in rows], [label for _, label in rows]], schema=TABLE)
+
+
+def _unpickle(content: bytes, path: Path) -> object:
+    try:
+        return _PlainUnpickler(content, path).load()
+    except DatasetError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise DatasetError(
+            f"{path}: not a whole pickle ({type(error).__name__}: {error}). Install it again."
+        ) from error
+
+
+def _is_example(row: object, n_fields: int, n_labels: int) -> bool:
+    if not (isinstance(row, tuple) and len(row) == 2):
+        return False
+    texts, label = row
+    return (
+        isinstance(texts, list)
+        and len(texts) == n_fields
+        and all(isinstance(text, str) and not _SURROGATE.search(text) for text in texts)
+        and type(label) is int  # not a bool
+        and 0 <= label < n_labels
     )

@@ -255,7 +255,7 @@ def test_a_cache_folder_that_cannot_be_written_is_an_error(hub, tmp_path, monkey
     add_rte(hub)
     (tmp_path / "file").touch()
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "file"))
-    with pytest.raises(DatasetError, match="Set EVALUATOR_CACHE"):
+    with pytest.raises(DatasetError, match="set EVALUATOR_CACHE"):
         load("rte")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.datasets.plain_pickle import read_examples
+from evaluator.datasets.staicc import read_examples
 from evaluator.errors import DatasetError
 
 PATH = Path("some.dataset")

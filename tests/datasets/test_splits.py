@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from evaluator.datasets.splits import SplitSizes, split_rows
+from evaluator.datasets.staicc import SplitSizes, split_rows
 from evaluator.errors import DatasetError
 
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 
-from evaluator.datasets.arrow_cache import cached_table
+from evaluator.datasets.cache import cached_table
 from evaluator.errors import DatasetError
 
 COLUMNS = {"texts": [["a"], ["needle"], [""]], "gold": [0, 1, 1]}
@@ -99,7 +99,7 @@ def test_a_write_that_fails_leaves_nothing(folder: Path, monkeypatch: pytest.Mon
         raise OSError("No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(DatasetError, match=r"No space left on device\. Set EVALUATOR_CACHE"):
+    with pytest.raises(DatasetError, match=r"No space left on device.*set EVALUATOR_CACHE"):
         cached_table("key", convert)
     assert list(folder.iterdir()) == []
 
@@ -123,5 +123,5 @@ def test_a_cache_folder_that_cannot_be_made_is_an_error_that_names_the_setting(
 ):
     (tmp_path / "file").touch()
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "file"))
-    with pytest.raises(DatasetError, match="Set EVALUATOR_CACHE"):
+    with pytest.raises(DatasetError, match="set EVALUATOR_CACHE"):
         cached_table("key", convert)
