@@ -22,7 +22,7 @@ def _yauney_mimno_2024() -> Reproduction[Any, Any]:
 
 
 def _lu_2023() -> Reproduction[Any, Any]:
-    from evaluator.reproductions.lu_2023 import data, page, recompute, summary
+    from evaluator.reproductions.lu_2023 import data, page, recompute
 
     return Reproduction(
         title="Lu et al. 2023, Measuring Pointwise V-Usable Information In-Context-ly: tables 1, 2, 9, 14 and 15, each "
@@ -32,7 +32,7 @@ def _lu_2023() -> Reproduction[Any, Any]:
         read=data.read_results,
         recompute=recompute.recompute,
         write_page=page.write_published_page,
-        summary_lines=summary.summary_lines,
+        summary_lines=recompute.summary_lines,
     )
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
@@ -42,57 +41,45 @@ NOT_IN_PAPER = {
 """Models in the released correlations that the paper does not name -> their usual names."""
 
 
-class Column(NamedTuple):
-    """The name and the type of a column of a released file."""
-
-    released: str
-    dtype: pl.DataType
-
-
-_RUN = {"dataset": Column("dataset", pl.String()), "model": Column("model", pl.String())}
-_SET = {"demonstration_set": Column("prompt_set", pl.String())}
-RUN_COLUMNS = {
+_RUN = {"dataset": "dataset", "model": "model"}
+_SET = {"demonstration_set": "prompt_set"}
+RUNS = {
     **_RUN,
     **_SET,
-    "n_shots": Column("number_of_shots", pl.Int64()),
-    "n_queries": Column("number_of_data", pl.Int64()),
-    "accuracy": Column("accuracy", pl.Float64()),
-    "lowest_fifth_accuracy": Column("accuracy_for_pvi<1/5quantile", pl.Float64()),
-    "highest_fifth_accuracy": Column("accuracy_for_pvi>4/5quantile", pl.Float64()),
-    "lowest_half_accuracy": Column("accuracy_for_pvi<1/2quantile", pl.Float64()),
-    "highest_half_accuracy": Column("accuracy_for_pvi>1/2quantile", pl.Float64()),
-    "right_pvi": Column("average_pvi_for_T", pl.Float64()),
-    "wrong_pvi": Column("average_pvi_for_F", pl.Float64()),
+    "n_shots": "number_of_shots",
+    "n_queries": "number_of_data",
+    "accuracy": "accuracy",
+    "lowest_fifth_accuracy": "accuracy_for_pvi<1/5quantile",
+    "highest_fifth_accuracy": "accuracy_for_pvi>4/5quantile",
+    "lowest_half_accuracy": "accuracy_for_pvi<1/2quantile",
+    "highest_half_accuracy": "accuracy_for_pvi>1/2quantile",
+    "right_pvi": "average_pvi_for_T",
+    "wrong_pvi": "average_pvi_for_F",
 }
-ACROSS_SETS_COLUMNS = {
-    **_RUN,
-    "n_shots": Column("number_of_shot", pl.Int64()),
-    "r": Column("r", pl.String()),
-    "p": Column("p", pl.String()),
-}
-ACROSS_SHOTS_COLUMNS = {**_RUN, **_SET, "r": Column("r", pl.Float64()), "p": Column("p", pl.Float64())}
+ACROSS_SETS = {**_RUN, "n_shots": "number_of_shot", "r": "r", "p": "p"}
+ACROSS_SHOTS = {**_RUN, **_SET, "r": "r", "p": "p"}
 """Our name of a column -> the released one."""
 
-
-def _released(name: str, about: str, columns: Mapping[str, Column]) -> ReleasedFile:
-    return ReleasedFile(name, about, tuple(column.released for column in columns.values()))
-
+TYPES = dict.fromkeys(("dataset", "model", "demonstration_set"), pl.String()) | dict.fromkeys(
+    ("n_shots", "n_queries"), pl.Int64()
+)
+"""Types of columns that are not Float64."""
 
 FILES = (
-    _released(
+    ReleasedFile(
         "results.parquet",
         "one row a dataset, model, number of shots and demonstration set: results.csv",
-        RUN_COLUMNS,
+        tuple(RUNS.values()),
     ),
-    _released(
+    ReleasedFile(
         "consistency_by_exemplar.parquet",
         "one row a dataset, model and number of shots: consistency_by_exemplar.csv",
-        ACROSS_SETS_COLUMNS,
+        tuple(ACROSS_SETS.values()),
     ),
-    _released(
+    ReleasedFile(
         "consistency_by_number_of_shots.parquet",
         "one row a dataset, model and demonstration set: consistency_by_number_of_shots.csv",
-        ACROSS_SHOTS_COLUMNS,
+        tuple(ACROSS_SHOTS.values()),
     ),
 )
 
@@ -111,20 +98,34 @@ def read_results(folder: Path) -> PublishedResults:
 
     Raises DatasetError for columns of other types, unknown datasets or models, and duplicate rows.
     """
-    columns = (RUN_COLUMNS, ACROSS_SETS_COLUMNS, ACROSS_SHOTS_COLUMNS)
-    runs, across_sets, across_shots = (_read(folder, file, schema) for file, schema in zip(FILES, columns, strict=True))
-    parsed = _parsed(across_sets, folder / "consistency_by_exemplar.parquet")
-    return PublishedResults(runs=runs, across_sets=parsed, across_shots=across_shots)
+    runs, sets, shots = FILES
+    # Where several pairs of sets have a correlation, these were released as the text of a list.
+    lists = TYPES | {"r": pl.String(), "p": pl.String()}
+    across_sets = _read(folder, sets, ACROSS_SETS, lists)
+    try:
+        parsed = across_sets.with_columns(pl.col("r", "p").str.json_decode(pl.List(pl.Float64)))
+    except pl.exceptions.PolarsError as error:
+        raise DatasetError(
+            f"{folder / sets.name}: `r` and `p` must hold lists of numbers, as in [0.5, 0.25, 1.0] ({error})."
+        ) from error
+    return PublishedResults(
+        runs=_read(folder, runs, RUNS, TYPES),
+        across_sets=parsed,
+        across_shots=_read(folder, shots, ACROSS_SHOTS, TYPES),
+    )
 
 
-def _read(folder: Path, file: ReleasedFile, columns: Mapping[str, Column]) -> pl.DataFrame:
+def _read(
+    folder: Path, file: ReleasedFile, columns: Mapping[str, str], types: Mapping[str, pl.DataType]
+) -> pl.DataFrame:
+    """Read a file with our names of columns, datasets and models, sorted by its key."""
     path = folder / file.name
     released = read_columns(path, file.columns)
-    for column in columns.values():
-        dtype = released.schema[column.released]
-        if dtype != column.dtype:
-            raise DatasetError(f"{path}: column {column.released!r} must be {column.dtype} and is {dtype}.")
-    rows = released.select(**{name: column.released for name, column in columns.items()})
+    for name, column in columns.items():
+        expected, dtype = types.get(name, pl.Float64()), released.schema[column]
+        if dtype != expected:
+            raise DatasetError(f"{path}: column {column!r} must be {expected} and is {dtype}.")
+    rows = released.select(**columns)
     named = rows.with_columns(
         dataset=_named(rows["dataset"].str.split("/").list.first(), DATASETS, path),
         model=_named(rows["model"], MODELS | NOT_IN_PAPER, path),
@@ -141,13 +142,3 @@ def _named(released: pl.Series, names: Mapping[str, str], path: Path) -> pl.Seri
             f"{path}: {', '.join(unknown)} in column {released.name!r} is none of the paper's: {', '.join(names)}."
         )
     return released.replace_strict(names, return_dtype=pl.String)
-
-
-def _parsed(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Parse `r` and `p`, which were released as texts of lists of numbers."""
-    try:
-        return rows.with_columns(pl.col("r", "p").str.json_decode(pl.List(pl.Float64)))
-    except pl.exceptions.PolarsError as error:
-        raise DatasetError(
-            f"{path}: `r` and `p` must hold lists of numbers, as in [0.5, 0.25, 1.0] ({error})."
-        ) from error

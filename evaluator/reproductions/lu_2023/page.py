@@ -8,8 +8,9 @@ import polars as pl
 
 from evaluator.report.page import Header, write_page
 from evaluator.report.section import PackageFile, Section
+from evaluator.reproductions.cells import PrintedTable
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER
-from evaluator.reproductions.lu_2023.paper import GPT3, TABLES, PrintedTable
+from evaluator.reproductions.lu_2023.paper import GPT3, TABLES
 from evaluator.reproductions.lu_2023.recompute import Published
 from evaluator.reproductions.lu_2023.tried_rules import FIT
 

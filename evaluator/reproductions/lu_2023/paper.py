@@ -1,12 +1,9 @@
-"""Transcribe the tables of Lu et al. 2023, and return their cells as rows.
+"""The tables that Lu et al. 2023 print.
 
-The tables are those of the published paper (Findings of EMNLP 2023), with all printed decimals and its names.
+They are those of the published paper (Findings of EMNLP 2023), with all printed decimals and its names.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
-import polars as pl
+from evaluator.reproductions.cells import PrintedTable, printed_cells
 
 GPT3 = "GPT3-175B"
 GENERAL = ("accuracy", "acc. low PVI", "acc. high PVI", "PVI for TRUE", "PVI for FALSE")
@@ -15,15 +12,6 @@ GENERAL = ("accuracy", "acc. low PVI", "acc. high PVI", "PVI for TRUE", "PVI for
 CORRELATION = ("avg.", "med.", "r > 0.6", "r < 0.3")
 ANOVA = ("F-statistic", "p-value")
 EXEMPLARS = ("random", "hardest")
-
-
-class PrintedTable(NamedTuple):
-    """A table of the paper."""
-
-    number: str
-    title: str
-    columns: Sequence[str]
-    body: str  # a line for each row: its name, then a number for each column; "?" where the transcription has none
 
 
 TABLES = (
@@ -172,28 +160,4 @@ Causal Language 2446
     ),
 )
 
-
-def printed_cells() -> pl.DataFrame:
-    """Return every cell, in printed order: table, row, column, published (null without a number) and decimals."""
-    rows = [row for table in TABLES for row in _cells(table)]
-    types = dict.fromkeys(("table", "row", "column"), pl.String) | {"published": pl.Float64, "decimals": pl.Int64}
-    return pl.DataFrame(rows, schema=types, orient="row")
-
-
-def _cells(table: PrintedTable) -> list[tuple[str, str, str, float | None, int]]:
-    lines = [line.rsplit(maxsplit=len(table.columns)) for line in table.body.strip().splitlines()]
-    return [
-        (table.number, name, column, *_parsed(number))
-        for name, *numbers in lines
-        for column, number in zip(table.columns, numbers, strict=True)
-    ]
-
-
-def _parsed(number: str) -> tuple[float | None, int]:
-    """Return a number and its decimals: a percentage as a share, a missing one with the four decimals of its table."""
-    if number == "?":
-        return None, 4
-    decimals = len(number.rstrip("%").partition(".")[2])
-    if number.endswith("%"):
-        return round(float(number[:-1]) / 100, decimals + 2), decimals + 2
-    return float(number), decimals
+PRINTED_CELLS = printed_cells(TABLES, decimals=4)

@@ -1,5 +1,6 @@
 """Recompute the published numbers of in-context PVI (Lu et al. 2023) from the released results."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,13 +8,14 @@ import polars as pl
 from scipy.special import fdtri
 
 from evaluator.progress import Progress, Stage
+from evaluator.reproductions.cells import CELL
 from evaluator.reproductions.lu_2023.cells import judged_cells, totals
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
 from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, EXEMPLARS, GENERAL, GPT3, TABLES
-from evaluator.reproductions.lu_2023.schema import PUBLISHED_ANOVA, PUBLISHED_DIFFERENCES, PUBLISHED_STRENGTHS
 from evaluator.reproductions.lu_2023.tried_rules import tried_rules
-from evaluator.statistics.anova import groups_of, one_way_by, one_way_reach
+from evaluator.statistics.anova import ONE_WAY, groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.consistency import strengths
+from evaluator.suites.in_context_pvi.schema import PVI_STRENGTHS
 
 HALF_UNIT = 0.5e-4
 """Largest rounding error of released run means, which have four decimals."""
@@ -25,7 +27,32 @@ STRENGTHS = dict(zip(CORRELATION, ("mean", "median", "strong_share", "weak_share
 PUBLISHED_CASES = "the paper's models; pairs of sets averaged first"
 ALL_CASES = "all models; pairs of sets averaged first"
 PAIRS = "the paper's models; every pair by itself"
-CELL = ["table", "row", "column"]
+PUBLISHED_DIFFERENCES = pl.Schema(  # figure 2 of the paper: one row a model, means over its runs
+    {
+        "model": pl.String(),
+        "n_runs": pl.Int64(),
+        # Accuracy of the queries with the highest PVI minus that of those with the lowest:
+        "fifth_difference": pl.Float64(),
+        "half_difference": pl.Float64(),
+    }
+)
+PUBLISHED_STRENGTHS = pl.Schema(
+    {
+        "variable": pl.String(),  # "Exemplars": across demonstration sets | "Shots": across numbers of shots
+        "counted": pl.String(),  # what a case is, and which models are included
+        **PVI_STRENGTHS,
+    }
+)
+PUBLISHED_ANOVA = pl.Schema(
+    {
+        "dataset": pl.String(),
+        "model": pl.String(),
+        **ONE_WAY,
+        "f_reach": pl.Float64(),  # largest error of F from the rounding of run means, at first order
+        "p_reach": pl.Float64(),
+        "f_needed": pl.Float64(),  # smallest F with p < 0.05
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,3 +208,20 @@ def _cells(cells: pl.DataFrame, table: str, reach: float | pl.Series) -> pl.Data
     return cells.with_columns(table=pl.lit(table), input_reach=reach).select(
         *CELL, "recomputed", "input_reach", "all_rows"
     )
+
+
+def summary_lines(published: Published) -> Iterator[str]:
+    """Yield the counts of cells by verdict, for each table and in total, then the cells that differ."""
+    tables = published.tables
+    headings = {name: name.removeprefix("n_").replace("_", " ") for name in tables.totals.columns[1:]}
+    widths = {name: max(len(heading), 7) + 2 for name, heading in headings.items()}
+    yield f"{'Table':8}" + "".join(f"{headings[name]:>{width}}" for name, width in widths.items())
+    all_tables = tables.totals.select(pl.lit("all").alias("table"), pl.exclude("table").sum())
+    for row in [*tables.totals.to_dicts(), *all_tables.to_dicts()]:
+        yield f"{row['table']:8}" + "".join(f"{row[name]:>{width}}" for name, width in widths.items())
+    row = all_tables.row(0, named=True)
+    yield f"{row['equal']} of {row['n_printed']} cells are equal to the paper's, to the printed decimals."
+    for cell in tables.cells.filter(verdict="differs").iter_rows(named=True):
+        recomputed, printed = (f"{cell[name]:.{cell['decimals']}f}" for name in ("recomputed", "published"))
+        note = f" {cell['note']}" if cell["note"] else ""
+        yield f"Table {cell['table']}, {cell['row']}, {cell['column']}: {recomputed}, printed {printed}.{note}"

@@ -11,13 +11,25 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
+from evaluator.reproductions.cells import TOLERANCE
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
-from evaluator.reproductions.lu_2023.paper import CORRELATION, GPT3, printed_cells
-from evaluator.reproductions.lu_2023.schema import PUBLISHED_TRIED
+from evaluator.reproductions.lu_2023.paper import CORRELATION, GPT3, PRINTED_CELLS
 from evaluator.statistics.correlation import correlation_p
 
-TOLERANCE = 1e-9
-"""Floating-point error of a number halfway between two printed ones."""
+PUBLISHED_TRIED = pl.Schema(  # one row a row of a printed table and a rule that was tried for it
+    {
+        "table": pl.String(),
+        "row": pl.String(),
+        "rule": pl.String(),  # which runs or correlations, and how they are read
+        "n": pl.Int64(),  # runs or correlations that the rule is over
+        "n_printed": pl.Int64(),  # printed cells of the row; in rules about p-values, the p-values that can be compared
+        "n_equal": pl.Int64(),  # of these, equal to the printed decimals
+        "equal_columns": pl.String(),  # which ones
+        # The same of the other rows of the table, by the same rule; if it has several readings of pairs, by the best.
+        "n_printed_elsewhere": pl.Int64(),
+        "n_equal_elsewhere": pl.Int64(),
+    }
+)
 
 EVERY_RUN, MEAN_OVER_SETS = "every run", "mean over sets"
 FIT = "p-values fit"  # how rules about p-values begin
@@ -52,7 +64,7 @@ def tried_rules(results: PublishedResults, means: Mapping[str, str]) -> pl.DataF
     """
     printed = {
         key: {row["column"]: (row["published"], row["decimals"]) for row in rows.to_dicts()}
-        for key, rows in printed_cells().drop_nulls().partition_by("table", "row", as_dict=True).items()
+        for key, rows in PRINTED_CELLS.drop_nulls().partition_by("table", "row", as_dict=True).items()
     }
     rows = [*_run_rules(results.runs, means, printed), *_correlation_rules(results, printed)]
     rows += [*_exemplar_rules(results.runs, printed), *_size_rules(results, printed)]

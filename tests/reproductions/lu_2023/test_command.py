@@ -11,16 +11,14 @@ from evaluator.errors import DatasetError
 from evaluator.progress import finish
 from evaluator.reproductions import REPRODUCTIONS
 from evaluator.reproductions.base import reproduce
-from evaluator.reproductions.lu_2023.cells import judged_cells
-from evaluator.reproductions.lu_2023.recompute import Published
-from evaluator.reproductions.lu_2023.schema import (
+from evaluator.reproductions.lu_2023.cells import PUBLISHED_CELLS, PUBLISHED_TOTALS, judged_cells
+from evaluator.reproductions.lu_2023.recompute import (
     PUBLISHED_ANOVA,
-    PUBLISHED_CELLS,
     PUBLISHED_DIFFERENCES,
     PUBLISHED_STRENGTHS,
-    PUBLISHED_TOTALS,
-    PUBLISHED_TRIED,
+    Published,
 )
+from evaluator.reproductions.lu_2023.tried_rules import PUBLISHED_TRIED
 from tests.command_line import command_outputs
 from tests.reproductions.lu_2023.released_folder import across_sets, runs, write_folder
 

@@ -7,7 +7,7 @@ from scipy import stats
 
 from evaluator.progress import finish
 from evaluator.reproductions.lu_2023.data import read_results
-from evaluator.reproductions.lu_2023.paper import TABLES, printed_cells
+from evaluator.reproductions.lu_2023.paper import PRINTED_CELLS, TABLES
 from evaluator.reproductions.lu_2023.recompute import Published, recompute
 from evaluator.reproductions.lu_2023.tried_rules import p_values_that_fit
 from tests.shared_data import shared_data
@@ -119,7 +119,7 @@ def test_boolq_is_as_printed_without_its_2_shot_runs_alone(published: Published)
 
 
 def test_transcribed_p_values_follow_from_transcribed_f() -> None:
-    wide = printed_cells().filter(table="15").pivot(on="column", index="row", values="published")
+    wide = PRINTED_CELLS.filter(table="15").pivot(on="column", index="row", values="published")
     assert wide.height == 49
     # With 2 and 3 degrees of freedom p = (1 + 2 F / 3) ** -1.5; digits may have been cut.
     expected = (1 + 2 * wide["F-statistic"].to_numpy() / 3) ** -1.5
@@ -127,9 +127,9 @@ def test_transcribed_p_values_follow_from_transcribed_f() -> None:
 
 
 def test_transcribed_tables_have_as_many_cells_as_printed_ones() -> None:
-    counts = {table.number: printed_cells().filter(table=table.number).height for table in TABLES}
+    counts = {table.number: PRINTED_CELLS.filter(table=table.number).height for table in TABLES}
     assert counts == {"1": 20, "14(a)": 35, "14(b)": 40, "2": 8, "3": 14, "7": 6, "15": 98, "9": 7}
-    shares = printed_cells().filter(table="2", column="r > 0.6")
+    shares = PRINTED_CELLS.filter(table="2", column="r > 0.6")
     assert shares.select("published", "decimals").rows() == [(0.594, 3), (0.576, 3)]
 
 
