@@ -7,7 +7,7 @@ from evaluator.reproductions.base import Reproduction
 
 
 def _yauney_mimno_2024() -> Reproduction[Any, Any]:
-    from evaluator.reproductions.yauney_mimno_2024 import data, page, recompute, summary
+    from evaluator.reproductions.yauney_mimno_2024 import data, page, recompute
 
     return Reproduction(
         title="Yauney & Mimno 2024, Stronger Random Baselines for In-Context Learning: the best of 200 prompts "
@@ -17,7 +17,7 @@ def _yauney_mimno_2024() -> Reproduction[Any, Any]:
         read=data.read_results,
         recompute=recompute.recompute,
         write_page=page.write_published_page,
-        summary_lines=summary.summary_lines,
+        summary_lines=recompute.summary_lines,
     )
 
 

@@ -12,8 +12,29 @@ from evaluator.random_baselines.max_random import (
     max_random_tail,
 )
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
-from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_BASELINES, PUBLISHED_CURVES
 from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
+
+PUBLISHED_CURVES = pl.Schema(
+    {
+        "model": pl.String(),
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "tries": pl.Int64(),
+        "expected_maximum": pl.Float64(),  # expected best accuracy of so many prompts
+        "standard_tail": pl.Float64(),  # of one random classifier reaching it, under the authors' n and chance
+        "max_tail": pl.Float64(),  # of the best of `tries` reaching it
+    }
+)
+PUBLISHED_BASELINES = pl.Schema(
+    {
+        "dataset": pl.String(),
+        "rules": pl.String(),  # "released" | "sound"
+        "n": pl.Int64(),
+        "chance": pl.Float64(),
+        "tries": pl.Int64(),
+        "max_random": pl.Float64(),
+    }
+)
 
 TRIES: Ints = log_spaced(1, STATED_PROMPTS, 60)
 """Numbers of tries, evenly spaced on a logarithmic axis, because the first tries gain most."""

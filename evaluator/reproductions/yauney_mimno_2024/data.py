@@ -9,8 +9,27 @@ import polars as pl
 from evaluator.datasets.tables import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.reproductions.base import ReleasedFile
-from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_QUERY_RULES
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, task_named
+
+PUBLISHED_QUERY_RULES = pl.Schema(  # rules by which prompts without their query may be told from the losses alone
+    {
+        "rule": pl.String(),
+        "n_prompts": pl.Int64(),  # that lost their query by the rule
+        "n_experiments": pl.Int64(),
+        "is_used": pl.Boolean(),
+        "is_stated_count": pl.Boolean(),  # whether n_prompts is STATED_WITHOUT_QUERY of data.py
+    }
+)
+PUBLISHED_IDENTICAL = pl.Schema(  # one row a task, number of shots and pair of models with the same weights
+    {
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "model": pl.String(),
+        "other_model": pl.String(),
+        "shared_prompts": pl.Int64(),  # different prompts that both models ran
+        "identical_prompts": pl.Int64(),  # shared prompts with every loss equal bit for bit
+    }
+)
 
 EXPERIMENT = ["model", "dataset", "shots"]
 """Key of an experiment: the search for the best of 200 prompts with one model, one task and one number of shots."""
@@ -188,3 +207,45 @@ def query_rules(prompts: pl.DataFrame) -> pl.DataFrame:
 def distinct_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
     """Keep each prompt once: of those with the same demonstrations in the same order, the one with the lowest id."""
     return prompts.unique([*EXPERIMENT, "demonstration_ids"], keep="first", maintain_order=True)
+
+
+SHARED = ["dataset", "shots", "demonstration_ids"]
+"""Columns that are equal for the same prompt of two models."""
+
+
+def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
+    """Return PUBLISHED_IDENTICAL: pairs of models with prompts on which every loss of both is equal, bit for bit.
+
+    Different weights do not give equal losses on all examples of a prompt, so such models were loaded from the same
+    weights. Prompts that lost their query are left out, because any two models may agree on them. Models can be
+    compared only if they happen to have prompts with the same demonstrations, which is so mostly with one shot.
+
+    Args:
+        prompts: rows of `read_prompts` with the column `with_query`.
+    """
+    usable = prompts.filter("with_query").select("model", "losses_fingerprint", *SHARED)
+    shared = _pairs(usable, SHARED).rename({"prompts": "shared_prompts"})
+    identical = _pairs(usable, [*SHARED, "losses_fingerprint"]).rename({"prompts": "identical_prompts"})
+    pairs = identical.join(shared, on=["dataset", "shots", "model", "other_model"], how="left")
+    return pairs.select(list(PUBLISHED_IDENTICAL)).cast(PUBLISHED_IDENTICAL).sort("dataset", "shots", "model")
+
+
+def _pairs(prompts: pl.DataFrame, on: list[str]) -> pl.DataFrame:
+    """Count the different prompts that two models share, for each pair of models that shares any."""
+    both = prompts.join(prompts.rename({"model": "other_model"}).select("other_model", *on), on=on, how="inner")
+    return (
+        both.filter(pl.col("model") < pl.col("other_model"))
+        .group_by("dataset", "shots", "model", "other_model")
+        .agg(prompts=pl.col("demonstration_ids").n_unique())
+    )
+
+
+def same_losses_as(experiments: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
+    """Return, for each experiment, the names of models with the same losses in it, or null."""
+    # Each pair in both directions, so that both of its models have a row.
+    swapped = pairs.rename({"model": "other_model", "other_model": "model"}).select(pairs.columns)
+    others = pl.concat([pairs, swapped]).group_by("dataset", "shots", "model").agg(pl.col("other_model").sort())
+    rows = experiments.select("dataset", pl.col("shots").cast(pl.Int64), "model").join(
+        others, on=["dataset", "shots", "model"], how="left", maintain_order="left"
+    )
+    return rows["other_model"].list.join(", ").rename("same_losses_as")

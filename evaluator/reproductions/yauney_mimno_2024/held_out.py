@@ -7,13 +7,35 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
+from evaluator.metrics.intervals import jackknife_standard_error
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines.held_out import Experiment, read_experiments, search, train_size, with_baselines
-from evaluator.random_baselines.held_out_prediction import held_out_prediction
+from evaluator.random_baselines.held_out_prediction import HELD_OUT_PREDICTION, held_out_prediction
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
-from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_HELD_OUT, PUBLISHED_SPREAD
 from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
+
+PUBLISHED_HELD_OUT = pl.Schema(
+    {
+        "splits": pl.String(),  # "authors'": released trials | "seeded": drawn here
+        "rules": pl.String(),  # "released" | "sound"
+        "tries": pl.Int64(),
+        "over": pl.String(),  # column of groups: "all" | "model" | "dataset"
+        "group": pl.String(),
+        **HELD_OUT_PREDICTION,
+    }
+)
+PUBLISHED_SPREAD = pl.Schema(  # scores over the authors' splits and over seeded ones, under the authors' rules
+    {
+        "predictor": pl.String(),
+        "score": pl.String(),
+        "authors": pl.Float64(),
+        "seeded": pl.Float64(),
+        "difference": pl.Float64(),  # seeded - authors
+        "standard_error": pl.Float64(),  # of the difference: jackknife over splits, of both
+        "z": pl.Float64(),  # difference in standard errors
+    }
+)
 
 MODELS = {
     "Llama-2-7b, Base model": "Llama-2-7b",
@@ -167,15 +189,14 @@ ScoreKey = tuple[str, str]  # predictor and score
 
 def _scores_with_errors(trials: pl.DataFrame) -> tuple[dict[ScoreKey, float], dict[ScoreKey, float]]:
     """Return the scores of trials, and their standard errors by a jackknife over groups of splits."""
-    group = pl.col("split") % N_GROUPS
-    present = trials.select(group).to_series().unique().to_list()
+    group, scores = pl.col("split") % N_GROUPS, _scores(trials)
+    present = trials.select(group).to_series().unique()
     without_one = [_scores(trials.filter(group != left_out)) for left_out in present]
-    n, values = len(present), _scores(trials)
     errors = {}
-    for key in values:
-        left = np.array([scores.get(key, math.nan) for scores in without_one])
-        errors[key] = float(np.sqrt((n - 1) / n * ((left - left.mean()) ** 2).sum()))
-    return values, errors
+    for key in scores:
+        left = np.array([without.get(key, math.nan) for without in without_one])
+        errors[key] = jackknife_standard_error(left) or 0.0
+    return scores, errors
 
 
 def _scores(trials: pl.DataFrame) -> dict[ScoreKey, float]:

@@ -1,5 +1,6 @@
 """Recompute the published experiments of Yauney & Mimno 2024 from the released results."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,10 @@ from evaluator.reproductions.yauney_mimno_2024.data import (
     EXPERIMENT,
     PublishedData,
     experiment_name,
+    identical_models,
     query_rules,
     read_prompts,
+    same_losses_as,
 )
 from evaluator.reproductions.yauney_mimno_2024.held_out import (
     SeededTrials,
@@ -24,7 +27,6 @@ from evaluator.reproductions.yauney_mimno_2024.held_out import (
     seeded_trials,
     spread_table,
 )
-from evaluator.reproductions.yauney_mimno_2024.identical_models import identical_models, same_losses_as
 from evaluator.reproductions.yauney_mimno_2024.rules import (
     RELEASED,
     SOUND,
@@ -35,8 +37,38 @@ from evaluator.reproductions.yauney_mimno_2024.rules import (
     reasons,
     totals,
 )
-from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_EXPERIMENTS
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
+
+PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released": the authors' rules, "sound": ours
+    {
+        "model": pl.String(),
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "best_prompt": pl.Int64(),  # of the highest accuracy, the lowest id of equals
+        "n": pl.Int64(),  # examples on which it was scored
+        "correct": pl.Int64(),
+        "accuracy": pl.Float64(),
+        "n_best": pl.Int64(),  # prompts with the same accuracy
+        "n_prompts": pl.Int64(),
+        "n_distinct_prompts": pl.Int64(),
+        "released_n": pl.Int64(),
+        "released_chance": pl.Float64(),
+        "released_tries": pl.Int64(),
+        "released_max_random": pl.Float64(),
+        "released_verdict": pl.String(),  # Verdict of random_baselines/significance.py
+        "sound_chance": pl.Float64(),
+        "sound_tries": pl.Int64(),
+        "sound_max_random": pl.Float64(),
+        "sound_verdict": pl.String(),
+        "log10_standard_tail": pl.Float64(),  # under sound rules, of `correct` or more
+        "log10_max_tail": pl.Float64(),
+        "reason": pl.String(),  # why the sound verdict differs; null where it does not
+        "choices_source": pl.String(),  # "task": chances are from the task's file | "authors": from their constants
+        "n_without_query": pl.Int64(),  # prompts that lost their query when they were cut
+        "best_without_query": pl.Boolean(),
+        "same_losses_as": pl.String(),  # models whose losses are equal bit for bit; null where there is none
+    }
+)
 
 ONCE = "sound, models that are the same once"
 """Name of the sound rules in totals that count identical models once."""
@@ -102,12 +134,13 @@ def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, s
     """Return PUBLISHED_EXPERIMENTS: the verdicts under both sets of rules, and the reasons of differences."""
     released, sound = (verdicts.filter(rules=rules.name) for rules in (RELEASED, SOUND))
     numbers = ("n", "chance", "tries", "max_random", "verdict")
-    # For each experiment the tail of one random classifier, and of the best of its tries.
-    tails = [
-        [max_random_tail(k, n, per_example(mix), tries, log10=True) for tries in (1, t)]
-        for k, n, mix, t in zip(best["correct"], best["n"], mixes, sound["tries"], strict=True)
-    ]
-    standard_tails, max_tails = np.array(tails).T
+    chances = [per_example(mix) for mix in mixes]
+    # The tails of one random classifier, and of the best of an experiment's tries.
+    correct, n = best["correct"].to_numpy(), best["n"].to_numpy()
+    standard_tails, max_tails = (
+        np.asarray(max_random_tail(correct, n, chances, tries, log10=True))
+        for tries in (np.ones_like(n), sound["tries"].to_numpy())
+    )
     sources = {name: task.source for name, task in TASKS.items()}
     return (
         best.with_columns(
@@ -135,3 +168,26 @@ def _by_task(chances: pl.DataFrame, experiments: pl.DataFrame) -> pl.DataFrame:
     """Return dataset and chance: the examples of each task, taken from the first experiment with it."""
     first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", experiment_name())
     return first.join(chances, on="experiment", maintain_order="left").select("dataset", "chance")
+
+
+SCORES = {"accuracy": 10, "precision": 11, "recall": 8, "auroc": 8, "aupr": 8}
+"""Column of PUBLISHED_HELD_OUT -> width in characters."""
+
+
+def summary_lines(published: Published) -> Iterator[str]:
+    """Yield totals under each set of rules, then scores of predictors of held-out accuracy, at the highest tries."""
+    tables = published.tables
+    yield f"{'rules':40}{'experiments':>12}{'> standard':>12}{'> both':>8}{'disagree':>10}{'share':>8}"
+    for row in tables.totals.iter_rows(named=True):
+        yield (
+            f"{row['rules']:40}{row['n_experiments']:12}{row['above_standard']:12}{row['above_max']:8}"
+            f"{row['disagreements']:10}{row['flipped_share']:8.1%}"
+        )
+    max_tries = int(tables.held_out["tries"].to_numpy().max())
+    yield ""
+    heads = "".join(f"{score:>{width}}" for score, width in SCORES.items())
+    yield f"{f'held out, best of {max_tries} prompts':40}{'predictor':>16}{heads}"
+    for row in tables.held_out.filter(over="all", tries=max_tries).iter_rows(named=True):
+        scores = {score: "" if row[score] is None else f"{row[score]:.2f}" for score in SCORES}
+        numbers = "".join(f"{scores[score]:>{width}}" for score, width in SCORES.items())
+        yield f"{row['splits'] + ' splits, ' + row['rules']:40}{row['predictor']:>16}{numbers}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -13,8 +13,31 @@ from evaluator.arrays import Floats
 from evaluator.random_baselines.max_random import max_random_accuracy
 from evaluator.random_baselines.significance import is_above, verdict
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
-from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_TOTALS, PUBLISHED_VERDICTS
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
+
+PUBLISHED_VERDICTS = pl.Schema(  # one row an experiment and set of rules; rules.py has them
+    {
+        "model": pl.String(),
+        "dataset": pl.String(),
+        "shots": pl.Int64(),
+        "rules": pl.String(),
+        "n": pl.Int64(),  # examples the baselines are for
+        "chance": pl.Float64(),  # the standard baseline: mean chance of guessing an example right
+        "tries": pl.Int64(),
+        "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
+        "verdict": pl.String(),  # Verdict of random_baselines/significance.py
+    }
+)
+PUBLISHED_TOTALS = pl.Schema(
+    {
+        "rules": pl.String(),
+        "n_experiments": pl.Int64(),
+        "above_standard": pl.Int64(),
+        "above_max": pl.Int64(),
+        "disagreements": pl.Int64(),  # above the standard baseline and not above the maximum random one
+        "flipped_share": pl.Float64(),  # disagreements / above_standard
+    }
+)
 
 Mix = Mapping[Fraction, int]
 """Chance of guessing an example right -> number of examples with it."""
@@ -51,19 +74,6 @@ STEPS = (RELEASED, N_PRESENT, LOGICAL_DEDUCTION, ALL_CHOICES, DISTINCT, SOUND)
 ALL_RULES = (*STEPS, DISTINCT_ALONE)
 
 
-class Setting(NamedTuple):
-    """The parameters of a random baseline."""
-
-    n: int
-    mix: Mix
-    tries: int
-
-    @property
-    def chance(self) -> Fraction:
-        """Return the mean chance of guessing an example right."""
-        return sum((chance * count for chance, count in self.mix.items()), Fraction()) / sum(self.mix.values())
-
-
 def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
     """Return the best prompt of each experiment (the lowest id of equals), its accuracy, and counts of prompts.
 
@@ -98,43 +108,23 @@ def judge(experiments: pl.DataFrame, mixes: Sequence[Mix], all_rules: Sequence[R
 
 
 def _judge(experiments: pl.DataFrame, mixes: Sequence[Mix], rules: Rules) -> pl.DataFrame:
-    rows = experiments.iter_rows(named=True)
-    settings = [_setting(rules, row, mix) for row, mix in zip(rows, mixes, strict=True)]
-    columns = pl.DataFrame(
-        {
-            "rules": [rules.name] * len(settings),
-            "n": [setting.n for setting in settings],
-            "chance": [float(setting.chance) for setting in settings],
-            "tries": [setting.tries for setting in settings],
-            "max_random": _max_random(settings),
-        }
+    n, used, tries = [], list[Mix](), []
+    for row, mix in zip(experiments.to_dicts(), mixes, strict=True):
+        task = TASKS[row["dataset"]]
+        n.append(row["n"] if rules.n == "present" else task.stated_n(row["shots"]))
+        used.append(mix if rules.chance in ("task", row["dataset"]) else {task.stated_chance: n[-1]})
+        tries.append(row["n_distinct_prompts"] if rules.tries == "distinct" else task.stated_tries(row["shots"]))
+    chances = [sum((chance * count for chance, count in mix.items()), Fraction()) / sum(mix.values()) for mix in used]
+    judged = experiments.select(
+        *EXPERIMENT,
+        pl.lit(rules.name).alias("rules"),
+        pl.Series("n", n),
+        pl.Series("chance", [float(chance) for chance in chances]),
+        pl.Series("tries", tries),
+        pl.Series("max_random", np.asarray(max_random_accuracy(n, [per_example(mix) for mix in used], tries))),
+        "accuracy",
     )
-    judged = pl.concat([experiments.select(*EXPERIMENT, "accuracy"), columns], how="horizontal")
     return judged.with_columns(verdict=_verdict(rules)).drop("accuracy").cast(PUBLISHED_VERDICTS)
-
-
-def _setting(rules: Rules, row: Mapping[str, Any], mix: Mix) -> Setting:
-    task, shots = TASKS[row["dataset"]], row["shots"]
-    n = row["n"] if rules.n == "present" else task.stated_n(shots)
-    use_mix = rules.chance == "task" or rules.chance == row["dataset"]
-    return Setting(
-        n=n,
-        mix=mix if use_mix else {task.stated_chance: n},
-        tries=row["n_distinct_prompts"] if rules.tries == "distinct" else task.stated_tries(shots),
-    )
-
-
-def _max_random(settings: Sequence[Setting]) -> Floats:
-    """Return one baseline for each setting; all settings with a single chance are computed in one call."""
-    values = np.empty(len(settings))
-    uniform = [index for index, setting in enumerate(settings) if len(setting.mix) == 1]
-    if uniform:
-        n, mixes, tries = zip(*(settings[index] for index in uniform), strict=True)
-        values[uniform] = max_random_accuracy(np.array(n), np.array([float(*mix) for mix in mixes]), np.array(tries))
-    for index, setting in enumerate(settings):
-        if len(setting.mix) > 1:
-            values[index] = max_random_accuracy(setting.n, per_example(setting.mix), setting.tries)
-    return values
 
 
 def per_example(mix: Mix) -> Floats:

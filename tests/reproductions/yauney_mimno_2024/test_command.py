@@ -11,7 +11,9 @@ from evaluator.errors import DatasetError
 from evaluator.progress import finish
 from evaluator.reproductions import REPRODUCTIONS
 from evaluator.reproductions.base import reproduce
-from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_EXPERIMENTS, PUBLISHED_HELD_OUT, PUBLISHED_TOTALS
+from evaluator.reproductions.yauney_mimno_2024.held_out import PUBLISHED_HELD_OUT
+from evaluator.reproductions.yauney_mimno_2024.recompute import PUBLISHED_EXPERIMENTS
+from evaluator.reproductions.yauney_mimno_2024.rules import PUBLISHED_TOTALS
 from tests.command_line import command, command_outputs
 from tests.reproductions.yauney_mimno_2024.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder
 

@@ -5,8 +5,13 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from evaluator.reproductions.yauney_mimno_2024.curves import accuracy_histogram, baseline_curves, expected_curves
-from evaluator.reproductions.yauney_mimno_2024.schema import PUBLISHED_BASELINES, PUBLISHED_CURVES
+from evaluator.reproductions.yauney_mimno_2024.curves import (
+    PUBLISHED_BASELINES,
+    PUBLISHED_CURVES,
+    accuracy_histogram,
+    baseline_curves,
+    expected_curves,
+)
 
 
 def prompts(dataset: str, shots: int, correct: list[int], n: int) -> pl.DataFrame:
