@@ -10,7 +10,7 @@ these rules that applies:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -36,6 +36,7 @@ from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.datasets.tables import SUFFIXES, column_names, table_in
 from evaluator.datasets.user_table import USER_TRAINING, user_file
 from evaluator.errors import ConfigError, DatasetError
+from evaluator.options import Options, flag, option_name
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.templates.choice_template import ChoiceTemplate
 
@@ -169,8 +170,7 @@ def _file_source(file: _File) -> DatasetSource:
 
 def _task(file: _File) -> DatasetSource:
     """Return a task of BIG-bench, named after its folder relative to the one that the user named."""
-    stated = [*_stated_columns(file.data), *_stated_texts(file.data)]
-    file.refuse(stated, "is a BIG-bench task, and {} is for tables")
+    file.refuse([*_stated(file.data.columns), *_stated(file.data)], "is a BIG-bench task, and {} is for tables")
     relative = file.path.parent.relative_to(file.folder).as_posix()
     name = file.path.parent.name if relative == "." else relative
     name = name if file.path.name == TASK_FILE else file.path.stem
@@ -195,7 +195,7 @@ def _is_lite(file: _File) -> bool:
 
 
 def _choice_table(file: _File) -> DatasetSource:
-    file.refuse(_stated_texts(file.data), "has choices in each row, and {} is for tables of texts and labels")
+    file.refuse(_stated(file.data), "has choices in each row, and {} is for tables of texts and labels")
     path, task = file.path, stated_task(file.path)
     load: Callable[[], AnyDataset]
     if task is not None and _is_lite(file):
@@ -222,33 +222,15 @@ _KINDS: tuple[tuple[Callable[[_File], bool], Callable[[_File], DatasetSource]], 
 """Conditions, and how a file is read for which it is the first that holds."""
 
 
-def _stated_texts(data: DataOptions) -> list[str]:
-    """Return the options about tables of texts and labels that were given."""
-    options: dict[str, object] = {
-        "--training-data": data.training,
-        "--training-rows": data.training_rows,
-        "--labels": data.labels,
-        "--template": data.template,
-        "--instruction": data.instruction,
-    }
-    return [option for option, value in options.items() if value]
-
-
-def _stated_columns(data: DataOptions) -> list[str]:
-    """Return the options about columns of tables that were given."""
-    columns = data.columns
-    options: dict[str, object] = {
-        "--input-column": columns.inputs,
-        "--choices-column": columns.choices,
-        "--gold-column": columns.gold,
-        "--id-column": columns.example_id,
-    }
-    return [option for option, value in options.items() if value]
+def _stated(options: Options) -> list[str]:
+    """Return the options that were given, except --data."""
+    given = [entry for entry in fields(options) if entry.metadata and getattr(options, entry.name)]
+    return [flag(option_name(entry)) for entry in given if entry.name != "paths"]
 
 
 def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> None:
     """Raise ConfigError for options about tables where no dataset is the user's own table."""
-    given = [*_stated_columns(data), *_stated_texts(data)]
+    given = [*_stated(data.columns), *_stated(data)]
     if given and not any(source.kind == "table" for source in sources):
         known = f" (published: {', '.join(source.name for source in sources)})" if data.paths else ""
         raise ConfigError(

@@ -86,7 +86,7 @@ def source_table(name: str) -> pa.Table:
 def _source_table(name: str) -> tuple[pa.Table, str]:
     """Return the rows and the digest of the file that holds them."""
     source = SOURCES[name]
-    path = data_folder() / source.file
+    path = data_folder() / (source.file or f"{name}.dataset")
     content = _read_bytes(path)
     content_digest = short_digest(content)
     table = cached_table(
@@ -124,10 +124,11 @@ def _alternative_templates(source: StaiccSource) -> tuple[MetaTemplate, ...]:
         label_prefix=source.label_prefix,
         label_affix="\n",
     )
+    question, other_question = source.alternative_instructions or source.instructions[:2]
     first, second = source.alternative_input_prefixes
     return orthogonal_templates(
         default,
-        instructions=source.alternative_instructions,
+        instructions=(question, other_question),
         input_prefixes=((first,), (second,)),
         label_prefixes=("label: ", "Label: "),
         label_affixes=(" ", "\t"),

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 class StaiccSource:
     """A data file of the package StaICC and how its examples are shown."""
 
-    file: str
     input_prefix: str
     label_prefix: str
     label_names: tuple[str, ...]  # in the order of the file's label indices
-    # Cho & Inoue 2025, appendix B.1, table 6. The defaults are no instruction and `input_prefix`.
-    alternative_instructions: tuple[str, str]
-    alternative_input_prefixes: tuple[str, str]
     instructions: tuple[str, ...]  # five wordings of one question, by GPT-4, from the toolkit's `configs.py`
+    # Cho & Inoue 2025, appendix B.1, table 6. The defaults are no instruction and `input_prefix`.
+    alternative_instructions: tuple[str, ...] = ()  # two; empty: the first two of `instructions`
+    alternative_input_prefixes: tuple[str, str] = ("text: ", "sentence: ")
     n_demonstrations: int = 4096  # size of the demonstration split (appendix B.1, table 5)
+    file: str = ""  # empty: the name of the dataset, with the suffix .dataset
 
 
 _FILM_OPINION = (
@@ -44,34 +44,21 @@ SOURCES = {
         input_prefix="sentence: ",
         label_prefix="sentiment: ",
         label_names=("negative", "positive"),
-        alternative_instructions=(
-            "How would you describe the overall feeling of the movie based on this sentence? ",
-            "Please classify the sentiment of the following sentence. ",
-        ),
+        alternative_instructions=(_FILM_OPINION[0], "Please classify the sentiment of the following sentence. "),
         alternative_input_prefixes=("text: ", "review: "),
         instructions=_FILM_OPINION,
     ),
     "rotten_tomatoes": StaiccSource(
-        file="rotten_tomatoes.dataset",
         input_prefix="review: ",
         label_prefix="sentiment: ",
         label_names=("negative", "positive"),
-        alternative_instructions=(
-            "How would you describe the overall feeling of the movie based on this sentence? ",
-            "Please classify the sentiment of the following sentence. ",
-        ),
-        alternative_input_prefixes=("text: ", "sentence: "),
+        alternative_instructions=(_FILM_OPINION[0], "Please classify the sentiment of the following sentence. "),
         instructions=_FILM_OPINION,
     ),
     "financial_phrasebank": StaiccSource(
-        file="financial_phrasebank.dataset",
         input_prefix="sentence: ",
         label_prefix="sentiment: ",
         label_names=("negative", "neutral", "positive"),
-        alternative_instructions=(
-            "What is the attitude towards the financial news in this sentence? ",
-            "What is the emotional response to the financial news in this sentence? ",
-        ),
         alternative_input_prefixes=("text: ", "news: "),
         n_demonstrations=512,  # 2,264 rows in all
         instructions=(
@@ -83,27 +70,16 @@ SOURCES = {
         ),
     ),
     "sst5": StaiccSource(
-        file="sst5.dataset",
         input_prefix="sentence: ",
         label_prefix="sentiment: ",
         label_names=("poor", "bad", "neutral", "good", "great"),
-        alternative_instructions=(
-            "How would you describe the overall feeling of the movie based on this sentence? ",
-            "What mood does this sentence convey about the movie? ",
-        ),
         alternative_input_prefixes=("text: ", "review: "),
         instructions=_FILM_OPINION,
     ),
     "trec": StaiccSource(
-        file="trec.dataset",
         input_prefix="question: ",
         label_prefix="target: ",
         label_names=("short", "entity", "description", "person", "location", "number"),
-        alternative_instructions=(
-            "What is the topic of the question? ",
-            "What is the primary focus of this question? ",
-        ),
-        alternative_input_prefixes=("text: ", "sentence: "),
         instructions=(
             "What is the topic of the question? ",
             "What is the primary focus of this question? ",
@@ -113,12 +89,9 @@ SOURCES = {
         ),
     ),
     "agnews": StaiccSource(
-        file="agnews.dataset",
         input_prefix="news: ",
         label_prefix="topic: ",
         label_names=("world", "sports", "business", "science"),
-        alternative_instructions=("What is the topic of the news? ", "What is the news focused on? "),
-        alternative_input_prefixes=("text: ", "sentence: "),
         instructions=(
             "What is the topic of the news? ",
             "What is the news focused on? ",
@@ -128,15 +101,9 @@ SOURCES = {
         ),
     ),
     "subjective": StaiccSource(
-        file="subjective.dataset",
         input_prefix="review: ",
         label_prefix="subjectiveness: ",
         label_names=("false", "true"),
-        alternative_instructions=(
-            "Does this sentence reflect a personal opinion? ",
-            "Is this sentence expressing a personal opinion or stating a fact? ",
-        ),
-        alternative_input_prefixes=("text: ", "sentence: "),
         instructions=(
             "Does this sentence reflect a personal opinion? ",
             "Is this sentence expressing a personal opinion or stating a fact? ",
@@ -146,15 +113,9 @@ SOURCES = {
         ),
     ),
     "tweet_eval_emotion": StaiccSource(
-        file="tweet_eval_emotion.dataset",
         input_prefix="tweet: ",
         label_prefix="emotion: ",
         label_names=("anger", "joy", "positive", "sad"),
-        alternative_instructions=(
-            "What feeling does this sentence convey? ",
-            "What emotion does this sentence express? ",
-        ),
-        alternative_input_prefixes=("text: ", "sentence: "),
         n_demonstrations=3192,  # 5,052 rows in all; the paper's table has this in the row of the next dataset
         instructions=(
             "What feeling does this sentence convey? ",
@@ -165,27 +126,15 @@ SOURCES = {
         ),
     ),
     "tweet_eval_hate": StaiccSource(
-        file="tweet_eval_hate.dataset",
         input_prefix="tweet: ",
         label_prefix="hate speech: ",
         label_names=("normal", "hate"),
-        alternative_instructions=(
-            "Does this sentence contain hate speech? ",
-            "Is this sentence an example of hate speech? ",
-        ),
-        alternative_input_prefixes=("text: ", "sentence: "),
         instructions=_HATE_SPEECH,
     ),
     "hate_speech_18": StaiccSource(
-        file="hate_speech_18.dataset",
         input_prefix="tweet: ",
         label_prefix="hate speech: ",
         label_names=("normal", "hate", "skip", "relation"),
-        alternative_instructions=(
-            "Does this sentence contain hate speech? ",
-            "Is this sentence an example of hate speech? ",
-        ),
-        alternative_input_prefixes=("text: ", "sentence: "),
         instructions=_HATE_SPEECH,
     ),
 }
