@@ -50,8 +50,16 @@ class ComparisonData:
     equivalence: pl.DataFrame | None = None  # schema.EQUIVALENCE, with a margin
 
 
+class Cell(NamedTuple):
+    value: float
+    ci_low: float | None
+    ci_high: float | None
+    n_queries: int
+    n_requests: int
+
+
 class ModelCell(NamedTuple):
-    cell: tables.Cell
+    cell: Cell
     is_best: bool
 
 
@@ -313,9 +321,7 @@ def _model_table(
 ) -> ModelTable:
     """Build a table of models without its empty columns; only with `differences` are best cells marked."""
     numbers = ("value", "ci_low", "ci_high", "n_queries", "n_requests")
-    cells = {
-        (number, name): tables.Cell(*rest) for number, name, *rest in means.select("number", column, *numbers).rows()
-    }
+    cells = {(number, name): Cell(*rest) for number, name, *rest in means.select("number", column, *numbers).rows()}
     models = [run.model for run in runs]
     columns = [name for name in order if any((run.number, name) in cells for run in runs)]
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from evaluator.exports.base import ExportedFile, ExportedRun, Format
 from evaluator.report import facts
-from evaluator.report.sections.methods import method_order
+from evaluator.report.methods import method_order
 from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
 
 BASELINES = {"chance": "Chance", "majority": "Majority", "max_random": "Max random"}

@@ -74,6 +74,37 @@ class Panels:
     absent: str = "Not measured."  # shown in place of panels, or of the figure of a panel
 
 
+class MatrixCell(NamedTuple):
+    """A cell of a matrix, shaded by a share."""
+
+    text: str
+    share: float = 0.0  # percent
+    tip: str = ""
+    style: str = ""  # CSS classes
+    data: Mapping[str, object] = {}  # data attributes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """A square of shaded cells."""
+
+    title: str
+    label: str  # name for a screen reader
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[MatrixCell | None]]]  # name and cells of each row; None: an empty cell
+    dataset: str = ""
+    style: str = ""  # CSS classes
+    data: Mapping[str, object] = field(default_factory=dict)  # data attributes
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Matrices side by side."""
+
+    matrices: Sequence[Matrix]
+    absent: str = "Not measured."
+
+
 @dataclass(frozen=True)
 class Legend:
     """Keys of figures: CSS class of the key -> meaning."""
@@ -135,5 +166,5 @@ class Section:
                 yield from block.with_inner()
 
 
-Block: TypeAlias = str | Table | Panels | Legend | List | Group | Filled | Section
+Block: TypeAlias = str | Table | Panels | Matrices | Legend | List | Group | Filled | Section
 """A part of a section; a text is a paragraph, in which only Markup keeps its tags."""

@@ -68,14 +68,19 @@ def probability(log10: float | None) -> str:
     return f"{10**log10:.3f}" if log10 > -3 else Markup("10<sup>−{}</sup>").format(f"{-log10:.1f}")
 
 
+def marked(template: str, *values: object) -> Markup:
+    """Fill a template of HTML; the values are escaped."""
+    return Markup(template).format(*values)  # noqa: S704  (templates are literals of this package)
+
+
 def plural(n: int, noun: str) -> str:
     """Return a count with its noun."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def text(value: object) -> str:
-    """Return a value as it is, a dash for None."""
-    return "–" if value is None else str(value)
+    """Return a value as it is, a dash where there is none."""
+    return "–" if value in (None, "") else str(value)
 
 
 def digits(n: int) -> Callable[[float | None], str]:
@@ -104,6 +109,11 @@ class Column:
     head: str = ""  # CSS class of the title
     data: Mapping[str, str] = field(default_factory=dict)  # data attribute -> column
     dataset: str = ""  # dataset that the whole column is about
+
+    @property
+    def head_style(self) -> str | None:
+        """Return the CSS class of the title: its own, or the first of the cells."""
+        return self.head or (isinstance(self.style, str) and self.style.partition(" ")[0]) or None
 
     @property
     def notes(self) -> Sequence[str]:
@@ -153,30 +163,27 @@ class Table:
     data: Mapping[str, object] = field(default_factory=dict)  # data attributes
     row_data: Mapping[str, str] = field(default_factory=dict)  # data attribute of rows -> column
     foot: pl.DataFrame | None = None  # rows below the others, which are not sorted
+    is_mean_last: bool = False  # the rows of the mean over datasets are the foot
     groups: Sequence[tuple[str, int]] = ()  # titles above those of so many columns each
     absent: str = ""  # text in place of a table without rows
 
     @property
     def body(self) -> list["ShownRow"]:
         """Return the rows as the template shows them."""
-        return [self._shown(row) for row in self.rows.iter_rows(named=True)]
+        rows = self.rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS) if self.is_mean_last else self.rows
+        return [self._shown(row) for row in rows.iter_rows(named=True)]
 
     @property
     def footer(self) -> list["ShownRow"]:
         """Return the rows of the foot."""
-        return [] if self.foot is None else [self._shown(row) for row in self.foot.iter_rows(named=True)]
+        foot = self.rows.filter(dataset=MEAN_OVER_DATASETS) if self.is_mean_last else self.foot
+        return [] if foot is None else [self._shown(row) for row in foot.iter_rows(named=True)]
 
     def _shown(self, row: Row) -> "ShownRow":
         data = {name: row[column] for name, column in self.row_data.items()}
         if row.get("dataset") not in (None, MEAN_OVER_DATASETS):
             data["dataset"] = row["dataset"]
         return ShownRow(_attributes(data), [shown_cell(column, row) for column in self.columns])
-
-
-def mean_last(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return `rows` and `foot` of a table that has the mean over datasets in its foot."""
-    is_mean = pl.col("dataset") == MEAN_OVER_DATASETS
-    return {"rows": rows.filter(~is_mean), "foot": rows.filter(is_mean)}
 
 
 class ShownCell(NamedTuple):
@@ -198,10 +205,10 @@ class ShownRow(NamedTuple):
 def shown_cell(column: Column, row: Row) -> ShownCell:
     """Return the cell of a column in a row."""
     of_dataset = _attributes({"dataset": column.dataset or None})
-    fields = row[column.of] if column.of else row
+    fields = row.get(column.of) if column.of else row
     if fields is None or (column.value and fields[column.value] is None):
-        missing = f"{column.style} absent" if isinstance(column.style, str) else "number absent"
-        return ShownCell("–", (), False, {"class": missing.strip(), **of_dataset})
+        missing = "absent" if column.style in ("", "text") else "number absent"
+        return ShownCell("–", (), False, {"class": missing, **of_dataset})
     value = fields[column.value] if column.value else None
     below = [interval(*(fields[name] for name in column.interval))] if column.interval else []
     below += [line for show in column.below if (line := show(fields))]
@@ -210,7 +217,9 @@ def shown_cell(column: Column, row: Row) -> ShownCell:
     attributes = {
         "class": (column.style if isinstance(column.style, str) else column.style(fields)) or None,
         **of_dataset,
-        **_attributes({"value": value, **data, "tip": column.tip(fields) if column.tip else None}),
+        **_attributes(
+            {"number": column.value or None, "value": value, **data, "tip": column.tip(fields) if column.tip else None}
+        ),
     }
     shown = column.cell(fields) if column.cell else column.show(value)
     return ShownCell(shown, below, column.bold(fields), attributes)

@@ -1,12 +1,14 @@
-"""Arrange frames as tables for a page. Nothing is computed: every number is in the frames."""
+"""Arrange metrics as tables with a row for each dataset, and define the columns that show them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
+from markupsafe import Markup
 
 from evaluator.random_baselines.significance import Verdict
 from evaluator.report.metric_texts import MetricTexts
+from evaluator.report.table import Column, Row, interval, line, number, p_text, plural, probability
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 GROUP = ["suite", "part", "method"]
@@ -26,124 +28,6 @@ VERDICT_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "bel
 """Verdict -> its mark in table 1 of Yauney & Mimno 2024, from best to worst."""
 
 
-class Group(NamedTuple):
-    """One suite's part under one method."""
-
-    suite: str
-    part: str
-    method: str
-
-
-class Baselines(NamedTuple):
-    """The baselines of an accuracy: columns of schemas.METRICS."""
-
-    chance: float | None
-    max_random: float | None
-    majority: float | None
-    tries: int | None
-    log10_tail: float | None
-    verdict: Verdict | None
-    p_value: float | None
-    p_holm: float | None
-    n_tests: int | None
-    better_than_guessing: bool | None
-    accuracy_lower_bound: float | None
-    n_needed: int | None
-    credible_low: float | None
-    credible_high: float | None
-
-
-class Cell(NamedTuple):
-    """The value of a metric with its 95% interval; NaN where it is undefined."""
-
-    value: float
-    ci_low: float | None
-    ci_high: float | None
-    n_queries: int
-    n_requests: int
-    debiased: float | None = None  # without the bias of finitely many requests, where there is one
-
-
-class ResultRow(NamedTuple):
-    """One dataset, or the mean over them."""
-
-    dataset: str
-    n_labels: int | None
-    baselines: Baselines | None  # None where no accuracy was measured
-    cells: tuple[Cell | None, ...]  # in the order of the table's metrics; None where a metric was not measured
-
-    @property
-    def sizes(self) -> Cell | None:
-        """Return a cell with the row's numbers of queries and requests, None without cells."""
-        return next((cell for cell in self.cells if cell), None)
-
-
-class ResultTable(NamedTuple):
-    """All metrics of one group under one definition."""
-
-    definition: str
-    metrics: tuple[str, ...]
-    rows: tuple[ResultRow, ...]
-    mean: ResultRow | None
-    texts: MetricTexts
-
-    def column(self, metric: str) -> Iterator[tuple[ResultRow, Cell | None]]:
-        """Return the rows, the mean last, with their cell of this metric."""
-        place = self.metrics.index(metric)
-        return ((row, row.cells[place]) for row in (*self.rows, *([self.mean] if self.mean else [])))
-
-    @property
-    def tries(self) -> list[int]:
-        """Return the different numbers of tries in the table, ascending."""
-        return sorted({row.baselines.tries for row in self.rows if row.baselines and row.baselines.tries is not None})
-
-    def judged(self, verdict: Verdict) -> list[str]:
-        """Return the datasets whose accuracy has this verdict."""
-        return [row.dataset for row in self.rows if row.baselines and row.baselines.verdict == verdict]
-
-    @property
-    def tested(self) -> list[ResultRow]:
-        """Return the rows whose accuracy was tested against guessing, the mean last."""
-        rows = (*self.rows, *([self.mean] if self.mean else []))
-        return [row for row in rows if row.baselines and row.baselines.p_holm is not None]
-
-    @property
-    def n_tests(self) -> int | None:
-        """Return the number of tests that p-values are corrected for."""
-        return next((row.baselines.n_tests for row in self.tested if row.baselines), None)
-
-    def better_than_guessing(self) -> list[str]:
-        """Return the datasets whose accuracy is better than guessing after the correction."""
-        rows = (row for row in self.tested if row is not self.mean)
-        return [row.dataset for row in rows if row.baselines and row.baselines.better_than_guessing]
-
-    def no_better_than_majority(self) -> list[str]:
-        """Return the datasets on which always answering with the most frequent gold label is at least as accurate."""
-        if "accuracy" not in self.metrics:
-            return []
-        majority = {row.dataset: row.baselines.majority for row in self.rows if row.baselines}
-        accuracy = {row.dataset: cell.value for row, cell in self.column("accuracy") if cell}
-        return [name for name, share in majority.items() if share is not None and accuracy[name] <= share]
-
-
-class ConfusionTable(NamedTuple):
-    """The confusion matrix of one dataset."""
-
-    dataset: str
-    label_names: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]  # [gold][pred]
-
-
-def groups(metrics: pl.DataFrame) -> list[Group]:
-    """Return the groups of schemas.METRICS, sorted."""
-    return [Group(*row) for row in metrics.select(GROUP).unique().sort(GROUP).rows()]
-
-
-def in_group(frame: pl.DataFrame, group: Group) -> pl.DataFrame:
-    """Return the rows of a group."""
-    return frame.filter(suite=group.suite, part=group.part, method=group.method)
-
-
 def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list[str]:
     """Return the measured datasets in the order of the benchmark, then any others by name."""
     measured = set(metrics["dataset"]) - {MEAN_OVER_DATASETS}
@@ -151,73 +35,132 @@ def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list
     return named + sorted(measured.difference(named))
 
 
-def label_counts(spaces: pl.DataFrame, group: Group) -> dict[str, int]:
-    """Return the size of each dataset's label space."""
-    spaces_of_part = spaces.filter(suite=group.suite, part=group.part)
-    return dict(spaces_of_part.select("dataset", pl.col("label_names").list.len()).iter_rows())
+def in_order(rows: pl.DataFrame, datasets: Sequence[str], *by: str) -> pl.DataFrame:
+    """Return the rows of these datasets and the mean over them, in this order, and within a dataset by `by`."""
+    order = pl.Enum(list(dict.fromkeys([*datasets, MEAN_OVER_DATASETS])))
+    kept = rows.filter(pl.col("dataset").is_in(order.categories.to_list()))
+    return kept.sort(pl.col("dataset").cast(order), *by, maintain_order=True)
 
 
-def result_tables(
-    metrics: pl.DataFrame, n_labels: Mapping[str, int], datasets: Sequence[str], texts: MetricTexts | None = None
-) -> list[ResultTable]:
-    """Return a table for each definition, in the order of DEFINITIONS.
+def by_definition(metrics: pl.DataFrame, datasets: Sequence[str]) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield each measured definition, in the order of DEFINITIONS, with its table of results.
 
     Args:
         metrics: schemas.METRICS of one group.
-        n_labels: of each dataset.
         datasets: the order of the rows.
-        texts: titles of the metrics and the order of their columns.
+
+    Yields:
+        definition, and a row for each dataset, the mean over them last: `dataset`, and a column of structs for each
+        metric, whose fields are the columns of schemas.METRICS; null where the metric was not measured.
     """
-    texts = texts or MetricTexts()
-    columns = texts.in_order(metrics["metric"])
-    tables = []
     for definition in DEFINITIONS:
-        measured = metrics.filter(definition=definition)
-        cells, baselines = _cells(measured), _baselines(measured)
-        rows = {
-            name: ResultRow(name, n_labels.get(name), baselines.get(name), tuple(cells.get((name, m)) for m in columns))
-            for name in (*datasets, MEAN_OVER_DATASETS)
-            if any((name, metric) in cells for metric in columns)
-        }
-        mean = rows.pop(MEAN_OVER_DATASETS, None)
-        if rows:
-            tables.append(ResultTable(definition, columns, tuple(rows.values()), mean, texts))
-    return tables
+        measured = metrics.filter(definition=definition).with_columns(pl.col("value").fill_null(float("nan")))
+        cells = measured.select("dataset", "metric", cell=pl.struct(pl.exclude("dataset")))
+        # Suites can share a part's prompts and measure the same metric: the values are equal.
+        wide = cells.pivot(on="metric", index="dataset", values="cell", aggregate_function="last")
+        rows = in_order(wide, datasets)
+        if set(rows["dataset"]) - {MEAN_OVER_DATASETS}:
+            yield definition, rows
 
 
-def confusion_tables(
-    confusion: pl.DataFrame, spaces: pl.DataFrame, group: Group, datasets: Sequence[str]
-) -> list[ConfusionTable]:
-    """Return a confusion matrix for each dataset; a pair that does not occur counts 0.
-
-    Args:
-        confusion: dataset, gold, pred and n_requests of one group.
-        spaces: schemas.LABEL_SPACES.
-    """
-    spaces_of_part = spaces.filter(suite=group.suite, part=group.part)
-    names = dict(spaces_of_part.select("dataset", "label_names").rows())
-    counts = {tuple(key): n for *key, n in _columns(confusion, "dataset", "gold", "pred", "n_requests")}
-    tables = []
-    for dataset in datasets:
-        if dataset in set(confusion["dataset"]):
-            labels = range(len(names[dataset]))
-            rows = tuple(tuple(counts.get((dataset, gold, pred), 0) for pred in labels) for gold in labels)
-            tables.append(ConfusionTable(dataset, tuple(names[dataset]), rows))
-    return tables
+def metric_column(metric: str, texts: MetricTexts) -> Column:
+    """Return the column of a metric in a table of by_definition: values with their intervals."""
+    title = texts.title(metric)
+    return Column(
+        title=title,
+        value="value",
+        of=metric,
+        interval=("ci_low", "ci_high"),
+        below=(line("debiased", lambda value: f"debiased {number(value)}"),),
+        tip=lambda cell: f"{title} {value_tip(cell)}",
+        style="number metric",
+        data={"metric": "metric"},
+    )
 
 
-def _cells(metrics: pl.DataFrame) -> dict[tuple[str, str], Cell]:
-    columns = ("dataset", "metric", "value", "ci_low", "ci_high", "n_queries", "n_requests", "debiased")
-    return {
-        (dataset, metric): Cell(float("nan") if value is None else value, *rest)
-        for dataset, metric, value, *rest in _columns(metrics, *columns)
-    }
+def value_tip(cell: Row) -> str:
+    """Return a value at full precision with its interval and sizes."""
+    ends = interval(cell["ci_low"], cell["ci_high"])
+    sizes = f"{cell['n_queries']:,} queries in {cell['n_requests']:,} requests"
+    return f"{cell['value']}, 95% interval {ends}, {sizes}"
 
 
-def _baselines(metrics: pl.DataFrame) -> dict[str, Baselines]:
-    rows = _columns(metrics.filter(metric="accuracy"), "dataset", *Baselines._fields)
-    return {dataset: Baselines(*row) for dataset, *row in rows}
+def lower_is_better(metrics: Sequence[str], texts: MetricTexts) -> str:
+    """Return a sentence for each metric that is better low."""
+    return "".join(f" {texts.title(name)}: lower is better." for name in metrics if texts.lower_is_better(name))
 
 
-def _columns(frame: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:
-    return frame.select(names).rows()
+VERDICT = Column(
+    title="Verdict",
+    value="log10_tail",
+    cell=lambda row: f"{VERDICT_MARKS[row['verdict']]} {row['verdict']}",
+    style="verdict",
+    data={"verdict": "verdict"},
+)
+"""The column of verdicts on accuracies; a reader sorts by the tail."""
+
+TESTED = Column(
+    title="Better than guessing",
+    value="p_holm",
+    cell=lambda row: "yes" if row["better_than_guessing"] else "no",
+    note="after Holm",
+    below=(line("p_holm", lambda p: f"p {p_text(p)}"),),
+    tip=lambda row: (
+        f"p {row['p_value']}; {row['p_holm']} after Holm's correction for {plural(row['n_tests'], 'test')}."
+    ),
+    style="tested",
+    data={
+        "better": "better_than_guessing",
+        "p": "p_value",
+        "tests": "n_tests",
+        "lower": "accuracy_lower_bound",
+        "needed": "n_needed",
+    },
+)
+"""The column of tests of accuracies against guessing."""
+
+NEEDED = Column(
+    title="Queries needed",
+    value="accuracy_lower_bound",
+    cell=lambda row: "–" if row["n_needed"] is None else f"{row['n_needed']:,}",
+    note="lower bound",
+    below=(line("accuracy_lower_bound"),),
+    data={"needed": "n_needed"},
+)
+"""The column of the queries that a test against guessing needs, with the lower bound of the true accuracy."""
+
+
+def baseline_columns(of: str) -> list[Column]:
+    """Return the columns next to an accuracy: its baselines, its verdict and its test against guessing."""
+
+    def tip(row: Row) -> str:
+        return (
+            f"Accuracy {row['value']}, chance {row['chance']}. On {row['n_queries']:,} queries "
+            f"{guessers(row['tries'])} is expected to get {row['max_random']}, and gets at least this far with "
+            f"probability 10^{row['log10_tail']:.3f}."
+        )
+
+    return [
+        Column(
+            title="Chance",
+            value="chance",
+            of=of,
+            note="max random",
+            below=(line("max_random"),),
+            data={"chance": "chance", "random": "max_random"},
+        ),
+        Column(title="Majority", value="majority", of=of, data={"majority": "majority"}),
+        replace(
+            VERDICT,
+            of=of,
+            below=(line("log10_tail", lambda log10: Markup("tail {}").format(probability(log10))),),
+            tip=tip,
+            data={"verdict": "verdict", "tries": "tries"},
+        ),
+        replace(TESTED, of=of),
+    ]
+
+
+def guessers(tries: int) -> str:
+    """Return random classifiers in words, one for each try."""
+    return f"the best of {tries:,} random classifiers" if tries > 1 else "one random classifier"

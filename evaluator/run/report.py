@@ -9,8 +9,9 @@ import polars as pl
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuredRecord, RunRecord, measured_record
 from evaluator.report import facts
-from evaluator.report.label_mass import label_mass_warnings
+from evaluator.report.notes import label_mass_warnings
 from evaluator.report.page import Header, write_page
+from evaluator.report.queries import query_section
 from evaluator.report.query_rows import NO_NUMBERS, QueryNumbers
 from evaluator.report.run_record import (
     about_section,
@@ -20,7 +21,6 @@ from evaluator.report.run_record import (
     tokens_section,
 )
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.report.sections.queries import query_section
 from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table, scan_table
 from evaluator.store.prompt_store import PromptStore, require_store

@@ -65,8 +65,8 @@ def classification_tables(
 
 def classification_page(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run whose parts are all of the kind classification."""
-    from evaluator.report.sections.classification import classification_sections, with_head
-    from evaluator.report.sections.notes import missing_class_notes, prompt_definition_notes
+    from evaluator.report.classification import classification_sections, with_head
+    from evaluator.report.notes import missing_class_notes, prompt_definition_notes
 
     metrics = run.table("metrics")
     notes = [*prompt_definition_notes(run.record, metrics), *missing_class_notes(run.table("missing_classes"))]

@@ -15,11 +15,11 @@ CELLS = """return [...document.querySelectorAll("table.metrics td.metric")].map(
 
 GUESSING = """return [...document.querySelectorAll("table.metrics td.verdict")].map((cell) => {
   const row = cell.parentElement;
-  const baseline = (name) => row.querySelector(`[data-baseline=${name}]`).dataset.value;
+  const baseline = (name) => row.querySelector(`[data-${name}]`).dataset[name];
   const { verdict, tries, value } = cell.dataset;
   const tested = row.querySelector("td.tested").dataset;
   return [row.closest("table").dataset.definition, row.dataset.dataset ?? "mean", baseline("chance"),
-          baseline("majority"), baseline("max_random"), tries, value, tested.p, tested.value, tested.tests,
+          baseline("majority"), baseline("random"), tries, value, tested.p, tested.value, tested.tests,
           tested.lower, tested.needed ?? null, tested.better, verdict];
 });"""
 
@@ -72,9 +72,9 @@ def metrics_shown(page: webdriver.Chrome) -> Numbers:
     }
 
 
-def limit(shown: str) -> float | None:
+def limit(shown: str | None) -> float | None:
     """The end of an interval; None where there is none."""
-    return None if shown == "None" else float(shown)
+    return None if shown is None else float(shown)
 
 
 def as_shown(metrics: pl.DataFrame) -> Numbers:
@@ -107,7 +107,7 @@ def _interval(low: float | None, high: float | None) -> str:
 def guessing_shown(page: webdriver.Chrome) -> dict[tuple[str, str], list[float | str | None]]:
     """(definition, dataset) -> columns of an accuracy in the tables, as in guessing_as_shown."""
     return {
-        (definition, dataset): [*(number and float(number) for number in numbers), better == "yes", verdict]
+        (definition, dataset): [*(number and float(number) for number in numbers), better == "True", verdict]
         for definition, dataset, *numbers, better, verdict in page.execute_script(GUESSING)
     }
 
@@ -138,9 +138,11 @@ def mean_differences_shown(page: webdriver.Chrome) -> dict[tuple[str, str, str],
     }
 
 
-def diagnostics_shown(page: webdriver.Chrome) -> dict[tuple[str, str, str, str], tuple[float, str, str]]:
-    """(definition, method, dataset, metric) -> value, and both ends of its interval as they are written down."""
+def diagnostics_shown(
+    page: webdriver.Chrome,
+) -> dict[tuple[str, str, str, str], tuple[float, float | None, float | None]]:
+    """(definition, method, dataset, metric) -> value, and both ends of its interval."""
     return {
-        (definition, method, dataset, metric): (float(value), low, high)
+        (definition, method, dataset, metric): (float(value), limit(low), limit(high))
         for definition, method, dataset, metric, value, low, high in page.execute_script(DIAGNOSTICS)
     }

@@ -89,13 +89,8 @@ def test_accuracies_that_were_compared_with_no_guesses_have_no_verdict(opened: O
     unknown = {name: pl.lit(None, METRICS[name]) for name in names}
     browser = opened(report_data.but(metrics=report_data.table("metrics").with_columns(**unknown)))
     assert browser.get_log("browser") == []
-    assert (
-        browser.find_elements(
-            By.CSS_SELECTOR, ".judged, td.verdict, td.tested, table.tests, [data-baseline=max_random]"
-        )
-        == []
-    )
-    assert len(browser.find_elements(By.CSS_SELECTOR, "td[data-baseline=chance]")) == 12
+    assert browser.find_elements(By.CSS_SELECTOR, ".judged, td.verdict, td.tested, table.tests, [data-random]") == []
+    assert len(browser.find_elements(By.CSS_SELECTOR, "td[data-chance]")) == 12
 
 
 def test_rows_stand_in_the_order_of_the_benchmark(page: webdriver.Chrome) -> None:
@@ -144,7 +139,7 @@ def test_a_dataset_that_is_unticked_leaves_tables_and_panels(page: webdriver.Chr
 
 
 def test_a_figure_tells_its_numbers_when_it_is_pointed_at(page: webdriver.Chrome) -> None:
-    bands = page.find_elements(By.CSS_SELECTOR, ".interval-figure .role-mark [aria-label]")
+    bands = page.find_elements(By.CSS_SELECTOR, ".pair figure .role-mark [aria-label]")
     # A scroll hides what was told, and is announced a frame late.
     page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", bands[0])
     page.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))")

@@ -125,7 +125,7 @@ def test_every_text_stands_out_from_what_is_behind_it(browser: webdriver.Chrome,
 
 
 def test_a_figure_is_taken_away_as_svg_and_its_numbers_as_csv(page: webdriver.Chrome, report_data: MadeRun) -> None:
-    figure = page.find_element(By.CSS_SELECTOR, ".interval-figure")
+    figure = page.find_element(By.CSS_SELECTOR, ".pair figure")
     svg = page.execute_async_script(TAKE, figure, "SVG")
     assert svg.startswith("<svg ")
     assert 'xmlns="http://www.w3.org/2000/svg"' in svg

@@ -19,7 +19,7 @@ function showDatasets() {
   for (const element of all("[data-dataset]")) element.classList.toggle("filtered", !shown.has(element.dataset.dataset));
   // A row cannot be removed from a figure: it is faded. Its label begins with the name of the dataset.
   const left = boxes.filter((box) => !box.checked).map((box) => `${box.value}: `);
-  for (const band of all(".interval-figure .role-mark [aria-label]"))
+  for (const band of all(".pair .role-mark [aria-label]"))
     band.classList.toggle("left-out", left.some((name) => band.getAttribute("aria-label").startsWith(name)));
 }
 

@@ -7,8 +7,8 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.report.section import MeasuredRun, PackageFile, Section
-from evaluator.report.sections.total_error import total_error_sections
 from evaluator.report.tables import dataset_order
+from evaluator.report.total_error import total_error_sections
 from evaluator.suites.prompt_search.report_figures import curve_figure
 from evaluator.suites.prompt_search.schema import SEARCH_GROUP
 

@@ -1,71 +1,62 @@
-"""Build the report sections of StaICC: those of every classification run, then the diagnostics."""
+"""Build the report sections of StaICC: those of every classification run, then diagnostics and the learning curve."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.metrics.diagnostic import Reading
-from evaluator.report import figures, tables
+from evaluator.metrics.registry import REQUEST_COLUMNS
+from evaluator.report import figures
+from evaluator.report.classification import (
+    classification_sections,
+    datasets_of,
+    described,
+    recorded,
+    value_text,
+    with_head,
+)
+from evaluator.report.methods import method_order
 from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
 from evaluator.report.metric_texts import MetricTexts
-from evaluator.report.section import MeasuredRun, PackageFile, Section
-from evaluator.report.sections.classification import classification_sections, datasets_of, with_head
-from evaluator.report.sections.methods import method_order
-from evaluator.report.sections.notes import (
-    in_words,
-    labels_in_words,
-    missing_class_notes,
-    prompt_definition_notes,
-    pronoun,
-)
-from evaluator.report.sections.results import Figure, row_title, value_text
-from evaluator.report.sections.total_error import total_error_sections
-from evaluator.report.tables import Cell, ResultTable, result_tables
-from evaluator.schemas import MEAN_OVER_DATASETS, Definition
+from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
+from evaluator.report.section import Block, Group, Legend, MeasuredRun, PackageFile, Panel, Panels, Section
+from evaluator.report.table import DATASET, Column, Row, Table, marked, number, row_name
+from evaluator.report.tables import DEFINITIONS, by_definition, in_order, metric_column
+from evaluator.report.total_error import total_error_sections
+from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
-from evaluator.suites.staicc.report_learning_curve import learning_curve_section
 
 TEXTS = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
+
+STYLE = PackageFile("evaluator.suites.staicc", "assets/diagnostics.css")
 
 UNDEFINED = {"paper": "infinite", "released": "undefined"}
 """Value of the empirical bias, by definition, when a label that no query has is given probability."""
 
-
-class Strip(NamedTuple):
-    """Texts of a figure with the accuracy of a part for each template or demonstration set."""
-
-    part: str
-    title: str
-    variations: str  # plural name of what differs between the accuracies
-    mean: str  # metric that is the mean of these accuracies
-
-
 STRIPS = (
-    Strip("template", "Accuracy by template", "templates", "accuracy_mean_over_templates"),
-    Strip("sampling", "Accuracy by demonstration set", "demonstration sets", "accuracy_mean_over_demonstration_sets"),
+    ("template", "Accuracy by template", "templates", "accuracy_mean_over_templates"),
+    ("sampling", "Accuracy by demonstration set", "demonstration sets", "accuracy_mean_over_demonstration_sets"),
 )
+"""Part, title, plural name of what varies, and the metric that is the mean, of figures of accuracies of a part."""
 
-
-class NoisePanel(NamedTuple):
-    dataset: str  # or MEAN_OVER_DATASETS
-    gler: Cell | None
-    svg: Markup
-
-
-class DiagnosticsContext(NamedTuple):
-    """Variables of the template diagnostics.html: all diagnostics of one method."""
-
-    method: str
-    headlines: Sequence[ResultTable]  # the six diagnostics of the paper, one table for each definition
-    others: Sequence[ResultTable]  # the other metrics of these parts, one table for each definition
-    noise: Mapping[str, Sequence[NoisePanel]]  # by definition
-    strips: Mapping[str, Sequence[Figure]]  # by definition
-    undiagnosed: Sequence[str]  # definitions without any diagnostic
-    has_absent_labels: bool
-    reading: Callable[[str, Definition], Reading]  # unit and direction of a headline metric under a definition
-    mean_over_datasets: str
+NOISE_NOTE = (
+    "A point is the accuracy at one nominal rate of wrong labels, over all queries and demonstration sets; dashed is "
+    "chance. GLER is the slope over the shares of labels that are wrong in the prompts, which differ from the nominal "
+    "rates where the number of demonstrations is no multiple of four. It falls when a model uses the labels it is "
+    "shown."
+)
+OTHERS_NOTE = (
+    "Definition <em>{}</em>. The interval of the mean over templates is over queries and templates, all others over "
+    "queries alone. GLER of another metric is its loss to wrong labels, below 0 where the metric rises."
+)
+CURVE_NOTE = (
+    "A point is the accuracy at the label of one position in the prompts, after as many demonstrations as the axis "
+    "says; the bar is its 95% interval, clustered by the example that is classified, and dashed is chance. The last "
+    "point is the query, of the test split; the others are demonstrations, of the demonstration split. Points share "
+    "prompts, so that intervals do not say whether two of them differ."
+)
 
 
 def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -95,41 +86,24 @@ def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
     if not methods:
         return
     headlines = metrics.filter(pl.col("method").is_in(methods), pl.col("metric").is_in(list(HEADLINES)))
-    without_headlines = {*metrics["definition"]} - {*headlines["definition"]}
-    undiagnosed = [name for name in tables.DEFINITIONS if name in without_headlines]
-    first, *others = (_view(run, method, undiagnosed) for method in methods)
-    yield _section(first, 1, subtitle=f"{first.method}, after Cho & Inoue 2025, section 3.3", navigation="Diagnostics")
+    without = {*metrics["definition"]} - {*headlines["definition"]}
+    undiagnosed = [
+        Group(content=[f"No diagnostic is measured under the definition {name}."], definition=name)
+        for name in DEFINITIONS
+        if name in without
+    ]
+
+    def section(method: str, **more: Any) -> Section:
+        anchor = f"diagnostics-{methods.index(method) + 1}"
+        return Section(anchor=anchor, content=[*undiagnosed, *_diagnostics(run, method)], style=STYLE, **more)
+
+    first, *others = methods
+    subtitle = f"{first}, after Cho & Inoue 2025, section 3.3"
+    yield section(first, title="Diagnostics", subtitle=subtitle, kind="diagnosed", navigation="Diagnostics")
     if others:
-        yield Section(
-            anchor="other-diagnostics",
-            title="Diagnostics of other methods",
-            kind="other-methods",
-            sections=tuple(
-                _section(view, number, title=view.method, is_folded=True) for number, view in enumerate(others, 2)
-            ),
-        )
-
-
-def _section(
-    view: DiagnosticsContext,
-    number: int,
-    *,
-    title: str = "Diagnostics",
-    subtitle: str = "",
-    navigation: str = "",
-    is_folded: bool = False,
-) -> Section:
-    return Section(
-        anchor=f"diagnostics-{number}",
-        title=title,
-        subtitle=subtitle,
-        kind="diagnosed method" if is_folded else "diagnosed",
-        navigation=navigation,
-        is_folded=is_folded,
-        template=PackageFile("evaluator.suites.staicc", "templates/diagnostics.html"),
-        context=view,
-        style=PackageFile("evaluator.suites.staicc", "assets/diagnostics.css"),
-    )
+        folded = [section(name, title=name, kind="diagnosed method", is_folded=True) for name in others]
+        title = "Diagnostics of other methods"
+        yield Section(anchor="other-diagnostics", title=title, kind="other-methods", content=folded)
 
 
 def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
@@ -149,70 +123,177 @@ def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
         )
 
 
-def _view(run: MeasuredRun, method: str, undiagnosed: Sequence[str]) -> DiagnosticsContext:
-    metrics, groups = (run.table(name).filter(method=method) for name in ("metrics", "group_metrics"))
-    datasets = datasets_of(run)
-    is_headline = pl.col("metric").is_in(list(HEADLINES))
-    diagnosed = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    headlines = result_tables(metrics.filter(is_headline), {}, datasets, TEXTS)
-    others = result_tables(diagnosed.filter(~is_headline), {}, datasets, TEXTS)
-    chances = dict(metrics.filter(metric="accuracy").select("dataset", "chance").unique().iter_rows())
-    accuracies = groups.filter(metric="accuracy")
-    order = (*datasets, MEAN_OVER_DATASETS)
-    return DiagnosticsContext(
-        method,
-        headlines,
-        others,
-        noise={
-            table.definition: list(_noise_panels(accuracies.filter(definition=table.definition), table, chances, order))
-            for table in headlines
-        },
-        strips={
-            table.definition: list(_strip_figures(accuracies.filter(definition=table.definition), table))
-            for table in others
-        },
-        undiagnosed=undiagnosed,
-        has_absent_labels=not run.table("absent_labels").is_empty(),
-        reading=lambda metric, definition: HEADLINES[metric].readings[definition],
-        mean_over_datasets=MEAN_OVER_DATASETS,
+def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
+    """Yield the diagnostics of the paper under each definition, then the other metrics of the altered prompts."""
+    metrics, accuracies = (run.table(name).filter(method=method) for name in ("metrics", "group_metrics"))
+    accuracies = accuracies.filter(metric="accuracy")
+    datasets, is_headline = datasets_of(run), pl.col("metric").is_in(list(HEADLINES))
+    chances = metrics.filter(metric="accuracy").select("dataset", "chance").unique()
+    headlines = metrics.filter(is_headline)
+    for definition, rows in by_definition(headlines, datasets):
+        names = TEXTS.in_order(headlines["metric"])
+        caption = _caption(definition, rows.columns, has_absent=not run.table("absent_labels").is_empty())
+        columns = [replace(_column(name), note=_reading(name, definition)) for name in names]
+        content: list[Block] = [_table(rows, columns, method, definition, "Diagnostics", caption)]
+        noisy = accuracies.filter(definition=definition, part="gler")
+        if noisy.height:
+            slopes = (
+                rows.select("dataset", gler=pl.col("gler").struct.field("value")) if "gler" in rows.columns else None
+            )
+            panels = Panels(list(_noise_panels(noisy, slopes, chances, datasets)), style="panels noise")
+            title = "Accuracy against wrong labels in demonstrations"
+            content.append(Group(content=[NOISE_NOTE, panels], title=title))
+        yield Group(content=content, definition=definition, style="definition")
+    others = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS) & ~is_headline)
+    for definition, rows in by_definition(others, datasets):
+        columns = [_column(name) for name in TEXTS.in_order(others["metric"])]
+        caption = marked(OTHERS_NOTE, definition)
+        table = _table(rows, columns, method, definition, "Other metrics of altered prompts", caption)
+        folded = Group(content=[table], title="Other metrics of these parts", is_folded=True)
+        strips = list(_strip_panels(accuracies.filter(definition=definition), rows))
+        content = [Group(content=[STRIP_LEGEND, Panels(strips, style="pair")], title=STRIP_TITLE)] if strips else []
+        yield Group(content=[*content, folded], definition=definition, style="definition")
+
+
+STRIP_TITLE = "Accuracy by template and by demonstration set"
+STRIP_LEGEND = Legend(
+    {"value": "mean and its 95% interval", "one": "one template, or one demonstration set of every query"}
+)
+
+
+def _column(metric: str) -> Column:
+    return replace(metric_column(metric, TEXTS), style="number diagnostic")
+
+
+def _reading(metric: str, definition: Any) -> tuple[str, str]:
+    """Return the unit and the direction of a headline metric."""
+    reading = HEADLINES[metric].readings[definition]
+    return reading.unit, reading.meaning
+
+
+def _table(
+    rows: pl.DataFrame, columns: Sequence[Column], method: str, definition: str, about: str, caption: Markup
+) -> Table:
+    return Table(
+        rows=rows,
+        is_mean_last=True,
+        columns=[DATASET, *columns],
+        label=f"{about}, {method}, {definition}",
+        caption=caption,
+        style="metrics diagnostics",
+        data={"definition": definition, "method": method},
     )
 
 
-def _noise_panels(
-    accuracies: pl.DataFrame, headlines: ResultTable, chances: dict[str, float | None], order: Sequence[str]
-) -> Iterator[NoisePanel]:
-    slopes = {row.dataset: cell for row, cell in headlines.column("gler")} if "gler" in headlines.metrics else {}
-    for dataset in order:
-        by_rate = accuracies.filter(part="gler", dataset=dataset).sort("noise_rate")
-        if by_rate.height:
-            points = by_rate.select("noise_rate", "n_requests", accuracy="value")
-            described = pl.format(
-                "Noise rate {}: accuracy {}, {} requests", "noise_rate", pl.col("accuracy").round(3), "n_requests"
-            )
-            points = points.with_columns(description=described)
-            svg = Markup(figures.noise_figure(points, chances.get(dataset)))
-            yield NoisePanel(dataset, slopes.get(dataset), svg)
-
-
-def _strip_figures(accuracies: pl.DataFrame, measured: ResultTable) -> Iterator[Figure]:
-    for strip in STRIPS:
-        varied = accuracies.filter(part=strip.part).sort("template", "demonstration_set")
-        means = (
-            [(row.dataset, cell) for row, cell in measured.column(strip.mean) if cell]
-            if strip.mean in measured.metrics
-            else []
+def _caption(definition: str, metrics: Sequence[str], *, has_absent: bool) -> Markup:
+    text = Markup("Definition <em>{}</em>. Below each value its 95% interval, clustered by query.").format(definition)
+    if "contextual_bias" in metrics or "domain_bias" in metrics:
+        entropies, limits = (
+            ("entropies of the mean", "from 0 to log(labels), which is no bias")
+            if definition == "released"
+            else ("minus the mean entropy of the", "from −log(labels), which is no bias, to 0")
         )
-        if varied.height and means:
-            values = {name: varied.filter(dataset=name)["value"].to_list() for name, _ in means}
-            rows = [
-                {"dataset": row_title(name), "value": cell.value, "ci_low": cell.ci_low, "ci_high": cell.ci_high}
-                | {"description": _strip_text(name, cell, strip, values[name])}
-                for name, cell in means
-            ]
-            dots = [{"dataset": row_title(name), "value": value} for name, _ in means for value in values[name]]
-            yield Figure(strip.title, Markup(figures.strip_figure(pl.DataFrame(rows), pl.DataFrame(dots))))
+        text += f" Contextual and domain bias are {entropies} label probabilities on queries without content: {limits}."
+    if has_absent:
+        text += " The notes at the top of the page explain an infinite or undefined empirical bias."
+    return text + " A dash: not measured under this definition."
 
 
-def _strip_text(dataset: str, mean: Cell, strip: Strip, values: Sequence[float]) -> str:
-    listed = ", ".join(f"{value:.3f}" for value in values)
-    return f"{value_text(dataset, mean)}; {strip.variations}: {listed}"
+def _noise_panels(
+    accuracies: pl.DataFrame, slopes: pl.DataFrame | None, chances: pl.DataFrame, datasets: Sequence[str]
+) -> Iterator[Panel]:
+    """Yield a figure of accuracies by noise rate for each dataset."""
+    chance = dict(chances.iter_rows())
+    gler = {} if slopes is None else dict(slopes.iter_rows())
+    ordered = in_order(accuracies, datasets, "noise_rate")
+    for (dataset,), rows in ordered.partition_by("dataset", as_dict=True, maintain_order=True).items():
+        description = pl.format(
+            "Noise rate {}: accuracy {}, {} requests", "noise_rate", pl.col("value").round(3), "n_requests"
+        )
+        points = rows.select("noise_rate", "n_requests", accuracy="value", description=description)
+        about = "" if gler.get(dataset) is None else f"GLER {number(gler[dataset])}"
+        yield _panel(str(dataset), figures.noise_figure(points, chance.get(dataset)), about)
+
+
+def _panel(dataset: str, drawing: str, about: str = "") -> Panel:
+    return Panel(row_name(dataset), [drawing], about, "" if dataset == MEAN_OVER_DATASETS else dataset)
+
+
+def _strip_panels(accuracies: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Panel]:
+    """Yield a figure of the accuracies of each of STRIPS and their mean."""
+    for part, title, variations, mean in STRIPS:
+        varied = accuracies.filter(part=part).sort("template", "demonstration_set")
+        if varied.height and mean in measured.columns:
+            means = measured.select("dataset", mean).drop_nulls().unnest(mean)
+            rows = means.select("dataset", "value", "ci_low", "ci_high")
+            values = dict(varied.group_by("dataset", maintain_order=True).agg("value").iter_rows())
+
+            def text(row: Row, values: Mapping[str, Sequence[float]] = values, named: str = variations) -> str:
+                listed = ", ".join(f"{value:.3f}" for value in values[row["dataset"]])
+                return f"{value_text(row)}; {named}: {listed}"
+
+            dots = in_order(varied, rows["dataset"].to_list()).select("dataset", "value")
+            yield Panel(title, [figures.strip_figure(rows.with_columns(described(rows, text)), dots)])
+
+
+def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Section:
+    """Build the section from schemas.LEARNING_CURVE; `datasets` is the order of panels and rows."""
+    groups = []
+    for definition in (name for name in DEFINITIONS if name in set(curve["definition"])):
+        rows = in_order(curve.filter(definition=definition), datasets, "n_shots")
+        by_dataset = rows.filter(metric="accuracy").partition_by("dataset", as_dict=True, maintain_order=True)
+        panels = [_panel(str(name), _curve_figure(points)) for (name,), points in by_dataset.items()]
+        tables = [
+            _curve_table(points, CORE_TEXTS[metric].title, definition)
+            for metric in REQUEST_COLUMNS
+            if (points := rows.filter(metric=metric)).height
+        ]
+        folded = Group(content=tables, title="The numbers of the learning curve", is_folded=True)
+        content: list[Block] = [Panels(panels, style="panels noise"), folded]
+        groups.append(Group(content=content, definition=definition, style="definition"))
+    return Section(
+        anchor="learning-curve",
+        title="Learning curve",
+        subtitle="vanilla, at every demonstration of the prompts",
+        kind="learning-curve",
+        navigation="Learning curve",
+        content=[CURVE_NOTE, *groups],
+        style=STYLE,
+    )
+
+
+def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
+    """Return the table of one metric, with a column for each number of demonstrations."""
+    cells = points.select(
+        "dataset", "n_shots", cell=pl.struct("n_shots", "value", "ci_low", "ci_high", "n_examples", "n_requests")
+    )
+    columns = [
+        Column(
+            title=str(n_shots),
+            value="value",
+            of=str(n_shots),
+            interval=("ci_low", "ci_high"),
+            tip=lambda row: f"{row['n_examples']:,} examples in {row['n_requests']:,} requests",
+            style="number point",
+            data={"shots": "n_shots"},
+        )
+        for n_shots in sorted(set(points["n_shots"]))
+    ]
+    caption = Markup("{} after as many demonstrations, definition <em>{}</em>. Below each value its 95% interval.")
+    return Table(
+        rows=cells.pivot(on="n_shots", index="dataset", values="cell"),
+        columns=[DATASET, *columns],
+        label=f"{title} after demonstrations, {definition}",
+        caption=caption.format(title, definition),
+        style="metrics curve",
+        data={"definition": definition},
+    )
+
+
+def _curve_figure(rows: pl.DataFrame) -> str:
+    def text(row: Row) -> str:
+        ends = f"{recorded(row['ci_low'])} to {recorded(row['ci_high'])}"
+        about = f"{row['dataset']}, {row['n_shots']} demonstrations"
+        return f"{about}: accuracy {row['value']:.3f}, 95% interval {ends}, {row['n_requests']:,} requests"
+
+    return figures.learning_curve_figure(rows.with_columns(described(rows, text)))

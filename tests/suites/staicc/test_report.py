@@ -147,7 +147,7 @@ def test_the_diagnostics_tables_hold_every_number_of_disturbed_prompts(page: web
     parts = ["contextual", "domain", "gler", "template", "sampling"]
     measured = data.table("metrics").filter(pl.col("part").is_in(parts) | (pl.col("metric") == "empirical_bias"))
     expected = {
-        tuple(key): (value, str(low), str(high))
+        tuple(key): (value, low, high)
         for *key, value, low, high in measured.select(
             "definition", "method", "dataset", "metric", "value", "ci_low", "ci_high"
         ).iter_rows()
@@ -200,7 +200,7 @@ def test_the_noise_panels_tell_the_accuracy_at_each_rate(page: webdriver.Chrome)
 
 
 def test_the_strips_tell_each_template_and_demonstration_set_beside_the_mean(page: webdriver.Chrome) -> None:
-    bands = page.execute_script(BANDS, ".diagnosed .interval-figure")
+    bands = page.execute_script(BANDS, ".diagnosed .pair figure")
     assert len(bands) == 2 * 4
     templates = ", ".join(f"{(2 + place) / 16:.3f}" for place in range(GROUP_SIZES["template"]))
     # 0.5 + 1/64 = 0.516, and 1/16 to either side

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from evaluator.report import tables
 from evaluator.report.section import MeasuredRun, PackageFile, Section
-from evaluator.report.sections.total_error import total_error_sections
+from evaluator.report.total_error import total_error_sections
 from evaluator.suites.in_context_pvi.report.demonstrations import DemonstrationsView, demonstrations_view
 from evaluator.suites.in_context_pvi.report.distributions import distribution_sections
 from evaluator.suites.in_context_pvi.report.lists import listed_section

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from evaluator.record import MeasuredRecord, PartRecord
-from evaluator.report.sections.notes import missing_class_notes, prompt_definition_notes
+from evaluator.report.notes import missing_class_notes, prompt_definition_notes
 from evaluator.schemas import METRICS, Definition
 from tests.report.made_record import made_record
 

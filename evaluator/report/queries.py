@@ -4,32 +4,18 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.report.methods import method_order
 from evaluator.report.query_rows import NO_NUMBERS, NumberColumn, QueryNumbers, chosen_rows, shown_queries
-from evaluator.report.section import MeasuredRun, PackageFile, Section, core_template
-from evaluator.report.sections.methods import method_order
+from evaluator.report.section import Filled, MeasuredRun, PackageFile, Section, core_template
 from evaluator.report.tables import DEFINITIONS, dataset_order
 from evaluator.schemas import PREDICTIONS_KEY, QUERIES_KEY
 
 GOLD_PROBABILITY = NumberColumn("true", "P(gold)", 3, 6.5)
-
-
-class QueriesContext(NamedTuple):
-    """Variables of the template queries.html."""
-
-    definition: str
-    n_queries: int
-    n_rows: int
-    n_queries_shown: int
-    n_rows_shown: int
-    n_prompts_shown: int  # rows with their whole prompt
-    note: str
-    columns: Sequence[NumberColumn]
-    query_data: Markup
 
 
 def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Section | None:
@@ -67,17 +53,17 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
             numbers,
         )
     )
-    context = QueriesContext(
-        definition,
-        n_queries=n_queries,
-        n_rows=n_rows,
-        n_queries_shown=rows.select("dataset", "query_id").n_unique(),
-        n_rows_shown=rows.height,
-        n_prompts_shown=sum(n_whole for _, n_whole in shown),
-        note=numbers.note,
-        columns=(*numbers.columns, GOLD_PROBABILITY),
-        query_data=packed([data for data, _ in shown]),
-    )
+    summary = {
+        "definition": definition,
+        "n_queries": n_queries,
+        "n_rows": n_rows,
+        "n_queries_shown": rows.select("dataset", "query_id").n_unique(),
+        "n_rows_shown": rows.height,
+        "n_prompts_shown": sum(n_whole for _, n_whole in shown),
+        "note": numbers.note,
+        "columns": (*numbers.columns, GOLD_PROBABILITY),
+        "query_data": packed([data for data, _ in shown]),
+    }
     return Section(
         anchor="queries",
         title="Query by query",
@@ -85,8 +71,7 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
         kind="query-table",
         navigation="Query by query",
         is_folded=True,
-        template=core_template("queries.html"),
-        context=context,
+        content=[Filled(core_template("queries.html"), summary)],
         style=PackageFile("evaluator.report", "assets/queries.css"),
         script=PackageFile("evaluator.report", "assets/queries.js"),
     )

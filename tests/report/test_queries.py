@@ -16,7 +16,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 import evaluator
 from evaluator.api.runs import Run
 from evaluator.report import query_rows
-from evaluator.report.sections.queries import packed, query_section
+from evaluator.report.queries import packed, query_section
 from evaluator.run.report import write_run_page
 from evaluator.schemas import QUERIES
 from evaluator.suites import families_of
@@ -42,7 +42,7 @@ def data_of(run: Run) -> list[dict[str, Any]]:
     known = [numbers for one in families_of(suites) if (numbers := one.query_numbers(run._measured))]
     section = query_section(run._measured, *known)
     assert section is not None
-    return unpacked(section.context.query_data)
+    return unpacked(section.content[0].variables["query_data"])
 
 
 def named(found: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -120,18 +120,18 @@ def test_what_does_not_fit_on_a_page_is_left_out_and_said(run, monkeypatch):
     monkeypatch.setattr(query_rows, "MAX_PROMPTS", 4_000)
     section = query_section(run._measured)
     assert section is not None
-    context = section.context
-    sst5, trec = unpacked(context.query_data)
+    context = section.content[0].variables
+    sst5, trec = unpacked(context["query_data"])
     assert 0 < len(sst5["id"]) == len(trec["id"]) < 12
-    assert context.n_queries_shown == len(sst5["id"]) + len(trec["id"])
-    assert (context.n_queries, context.n_rows) == (24, run.table("queries").height)
+    assert context["n_queries_shown"] == len(sst5["id"]) + len(trec["id"])
+    assert (context["n_queries"], context["n_rows"]) == (24, run.table("queries").height)
     # Of the part that is no diagnostic, whose prompts come first.
     assert [each["name"] for each in sst5["runs"]] == ["set 0", "set 1"]
     whole = [pieces for each in (sst5, trec) for kind in each["runs"] for pieces in kind["prompt"] if pieces]
-    assert 0 < len(whole) <= context.n_prompts_shown < context.n_rows_shown
+    assert 0 < len(whole) <= context["n_prompts_shown"] < context["n_rows_shown"]
     assert all(dataset["pieces"][place] for dataset in (sst5, trec) for place in dataset["text"])
     page = page_of(run)
-    assert f"The first {context.n_queries_shown} of 24 queries" in page
+    assert f"The first {context['n_queries_shown']} of 24 queries" in page
     assert "<code>tables/queries.parquet</code>" in page
 
 

@@ -1,0 +1,577 @@
+"""Build the sections of a classification run: methods, results, reliability and confusion of every part."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import polars as pl
+from markupsafe import Markup
+
+from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
+from evaluator.report import figures
+from evaluator.report.methods import method_order, method_summary, methods_section
+from evaluator.report.metric_texts import MetricTexts
+from evaluator.report.section import (
+    Block,
+    Filled,
+    Group,
+    Legend,
+    Matrices,
+    Matrix,
+    MatrixCell,
+    MeasuredRun,
+    Panel,
+    Panels,
+    Section,
+    core_template,
+)
+from evaluator.report.table import (
+    DATASET,
+    Column,
+    Row,
+    Table,
+    count_column,
+    interval,
+    line,
+    marked,
+    number,
+    p_text,
+    plural,
+    probability,
+)
+from evaluator.report.tables import (
+    DEFINITIONS,
+    GROUP,
+    TESTED,
+    VERDICT_MARKS,
+    baseline_columns,
+    by_definition,
+    dataset_order,
+    guessers,
+    in_order,
+    lower_is_better,
+    metric_column,
+)
+from evaluator.schemas import MEAN_OVER_DATASETS
+
+INTERVAL_FIGURES = ("accuracy", "true_label_probability")
+"""Metrics with a figure; the expected value of a random guess is 1 / n_labels for both."""
+
+FIGURE_DEFINITION = "paper"
+"""Definition of reliability diagrams and confusion matrices, whichever definition the reader has chosen."""
+
+SCORE_MEANING = (
+    " Brier score = reliability − resolution + uncertainty, from 0 to 2; log loss = calibration + refinement. "
+    "Reliability and calibration compare probabilities with frequencies among requests of the same predicted label and "
+    "confidence; their estimates have no bias from small groups, and are around 0, above or below, for a calibrated "
+    "model. A log loss is infinite, and its refinement undefined, where a true label has probability 0."
+)
+MASS_MEANING = (
+    " Label mass is the probability, over the whole vocabulary, that the model goes on with any of the labels; the "
+    "mean is over datasets."
+)
+
+
+@dataclass(frozen=True)
+class PartResults:
+    """The metrics of one part under one method."""
+
+    suite: str
+    part: str
+    method: str
+    anchor: str
+    metrics: pl.DataFrame  # schemas.METRICS
+    texts: MetricTexts
+
+    @property
+    def place(self) -> str:
+        """Return the suite and part."""
+        return f"{self.suite} / {self.part}" if self.part else self.suite
+
+    @property
+    def about(self) -> str:
+        """Return suite, part and method."""
+        return f"{self.place}, {self.method}"
+
+    def chosen(self, *, headline: bool) -> pl.DataFrame:
+        """Return the metrics that are headlines, or all others."""
+        names = [name for name in set(self.metrics["metric"]) if self.texts.is_headline(name) == headline]
+        return self.metrics.filter(pl.col("metric").is_in(names))
+
+
+def classification_sections(
+    run: MeasuredRun, *, texts: MetricTexts | None = None, without_parts: Collection[str] = ()
+) -> Iterator[Section]:
+    """Yield the sections of each part: a comparison of methods, the first method in full, other methods folded.
+
+    Args:
+        run: with the tables metrics, label_spaces, reliability, confusion and method_differences.
+        texts: titles of metrics.
+        without_parts: parts that are left out.
+    """
+    metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
+    groups = sorted(set(metrics.select(GROUP).rows()), key=lambda group: (*group[:2], method_order(group[2])))
+    results = [
+        PartResults(
+            suite,
+            part,
+            method,
+            f"method-{place}",
+            metrics.filter(suite=suite, part=part, method=method),
+            texts or MetricTexts(),
+        )
+        for place, (suite, part, method) in enumerate(groups, 1)
+    ]
+    # Consecutive results of one suite and part: its methods.
+    parts = [list(methods) for _, methods in groupby(results, key=lambda result: result.place)]
+    for methods in parts:
+        yield from _part_sections(run, methods, has_others=len(results) > 1, has_other_parts=len(parts) > 1)
+
+
+def with_head(
+    sections: Sequence[Section], run: MeasuredRun, metrics: pl.DataFrame, notes: Sequence[str] = ()
+) -> list[Section]:
+    """Return the sections with notes, definitions and datasets, for the head and controls of the page, on the first.
+
+    Args:
+        metrics: schemas.METRICS, with the definitions that the reader can choose.
+    """
+    present = set(metrics["definition"])
+    definitions = {name: meaning for name, meaning in DEFINITIONS.items() if name in present}
+    first, *others = sections
+    return [replace(first, notes=tuple(notes), definitions=definitions, datasets=tuple(datasets_of(run))), *others]
+
+
+def datasets_of(run: MeasuredRun) -> list[str]:
+    """Return the measured datasets, in the order of the benchmark."""
+    return dataset_order(run.table("metrics"), run.record.prompts.datasets)
+
+
+def _part_sections(
+    run: MeasuredRun, results: Sequence[PartResults], *, has_others: bool, has_other_parts: bool
+) -> Iterator[Section]:
+    first, *others = results
+    place = f", {first.part}" if has_other_parts else ""
+    if others:
+        methods = {one.method: one.anchor for one in results}
+        metrics = pl.concat([one.metrics for one in results])
+        titles = {name: first.texts.title(name) for name in INTERVAL_FIGURES if name in set(metrics["metric"])}
+        differences = run.table("method_differences").filter(suite=first.suite, part=first.part)
+        yield methods_section(
+            metrics,
+            differences,
+            methods,
+            titles,
+            n_shots=run.record.prompts.n_shots,
+            datasets=datasets_of(run),
+            place=first.place,
+            navigation=f"Inference methods{place}",
+        )
+    subtitle = first.about if has_others else ""
+    yield from _result_sections(run, first, subtitle, navigation=f"Results{place}")
+    if others:
+        yield Section(
+            anchor=f"others-{first.anchor}",
+            title="Other methods",
+            subtitle=f"{first.place}: results, reliability and confusion of each",
+            kind="other-methods",
+            content=[
+                Section(
+                    anchor=f"folded-{one.anchor}",
+                    title=one.method,
+                    subtitle=method_summary(one.method) or "",
+                    kind="method",
+                    is_folded=True,
+                    content=[*_result_sections(run, one, one.about)],
+                )
+                for one in others
+            ],
+        )
+
+
+def _result_sections(
+    run: MeasuredRun, results: PartResults, subtitle: str, *, navigation: str = ""
+) -> Iterator[Section]:
+    """Yield the sections of one method; without navigation there are no figures of intervals."""
+    datasets, spaces = datasets_of(run), run.table("label_spaces").filter(suite=results.suite, part=results.part)
+    n_labels = spaces.select("dataset", n_labels=pl.col("label_names").list.len())
+    headline = list(by_definition(results.chosen(headline=True), datasets))
+    further = list(by_definition(results.chosen(headline=False), datasets))
+    names = results.texts.in_order(results.chosen(headline=True)["metric"])
+    yield Section(
+        anchor=results.anchor,
+        title="Results",
+        subtitle=subtitle,
+        kind="results",
+        navigation=navigation,
+        content=[
+            Group(
+                content=[
+                    *_results(
+                        results, definition, rows.join(n_labels, on="dataset", how="left", maintain_order="left"), names
+                    )
+                ],
+                definition=definition,
+                style="definition",
+            )
+            for definition, rows in headline
+        ],
+    )
+    if navigation:
+        yield _intervals_section(results, headline, subtitle)
+    yield _reliability_section(results, dict(headline), in_group(run.table("reliability"), results), datasets, subtitle)
+    yield _confusion_section(results, in_group(run.table("confusion"), results), spaces, datasets, subtitle)
+    if further:
+        yield _further_section(results, further)
+
+
+def in_group(table: pl.DataFrame, results: PartResults) -> pl.DataFrame:
+    """Return the rows of one part and method."""
+    return table.filter(suite=results.suite, part=results.part, method=results.method)
+
+
+def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: Sequence[str]) -> Iterator[Block]:
+    """Yield the results under one definition: means, table, and accuracies against guessing."""
+    texts, present = results.texts, [name for name in names if name in rows.columns]
+    mean = rows.filter(dataset=MEAN_OVER_DATASETS)
+    if mean.height:
+        cells = {name: cell for name in present if (cell := mean[name].item())}
+        items = [
+            _mean_item(name, cell, texts, mean["accuracy"].item() if "accuracy" in present else None)
+            for name, cell in cells.items()
+        ]
+        yield Filled(core_template("summary.html"), {"items": items})
+    accuracies = rows.select("dataset", "accuracy").unnest("accuracy") if "accuracy" in present else None
+    tries = (
+        []
+        if accuracies is None
+        else sorted({*accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS)["tries"].drop_nulls()})
+    )
+    sizes = pl.struct(
+        pl.coalesce(pl.col(name).struct.field(size) for name in present).alias(size)
+        for size in ("n_queries", "n_requests")
+    )
+    columns = [DATASET]
+    for name in names:
+        column = metric_column(name, texts)
+        columns.append(replace(column, bold=lambda _cell: True))
+        columns += baseline_columns(name) if name == "accuracy" else []
+    columns += [
+        count_column("Labels", "n_labels"),
+        count_column("Queries", "n_queries", of="sizes", note="requests", below=(line("n_requests", "{:,}".format),)),
+    ]
+    yield Table(
+        rows=rows.with_columns(sizes=sizes),
+        is_mean_last=True,
+        columns=columns,
+        label=f"Results table, {definition}",
+        caption=_caption(results, definition, names, tries),
+        data={"definition": definition},
+    )
+    if accuracies is not None and tries:
+        yield from _against_guessing(definition, accuracies)
+
+
+def _mean_item(metric: str, cell: Row, texts: MetricTexts, accuracy: Row | None) -> dict[str, object]:
+    """Return the mean of a metric over datasets with what a reader compares it with."""
+    lines = [interval(cell["ci_low"], cell["ci_high"])]
+    lines += [f"debiased {number(cell['debiased'])}"] if cell["debiased"] is not None else []
+    if metric == "accuracy":
+        baselines = {"chance": "chance", "max random": "max_random", "majority label": "majority"}
+        known = {
+            name: cell[column] for name, column in baselines.items() if name != "max random" or cell[column] is not None
+        }
+        lines.append(", ".join(f"{name} {number(value)}" for name, value in known.items()))
+        if verdict := cell["verdict"]:
+            both = "the random baselines" if verdict == "between" else "random baselines"
+            lines.append(f"{VERDICT_MARKS[verdict]} {verdict} {both}")
+        if cell["p_holm"] is not None:
+            better = "better" if cell["better_than_guessing"] else "not better"
+            lines.append(f"{better} than guessing, p {p_text(cell['p_holm'])}")
+    elif metric == "true_label_probability" and accuracy:
+        lines.append(f"chance {number(accuracy['chance'])}")
+    else:
+        lines.append("lower is better" if texts.lower_is_better(metric) else "higher is better")
+    return {"name": texts.title(metric), "number": number(cell["value"]), "lines": lines}
+
+
+def _caption(results: PartResults, definition: str, names: Sequence[str], tries: Sequence[int]) -> Markup:
+    ece = (
+        " On finitely many requests the calibration error is too high on average; below it is an estimate without this "
+        "bias, and its interval, of at least 95%, is around the error on infinitely many."
+    )
+    guessed = guessers(tries[-1]) if len(tries) == 1 else "the best of several random classifiers"
+    baselines = (
+        f"; max random, what {guessed} is expected to get on as many queries, with one classifier for each different "
+        "prompt that this method tried a query with"
+    )
+    verdict = (
+        " The verdict compares with these two expectations, as Yauney and Mimno 2024 do, and an accuracy that equals "
+        "one of them is not above it. It is no test: guessing is above both in about half of all runs. The test is in "
+        "the next column: an accuracy is better than guessing where p, the probability that the best random classifier "
+        f"is at least as accurate (the tail), is at most {TAIL_TO_TELL} after Holm's correction for all accuracies of "
+        "the run under this definition."
+    )
+    return Markup(
+        "{}, definition <em>{}</em>. Below each value its 95% interval, clustered by query, for this template.{}"
+        '<details class="more"><summary>What the columns mean</summary>{} Chance is one over the number of labels{}; '
+        "majority, the share of the most frequent gold label.{}</details>"
+    ).format(
+        results.about,
+        definition,
+        lower_is_better(names, results.texts),
+        ece if "expected_calibration_error" in names else "",
+        baselines if tries else "",
+        verdict if tries else "",
+    )
+
+
+def _against_guessing(definition: str, accuracies: pl.DataFrame) -> Iterator[Block]:
+    """Yield how many accuracies are better than guessing, and the table of the tests."""
+    of_datasets = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
+    n_datasets = of_datasets.height
+    judged = [
+        f"{mark} {verdict} on {of_datasets.filter(verdict=verdict).height}" for verdict, mark in VERDICT_MARKS.items()
+    ]
+    text = f"Accuracy against guessing: {', '.join(judged)} of {plural(n_datasets, 'dataset')}."
+    no_better = of_datasets.filter(pl.col("value") <= pl.col("majority"))["dataset"].to_list()
+    if no_better:
+        named = ", ".join(no_better) if len(no_better) <= 3 else f"{len(no_better)} of them"
+        named = "every dataset" if len(no_better) == n_datasets > 1 else named
+        text += f" Always answering with the majority label is at least as accurate on {named}."
+    tested = accuracies.filter(pl.col("p_holm").is_not_null())
+    if tested.height:
+        n_better = of_datasets["better_than_guessing"].sum()
+        text += (
+            f" Better than guessing on {n_better} of {n_datasets}, at the {100 * TAIL_TO_TELL:g}% level after Holm's "
+            f"correction for {plural(tested['n_tests'][0], 'test')}."
+        )
+    yield Group(content=[text], style="judged")
+    if tested.height:
+        yield Group(
+            content=[_tests_table(definition, tested)],
+            title="Tests against guessing, and the queries they need",
+            is_folded=True,
+        )
+
+
+def _tests_table(definition: str, tested: pl.DataFrame) -> Table:
+    return Table(
+        rows=tested,
+        columns=[
+            DATASET,
+            count_column("Tries", "tries"),
+            Column(title="p", value="log10_tail", show=probability),
+            Column(title="p after Holm", value="p_holm", show=p_text),
+            replace(TESTED, note="", below=(), tip=None, data={}, style=""),
+            Column(title="Lower bound", value="accuracy_lower_bound"),
+            count_column("Queries needed", "n_needed"),
+            Column(
+                title="Bayesian interval",
+                value="credible_low",
+                cell=lambda row: interval(row["credible_low"], row["credible_high"]),
+            ),
+        ],
+        label=f"Tests against guessing, {definition}",
+        style="metrics tests",
+        caption=(
+            "p is the probability that the best of so many random classifiers, one a try, is at least as accurate. A "
+            "try is a different prompt that this method tried a query with; other methods, datasets and parts are no "
+            "tries, but tests, for whose number Holm's procedure corrects p. The true accuracy is at least the lower "
+            f"bound with {100 * ASSURANCE:g}% confidence. On the queries needed, a run with as many tries and tests "
+            f"calls an accuracy of that bound better than guessing with probability {POWER}; a dash: the bound is not "
+            "above chance, so that this run does not say how many. The Bayesian interval holds the accuracy with "
+            "probability 95% under Jeffreys' prior, Beta(1/2, 1/2), with the queries as independent trials."
+        ),
+    )
+
+
+def _further_section(results: PartResults, further: Sequence[tuple[str, pl.DataFrame]]) -> Section:
+    """Build the folded section of the metrics that are no headlines: proper scores with their parts, and label mass."""
+    names = results.texts.in_order(results.chosen(headline=False)["metric"])
+    caption = Markup(
+        "{}, definition <em>{}</em>. These metrics are not StaICC's. Below each value its 95% interval, clustered by "
+        "query.{}{}{}"
+    )
+    meanings = (SCORE_MEANING if "brier_score" in names else "", MASS_MEANING if "label_mass_median" in names else "")
+    return Section(
+        anchor=f"{results.anchor}-further",
+        title="Proper scores and label mass",
+        subtitle=f"{results.about}: Brier score and log loss with their parts, and how much probability the "
+        "labels have",
+        kind="further",
+        is_folded=True,
+        content=[
+            Group(
+                content=[
+                    Table(
+                        rows=rows,
+                        is_mean_last=True,
+                        columns=[DATASET, *(metric_column(name, results.texts) for name in names)],
+                        label=f"Proper scores and label mass, {definition}",
+                        caption=caption.format(
+                            results.about, definition, *meanings, lower_is_better(names, results.texts)
+                        ),
+                        data={"definition": definition},
+                    )
+                ],
+                definition=definition,
+                style="definition",
+            )
+            for definition, rows in further
+        ],
+    )
+
+
+def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.DataFrame]], subtitle: str) -> Section:
+    """Build the section with figures of INTERVAL_FIGURES for each definition."""
+    keys = {
+        "value": "value and 95% interval",
+        "chance": "chance, 1 / labels",
+        "guessed": "from there to max random (accuracy)",
+        "majority": "majority label (accuracy)",
+    }
+    groups = [
+        Group(
+            content=[
+                Panels(
+                    [
+                        Panel(results.texts.title(metric), [figures.interval_figure(_interval_rows(metric, rows))])
+                        for metric in INTERVAL_FIGURES
+                        if metric in rows.columns
+                    ],
+                    style="pair",
+                )
+            ],
+            definition=definition,
+            style="definition",
+        )
+        for definition, rows in headline
+    ]
+    return Section(
+        anchor=f"{results.anchor}-intervals",
+        title="Accuracy and true-label probability",
+        subtitle=subtitle,
+        kind="intervals",
+        content=[Legend(keys), *groups],
+    )
+
+
+def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of a figure of intervals; max random and the majority label are baselines of accuracy only."""
+    values = rows.select("dataset", metric).drop_nulls().unnest(metric)
+    if metric == "accuracy":
+        baselines = values.select("dataset", "chance", "max_random", "majority", "verdict")
+    else:
+        nothing = [pl.lit(None, pl.Float64).alias(name) for name in ("max_random", "majority")]
+        chance = (
+            rows.select("dataset", pl.col("accuracy").struct.field("chance"))
+            if "accuracy" in rows.columns
+            else rows.select("dataset", chance=pl.lit(None, pl.Float64))
+        )
+        baselines = chance.with_columns(*nothing, verdict=pl.lit(None, pl.String))
+    joined = values.select("dataset", "value", "ci_low", "ci_high").join(
+        baselines, on="dataset", how="left", maintain_order="left"
+    )
+
+    def description(row: Row) -> str:
+        text = f"{value_text(row)}; chance {recorded(row['chance'])}"
+        if metric == "accuracy":
+            text += f", max random {recorded(row['max_random'])}, majority label {recorded(row['majority'])}"
+        return f"{text}; verdict: {row['verdict']}" if row["verdict"] else text
+
+    return joined.drop("verdict").with_columns(described(joined, description))
+
+
+def described(rows: pl.DataFrame, description: Callable[[Row], str]) -> pl.Series:
+    """Return the column `description` of a figure's rows."""
+    return pl.Series("description", map(description, rows.iter_rows(named=True)), dtype=pl.String)
+
+
+def value_text(row: Row) -> str:
+    """Describe a value in a figure; the text begins with the dataset, by which page.js finds the row."""
+    ends = f"{recorded(row['ci_low'])} to {recorded(row['ci_high'])}"
+    return f"{row['dataset']}: {row['value']:.3f}, 95% interval {ends}"
+
+
+def recorded(value: float | None) -> str:
+    """Return a value with three decimals, or "not recorded"."""
+    return "not recorded" if value is None else f"{value:.3f}"
+
+
+def _reliability_section(
+    results: PartResults,
+    headline: Mapping[str, pl.DataFrame],
+    bins: pl.DataFrame,
+    datasets: Sequence[str],
+    subtitle: str,
+) -> Section:
+    """Build the section with a reliability diagram for each dataset; `bins` are schemas.RELIABILITY."""
+    rows = headline.get(FIGURE_DEFINITION, pl.DataFrame())
+    cells = (row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error"))
+    errors = {row["dataset"]: row["expected_calibration_error"]["value"] for row in cells}
+    note = (
+        "Accuracy against the confidence of predictions, under the definition <em>{}</em>. A point is one of ten equal "
+        "confidence bins, its area the share of predictions in it; an orange line is its distance from the diagonal, "
+        "where confidence and accuracy agree. ECE, the expected calibration error, is the mean of these distances, "
+        "weighted by predictions."
+    )
+    panels = [
+        Panel(
+            str(name),
+            [figures.reliability_figure(rows_of.sort("bin"))],
+            f"ECE {number(errors[name])}" if errors.get(name) is not None else "",
+            str(name),
+        )
+        for (name,), rows_of in in_order(bins, datasets)
+        .partition_by("dataset", as_dict=True, maintain_order=True)
+        .items()
+    ]
+    return Section(
+        anchor=f"{results.anchor}-reliability",
+        title="Reliability",
+        subtitle=subtitle,
+        kind="reliability",
+        content=[marked(note, FIGURE_DEFINITION), Panels(panels)],
+    )
+
+
+def _confusion_section(
+    results: PartResults, confusion: pl.DataFrame, spaces: pl.DataFrame, datasets: Sequence[str], subtitle: str
+) -> Section:
+    """Build the section with a confusion matrix for each dataset.
+
+    Args:
+        confusion: dataset, gold, pred and n_requests; a pair that is missing counts 0.
+        spaces: schemas.LABEL_SPACES of the part.
+    """
+    names = dict(spaces.select("dataset", "label_names").iter_rows())
+    by_dataset = confusion.partition_by("dataset", as_dict=True)
+    note = (
+        "Rows are gold labels, columns predicted ones, under the definition <em>{}</em>. A cell counts requests and is "
+        "shaded by its share of the row."
+    )
+    matrices = [confusion_matrix(name, names[name], by_dataset[name,]) for name in datasets if (name,) in by_dataset]
+    return Section(
+        anchor=f"{results.anchor}-confusion",
+        title="Confusion matrices",
+        subtitle=subtitle,
+        kind="confusion",
+        content=[marked(note, FIGURE_DEFINITION), Matrices(matrices)],
+    )
+
+
+def confusion_matrix(dataset: str, labels: Sequence[str], confusion: pl.DataFrame) -> Matrix:
+    """Return the confusion matrix of one dataset."""
+    counts = {(gold, pred): n for gold, pred, n in confusion.select("gold", "pred", "n_requests").iter_rows()}
+
+    def cell(gold: int, pred: int, total: int) -> MatrixCell:
+        n = counts.get((gold, pred), 0)
+        share = 100 * n / total if total else 0.0
+        tip = f"gold {labels[gold]}, predicted {labels[pred]}: {n} of {total} ({share:.1f}%)"
+        return MatrixCell(str(n), share, tip, "right" if gold == pred else "")
+
+    places = range(len(labels))
+    totals = [sum(counts.get((gold, pred), 0) for pred in places) for gold in places]
+    rows = [(labels[gold], [cell(gold, pred, totals[gold]) for pred in places]) for gold in places]
+    return Matrix(title=dataset, label=f"Confusion matrix, {dataset}", columns=labels, rows=rows, dataset=dataset)

@@ -1,0 +1,260 @@
+"""Build the section that compares the methods of a part: one table a metric, with differences to vanilla."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import polars as pl
+from markupsafe import Markup
+
+from evaluator.methods import METHODS
+from evaluator.report.section import Block, Group, Section
+from evaluator.report.table import (
+    Column,
+    Row,
+    Table,
+    count,
+    count_column,
+    interval,
+    line,
+    marked,
+    number,
+    p_text,
+    plural,
+    signed,
+    signed_interval,
+)
+from evaluator.report.tables import DEFINITIONS, VERDICT_MARKS
+from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.statistics.paired import LEVEL
+
+TEST = ("p_value", "p_holm", "n_tests", "test", "min_detectable")
+"""Columns of the test of a difference."""
+
+
+MEAN = f"on {MEAN_OVER_DATASETS}"
+"""Column of the means over datasets in a table of methods."""
+
+
+def method_order(method: str) -> tuple[int, str]:
+    """Return a sort key: methods in the order of METHODS, then others by name."""
+    registered = list(METHODS)
+    return (registered.index(method) if method in registered else len(registered), method)
+
+
+def method_summary(method: str) -> str | None:
+    """Return the summary of a registered method, None for others."""
+    return METHODS[method].summary if method in METHODS else None
+
+
+def difference_column(title: str, of: str = "", about: str = "") -> Column:
+    """Return a column of paired differences: compare.schema.DIFFERENCES, shaded by their sign.
+
+    Args:
+        of: column of structs with the columns of DIFFERENCES.
+        about: what the difference is between, for the tooltip.
+    """
+
+    def tip(row: Row) -> str:
+        return (
+            f"{about}: {row['difference']}, {row['n_queries']:,} queries; {test_tip(row)}" if about else test_tip(row)
+        )
+
+    return Column(
+        title=title,
+        value="difference",
+        show=signed,
+        of=of,
+        below=(
+            lambda row: signed_interval(row["ci_low"], row["ci_high"]),
+            lambda row: f"p {p_text(row['p_value'])}, after Holm {p_text(row['p_holm'])}",
+        ),
+        tip=tip,
+        style=lambda row: f"number difference sign-{sign(row)}",
+        data={"low": "ci_low", "high": "ci_high", "p": "p_value", "holm": "p_holm", "detectable": "min_detectable"},
+    )
+
+
+def sign(row: Row) -> str:
+    """Return the sign of a difference, or "unclear" where it could be 0 at the 5% level after correction."""
+    if row["p_holm"] > LEVEL:
+        return "unclear"
+    return "positive" if row["difference"] > 0 else "negative"
+
+
+def test_tip(row: Row) -> str:
+    """Describe the test of a difference."""
+    return (
+        f"p {row['p_value']} ({row['test']}), {row['p_holm']} after Holm's correction for "
+        f"{plural(row['n_tests'], 'test')}; smallest detectable difference {number(row['min_detectable'])}"
+    )
+
+
+def methods_section(
+    metrics: pl.DataFrame,
+    differences: pl.DataFrame,
+    anchors: Mapping[str, str],
+    titles: Mapping[str, str],
+    *,
+    n_shots: object,
+    datasets: Sequence[str],
+    place: str,
+    navigation: str,
+) -> Section:
+    """Build the section that compares the methods of a part.
+
+    Args:
+        metrics: schemas.METRICS of the part.
+        differences: compare.schema.DIFFERENCES of the part.
+        anchors: method -> anchor of its section, in the order of rows.
+        titles: metric that is a mean over queries -> its title, in the order of tables.
+        n_shots: as in the record.
+        datasets: in the order of columns.
+        place: suite and part.
+        navigation: entry in the contents.
+    """
+    groups = []
+    for definition in DEFINITIONS:
+        cells = _cells(metrics.filter(definition=definition), differences.filter(definition=definition))
+        tables: list[Block] = []
+        for metric, title in titles.items():
+            chosen = cells.filter(metric=metric)
+            if chosen.height:
+                rows = method_rows(chosen, anchors, n_shots)
+                columns = _columns(rows, datasets)
+                table = Table(
+                    rows=rows,
+                    columns=columns,
+                    label=f"{title} of all methods, {place}, {definition}",
+                    caption=_caption(
+                        metric, title, is_first=not tables, has_best=chosen["cell"].struct.field("is_best").any()
+                    ),
+                    style="metrics methods",
+                    data={"definition": definition, "metric": metric},
+                    row_data={"method": "method"},
+                )
+                folded = Group(content=[table], title=f"The same of {title.lower()}", is_folded=True)
+                tables.append(folded if tables else table)
+        if tables:
+            groups.append(Group(content=tables, definition=definition, style="definition"))
+    anchor = next(iter(anchors.values()))
+    return Section(
+        anchor=f"methods-{anchor}",
+        title="Inference methods",
+        subtitle=place,
+        kind="compared-methods",
+        navigation=navigation,
+        content=groups,
+    )
+
+
+def _cells(metrics: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
+    """Return for each metric, method and dataset a struct `cell`: its row of METRICS, its difference, is_best.
+
+    A value is best if it is the highest of its dataset, and its difference to vanilla positive after the correction.
+    """
+    against = differences.select(
+        "metric", "dataset", method="method_a", against=pl.struct(pl.exclude("metric", "dataset", "method_a"))
+    )
+    key = ["metric", "method", "dataset"]
+    joined = metrics.join(against, on=key, how="left", maintain_order="left")
+    difference = pl.col("against").struct
+    is_positive = (difference.field("p_holm") <= LEVEL) & (difference.field("difference") > 0)
+    is_best = is_positive & (pl.col("value") == pl.col("value").fill_nan(None).max().over("metric", "dataset"))
+    cells = joined.with_columns(difference=difference.field("difference"), is_best=is_best.fill_null(False))
+    return cells.select(*key, cell=pl.struct(pl.exclude("metric", "dataset")))
+
+
+def method_rows(cells: pl.DataFrame, anchors: Mapping[str, str], n_shots: object) -> pl.DataFrame:
+    """Return a row for each method, with a column of structs for each dataset, named "on" and the dataset."""
+    wide = cells.with_columns(pl.format("on {}", "dataset")).pivot(on="dataset", index="method", values="cell")
+    methods = pl.DataFrame(
+        {
+            "method": list(anchors),
+            "anchor": list(anchors.values()),
+            "place": [f"{place:03}" for place in range(1, len(anchors) + 1)],
+            "summary": [method_summary(name) for name in anchors],
+            "labelled": pl.Series([_labelled_examples(name, n_shots) for name in anchors], dtype=pl.Float64),
+        }
+    )
+    rows = methods.join(wide, on="method", how="left", maintain_order="left")
+    minus = pl.col(MEAN).struct.field("against") if MEAN in rows.columns else pl.lit(None)
+    return rows.with_columns(minus=minus)
+
+
+def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
+    """Return the columns of a table of methods: means, then each dataset."""
+    link = Markup('<a href="#{}">{}</a>')
+    return [
+        Column(
+            title="Method",
+            value="place",
+            cell=lambda row: link.format(row["anchor"], row["method"]),
+            tip=lambda row: row["summary"],
+            style="",
+        ),
+        replace(_value_column("Mean", MEAN, "mean over datasets"), interval=("ci_low", "ci_high"), style="number mean"),
+        difference_column("Minus vanilla", "minus"),
+        *(
+            replace(
+                _value_column(name, f"on {name}", name),
+                below=(lambda row: signed(row["against"]["difference"]) if row["against"] else "\u00a0",),
+                style=lambda row: "number compared" + (f" sign-{sign(row['against'])}" if row["against"] else ""),
+                head="upright",
+                data={"low": "ci_low", "high": "ci_high", "difference": "difference"},
+                dataset=name,
+            )
+            for name in datasets
+            if f"on {name}" in rows.columns
+        ),
+        Column(
+            title="Labelled examples",
+            value="labelled",
+            show=lambda n: "all" if math.isinf(n) else f"{n:,.0f}",
+            style="number labelled",
+        ),
+        count_column(
+            "Requests", "n_requests", of=MEAN, note="queries", below=(line("n_queries", count),), style="number sizes"
+        ),
+    ]
+
+
+def _value_column(title: str, of: str, about: str) -> Column:
+    """Return a column of values with the mark of their verdict; bold where they are best."""
+
+    def tip(row: Row) -> str:
+        text = f"{row['method']}, {about}: {row['value']}, 95% interval {interval(row['ci_low'], row['ci_high'])}"
+        text += f", {row['verdict']}" if row["verdict"] else ""
+        if against := row["against"]:
+            ends = signed_interval(against["ci_low"], against["ci_high"])
+            text += f"; minus vanilla {signed(against['difference'])} ({ends}), {test_tip(against)}"
+        return f"{text}; {row['n_requests']:,} requests"
+
+    def cell(row: Row) -> str:
+        mark = marked('<span class="mark">{}</span> ', VERDICT_MARKS[row["verdict"]]) if row["verdict"] else Markup()
+        return mark + marked("<b>{}</b>" if row["is_best"] else "{}", number(row["value"]))
+
+    return Column(title=title, value="value", cell=cell, of=of, tip=tip, data={"low": "ci_low", "high": "ci_high"})
+
+
+def _caption(metric: str, title: str, *, is_first: bool, has_best: bool) -> str:
+    if not is_first:
+        return f"{title}, and below it the gain over vanilla, as in the table above."
+    marks = ", ".join(f"{mark} {verdict}" for verdict, mark in VERDICT_MARKS.items())
+    verdicts = f", with its verdict against guessing ({marks})" if metric == "accuracy" else ""
+    return (
+        f"{title}{verdicts}, and below it the gain over vanilla: the paired difference on the same queries, each query "
+        "counted once. Shaded where the difference is not 0 at the 5% level after Holm's correction for the "
+        "differences of all datasets and methods of the run, blue above and orange below; the p-values are exact where "
+        "answers are few or whole, and those beside the mean are before and after the correction. A value is bold "
+        f"where it is the highest of its column and shaded above{'' if has_best else '; here none is'}. Labelled "
+        "examples are those that a method uses in addition to the demonstrations of a prompt; all: it chooses these "
+        "among all that a dataset has. A dash: not measured under this definition."
+    )
+
+
+def _labelled_examples(method: str, n_shots: object) -> float | None:
+    """Return the labelled examples that a method uses in addition to vanilla's; inf for all, None if unknown."""
+    if method not in METHODS or not isinstance(n_shots, int):
+        return None
+    return METHODS[method].labelled_examples(n_shots)

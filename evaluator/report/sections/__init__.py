@@ -1,1 +1,0 @@
-"""Sections that any run has: results, methods, reliability, confusion, tokens and record."""
