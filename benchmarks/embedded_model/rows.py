@@ -75,7 +75,7 @@ def recipe_rows(*, seed: int) -> RecipeRows:
 
 
 def _usable_rows(dataset: ClassificationDataset, held_out: "Texts") -> list[Row]:
-    table = source_table(dataset.name)
+    table, _ = source_table(dataset.name)
     rows = zip(table["texts"].to_pylist(), table["gold"].to_pylist(), strict=True)
     return [(text, gold) for (text,), gold in rows if len(text) <= MAX_CHARACTERS and text not in held_out]
 

@@ -99,13 +99,15 @@ def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
 class JsonObject(dict[str, Any]):
     """A JSON object with the keys that it repeats in its file."""
 
-    repeated: tuple[str, ...] = ()
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
 
 
 def read_json(path: Path) -> JsonObject:
     """Return the JSON object in a file. Raises DatasetError if there is none or it repeats a key at the top level."""
     try:
-        content = parse_json(read_bytes(path), object_pairs_hook=_json_object)
+        content = parse_json(read_bytes(path), object_pairs_hook=JsonObject)
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(content, JsonObject):
@@ -114,13 +116,6 @@ def read_json(path: Path) -> JsonObject:
         raise DatasetError(
             f"{path}: the key {content.repeated[0]!r} occurs twice, and one value would be lost. Remove one of them."
         )
-    return content
-
-
-def _json_object(pairs: list[tuple[str, Any]]) -> JsonObject:
-    content = JsonObject(pairs)
-    counts = Counter(key for key, _ in pairs)
-    content.repeated = tuple(key for key, count in counts.items() if count > 1)
     return content
 
 

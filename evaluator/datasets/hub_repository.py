@@ -8,7 +8,7 @@ network. Names of labels are those of the dataset's features, where the label co
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,12 +64,6 @@ class HubRows:
     where: str  # the split, for messages
     note: str = ""  # on rows that are left out
     label_names: tuple[str, ...]  # of the numbers 0, 1, ..., where the dataset's features say so
-
-
-def hub_loader(word: str, data: DataOptions) -> tuple[str, Callable[[], LabelledFile]]:
-    """Return the dataset's name in a run, and its reader. Raises ConfigError if `word` is no name on the hub."""
-    name = hub_name(word)
-    return name.dataset, lambda: hub_labelled(name, data)
 
 
 def hub_name(word: str) -> HubName:

@@ -63,6 +63,10 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
     unknown label, and rows that all have one label or too few of one.
     """
     training = None if file.training is None else table_examples(file, file.training)
+    contents = [file_digest(path) for path in (file.path, file.training) if path is not None]
+    texts = (file.template, file.verbalizer, file.alternative_templates, file.instructions)
+    columns, labels = (file.texts, file.label), dict(file.labels)
+    identity = (file.name, contents, columns, labels, *texts, file.n_training, query_every_row)
     split = split_examples(
         table_examples(file, file.path),
         training,
@@ -81,7 +85,7 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
         alternative_templates=file.alternative_templates,
         instructions=file.instructions,
         notes=(*file.notes, *split.notes),
-        fingerprint=_fingerprint(file, query_every_row),
+        fingerprint=short_digest(repr(identity).encode()),
     )
 
 
@@ -136,7 +140,7 @@ def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:
     table = read_texts(path, [*file.texts, file.label], file.hint)
     for name in file.texts:
         _refuse_rows(table[name].fill_null("").str.strip_chars() == "", path, f"{name} is missing or empty")
-    cells = _label_cells(table, path, file.label)
+    cells = label_cells(table, path, file.label)
     unknown = ~cells.is_in(list(file.labels))
     first = shown(cells.filter(unknown).first())
     _refuse_rows(unknown, path, f"the label in {file.label} is {first}, none of {', '.join(file.labels)}")
@@ -147,12 +151,8 @@ def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:
     ).cast(EXAMPLES)
 
 
-def read_label_cells(path: Path, column: str, hint: str) -> pl.Series:
-    """Return the cells of a table's label column. Raises DatasetError as read_texts, and for one that is blank."""
-    return _label_cells(read_texts(path, [column], hint), path, column)
-
-
-def _label_cells(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
+def label_cells(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
+    """Return the cells of a label column. Raises DatasetError for a missing or blank one."""
     blank = table[column].fill_null("").str.strip_chars() == ""
     _refuse_rows(blank, path, f"the label in {column} is missing or blank")
     return table[column]
@@ -199,12 +199,3 @@ def _refuse_rows(bad: pl.Series, path: Path, what: str) -> None:
         raise DatasetError(
             f"{path}, row {bad.arg_max()} (from 0): {what}, as in {bad.sum()} of {len(bad)} rows. Fill or remove them."
         )
-
-
-def _fingerprint(file: LabelledFile, query_every_row: bool) -> str:
-    contents = [file_digest(path) for path in (file.path, file.training) if path is not None]
-    labels = dict(file.labels)
-    columns = (file.texts, file.label)
-    texts = (file.template, file.verbalizer, file.alternative_templates, file.instructions)
-    identity = (file.name, contents, columns, labels, *texts, file.n_training, query_every_row)
-    return short_digest(repr(identity).encode())

@@ -34,22 +34,21 @@ def published_name(path: Path) -> str | None:
     return next((name for name, table in PUBLISHED_TABLES.items() if table.file == path.stem), None)
 
 
-def is_published_folder(folder: Path) -> bool:
-    """Return whether a folder holds a published table or the published demonstrations."""
-    return bool(_tables_in(folder, PUBLISHED_TABLES)) or (folder / PROMPTS_FILE).is_file()
-
-
-def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path]:
+def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path] | None:
     """Return the tables of the named datasets that a folder holds, or those of the paper if no dataset is named.
 
-    Raises DatasetError if no dataset is named and the folder holds none of the paper.
+    None if the folder holds neither a published table nor the published demonstrations. Raises DatasetError if no
+    dataset is named and the folder holds none of the paper.
     """
-    tables = _tables_in(folder, named or PAPER_TABLES)
-    if not tables and not named:
+    tables = {name: table_in(folder, table.file) for name, table in PUBLISHED_TABLES.items()}
+    if not any(tables.values()) and not (folder / PROMPTS_FILE).is_file():
+        return None
+    wanted = {name: path for name in named or PAPER_TABLES if (path := tables[name]) is not None}
+    if not wanted and not named:
         raise DatasetError(
             f"{folder} holds none of the tables {expected_tables(PAPER_TABLES)}. Name others with --datasets."
         )
-    return tables
+    return wanted
 
 
 def published_file(name: str, path: Path) -> LabelledFile:
@@ -121,27 +120,18 @@ def _hub_rows(source: HubSource, split: str, table: PublishedTable, hint: str) -
 
 
 def _comparison(source: HubSource, rows: pl.DataFrame) -> str:
-    """Return a note on whether rows of the hub equal the published ones."""
-    if rows_digest(rows) == source.digest:
+    """Return a note on whether rows of the hub equal the published ones, by HubSource.digest."""
+    lines = rows.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series()
+    if bytes_digest("\x1e".join(lines.to_list()).encode()) == source.digest:
         return f"its {rows.height:,} rows are the published ones, text for text and label for label"
     other = f"{rows.height:,} instead of {source.height:,}" if rows.height != source.height else "other texts or labels"
     return f"its rows differ from the published ones: {other}"
-
-
-def rows_digest(rows: pl.DataFrame) -> str:
-    """Return the SHA-256 of all cells as UTF-8 text, with U+001F between the cells of a row and U+001E between rows."""
-    lines = rows.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series()
-    return bytes_digest("\x1e".join(lines.to_list()).encode())
 
 
 def expected_tables(names: Collection[str]) -> str:
     """Return the names and columns of the files of some datasets, for error messages."""
     tables = [PUBLISHED_TABLES[name] for name in names]
     return "; ".join(f"{table.file}{SUFFIXES[-1]} ({', '.join((*table.texts, table.label))})" for table in tables)
-
-
-def _tables_in(folder: Path, names: Collection[str]) -> dict[str, Path]:
-    return {name: path for name in names if (path := table_in(folder, PUBLISHED_TABLES[name].file)) is not None}
 
 
 def _template(table: PublishedTable) -> MetaTemplate:

@@ -29,7 +29,8 @@ class HubSource:
     height: int  # rows with a gold label, as published
     texts: tuple[str, ...]  # columns, in the order of the published table's
     labels: tuple[str, ...]  # cells of the published table, in the order of the hub's numbers
-    digest: str  # rows_digest of the published rows
+    # SHA-256 of the published rows: cells as UTF-8 text, U+001F between cells of a row and U+001E between rows.
+    digest: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,11 @@ from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
-from evaluator.datasets.hub_repository import hub_loader
+from evaluator.datasets.hub_repository import hub_labelled, hub_name
 from evaluator.datasets.labelled_table import LabelledFile, load_labelled
 from evaluator.datasets.lu_2023 import (
     expected_tables,
     hub_file,
-    is_published_folder,
     published_file,
     published_name,
     published_tables,
@@ -82,8 +81,9 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
     for path in data.paths:
         sources += _path_sources(path, published, data, query_every_row)
     for word in data.repositories:
-        name, read = hub_loader(word, data)
-        sources.append(_labelled(name, f"hub:{word}", read, query_every_row, kind="table"))
+        name_on_hub = hub_name(word)
+        read = partial(hub_labelled, name_on_hub, data)
+        sources.append(_labelled(name_on_hub.dataset, f"hub:{word}", read, query_every_row, kind="table"))
     held = {source.name for source in sources if source.kind == "named"}
     missing = [name for name in dict.fromkeys(published) if name not in held]
     if missing and not data.hub:
@@ -141,8 +141,8 @@ def _path_sources(
     if not path.is_dir():
         what = "is neither a file nor a folder" if path.exists() else "does not exist"
         raise DatasetError(f"{path} {what}. Name a file or a folder with --data.")
-    if is_published_folder(path):
-        for name, table in published_tables(path, named).items():
+    if (published := published_tables(path, named)) is not None:
+        for name, table in published.items():
             yield _labelled(name, str(table), partial(published_file, name, table), query_every_row)
         return
     found = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())

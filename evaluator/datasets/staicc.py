@@ -53,7 +53,7 @@ def load_staicc(name: str) -> ClassificationDataset:
     Raises DatasetError if the package is missing or of another version, or its file is malformed or unsafe.
     """
     source = SOURCES[name]
-    table, content_digest = _source_table(name)
+    table, content_digest = source_table(name)
     verbalizer = Verbalizer(label_names=source.label_names)
     sizes = SIZES._replace(demonstration=source.n_demonstrations)
     rows = split_rows(name, table.num_rows, sizes)
@@ -78,20 +78,21 @@ def load_staicc(name: str) -> ClassificationDataset:
     )
 
 
-def source_table(name: str) -> pa.Table:
-    """Return all rows of a dataset of SOURCES, split or not: `texts` and `gold`. Raises as load_staicc does."""
-    return _source_table(name)[0]
+def source_table(name: str) -> tuple[pa.Table, str]:
+    """Return all rows of a dataset of SOURCES, `texts` and `gold`, and the digest of the file that holds them.
 
-
-def _source_table(name: str) -> tuple[pa.Table, str]:
-    """Return the rows and the digest of the file that holds them."""
+    Raises DatasetError as load_staicc does.
+    """
     source = SOURCES[name]
     path = data_folder() / (source.file or f"{name}.dataset")
-    content = _read_bytes(path)
-    content_digest = short_digest(content)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"Cannot read {path}: {error}. {INSTALL} --force-reinstall --no-deps") from error
+    content_digest, n_labels = short_digest(content), len(source.label_names)
     table = cached_table(
-        f"{name}-{content_digest}-{len(source.label_names)}labels-v{CONVERTER_VERSION}",
-        lambda: read_examples(content, path, text_fields=TEXT_FIELDS, n_labels=len(source.label_names)),
+        f"{name}-{content_digest}-{n_labels}labels-v{CONVERTER_VERSION}",
+        lambda: read_examples(content, path, text_fields=TEXT_FIELDS, n_labels=n_labels),
     )
     return table, content_digest
 
@@ -107,13 +108,6 @@ def data_folder() -> Path:
     if package.version != VERSION:
         raise DatasetError(f"{PACKAGE} {package.version} is installed, but {VERSION} is needed. {INSTALL}")
     return Path(str(package.locate_file("StaICC/cached_dataset")))
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DatasetError(f"Cannot read {path}: {error}. {INSTALL} --force-reinstall --no-deps") from error
 
 
 def _alternative_templates(source: StaiccSource) -> tuple[MetaTemplate, ...]:
@@ -172,7 +166,14 @@ def read_examples(content: bytes, path: Path, *, text_fields: Sequence[str], n_l
     Raises DatasetError, naming the file and the row, where the pickle is damaged, asks for a global, or has a row that
     is not one string per text field with a label in range(n_labels).
     """
-    rows = _unpickle(content, path)
+    try:
+        rows = _PlainUnpickler(content, path).load()
+    except DatasetError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise DatasetError(
+            f"{path}: not a whole pickle ({type(error).__name__}: {error}). Install it again."
+        ) from error
     if not isinstance(rows, list):
         raise DatasetError(f"{path}: expected a list of examples, found {type(rows).__name__}.")
     for number, row in enumerate(rows):
@@ -182,17 +183,6 @@ def read_examples(content: bytes, path: Path, *, text_fields: Sequence[str], n_l
                 f"from 0 to {n_labels - 1}, found {row!r:.200}."
             )
     return pa.table([[texts for texts, _ in rows], [label for _, label in rows]], schema=TABLE)
-
-
-def _unpickle(content: bytes, path: Path) -> object:
-    try:
-        return _PlainUnpickler(content, path).load()
-    except DatasetError:
-        raise
-    except Exception as error:  # a damaged pickle can raise nearly anything
-        raise DatasetError(
-            f"{path}: not a whole pickle ({type(error).__name__}: {error}). Install it again."
-        ) from error
 
 
 def _is_example(row: object, n_fields: int, n_labels: int) -> bool:

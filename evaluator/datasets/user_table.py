@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from evaluator.config import DataOptions
-from evaluator.datasets.labelled_table import LabelledFile, read_label_cells
-from evaluator.datasets.tables import table_in
+from evaluator.datasets.labelled_table import LabelledFile, label_cells
+from evaluator.datasets.tables import read_texts, table_in
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.files.toml_files import read_toml, require_known_keys
 from evaluator.templates.alternatives import Alternatives, nine_templates
@@ -97,7 +97,7 @@ def table_template(stated: TableText, instruction: str | None, texts: tuple[str,
 
 def _label_values(path: Path, column: str) -> list[str]:
     """Return the labels of a table, sorted: as numbers if all are whole numbers, else as text."""
-    values: list[str] = read_label_cells(path, column, _HINT).unique().sort().to_list()
+    values: list[str] = label_cells(read_texts(path, [column], _HINT), path, column).unique().sort().to_list()
     return sorted(values, key=int) if all(re.fullmatch("[0-9]{1,18}", value) for value in values) else values
 
 

@@ -1,12 +1,11 @@
 """Recompute published tables from released results, with one package for each paper, imported only when it is used."""
 
 from collections.abc import Callable
-from typing import Any
 
 from evaluator.reproductions.base import Reproduction
 
 
-def _yauney_mimno_2024() -> Reproduction[Any, Any]:
+def _yauney_mimno_2024() -> Reproduction:
     from evaluator.reproductions.yauney_mimno_2024 import data, page, recompute
 
     return Reproduction(
@@ -21,7 +20,7 @@ def _yauney_mimno_2024() -> Reproduction[Any, Any]:
     )
 
 
-def _lu_2023() -> Reproduction[Any, Any]:
+def _lu_2023() -> Reproduction:
     from evaluator.reproductions.lu_2023 import data, page, recompute
 
     return Reproduction(
@@ -36,7 +35,7 @@ def _lu_2023() -> Reproduction[Any, Any]:
     )
 
 
-REPRODUCTIONS: dict[str, Callable[[], Reproduction[Any, Any]]] = {
+REPRODUCTIONS: dict[str, Callable[[], Reproduction]] = {
     "yauney-mimno-2024": _yauney_mimno_2024,
     "lu-2023": _lu_2023,
 }

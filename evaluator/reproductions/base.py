@@ -3,29 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from evaluator.errors import DatasetError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_bytes, write_table
 from evaluator.progress import Progress, Stage
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 PAGE = "report.html"
-
-
-class Recomputed(Protocol):
-    """The result of a reproduction: a dataclass of tables, and any other data that its page needs."""
-
-    @property
-    def tables(self) -> "DataclassInstance":
-        """Return the tables; each is written under the name of its field."""
-
-
-DataT = TypeVar("DataT")
-RecomputedT = TypeVar("RecomputedT", bound=Recomputed)
 
 
 class ReleasedFile(NamedTuple):
@@ -37,19 +22,23 @@ class ReleasedFile(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reproduction(Generic[DataT, RecomputedT]):
-    """A paper whose published tables are recomputed from the results that its authors released."""
+class Reproduction:
+    """A paper whose published tables are recomputed from the results that its authors released.
+
+    `recompute` takes what `read` returns. Its result has `tables`, a dataclass: each is written under the name of its
+    field.
+    """
 
     title: str  # authors, year, and what is recomputed
     source: str  # repository of the released results
     files: tuple[ReleasedFile, ...]  # that the data folder must have
-    read: Callable[[Path], DataT]  # checks columns and rows; raises DatasetError
-    recompute: Callable[[DataT], Stage[RecomputedT]]
-    write_page: Callable[[RecomputedT, Path], Path]
-    summary_lines: Callable[[RecomputedT], Iterator[str]]  # shown in a terminal
+    read: Callable[[Path], Any]  # checks columns and rows; raises DatasetError
+    recompute: Callable[[Any], Stage[Any]]
+    write_page: Callable[[Any, Path], Path]
+    summary_lines: Callable[[Any], Iterator[str]]  # shown in a terminal
 
 
-def reproduce(reproduction: Reproduction[DataT, RecomputedT], data: Path, out: Path) -> Stage[RecomputedT]:
+def reproduce(reproduction: Reproduction, data: Path, out: Path) -> Stage[Any]:
     """Recompute a paper's tables and write OUT/tables/*.parquet, the same as *.csv, and OUT/report.html.
 
     Equal input files give equal output, byte for byte. Raises DatasetError for files that are missing or have other
@@ -69,7 +58,7 @@ def reproduce(reproduction: Reproduction[DataT, RecomputedT], data: Path, out: P
     return recomputed
 
 
-def require_files(reproduction: Reproduction[DataT, RecomputedT], folder: Path) -> None:
+def require_files(reproduction: Reproduction, folder: Path) -> None:
     """Raise DatasetError, with the needed files and where they were released, if one is missing."""
     missing = [file.name for file in reproduction.files if not (folder / file.name).is_file()]
     if missing:

@@ -8,7 +8,6 @@ import polars as pl
 from scipy.special import fdtri
 
 from evaluator.progress import Progress, Stage
-from evaluator.reproductions.cells import CELL
 from evaluator.reproductions.lu_2023.cells import judged_cells, totals
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
 from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, EXEMPLARS, GENERAL, GPT3, TABLES
@@ -81,16 +80,17 @@ def recompute(results: PublishedResults) -> Stage[Published]:
     strengths_table, anova_table = _strengths(results), _anova(runs.filter(~is_gpt3))
     # The runs that table 14(a) averages; fitted, as USED_RULES of cells.py says.
     in_table_14a = ~is_gpt3 & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
+    multinli = anova_table.filter(dataset="MultiNLI")
     recomputed = pl.concat(
         [
             _run_means("1", "dataset", runs, is_gpt3, all_runs=is_gpt3),
             _run_means("14(a)", "dataset", runs, in_table_14a, all_runs=every_run),
             _run_means("14(b)", "model", runs, every_run, all_runs=every_run),
-            _strength_cells(strengths_table),
-            _anova_cells(anova_table, "15", pl.format("{}, {}", "dataset", "model")),
-            _anova_cells(anova_table.filter(dataset="MultiNLI"), "3", pl.col("model")),
+            _cells("2", *(_strength_columns(strengths_table, cases) for cases in (PUBLISHED_CASES, ALL_CASES))),
+            _anova_cells("15", anova_table.with_columns(row=pl.format("{}, {}", "dataset", "model"))),
+            _anova_cells("3", multinli.with_columns(row="model")),
             _exemplar_cells(runs.filter(is_gpt3)),
-            _sizes(runs.filter(~is_gpt3)),
+            _cells("9", *[_sizes(runs.filter(~is_gpt3))] * 2),
         ]
     )
     counts = strengths_table.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
@@ -111,10 +111,8 @@ def recompute(results: PublishedResults) -> Stage[Published]:
 def _run_means(table: str, row: str, runs: pl.DataFrame, included: pl.Expr, *, all_runs: pl.Expr) -> pl.DataFrame:
     """Average over the runs `included` and over `all_runs`; runs of few and of many queries have the same weight."""
     means = [pl.col(name).mean().alias(column) for column, name in MEANS.items()]
-    recomputed, all_rows = (
-        runs.filter(is_counted).group_by(row=row, maintain_order=True).agg(means) for is_counted in (included, all_runs)
-    )
-    return _cells_of_rows(recomputed, all_rows, table, HALF_UNIT)
+    recomputed, all_rows = (runs.filter(counted).group_by(row=row).agg(means) for counted in (included, all_runs))
+    return _cells(table, recomputed, all_rows, HALF_UNIT)
 
 
 def _strengths(results: PublishedResults) -> pl.DataFrame:
@@ -140,11 +138,8 @@ def _cases(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     }
 
 
-def _strength_cells(table: pl.DataFrame) -> pl.DataFrame:
-    recomputed, all_rows = (
-        table.filter(counted=how).select(row="variable", **STRENGTHS) for how in (PUBLISHED_CASES, ALL_CASES)
-    )
-    return _cells_of_rows(recomputed, all_rows, "2", 0.0)
+def _strength_columns(table: pl.DataFrame, cases: str) -> pl.DataFrame:
+    return table.filter(counted=cases).select(row="variable", **STRENGTHS)
 
 
 def _anova(runs: pl.DataFrame) -> pl.DataFrame:
@@ -159,23 +154,20 @@ def _anova(runs: pl.DataFrame) -> pl.DataFrame:
     return table.hstack(reach).with_columns(f_needed=needed).cast(PUBLISHED_ANOVA)
 
 
-def _anova_cells(anova: pl.DataFrame, table: str, row: pl.Expr) -> pl.DataFrame:
-    columns = zip(ANOVA, ("f", "p"), ("f_reach", "p_reach"), strict=True)
-    return pl.concat(
-        [
-            _cells(anova.select(row=row, column=pl.lit(column), recomputed=name, all_rows=name), table, anova[reach])
-            for column, name, reach in columns
-        ]
+def _anova_cells(table: str, anova: pl.DataFrame) -> pl.DataFrame:
+    """Return the cells of a table of F and p; `anova` is PUBLISHED_ANOVA with the printed name of each `row`."""
+    tests, reach = (
+        anova.select("row", **dict(zip(ANOVA, names, strict=True))) for names in (("f", "p"), ("f_reach", "p_reach"))
     )
+    return _cells(table, tests, tests, reach)
 
 
 def _exemplar_cells(gpt3: pl.DataFrame) -> pl.DataFrame:
     """Return the cells of table 7 for drawn demonstrations: of one set; runs with chosen ones are not released."""
-    column = pl.lit(EXEMPLARS[0])
-    first = gpt3.filter(demonstration_set="1a").select("dataset", recomputed="accuracy")
-    means = gpt3.group_by("dataset", maintain_order=True).agg(all_rows=pl.col("accuracy").mean())
-    cells = means.join(first, on="dataset", how="left", maintain_order="left").with_columns(column=column)
-    return _cells(cells.rename({"dataset": "row"}), "7", HALF_UNIT)
+    drawn = EXEMPLARS[0]
+    first = gpt3.filter(demonstration_set="1a").select(pl.col("accuracy").alias(drawn), row="dataset")
+    means = gpt3.group_by(row="dataset").agg(pl.col("accuracy").mean().alias(drawn))
+    return _cells("7", first, means, HALF_UNIT)
 
 
 def _differences(runs: pl.DataFrame) -> pl.DataFrame:
@@ -191,23 +183,31 @@ def _differences(runs: pl.DataFrame) -> pl.DataFrame:
 
 def _sizes(runs: pl.DataFrame) -> pl.DataFrame:
     size = pl.col("n_queries").max().cast(pl.Float64)
-    cells = runs.group_by("dataset", maintain_order=True).agg(recomputed=size, all_rows=size)
-    return _cells(cells.rename({"dataset": "row"}).with_columns(column=pl.lit("testing set size")), "9", 0.0)
+    return runs.group_by(row="dataset").agg(size.alias("testing set size"))
 
 
-def _cells_of_rows(recomputed: pl.DataFrame, all_rows: pl.DataFrame, table: str, reach: float) -> pl.DataFrame:
-    """Return a cell for each row and column of two frames with the column `row`."""
-    cells, cells_of_all = (
-        frame.unpivot(index="row", variable_name="column", value_name=name)
-        for frame, name in ((recomputed, "recomputed"), (all_rows, "all_rows"))
+def _cells(
+    table: str, recomputed: pl.DataFrame, all_rows: pl.DataFrame, reach: float | pl.DataFrame = 0.0
+) -> pl.DataFrame:
+    """Return a cell for each row and column of frames with the column `row` and the printed columns.
+
+    Args:
+        table: its number.
+        recomputed: the numbers next to the printed ones.
+        all_rows: the numbers with no run or correlation left out; has every row.
+        reach: the largest errors of `recomputed` from the rounding of released numbers, one for all cells or a frame.
+    """
+    frames = {"all_rows": all_rows, "recomputed": recomputed}
+    if isinstance(reach, pl.DataFrame):
+        frames["input_reach"] = reach
+    first, *others = (
+        frame.unpivot(index="row", variable_name="column", value_name=name) for name, frame in frames.items()
     )
-    return _cells(cells.join(cells_of_all, on=["row", "column"], how="left", maintain_order="left"), table, reach)
-
-
-def _cells(cells: pl.DataFrame, table: str, reach: float | pl.Series) -> pl.DataFrame:
-    return cells.with_columns(table=pl.lit(table), input_reach=reach).select(
-        *CELL, "recomputed", "input_reach", "all_rows"
-    )
+    for other in others:
+        first = first.join(other, on=["row", "column"], how="left")
+    if not isinstance(reach, pl.DataFrame):
+        first = first.with_columns(input_reach=pl.lit(reach))
+    return first.select("row", "column", "recomputed", "input_reach", "all_rows", table=pl.lit(table))
 
 
 def summary_lines(published: Published) -> Iterator[str]:

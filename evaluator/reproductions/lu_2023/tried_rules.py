@@ -115,10 +115,17 @@ def _run_rules(runs: pl.DataFrame, means: Mapping[str, str], printed: Printed) -
         kept = runs.filter(models[names[0]] & shots[names[1]] & sets[names[2]])
         rule = ", ".join(filter(None, names)) or EVERY_RUN
         for table, column in (("1", "dataset"), ("14(a)", "dataset"), ("14(b)", "model")):
-            for (row,), of_row in kept.partition_by(column, as_dict=True, maintain_order=True).items():
-                if (table, row) in printed:
-                    values = {name: float(of_row[source].to_numpy().mean()) for name, source in means.items()}
-                    yield _judged(table, str(row), rule, of_row.height, values, printed)
+            yield from _mean_rules(table, column, rule, kept, means, printed)
+
+
+def _mean_rules(
+    table: str, column: str, rule: str, runs: pl.DataFrame, means: Mapping[str, str], printed: Printed
+) -> Iterator[Row]:
+    """Yield the means over runs for the rows of a table; `column` has the names of its rows."""
+    for (row,), rows in runs.partition_by(column, as_dict=True, maintain_order=True).items():
+        if (table, row) in printed:
+            values = {name: float(rows[source].to_numpy().mean()) for name, source in means.items()}
+            yield _judged(table, str(row), rule, rows.height, values, printed)
 
 
 def _correlation_rules(results: PublishedResults, printed: Printed) -> Iterator[Row]:
@@ -177,15 +184,11 @@ def _strengths(r: Floats, p: Floats, limit: str) -> dict[str, float]:
 
 def _exemplar_rules(runs: pl.DataFrame, printed: Printed) -> Iterator[Row]:
     """Yield the accuracies of GPT3-175B with one demonstration set, and their mean, for table 7."""
-    gpt3 = runs.filter(model=GPT3)
-    sets: dict[str, pl.DataFrame] = {MEAN_OVER_SETS: gpt3} | {
-        f"set {name} alone": gpt3.filter(demonstration_set=name) for name in sorted({*gpt3["demonstration_set"]})
-    }
-    for rule, rows in sets.items():
-        for (dataset,), own in rows.partition_by("dataset", as_dict=True, maintain_order=True).items():
-            if ("7", dataset) in printed:
-                values = {"random": float(own["accuracy"].to_numpy().mean())}
-                yield _judged("7", str(dataset), rule, own.height, values, printed)
+    gpt3, accuracy = runs.filter(model=GPT3), {"random": "accuracy"}
+    yield from _mean_rules("7", "dataset", MEAN_OVER_SETS, gpt3, accuracy, printed)
+    for name in sorted({*gpt3["demonstration_set"]}):
+        one_set = gpt3.filter(demonstration_set=name)
+        yield from _mean_rules("7", "dataset", f"set {name} alone", one_set, accuracy, printed)
 
 
 def _size_rules(results: PublishedResults, printed: Printed) -> Iterator[Row]:

@@ -103,7 +103,8 @@ def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFr
         chances: CHANCES of every experiment.
     """
     n_experiments = prompts.n_unique(EXPERIMENT)
-    distinct = _prompt_ids(distinct_prompts(prompts))
+    ids = distinct_prompts(prompts).group_by(experiment_name()).agg("prompt_id")
+    distinct: dict[str, list[int]] = dict(ids.iter_rows())
     released, sound = [], []
     yield Progress(stage="Splitting", done=0, total=n_experiments, unit="experiments")
     for done, experiment in enumerate(read_experiments(data.correctness(prompts), chances), start=1):
@@ -117,11 +118,6 @@ def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFr
         released=_judged_as_released(pl.concat(released).join(names, on="experiment")).sort(TRIALS_KEY),
         sound=with_baselines(pl.concat(sound)).join(names, on="experiment").select(TRIALS).sort(TRIALS_KEY),
     )
-
-
-def _prompt_ids(prompts: pl.DataFrame) -> dict[str, list[int]]:
-    groups = prompts.select(experiment_name(), "prompt_id").group_by("experiment").agg("prompt_id")
-    return dict(groups.iter_rows())
 
 
 def _with_prompts(experiment: Experiment, prompts: list[int]) -> Experiment:

@@ -113,8 +113,14 @@ def recompute(data: PublishedData) -> Stage[Published]:
     chances = example_chances(data)
     seeded = yield from seeded_trials(data, prompts, chances)
     authors = published_trials(data)
-    all_totals = pl.concat([totals(verdicts), totals(_without_repeated_models(verdicts, pairs))])
+    # Of identical models only those of the first by name.
+    repeated = pairs.select("dataset", "shots", model="other_model")
+    once = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
+    all_totals = pl.concat([totals(verdicts), totals(once.with_columns(rules=pl.lit(ONCE)))])
     held_out = held_out_table(authors, seeded)
+    # The examples of each task, taken from the first experiment with it.
+    first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", experiment_name())
+    examples = first.join(chances, on="experiment", maintain_order="left")
     tables = PublishedTables(
         experiments=experiments,
         verdicts=verdicts,
@@ -125,7 +131,7 @@ def recompute(data: PublishedData) -> Stage[Published]:
         held_out_spread=spread_table(authors, seeded.released),
         query_rules=query_rules(prompts),
         curves=expected_curves(prompts),
-        baselines=baseline_curves(_by_task(chances, experiments)),
+        baselines=baseline_curves(examples.select("dataset", "chance")),
     )
     return Published(tables=tables, prompts=prompts, authors_trials=authors, seeded_trials=seeded)
 
@@ -155,19 +161,6 @@ def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, s
         .select(list(PUBLISHED_EXPERIMENTS))
         .cast(PUBLISHED_EXPERIMENTS)
     )
-
-
-def _without_repeated_models(verdicts: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Return the sound verdicts, of identical models only those of the first by name."""
-    repeated = pairs.select("dataset", "shots", pl.col("other_model").alias("model"))
-    sound = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
-    return sound.with_columns(rules=pl.lit(ONCE))
-
-
-def _by_task(chances: pl.DataFrame, experiments: pl.DataFrame) -> pl.DataFrame:
-    """Return dataset and chance: the examples of each task, taken from the first experiment with it."""
-    first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", experiment_name())
-    return first.join(chances, on="experiment", maintain_order="left").select("dataset", "chance")
 
 
 SCORES = {"accuracy": 10, "precision": 11, "recall": 8, "auroc": 8, "aupr": 8}

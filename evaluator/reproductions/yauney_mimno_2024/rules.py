@@ -97,14 +97,14 @@ def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def judge(experiments: pl.DataFrame, mixes: Sequence[Mix], all_rules: Sequence[Rules] = ALL_RULES) -> pl.DataFrame:
-    """Return PUBLISHED_VERDICTS: every experiment under every set of rules, rules in their order.
+def judge(experiments: pl.DataFrame, mixes: Sequence[Mix]) -> pl.DataFrame:
+    """Return PUBLISHED_VERDICTS: every experiment under each of ALL_RULES, rules in their order.
 
     Args:
         experiments: rows of `best_prompts`.
         mixes: for each, the chances of the examples that its best prompt was scored on.
     """
-    return pl.concat([_judge(experiments, mixes, rules) for rules in all_rules])
+    return pl.concat([_judge(experiments, mixes, rules) for rules in ALL_RULES])
 
 
 def _judge(experiments: pl.DataFrame, mixes: Sequence[Mix], rules: Rules) -> pl.DataFrame:
