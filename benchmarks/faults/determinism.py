@@ -24,13 +24,6 @@ PIECES = [
     ("evaluator.suites.in_context_pvi.prompts", "ROWS_PER_FRAME"),
     ("evaluator.suites.prompt_search.prompts", "ROWS_PER_FRAME"),
     ("evaluator.run.build", "ROWS_PER_SHARD"),
-    ("evaluator.run.measure", "ROWS_PER_SHARD"),
-    ("evaluator.run.scored_run", "PROMPTS_CHECKED"),
-    ("evaluator.scores.sorted_join", "ROWS_JOINED_IN_MEMORY"),
-    ("evaluator.scores.sorted_join", "ROWS_TOGETHER"),
-    ("evaluator.methods.predictions", "ROWS_TOGETHER"),
-    ("evaluator.metrics.queries", "ROWS_ADDED"),
-    ("evaluator.metrics.queries", "ROWS_TOGETHER"),
 ]
 """Modules with the number of rows of a piece, of which one at a time is in memory."""
 

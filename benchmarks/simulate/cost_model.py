@@ -13,7 +13,7 @@ import polars as pl
 import scipy.optimize
 
 from evaluator.engine.block_index import MIN_GAIN_TOKENS, n_shared
-from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, request_starts, shard_plan
+from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, cut_shards, find_requests, request_starts
 from evaluator.tokens.rows import TokenRows
 
 
@@ -72,15 +72,14 @@ def shard_costs(tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, n_repli
     is_state = pl.col("ask") == "state"
     found = []
     for part in (rows.filter(~is_state), rows.filter(is_state)):
-        token_rows = TokenRows.of(part)
-        cut = shard_plan(
-            token_rows,
+        cut = cut_shards(
+            find_requests(TokenRows.of(part)),
             shard_tokens=STEPS_PER_SHARD * step_tokens,
             min_shard_tokens=MIN_STEPS_PER_SHARD * step_tokens,
             n_replicas=n_replicas,
             shares_prefixes=True,
         )
-        found += [_through_cache(fed(part.slice(shard.first, shard.n_rows)), cache) for shard in cut.values()]
+        found += [_through_cache(fed(part.slice(shard.first, shard.n_rows)), cache) for shard in cut]
     return found
 
 

@@ -26,7 +26,8 @@ from evaluator.process import keep_freed_memory, tune_process
 from evaluator.progress import finish
 from evaluator.schemas import TOKENS
 from evaluator.scores.compute import score_rows
-from evaluator.scores.table import open_scores
+from evaluator.scores.plan import plan_rows
+from evaluator.scores.table import Kind, open_scores
 from evaluator.tokens.rows import TokenRows
 
 
@@ -53,8 +54,11 @@ def evaluator(job: Job) -> Score:
     def score() -> Scores:
         table = open_scores(folder / next(calls) / "rows")  # nothing that an earlier call scored
         states = pl.col("ask") == "state"
-        table = finish(score_rows(TokenRows.of(rows.filter(~states)), table, loader, "scores"))
-        table = finish(score_rows(TokenRows.of(rows.filter(states)), table, loader, "states"))
+        wanted: dict[Kind, pl.Expr] = {"scores": ~states, "states": states}
+        for kind, asked in wanted.items():
+            plan = plan_rows(TokenRows.of(rows.filter(asked)), table, kind)
+            if plan.rows.height:
+                table = finish(score_rows(plan, table, loader))
         scores = rows.lazy().join(table.read("scores"), on="token_id", how="inner", maintain_order="left")
         return scores.select("log_likelihoods").collect().to_series().explode().to_numpy()
 

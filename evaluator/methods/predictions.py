@@ -1,7 +1,6 @@
 """Turn scored requests into predictions: one row a request, method and definition."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -9,9 +8,6 @@ from evaluator.config import prompt_definition
 from evaluator.errors import LabelError
 from evaluator.methods.base import Method, ScoredRequests
 from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY, Definition
-
-ROWS_TOGETHER = 65_536
-"""Predictions of a part and dataset, about, up to which those of all methods are made at once."""
 
 
 def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
@@ -27,47 +23,6 @@ def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: 
         methods: by name.
         definitions: those of the run; only `paper` and `released` have predictions, as they score different tokens.
     """
-    return _predictions(scored, methods, definitions).sort(PREDICTIONS_KEY)
-
-
-def predictions_by_group(
-    scored: ScoredRequests,
-    methods: Mapping[str, Method],
-    definitions: Sequence[Definition],
-    in_order: Callable[[pl.LazyFrame, str], Iterator[pl.DataFrame]],
-) -> Iterator[pl.DataFrame]:
-    """Yield the rows of `predict` in the same order, one part and dataset after the other, and large ones in pieces.
-
-    Args:
-        scored, methods, definitions: as for `predict`.
-        in_order: sorts rows by a column (suites.base.InOrder).
-    """
-    answered = [name for name, about in scored.parts.items() if about.kind != "null"]
-    key = ["suite", "part", "dataset"]
-    places = scored.rows.with_columns(part=pl.coalesce("for_part", "part")).filter(pl.col("part").is_in(answered))
-    sizes = places.group_by(key).agg(pl.len()).sort(key).collect(engine="streaming")
-    for suite, part, dataset, n_rows in sizes.iter_rows():
-        answers, in_suite = scored.answering(part, dataset), pl.col("suite") == suite
-        alone = replace(
-            answers,
-            rows=answers.rows.filter(in_suite),
-            states=answers.states.filter(in_suite),
-            parts={part: scored.parts[part]},
-        )
-        kind = scored.parts[part].kind
-        if any(method.prompts.need_states and kind in method.part_kinds for method in methods.values()):
-            alone = replace(alone, states=alone.states.collect(engine="streaming").lazy())  # read once, not by method
-        if n_rows * len(methods) <= ROWS_TOGETHER:
-            yield predict(alone, methods, definitions).collect()
-            continue
-        for name, method in sorted(methods.items()):
-            for definition in sorted(measured_definitions(method, definitions)):
-                yield from in_order(_predictions(alone, {name: method}, [definition]), "position")
-
-
-def _predictions(
-    scored: ScoredRequests, methods: Mapping[str, Method], definitions: Sequence[Definition]
-) -> pl.LazyFrame:
     tables = [
         method.label_probs(scored.answering(part), definition).with_columns(
             part=pl.lit(part), method=pl.lit(name), definition=pl.lit(definition)
@@ -80,7 +35,7 @@ def _predictions(
     none = pl.LazyFrame(schema=PREDICTIONS).drop("pred")
     rows = pl.concat([none, *tables], how="diagonal_relaxed")
     predictions = rows.with_columns(pred=pl.col("label_probs").list.arg_max())
-    return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items())
+    return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items()).sort(PREDICTIONS_KEY)
 
 
 def measured_definitions(method: Method, definitions: Sequence[Definition]) -> list[Definition]:

@@ -3,7 +3,7 @@
 It is the accuracy that the table of metrics will have: the same predictions and the same metric.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import polars as pl
@@ -11,15 +11,14 @@ import polars as pl
 from evaluator.files.whole import scan_arrow
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import MeasuredPart, ScoredRequests
-from evaluator.methods.predictions import predict
-from evaluator.metrics.per_request import DEFINITIONS, label_matrix, per_request_columns
+from evaluator.methods.predictions import scored_definitions
+from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
 from evaluator.progress import Progress
 from evaluator.run.build import Built
 from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import PROMPTS_KEY, Definition
 from evaluator.scores.compute import AfterShard, no_progress
-from evaluator.scores.prompts import join_prompt_scores
-from evaluator.scores.sorted_join import are_many, joined_requests
+from evaluator.scores.prompts import prompt_scores
 from evaluator.scores.table import ScoreTable
 from evaluator.store.ids import id_numbers
 from evaluator.suites import SUITES, methods_of
@@ -80,46 +79,18 @@ class _EarlyResults:
     def _accuracy(self, dataset: str, table: ScoreTable) -> str:
         suite, part, definition = self._shown
         requests = self._scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
-        n_requests = requests.select(pl.len()).collect().item()
-        accuracy = _accuracy(
-            map(self._predictions, self._joined(requests, n_requests, table)), definition, f"{suite}, {part}, {dataset}"
+        tokens = self._scored.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
+        rows = requests.join(prompt_scores(tokens, table.read("scores")), on=PROMPTS_KEY, maintain_order="left")
+        measured_part = self._built.parts[suite][part]
+        scored = ScoredRequests(
+            rows=rows, parts={part: MeasuredPart(measured_part.kind, measured_part.definitions)}, answered_part=part
         )
-        return f"accuracy {accuracy:.3f} on {n_requests:,} requests"
-
-    def _joined(self, requests: pl.LazyFrame, n_requests: int, table: ScoreTable) -> Iterator[pl.DataFrame]:
-        """Yield requests with their scores."""
-        tokens = self._scored.tokens.tokens()
-        if are_many(n_requests):
-            yield from joined_requests(requests, tokens, table, self._scored.store.folder)
-            return
-        asked = tokens.join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi", maintain_order="left")
-        scores = table.read("scores").join(asked.select("token_id"), on="token_id", how="semi")
-        by_prompt = join_prompt_scores(asked, scores.collect(engine="streaming").lazy())
-        yield requests.join(by_prompt, on=PROMPTS_KEY, how="inner", maintain_order="left").collect()
-
-    def _predictions(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return query_id, gold and label_probs of requests with their scores."""
-        suite, part, definition = self._shown
-        about = self._built.parts[suite][part]
-        scored = ScoredRequests(rows=rows.lazy(), parts={part: MeasuredPart(about.kind, about.definitions)})
-        methods = {REFERENCE_METHOD: methods_of(self._built.config.suites)[REFERENCE_METHOD]}
-        predictions = predict(scored, methods, [definition])
-        return predictions.select("query_id", "gold", "label_probs").collect()
-
-
-def _accuracy(predictions: Iterable[pl.DataFrame], definition: Definition, where: str) -> float:
-    """Return the accuracy of predictions of one dataset, of which one frame is in memory at a time."""
-    check = DEFINITIONS[definition].check
-    # Whether the definition takes the softmax, only all rows tell, so that answers are counted with it and without.
-    n_correct, is_kept, n_requests = {True: 0, False: 0}, True, 0
-    for rows in predictions:
-        n_labels = len(rows["label_probs"][0])
-        is_kept = is_kept and (check is None or check(label_matrix(rows, n_labels, definition, where)))
-        for softmaxed in n_correct:
-            measured = per_request_columns(rows, n_labels, definition, where, softmaxed=softmaxed)
-            n_correct[softmaxed] += int(measured["correct"].sum())
-        n_requests += rows.height
-    return n_correct[not is_kept] / n_requests
+        method = methods_of(self._built.config.suites)[REFERENCE_METHOD]
+        answers = method.label_probs(scored, scored_definitions([definition])[0])
+        predicted = answers.select("position", "query_id", "gold", "label_probs").collect(engine="streaming")
+        n_labels, where = len(predicted["label_probs"][0]), f"{suite}, {part}, {dataset}"
+        correct = per_request_columns(predicted, n_labels, definition, where)["correct"]
+        return f"accuracy {correct.sum() / predicted.height:.3f} on {predicted.height:,} requests"
 
 
 def _first_part(built: Built) -> _Shown | None:

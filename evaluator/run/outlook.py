@@ -15,9 +15,8 @@ from evaluator.progress import Progress
 from evaluator.run.build import Built
 from evaluator.run.scored_run import ScoredStore
 from evaluator.schemas import TOKEN_SCORES
-from evaluator.scores.plan import plan_rows
+from evaluator.scores.plan import Plan
 from evaluator.scores.table import Kind
-from evaluator.tokens.rows import TokenRows
 
 logger = logging.getLogger(__name__)
 
@@ -35,36 +34,27 @@ class Outlook(NamedTuple):
     bytes_free: int  # on the disk of prompts and scores
 
 
-def outlook(built: Built, part: ScoredStore, source: ModelSource, data: Path) -> Outlook:
+def outlook(built: Built, part: ScoredStore, plans: Mapping[Kind, Plan], source: ModelSource, data: Path) -> Outlook:
     """Estimate the work of a run whose prompts are tokenised.
 
     Args:
         built: the run.
         part: its first store, with the scores that it has.
+        plans: of the rows of this store.
         source: the model, for the size of its hidden states.
         data: folder of prompts and scores.
     """
-    rows = part.tokens.rows()
-    is_state = pl.col("ask") == "state"
-    kinds: Mapping[Kind, TokenRows] = {"scores": rows.filter(~is_state), "states": rows.filter(is_state)}
+    assert TOKEN_SCORES["log_likelihoods"] == pl.List(pl.Float64), "a continuation has 8 bytes, and 4 of a count"
     prompts, scored, n_bytes = 0, 0, PAGE_BYTES + _table_bytes(built, part)
-    for kind, asked in kinds.items():
-        if not asked.height:
-            continue
-        plan = plan_rows(asked, part.scores, kind)
+    for kind, plan in plans.items():
         reused, planned = plan.record.reused_prompts, plan.record.prompts
         done = sum(shard.prompts for shard in part.scores.manifest.shards_of([plan.key]))  # by an interrupted run
         prompts, scored = prompts + reused + planned, scored + reused + done
         n_rows = plan.rows.height * (planned - done) // max(planned, 1)
-        n_bytes += n_rows * (ID_BYTES + (4 * source.hidden_size if kind == "states" else _numbers_bytes(asked)))
+        n_continuations = plan.rows.column(pl.col("continuations").list.len()).sum()
+        numbers = 4 * source.hidden_size if kind == "states" else 12 * n_continuations / max(plan.rows.height, 1)
+        n_bytes += n_rows * (ID_BYTES + round(numbers))
     return Outlook(prompts, scored, n_bytes, shutil.disk_usage(_existing(data)).free)
-
-
-def _numbers_bytes(asked: TokenRows) -> int:
-    """Return the bytes of a row of scores: for each continuation a log-likelihood and a number of tokens."""
-    assert TOKEN_SCORES["log_likelihoods"] == pl.List(pl.Float64)
-    mean = asked.column(pl.col("continuations").list.len()).mean()
-    return round(12 * float(mean if isinstance(mean, int | float) else 0))
 
 
 def _table_bytes(built: Built, part: ScoredStore) -> int:

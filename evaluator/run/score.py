@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +33,8 @@ from evaluator.run.second_round import build_second_round
 from evaluator.run.tokenise import tokenise_scorable
 from evaluator.run_log import seconds_since
 from evaluator.scores.compute import AfterShard, Arithmetic, no_progress, score_rows
-from evaluator.scores.table import ScoreManifest, open_scores
+from evaluator.scores.plan import Plan, plan_rows
+from evaluator.scores.table import Kind, ScoreManifest, open_scores
 from evaluator.scores.throughput import scoring_seconds
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
@@ -96,65 +97,90 @@ def score_run(
     Raises LabelError or PromptTooLongError if no dataset can be scored, ModelError if the model cannot be loaded,
     ScoreError for scores that are not finite.
     """
-    source = resolved.source
-    head = load_head(built, source)  # fail before scoring if the model has no LM head
-    folder = scores_folder(source, resolved.config, data)
-    score = partial(score_rows, loader=loader, adapter=source.adapter, arithmetic=_arithmetic(resolved.record))
-    parts: list[ScoredStore] = []
-    store: PromptStore | None = built.store
-    left_out: dict[str, str] = {}
-    with _naming_bad_tensor(source), nullcontext() if keep_loaded else closing(loader):
+    head = load_head(built, resolved.source)  # fail before scoring if the model has no LM head
+    scores_of_model = scores_folder(resolved.source, resolved.config, data)
+    run, parts, left_out = built, list[ScoredStore](), dict[str, str]()
+    with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
+        store: PromptStore | None = built.store
         while store:  # that of the first round, then that of the second
-            tokenised = yield from _tokenised(built, store, resolved)
-            tokens, tokenised_s = tokenised.tokens, tokenised_s + tokenised.elapsed_s
-            left_out |= tokenised.refused
-            lock = yield from lock_folder(folder / tokens.fingerprint)
+            clock = time.monotonic()
+            tokens, refused = yield from _tokenised(run, store, resolved)
+            tokenised_s += seconds_since(clock)
+            run, left_out = run.without(refused), left_out | refused
+            lock = yield from lock_folder(scores_of_model / tokens.fingerprint)
             with lock:
-                part = ScoredStore(store.without(left_out), tokens, open_scores(folder / tokens.fingerprint))
+                table = open_scores(scores_of_model / tokens.fingerprint)
+                parts.append(ScoredStore(store.without(left_out), tokens, table))
+                plans = _plans(parts[-1])
                 after_shard: AfterShard = no_progress
-                if not parts:
-                    run = built.without(left_out)
-                    yield from said(outlook(run, part, source, data), data)
-                    after_shard = early_results(run, part)
-                # First the log-likelihoods, in the steps that the suite asks for, then the hidden states.
-                rows, step = tokens.rows(), 0
-                while (step_rows := _rows_of_step(built, part, rows, step)) is not None:
-                    table = yield from score(step_rows, part.scores, kind="scores", after_shard=after_shard)
-                    part, step = replace(part, scores=table), step + 1
-                table = yield from score(rows.filter(pl.col("ask") == "state"), part.scores, kind="states")
-            parts.append(replace(part, scores=table))
-            built = built.without(left_out)
-            store = (yield from build_second_round(built, parts[0], data)) if len(parts) == 1 else None
+                if len(parts) == 1:
+                    yield from said(outlook(run, parts[0], plans, resolved.source, data), data)
+                    after_shard = early_results(run, parts[0])
+                for plan in _steps(run, parts, plans):
+                    table = yield from score_rows(
+                        plan,
+                        parts[-1].scores,
+                        loader,
+                        resolved.source.adapter,
+                        after_shard if plan.key.kind == "scores" else no_progress,
+                        arithmetic=_arithmetic(resolved.record),
+                    )
+                    parts[-1] = replace(parts[-1], scores=table)
+            store = (yield from build_second_round(run, parts[0], data)) if len(parts) == 1 else None
     parts = [replace(part, store=part.store.without(left_out)) for part in parts]
     if head is not None:
         # Only now, because an engine that is not kept loaded has left its memory.
-        parts[0] = yield from write_distances(built, parts[0], head, loader)
+        parts[0] = yield from write_distances(run, parts[0], head, loader)
     elapsed_s = {
         "tokenise": round(tokenised_s, 3),
         "load": round(loader.take_waited_s(), 3),
         "score": scoring_seconds([shard for part in parts for shard in part.scores.manifest.counted_shards]),
     }
-    return Scored(built, parts, left_out, _engine_facts(folder, parts), elapsed_s)
+    return Scored(run, parts, left_out, _engine_facts(parts), elapsed_s)
 
 
-class _Tokenised(NamedTuple):
-    """The tokens of a store."""
+def _plans(part: ScoredStore) -> dict[Kind, Plan]:
+    """Return the plans of a store's rows by kind: log-likelihoods, then hidden states."""
+    rows, is_state = part.tokens.rows(), pl.col("ask") == "state"
+    by_kind: dict[Kind, TokenRows] = {"scores": rows.filter(~is_state), "states": rows.filter(is_state)}
+    return {kind: plan_rows(some, part.scores, kind) for kind, some in by_kind.items() if some.height}
 
-    tokens: TokenTable
-    refused: Mapping[str, str]  # dataset that cannot be scored with this model -> why
-    elapsed_s: float
+
+def _steps(run: Built, parts: Sequence[ScoredStore], plans: Mapping[Kind, Plan]) -> Iterator[Plan]:
+    """Yield the plans to compute one after the other.
+
+    A suite that chooses prompts by the scores of earlier rounds (Family.rounds) has a plan for each round of the first
+    store, which is made once the round before it is scored.
+
+    Args:
+        run: the run's configuration and prompts.
+        parts: the stores, of which the last is scored; its scores are read anew for each round.
+        plans: of all rows of the last store.
+    """
+    rounds = SUITES[run.config.suites[0]].family.rounds
+    if rounds is None or len(parts) > 1:
+        yield from plans.values()
+        return
+    rows = parts[0].tokens.rows().filter(pl.col("ask") != "state")
+    for number in count():
+        prompts = next(islice(rounds(scored_run(run, parts)), number, None), None)
+        if prompts is None:
+            break
+        chosen = rows.filter(pl.col("prompt_id").is_in(prompts["prompt_id"].implode()))
+        yield plan_rows(chosen, parts[0].scores, "scores")
+    if "states" in plans:
+        yield plans["states"]
 
 
-def _tokenised(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[_Tokenised]:
-    """Tokenise what can be scored, and say how many tokens that takes at least."""
-    clock = time.monotonic()
+def _tokenised(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[tuple[TokenTable, dict[str, str]]]:
+    """Tokenise the datasets that can be scored; also return the others, each with the reason."""
     tokens, errors = yield from tokenise_scorable(built, store, resolved)
-    refused = {dataset: str(error) for dataset, error in errors.items()}
-    for dataset, reason in refused.items():
+    left_out = {dataset: str(error) for dataset, error in errors.items()}
+    for dataset, reason in left_out.items():
         logger.warning("%s is left out of this run: %s", dataset, reason)
     counts = tokens.manifest.counts
     yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
-    return _Tokenised(tokens, refused, seconds_since(clock))
+    return tokens, left_out
 
 
 @contextmanager
@@ -185,21 +211,9 @@ def _arithmetic(model: ModelRecord) -> Arithmetic | None:
     return Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
 
 
-def _rows_of_step(built: Built, part: ScoredStore, rows: TokenRows, step: int) -> TokenRows | None:
-    """Return the tokens to score in a step, None after the last.
-
-    All are scored in one step, unless the suite chooses prompts by the scores of earlier steps (Family.rounds).
-    """
-    rows = rows.filter(pl.col("ask") != "state")
-    rounds = SUITES[built.config.suites[0]].family.rounds
-    if rounds is None or part.store.fingerprint != built.store.fingerprint:
-        return rows if step == 0 else None
-    prompts = next(islice(rounds(scored_run(built, [part])), step, None), None)
-    return None if prompts is None else rows.filter(pl.col("prompt_id").is_in(prompts["prompt_id"].implode()))
-
-
-def _engine_facts(folder: Path, parts: Sequence[ScoredStore]) -> EngineRecord:
+def _engine_facts(parts: Sequence[ScoredStore]) -> EngineRecord:
     """Return the facts of the engine that computed the scores, in this run or an earlier one."""
+    folder = parts[0].scores.folder.parent
     earlier = (read_manifest(path, ScoreManifest) for path in sorted(folder.glob(f"*/{MANIFEST}")))
     manifests = chain((part.scores.manifest for part in parts), earlier)
     return next(manifest.engine for manifest in manifests if manifest and manifest.engine)

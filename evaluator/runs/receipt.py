@@ -34,7 +34,7 @@ from evaluator.run.score import LOGS
 from evaluator.run.scored_run import ScoredStore, complete_run, on_disk, scored_run
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
-from evaluator.scores.prompts import join_prompt_scores
+from evaluator.scores.prompts import prompt_scores
 from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.suites import families_of
 from evaluator.suites.base import ScoredRun
@@ -63,7 +63,7 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
         built = folder.built.without(scores.left_out)
         yield Progress(stage="Comparing verdicts", done=0, total=1, unit="runs")
         run = complete_run(scored_run(built, parts), parts)
-        with on_disk(run, parts, out) as run:
+        with on_disk(run, out) as run:
             n_verdicts, changed_verdicts = _compared_verdicts(run, again)
         yield Progress(stage="Comparing verdicts", done=1, total=1, unit="runs")
         drift = table["drift_nats"].to_numpy()
@@ -195,7 +195,7 @@ def _score_again(parts: Sequence[ScoredStore], engine: Engine, n_prompts: int, s
         done += len(chosen)
     yield Progress(stage="Scoring again", done=done, total=len(drawn), unit="prompts")
     sample = pl.concat(batches)
-    new = join_prompt_scores(sample.lazy(), pl.concat(token_scores).unique("token_id").lazy()).collect()
+    new = prompt_scores(sample.lazy(), pl.concat(token_scores).unique("token_id").lazy()).collect()
     return ScoredAgain(sample, new, len(batches))
 
 
@@ -210,7 +210,7 @@ def _drifts(again: ScoredAgain, parts: Sequence[ScoredStore], name: str) -> pl.D
     tokens = again.tokens.lazy()
     sampled = tokens.select("token_id").unique()
     stored = pl.concat([part.scores.read("scores") for part in parts]).join(sampled, on="token_id", how="semi")
-    before = join_prompt_scores(tokens, stored.unique("token_id"))
+    before = prompt_scores(tokens, stored.unique("token_id"))
     asks = tokens.filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
     joined = asks.join(before, on="prompt_id").join(again.scores.lazy(), on="prompt_id", suffix="_again")
     labels, labels_again = pl.col("label_log_likelihoods"), pl.col("label_log_likelihoods_again")

@@ -3,7 +3,7 @@
 import polars as pl
 
 from evaluator.errors import PromptTooLongError, ScoreError
-from evaluator.schemas import PROMPTS_KEY
+from evaluator.schemas import PROMPTS_KEY, REQUESTS_KEY
 
 
 def require_finite(scores: pl.DataFrame) -> None:
@@ -30,54 +30,64 @@ def require_finite_states(states: pl.DataFrame) -> None:
         )
 
 
-def require_complete(requests: pl.DataFrame, scores: pl.DataFrame) -> None:
-    """Raise ScoreError unless every request has exactly one score, with one number per continuation.
+def require_complete(requests: pl.LazyFrame, prompts: pl.LazyFrame, scores: pl.LazyFrame) -> None:
+    """Raise ScoreError unless every prompt has exactly one score, with one number per continuation.
 
     Args:
-        requests: schemas.REQUESTS for log-likelihoods, with `ask` and `continuations`.
+        requests: schemas.REQUESTS of these prompts, for messages.
+        prompts: schemas.PROMPTS for log-likelihoods.
         scores: schemas.SCORES.
     """
-    repeated = scores.filter(pl.col("prompt_id").is_duplicated())
+    repeated = scores.group_by("prompt_id").len().filter(pl.col("len") > 1).collect(engine="streaming")
     if not repeated.is_empty():
         raise ScoreError(
-            f"{repeated['prompt_id'].n_unique()} prompts have several scores; the first is {repeated['prompt_id'][0]}. "
+            f"{repeated.height} prompts have several scores; the first is {repeated['prompt_id'].sort()[0]}. "
             "The score folder is damaged: remove it and run `evaluator score` again."
         )
-    unscored = requests.join(scores, on=PROMPTS_KEY, how="anti")
+    # A whole text has one log-likelihood, any other prompt one for each continuation.
+    n_continuations = pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len())
+    found = scores.select("prompt_id", n_scores=pl.col("label_log_likelihoods").list.len())
+    joined = prompts.select("prompt_id", "ask", "continuations").join(found, on=PROMPTS_KEY, how="left")
+    wrong = joined.filter(pl.col("n_scores").ne_missing(n_continuations)).collect(engine="streaming")
+    if wrong.is_empty():
+        return
+    rows = requests.join(wrong.lazy(), on=PROMPTS_KEY).sort(REQUESTS_KEY).collect()
+    unscored = rows.filter(pl.col("n_scores").is_null())
     if not unscored.is_empty():
         first = unscored.row(0, named=True)
         raise ScoreError(
-            f"{unscored.height} of {requests.height} requests have no score; the first is {first['suite']}, "
-            f"{first['dataset']}, position {first['position']}. Finish with `evaluator score`."
+            f"{unscored.height} of {_n_requests(requests, prompts)} requests have no score; the first is "
+            f"{first['suite']}, {first['dataset']}, position {first['position']}. Finish with `evaluator score`."
         )
-    sizes = requests.join(scores, on=PROMPTS_KEY).filter(n_scores() != pl.col("label_log_likelihoods").list.len())
-    if not sizes.is_empty():
-        first = sizes.row(0, named=True)
-        raise ScoreError(
-            f"{first['dataset']}, position {first['position']}: {len(first['label_log_likelihoods'])} scores for the "
-            f"{len(first['continuations'])} labels {first['continuations']}. The scores belong to another store."
-        )
+    first = rows.row(0, named=True)
+    raise ScoreError(
+        f"{first['dataset']}, position {first['position']}: {first['n_scores']} scores for the "
+        f"{len(first['continuations'])} labels {first['continuations']}. The scores belong to another store."
+    )
 
 
-def n_scores() -> pl.Expr:
-    """Return how many log-likelihoods a request has: one of a whole text, else one of each continuation."""
-    return pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len()).cast(pl.Int64)
-
-
-def require_states(requests: pl.DataFrame, states: pl.DataFrame) -> None:
-    """Raise ScoreError unless every request has its hidden state.
+def require_states(requests: pl.LazyFrame, prompts: pl.LazyFrame, states: pl.LazyFrame) -> None:
+    """Raise ScoreError unless every prompt has its hidden state.
 
     Args:
-        requests: schemas.REQUESTS for hidden states.
+        requests: schemas.REQUESTS of these prompts, for messages.
+        prompts: schemas.PROMPTS for hidden states.
         states: schemas.HIDDEN_STATES.
     """
-    without = requests.join(states, on=PROMPTS_KEY, how="anti")
-    if not without.is_empty():
-        first = without.row(0, named=True)
+    missing = prompts.select("prompt_id").join(states, on=PROMPTS_KEY, how="anti").collect(engine="streaming")
+    if not missing.is_empty():
+        rows = requests.join(missing.lazy(), on=PROMPTS_KEY, how="semi").sort(REQUESTS_KEY).collect()
+        first = rows.row(0, named=True)
         raise ScoreError(
-            f"{without.height} of {requests.height} hidden states are missing; the first is {first['suite']}, "
-            f"{first['part']}, {first['dataset']}, position {first['position']}. Finish with `evaluator score`."
+            f"{rows.height} of {_n_requests(requests, prompts)} hidden states are missing; the first is "
+            f"{first['suite']}, {first['part']}, {first['dataset']}, position {first['position']}. Finish with "
+            "`evaluator score`."
         )
+
+
+def _n_requests(requests: pl.LazyFrame, prompts: pl.LazyFrame) -> int:
+    n: int = requests.join(prompts, on=PROMPTS_KEY, how="semi").select(pl.len()).collect().item()
+    return n
 
 
 def longest_tokens() -> pl.Expr:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +13,10 @@ from evaluator.engine.loader import EngineLoader
 from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord
-from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan, is_of_rows, plan_rows
+from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan
 from evaluator.scores.shard_job import ShardUpdate, shard_job
-from evaluator.scores.table import Kind, ScoreTable, ShardRecord
+from evaluator.scores.table import Kind, PlanKey, ScoreTable, ShardRecord
 from evaluator.store import shards
-from evaluator.tokens.rows import TokenRows
 
 SHARDS_NAMED_AT_ONCE = 500  # up to so many shards, the manifest is written after each
 TIMES_BETWEEN_MANIFESTS = 20  # beyond that: the pause between two manifests, in times that the last took to write
@@ -42,10 +41,9 @@ def no_progress(_table: ScoreTable) -> Iterator[Progress]:
 
 
 def score_rows(
-    tokens: TokenRows,
+    plan: Plan,
     table: ScoreTable,
     loader: EngineLoader,
-    kind: Kind,
     adapter: Adapter | None = None,
     after_shard: AfterShard = no_progress,
     *,
@@ -56,48 +54,49 @@ def score_rows(
     The engine is loaded only if something is missing.
 
     Args:
-        tokens: in prefix order; with continuations for scores, without for states.
+        plan: of the rows, with continuations for scores, without for states.
         table: scores of these rows.
         loader: of the engine that the table belongs to.
-        kind: what is computed.
         adapter: that the engine computes with; None for the base model.
         after_shard: called with the table after each shard.
         arithmetic: operations of the model, for progress; None: not known.
     """
-    if not tokens.height:
-        return table
-    plan = plan_rows(tokens, table, kind)
-    if plan.record.reused_prompts:
+    record, kind = plan.record, plan.key.kind
+    if record.reused_prompts:
         yield Progress(
             stage="Reused from earlier runs",
-            done=plan.record.reused_prompts,
-            total=plan.record.reused_prompts + plan.record.prompts,
+            done=record.reused_prompts,
+            total=record.reused_prompts + record.prompts,
             unit="prompts",
         )
-    if plan.key not in table.manifest.plans:
+    if str(plan.key) not in table.manifest.plans:
         table, plan = yield from _write_plan(plan, table, loader)
-    cut = plan.shards()
+    shards_by_name = plan.shards()
     jobs = [
         shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
-        for name, shard in cut.items()
+        for name, shard in shards_by_name.items()
         if name not in table.manifest.shards
     ]
     if jobs:
         replicas = yield from loader.replicas()
-        done_before = sum(shard.prompts for name, shard in table.manifest.shards.items() if name in cut)
-        peak = arithmetic.peak_flop_per_s(replicas.facts, replicas.n) if arithmetic else None
-        flop_per_token = arithmetic.flop_per_token if arithmetic else None
-        clock = _Clock(STAGE_NAMES[kind], done_before, plan.record.prompts, flop_per_token, peak)
+        finished = [shard for name, shard in table.manifest.shards.items() if name in shards_by_name]
+        clock = _Clock(
+            STAGE_NAMES[kind],
+            done_before=sum(shard.prompts for shard in finished),
+            total=record.prompts,
+            flop_per_token=arithmetic.flop_per_token if arithmetic else None,
+            peak_flop_per_s=arithmetic.peak_flop_per_s(replicas.facts, replicas.n) if arithmetic else None,
+            counts_cached_tokens=replicas.facts.counts_cached_tokens,
+        )
         with closing(ShardWriter(table)) as writer:
             for update in replicas.run(jobs):
                 clock.add(update)
                 if update.frame is not None:
                     table = writer.add(update)
                     yield from after_shard(table)
-                now = clock.progress()
-                yield now if replicas.facts.counts_cached_tokens else _without_computed(now)
-    elif plan.record.prompts:
-        yield Progress(stage=STAGE_NAMES[kind], done=plan.record.prompts, total=plan.record.prompts, unit="prompts")
+                yield clock.progress()
+    elif record.prompts:
+        yield Progress(stage=STAGE_NAMES[kind], done=record.prompts, total=record.prompts, unit="prompts")
     return table
 
 
@@ -115,23 +114,24 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
             n_replicas=replicas.n,
             shares_prefixes=facts.prefix_block_tokens is not None,
         )
-    base, _, _ = plan.key.partition(".")
-    others = {key: other for key, other in manifest.plans.items() if not is_of_rows(key, base)}
-    table = table.write_manifest(replace(manifest, plans=others | {plan.key: record}))
+    others = {key: other for key, other in manifest.plans.items() if not PlanKey.parse(key).has_rows_of(plan.key)}
+    table = table.write_manifest(replace(manifest, plans=others | {str(plan.key): record}))
     return table, replace(plan, record=record)
 
 
+@dataclass
 class _Clock:
     """Adds up what this command's shards took, for progress."""
 
-    def __init__(
-        self, stage: str, done_before: int, total: int, flop_per_token: int | None, peak_flop_per_s: float | None
-    ) -> None:
-        self.stage, self.done_before, self.total = stage, done_before, total
-        self.flop_per_token, self.peak_flop_per_s = flop_per_token, peak_flop_per_s
-        self.started = time.monotonic()
-        self.finished: dict[int, npt.NDArray[np.float64]] = {}  # replica -> _sums of its finished shards
-        self.running: dict[str, ShardUpdate] = {}  # the last of each other shard
+    stage: str
+    done_before: int  # prompts of shards that earlier commands finished
+    total: int
+    flop_per_token: int | None
+    peak_flop_per_s: float | None
+    counts_cached_tokens: bool
+    started: float = field(default_factory=lambda: time.monotonic())
+    finished: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)  # replica -> _sums of finished shards
+    running: dict[str, ShardUpdate] = field(default_factory=dict)  # the last update of each other shard
 
     def add(self, update: ShardUpdate) -> None:
         if update.frame is None:
@@ -145,36 +145,29 @@ class _Clock:
         for update in self.running.values():
             replicas[update.replica] = replicas.get(update.replica, 0) + _sums(update)
         done, sent, computed, _ = sum(replicas.values(), np.zeros(4)).tolist()
-        rates = [tokens / seconds for _, _, tokens, seconds in replicas.values() if seconds]
         elapsed = time.monotonic() - self.started
         # The first results wait for a whole batch and say little about the speed of the rest.
         timed = done > 0 and elapsed > 1
-        flop_per_s = computed / elapsed * self.flop_per_token if timed and self.flop_per_token else None
-        return Progress(
+        now = Progress(
             stage=self.stage,
             done=self.done_before + int(done),
             total=self.total,
             unit="prompts",
             requests_per_s=done / elapsed if timed else None,
+            seconds_left=elapsed / done * (self.total - self.done_before - done) if timed else None,
+        )
+        if not self.counts_cached_tokens:
+            return now
+        rates = [tokens / seconds for _, _, tokens, seconds in replicas.values() if seconds]
+        flop_per_s = computed / elapsed * self.flop_per_token if timed and self.flop_per_token else None
+        return replace(
+            now,
             computed_tokens_per_s=computed / elapsed if timed else None,
             cached_share=1 - computed / sent if sent else None,
-            seconds_left=elapsed / done * (self.total - self.done_before - done) if timed else None,
             flop_per_s=flop_per_s,
             peak_share=flop_per_s / self.peak_flop_per_s if flop_per_s and self.peak_flop_per_s else None,
             slowest_replica_tokens_per_s=min(rates) if timed and len(rates) > 1 else None,
         )
-
-
-def _without_computed(progress: Progress) -> Progress:
-    """Return the progress without what follows from the number of computed tokens."""
-    return replace(
-        progress,
-        computed_tokens_per_s=None,
-        cached_share=None,
-        flop_per_s=None,
-        peak_share=None,
-        slowest_replica_tokens_per_s=None,
-    )
 
 
 def _sums(update: ShardUpdate) -> npt.NDArray[np.float64]:

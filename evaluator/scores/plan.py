@@ -7,7 +7,7 @@ killed and restarted writes the same bytes, also on another number of replicas.
 """
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,7 +19,8 @@ import polars as pl
 from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.files.whole import scan_arrow
-from evaluator.scores.table import Kind, PlanRecord, ScoreManifest, ScoreTable
+from evaluator.schemas import TOKENS
+from evaluator.scores.table import Kind, PlanKey, PlanRecord, ScoreManifest, ScoreTable
 from evaluator.store import shards
 from evaluator.store.ids import id_numbers
 from evaluator.tokens.rows import TokenRows, ragged
@@ -45,24 +46,42 @@ class Shard(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Requests:
+    """The requests that an engine gets for some rows; arrays are int64 of [n_requests]."""
+
+    starts_at: npt.NDArray[np.int64]  # its first row; rows of one request stay together
+    fed: npt.NDArray[np.int64]  # tokens: its context, and its continuations without their last tokens
+    shared: npt.NDArray[np.int64]  # tokens that it shares with the request before it
+    n_rows: int
+
+    def __len__(self) -> int:
+        return len(self.starts_at)
+
+    def computed(self, *, shares_prefixes: bool) -> npt.NDArray[np.int64]:
+        """Return the tokens that no earlier request has computed; at least the last token is computed."""
+        return np.maximum(self.fed - self.shared, 1) if shares_prefixes else self.fed
+
+
+@dataclass(frozen=True)
 class Plan:
     """The rows of one set that remain to be computed."""
 
-    key: str
+    key: PlanKey
     record: PlanRecord
     rows: TokenRows  # without those that have scores in reused shards, each token_id once, in prefix order
+    requests: Requests  # of these rows
 
     def shards(self) -> dict[str, Shard]:
         """Return the shards by name."""
         record = self.record
-        return shard_plan(
-            self.rows,
-            self.key,
+        shards = cut_shards(
+            self.requests,
             shard_tokens=record.shard_tokens,
             min_shard_tokens=record.min_shard_tokens,
             n_replicas=record.n_replicas,
             shares_prefixes=record.shares_prefixes,
         )
+        return {self.key.shard_name(number): shard for number, shard in enumerate(shards)}
 
 
 def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
@@ -79,49 +98,41 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     ids = tokens.column(id_numbers("token_id"))
     is_first = ids.is_first_distinct()
     rows, ids = tokens.where(is_first.to_numpy()), ids.filter(is_first)
-    base = f"{kind}-{list_fingerprint(rows.columns(pl.col('token_id')))[:8]}"
-    key = next((key for key in table.manifest.plans if is_of_rows(key, base)), base)
-    if planned := table.manifest.plans.get(key):
+    key = PlanKey(kind, list_fingerprint(rows.columns(pl.col("token_id")))[:8])
+    earlier = next((each for each in map(PlanKey.parse, table.manifest.plans) if each.has_rows_of(key)), None)
+    if earlier:
+        planned = table.manifest.plans[str(earlier)]
         reused = _holders(ids, table, planned.reused)
         if reused.height == planned.expected_rows:
-            return Plan(key, planned, _without(rows, ids, reused))
-        _, _, n_lost = key.partition(".")
-        key = f"{base}.{int(n_lost or 0) + 1}"
-    files = _other_shards(table, kind, key)
+            missing = _without(rows, ids, reused)
+            return Plan(earlier, planned, missing, find_requests(missing))
+        key = earlier._replace(version=earlier.version + 1)
+    files = _other_shards(table, key)
     reused = _holders(ids, table, files)
     missing = _without(rows, ids, reused)
-    n_missing = n_requests(missing)
+    requests = find_requests(missing)
     record = PlanRecord(
         reused={name: files[name] for name in reused["file"].cast(pl.String).unique().sort()},
-        prompts=n_missing,
-        # A prompt that lacks one of its rows is asked again, so it counts as scored by this plan.
-        reused_prompts=n_requests(rows) - n_missing if reused.height else 0,
+        prompts=len(requests),
+        # A prompt that lacks one of its rows is requested again, so it counts as scored by this plan.
+        reused_prompts=len(find_requests(rows)) - len(requests) if reused.height else 0,
         reused_rows=reused.height,
         shard_tokens=0,
         shares_prefixes=False,
     )
-    return Plan(key, record, missing)
-
-
-def is_of_rows(key: str, base: str) -> bool:
-    """Return whether a plan's key is that of these rows: the first, or one made after scores were lost."""
-    return key.partition(".")[0] == base
+    return Plan(key, record, missing, requests)
 
 
 def _holders(ids: pl.Series, table: ScoreTable, files: Collection[str]) -> pl.DataFrame:
     """Return which file holds which row, token_id and file: the first file by name where several hold it."""
     names = sorted(files)
     kind = pl.Enum(names)  # a number a row in memory, not a path
-    holders = [
-        scan_arrow(table.folder.parent / name).select(id_numbers("token_id"), file=pl.lit(name, kind)) for name in names
-    ]
-    scored = pl.concat([pl.LazyFrame(schema={"token_id": pl.Int128(), "file": kind}), *holders])
-    return (
-        ids.to_frame()
-        .lazy()
-        .join(scored.unique("token_id", keep="first", maintain_order=True), on="token_id")
-        .collect()
-    )
+    scored = [pl.LazyFrame(schema={"token_id": pl.Int128(), "file": kind})]
+    for name in names:
+        rows = scan_arrow(table.folder.parent / name)
+        scored.append(rows.select(id_numbers("token_id"), file=pl.lit(name, kind)))
+    held = pl.concat(scored).unique("token_id", keep="first", maintain_order=True)
+    return ids.to_frame().lazy().join(held, on="token_id").collect()
 
 
 def _without(rows: TokenRows, ids: pl.Series, reused: pl.DataFrame) -> TokenRows:
@@ -129,7 +140,7 @@ def _without(rows: TokenRows, ids: pl.Series, reused: pl.DataFrame) -> TokenRows
     return rows.where(~ids.is_in(reused["token_id"].implode()).to_numpy()) if reused.height else rows
 
 
-def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
+def _other_shards(table: ScoreTable, key: PlanKey) -> dict[str, str]:
     """Return the model and engine's intact shards of this kind, without those of this plan: path -> SHA-256.
 
     Folders are read in the order of their names, so that a plan does not depend on file times.
@@ -138,36 +149,27 @@ def _other_shards(table: ScoreTable, kind: Kind, key: str) -> dict[str, str]:
     for path in sorted(table.folder.parent.glob(f"*/{MANIFEST}")):
         in_table = path.parent == table.folder  # verified when the table was opened
         manifest = table.manifest if in_table else read_manifest(path, ScoreManifest)
-        written = {name: shard.sha256 for name, shard in sorted(manifest.shards.items())} if manifest else {}
-        fitting = {name: digest for name, digest in written.items() if name.startswith(kind)}
-        of_plan = {name for name in fitting if name.startswith(f"{key}-")}
-        left_out = of_plan if in_table else {*shards.changed(path.parent, fitting)}
+        shards_here = sorted(manifest.shards.items()) if manifest else []
+        fitting = {name: shard.sha256 for name, shard in shards_here if name.startswith(key.kind)}
+        left_out = set(filter(key.names, fitting)) if in_table else {*shards.changed(path.parent, fitting)}
         others |= {f"{path.parent.name}/{name}": digest for name, digest in fitting.items() if name not in left_out}
     return others
 
 
-def shard_plan(
-    tokens: TokenRows,
-    name: str = "scores",
-    *,
-    shard_tokens: int,
-    min_shard_tokens: int = 1,
-    n_replicas: int = 1,
-    shares_prefixes: bool,
-) -> dict[str, Shard]:
-    """Cut rows into shards, by name, of `shard_tokens` computed tokens; for several replicas smaller towards the end.
+def cut_shards(
+    requests: Requests, *, shard_tokens: int, min_shard_tokens: int = 1, n_replicas: int = 1, shares_prefixes: bool
+) -> list[Shard]:
+    """Cut requests into shards of `shard_tokens` computed tokens; for several replicas smaller towards the end.
 
     No request begins after the first so many computed tokens of its shard; with shared prefixes, tokens that a
     request shares with the previous one are not computed. A shard ends in its last quarter, at the request that shares
     least with the previous one: each shard begins with an empty cache, so a prefix that is cut is computed twice.
     """
-    if not tokens.height:
-        return {}
-    requests = _requests(tokens)
-    starts_at, shared = requests.starts_at, requests.shared
+    if not len(requests):
+        return []
     computed = requests.computed(shares_prefixes=shares_prefixes)
     before = computed.cumsum() - computed  # tokens of all earlier requests
-    sizes = np.full(len(starts_at), shard_tokens)  # of a shard that begins with each request
+    sizes = np.full(len(requests), shard_tokens)  # of a shard that begins with each request
     if n_replicas > 1:
         part = (computed.sum() - before) * PART_OF_THE_REST / n_replicas
         sizes = np.clip(part, min(min_shard_tokens, shard_tokens), shard_tokens)
@@ -177,60 +179,36 @@ def shard_plan(
         return int(np.searchsorted(before, math.ceil(tokens)))  # NumPy would make floats of all numbers to find one
 
     starts = [0]  # first request of each shard
-    while (full := first_after(before[starts[-1]] + sizes[starts[-1]])) < len(starts_at):
+    while (full := first_after(before[starts[-1]] + sizes[starts[-1]])) < len(requests):
         late = first_after(before[starts[-1]] + SHARD_CUT_WINDOW * sizes[starts[-1]])
         # Of the requests in the last quarter of the shard, the one that shares least begins the next shard.
         candidates = slice(max(late, starts[-1] + 1), full + 1)
-        starts.append(candidates.start + int(shared[candidates].argmin()))
+        starts.append(candidates.start + int(requests.shared[candidates].argmin()))
     computed_tokens = np.add.reduceat(computed, starts).tolist()
-    spans = pairwise([*starts_at[starts].tolist(), tokens.height])
-    return {
-        f"{name}-{number:05d}.arrow": Shard(start, end - start, size)
-        for number, ((start, end), size) in enumerate(zip(spans, computed_tokens, strict=True))
-    }
+    bounds = pairwise([*requests.starts_at[starts].tolist(), requests.n_rows])
+    return [Shard(start, end - start, size) for (start, end), size in zip(bounds, computed_tokens, strict=True)]
 
 
-class _Requests(NamedTuple):
-    """Each request of some rows: int64 of [n_requests] each."""
+def find_requests(tokens: TokenRows) -> Requests:
+    """Return the requests of some rows, which are read shard by shard: all token ids would take too much memory.
 
-    starts_at: npt.NDArray[np.int64]  # its first row; rows of one request stay together
-    fed: npt.NDArray[np.int64]  # tokens: its context, and its continuations without their last tokens
-    shared: npt.NDArray[np.int64]  # tokens that it shares with the request before it
-
-    def computed(self, *, shares_prefixes: bool) -> npt.NDArray[np.int64]:
-        """Return the tokens that no earlier request has computed; at least the last token is computed."""
-        return np.maximum(self.fed - self.shared, 1) if shares_prefixes else self.fed
-
-
-def _requests(tokens: TokenRows) -> _Requests:
-    stems = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
-    starts_at, lengths, shared, in_row = [], [], [], []
-    n_rows = 0
-    for frame, n_above, starts in _windows(tokens):
-        starts_at.append(n_rows + starts - n_above)
-        lengths.append(frame["context"].list.len().cast(pl.Int64).to_numpy()[starts])
-        shared.append(shared_prefix_lengths(*ragged(frame.select(_fed_first()).to_series()))[starts])
-        in_row.append(frame.select(stems).to_series().to_numpy()[n_above:])
-        n_rows += frame.height - n_above
-    first_rows = np.concatenate(starts_at)
-    fed = np.concatenate(lengths) + np.add.reduceat(np.concatenate(in_row), first_rows)
-    return _Requests(first_rows, fed, np.concatenate(shared).astype(np.int64))
-
-
-class _Window(NamedTuple):
-    """Rows of one shard, after the row above them if there is one."""
-
-    frame: pl.DataFrame
-    n_above: int  # 1, or 0 in the first shard
-    starts: npt.NDArray[np.int64]  # rows of the frame that begin a request of this shard
-
-
-def _windows(tokens: TokenRows) -> Iterator[_Window]:
-    above: list[pl.DataFrame] = []
+    Each shard is read after the last row of the shard before it, because a request may go on from there.
+    """
+    stem_tokens = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
+    nothing = np.empty(0, np.int64)
+    starts_at, contexts, shared, stems = [nothing], [nothing], [nothing], [nothing]
+    n_rows, above = 0, TOKENS.to_frame()
     for rows in tokens.frames():
-        frame = pl.concat([*above, rows])
-        yield _Window(frame, len(above), request_starts(frame)[len(above) :])
-        above = [rows.tail(1)]
+        frame = pl.concat([above, rows])
+        starts = request_starts(frame)[above.height :]  # the row above always begins a request of the frame
+        starts_at.append(n_rows + starts - above.height)
+        contexts.append(frame["context"].list.len().cast(pl.Int64).to_numpy()[starts])
+        shared.append(shared_prefix_lengths(*ragged(frame.select(_fed_first()).to_series()))[starts].astype(np.int64))
+        stems.append(rows.select(stem_tokens).to_series().to_numpy())
+        n_rows, above = n_rows + rows.height, rows.tail(1)
+    first_rows = np.concatenate(starts_at)
+    stem_sums = np.add.reduceat(np.concatenate(stems), first_rows) if n_rows else nothing
+    return Requests(first_rows, np.concatenate(contexts) + stem_sums, np.concatenate(shared), n_rows)
 
 
 def _fed_first() -> pl.Expr:
@@ -256,8 +234,3 @@ def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
     same[1:] &= joins[1:] & joins[:-1]
     same[0] = False
     return np.flatnonzero(~same)
-
-
-def n_requests(tokens: TokenRows) -> int:
-    """Return the number of requests in these rows, which progress and totals count as prompts."""
-    return sum(len(window.starts) for window in _windows(tokens))

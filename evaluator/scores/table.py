@@ -6,10 +6,10 @@ Each set of rows that a run needs has its own folder below that of its model and
 folder computes, and compute.py computes them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -22,11 +22,39 @@ from evaluator.store import shards
 Kind = Literal["scores", "states"]
 """What a shard holds: log-likelihoods or hidden states. Names of plans and shards begin with it."""
 
+
+class PlanKey(NamedTuple):
+    """The key of a plan in a manifest, "KIND-ROWS" or "KIND-ROWS.VERSION"; the names of its shards begin with it."""
+
+    kind: Kind
+    rows: str  # digest of the ids of the planned rows
+    version: int = 0  # raised by one when reused scores are lost and the same rows are planned again
+
+    @classmethod
+    def parse(cls, text: str) -> "PlanKey":
+        """Return the key that a manifest writes as `text`."""
+        kind, _, rest = text.partition("-")
+        rows, _, version = rest.partition(".")
+        return cls("states" if kind == "states" else "scores", rows, int(version or 0))
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.rows}" + (f".{self.version}" if self.version else "")
+
+    def has_rows_of(self, other: "PlanKey") -> bool:
+        """Return whether both keys are of plans for the same rows."""
+        return self[:2] == other[:2]
+
+    def shard_name(self, number: int) -> str:
+        """Return the file name of a shard."""
+        return f"{self}-{number:05d}.arrow"
+
+    def names(self, shard: str) -> bool:
+        """Return whether a file name is that of a shard of the plan."""
+        return shard.startswith(f"{self}-")
+
+
 SCHEMAS: dict[str, pl.Schema] = {"scores": TOKEN_SCORES, "states": TOKEN_STATES}
 TOKEN_COUNTS = ("prompt_tokens", "cached_tokens")
-
-SHARDS_TOGETHER = 256
-"""Shards that are read at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +103,15 @@ class ScoreManifest:
         """Shards that any plan reuses: path below the folder of the model and engine -> SHA-256."""
         return {name: sha256 for plan in self.plans.values() for name, sha256 in plan.reused.items()}
 
-    def shards_of(self, plans: Iterable[str]) -> list[ShardRecord]:
+    def shards_of(self, plans: Iterable[PlanKey]) -> list[ShardRecord]:
         """Return the shards that these plans have written."""
-        begins = tuple(f"{key}-" for key in plans)
-        return [shard for name, shard in self.shards.items() if name.startswith(begins)]
+        keys = list(plans)
+        return [shard for name, shard in self.shards.items() if any(key.names(name) for key in keys)]
 
     @property
     def counted_shards(self) -> list[ShardRecord]:
         """Shards whose prompts, tokens and time count: not those of a replaced plan, which the newer plan reuses."""
-        return self.shards_of(self.plans)
+        return self.shards_of(map(PlanKey.parse, self.plans))
 
     @property
     def written(self) -> dict[str, str]:
@@ -111,14 +139,6 @@ class ScoreTable:
             return pl.LazyFrame(schema=SCHEMAS[kind])
         rows = scan_arrow(*written, *reused)
         return rows.unique("token_id", keep="first", maintain_order=True) if reused else rows
-
-    def frames(self, kind: Kind) -> Iterator[pl.DataFrame]:
-        """Yield the same rows, some shards at a time; a row that is in reused shards as well comes again."""
-        paths = [*self._written(kind), *self._reused(kind)]
-        for first in range(0, len(paths), SHARDS_TOGETHER):
-            yield scan_arrow(*paths[first : first + SHARDS_TOGETHER]).collect()
-        if not paths:
-            yield SCHEMAS[kind].to_frame()
 
     def _written(self, kind: Kind) -> list[Path]:
         return [self.folder / name for name in sorted(self.manifest.shards) if name.startswith(kind)]

@@ -86,22 +86,8 @@ class Comparison(NamedTuple):
     sections: Sequence[Section]
 
 
-Keep = Callable[[str, pl.Schema, Iterable[pl.DataFrame]], pl.LazyFrame]
-"""Writes a large table of the measure stage from its name, schema and frames, and returns a scan of it."""
-
-
-InOrder = Callable[[pl.LazyFrame, str], Iterator[pl.DataFrame]]
-"""Yields rows sorted by a column, whose values differ, frame by frame."""
-
-
-def sorted_in_memory(rows: pl.LazyFrame, column: str) -> Iterator[pl.DataFrame]:
-    """Yield all rows, sorted, as one frame."""
-    yield rows.sort(column).collect()
-
-
-def in_memory(_name: str, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
-    """Return frames as one lazy frame, for a run that writes no tables."""
-    return pl.concat([schema.to_frame(), *frames]).lazy()
+Keep = Callable[[str, pl.LazyFrame], pl.LazyFrame]
+"""Writes a large table of the measure stage from its name and rows, and returns a scan of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +100,7 @@ class ScoredRun:
     methods: Mapping[str, Method]
     model: str
     options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
-    keep: Keep = in_memory
-    in_order: InOrder = sorted_in_memory
+    keep: Keep = lambda _name, rows: rows.collect().lazy()
     prompts: pl.DataFrame | None = None  # prompt_id of those that the suite has chosen; None: all
 
     def of_prompts(self, prompts: pl.DataFrame) -> "ScoredRun":

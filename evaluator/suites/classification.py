@@ -5,17 +5,16 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from evaluator.imports.answers import IMPORTED, NUMBERS
-from evaluator.methods.predictions import predictions_by_group
+from evaluator.methods.predictions import predict
 from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.schemas import METRICS_KEY, PREDICTIONS
+from evaluator.schemas import METRICS_KEY
 from evaluator.suites.base import Family, ScoredRun, Table
 
 
 def kept_predictions(run: ScoredRun) -> pl.LazyFrame:
     """Write the predictions of a run, and return a scan of them."""
-    frames = predictions_by_group(run.scored, run.methods, run.config.definitions, run.in_order)
-    return run.keep("predictions", PREDICTIONS, frames)
+    return run.keep("predictions", predict(run.scored, run.methods, run.config.definitions))
 
 
 def classification_tables(

@@ -3,15 +3,13 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 from scipy.special import softmax
 
 from evaluator.errors import LabelError
-from evaluator.methods import METHODS, predictions
+from evaluator.methods import METHODS
 from evaluator.methods.base import MeasuredPart, Method, ScoredRequests
-from evaluator.methods.predictions import check_labels, predict, predictions_by_group, scored_definitions
+from evaluator.methods.predictions import check_labels, predict, scored_definitions
 from evaluator.schemas import DEFINITIONS, PREDICTIONS, TOKENS
-from evaluator.suites.base import sorted_in_memory
 from tests.methods.answered import BOTH, NORMAL, named
 
 SCORED = pl.LazyFrame(
@@ -144,19 +142,3 @@ def test_a_label_longer_than_a_method_takes_is_named_with_its_tokens():
     check_labels({"one_token": one_token}, DEFINITIONS, *label_tables({"good": [7], "bad": [8]}))
     with pytest.raises(LabelError, match=r"one_token scores labels of at most 1 token, .* 'very good' \(2 tokens\)"):
         check_labels({"one_token": one_token}, DEFINITIONS, *label_tables({"very good": [5, 7], "bad": [8]}))
-
-
-@pytest.mark.parametrize("rows_together", [1, 100])
-def test_predictions_group_by_group_are_all_predictions_in_the_same_order(monkeypatch, rows_together: int):
-    monkeypatch.setattr(predictions, "ROWS_TOGETHER", rows_together)
-    parts = {"normal": NORMAL["normal"], "other": MeasuredPart("diagnostic", ("paper",))}
-    rows = [
-        SCORED.with_columns(part=pl.lit(part), dataset=pl.lit(dataset))
-        for part in ("other", "normal")
-        for dataset in "eba"
-    ]
-    scored = ScoredRequests(rows=pl.concat(rows), parts=parts)
-    methods = dict.fromkeys(("b", "a"), METHODS["vanilla"])
-    frames = list(predictions_by_group(scored, methods, DEFINITIONS, sorted_in_memory))
-    assert_frame_equal(pl.concat(frames), predict(scored, methods, DEFINITIONS).collect())
-    assert all(frame["dataset"].n_unique() <= 1 for frame in frames)

@@ -12,7 +12,6 @@ from evaluator.engine.fake_engine import FakeEngine
 from evaluator.progress import Progress, finish
 from evaluator.run import outlook, pipeline
 from evaluator.run.early_results import STAGE
-from evaluator.scores import sorted_join
 from tests.command_line import command
 
 FAKE = ModelConfig(model="fake", engine="fake")
@@ -51,15 +50,6 @@ def test_the_accuracy_of_every_dataset_is_said_and_is_that_of_the_table(tmp_path
     said = early(all_progress(config, tmp_path))
     measured = {name: value for name, value in accuracies(tmp_path, definition).items() if name in said}
     assert said == measured
-    assert {*said} == {*CONFIG.datasets}
-
-
-@pytest.mark.parametrize("rows_at_once", [7, 100])
-def test_an_accuracy_that_is_computed_in_pieces_is_the_same(tmp_path, monkeypatch, rows_at_once):
-    for name in ("ROWS_JOINED_IN_MEMORY", "ROWS_TOGETHER"):
-        monkeypatch.setattr(sorted_join, name, rows_at_once)
-    said = early(all_progress(CONFIG, tmp_path))
-    assert said == accuracies(tmp_path)
     assert {*said} == {*CONFIG.datasets}
 
 

@@ -5,17 +5,18 @@ from evaluator.errors import PromptTooLongError, ScoreError
 from evaluator.schemas import SCORES, TOKENS
 from evaluator.scores.checks import check_prompt_lengths, require_complete
 
-REQUESTS = pl.DataFrame(
+REQUESTS = pl.LazyFrame(
     {
         "suite": "s",
+        "part": "p",
         "dataset": "d",
         "position": [0, 1],
+        "for_part": None,
         "prompt_id": ["a", "b"],
-        "ask": "labels",
-        "continuations": [["x", "y"]] * 2,
     }
 )
-SCORED = pl.DataFrame(
+PROMPTS = pl.LazyFrame({"prompt_id": ["a", "b"], "ask": "labels", "continuations": [["x", "y"]] * 2})
+SCORED = pl.LazyFrame(
     {
         "prompt_id": ["a", "b"],
         "label_log_likelihoods": [[-1.0, -2.0]] * 2,
@@ -27,30 +28,30 @@ SCORED = pl.DataFrame(
 
 
 def test_complete_scores_pass():
-    require_complete(REQUESTS, SCORED)
+    require_complete(REQUESTS, PROMPTS, SCORED)
 
 
 def test_a_request_without_a_score_is_named():
     with pytest.raises(ScoreError, match="1 of 2 requests have no score; the first is s, d, position 1"):
-        require_complete(REQUESTS, SCORED.head(1))
+        require_complete(REQUESTS, PROMPTS, SCORED.head(1))
 
 
 def test_a_prompt_scored_twice_is_refused():
     with pytest.raises(ScoreError, match="several scores; the first is a"):
-        require_complete(REQUESTS, pl.concat([SCORED, SCORED.head(1)]))
+        require_complete(REQUESTS, PROMPTS, pl.concat([SCORED, SCORED.head(1)]))
 
 
 def test_scores_for_another_number_of_labels_are_refused():
     shorter = SCORED.with_columns(label_log_likelihoods=pl.lit([-1.0]))
     with pytest.raises(ScoreError, match="1 scores for the 2 labels"):
-        require_complete(REQUESTS, shorter)
+        require_complete(REQUESTS, PROMPTS, shorter)
 
 
 def test_a_text_has_one_score():
-    text = REQUESTS.with_columns(ask=pl.lit("text"), continuations=pl.lit([], pl.List(pl.String)))
-    require_complete(text, SCORED.with_columns(label_log_likelihoods=pl.lit([-1.0])))
+    text = PROMPTS.with_columns(ask=pl.lit("text"), continuations=pl.lit([], pl.List(pl.String)))
+    require_complete(REQUESTS, text, SCORED.with_columns(label_log_likelihoods=pl.lit([-1.0])))
     with pytest.raises(ScoreError, match="2 scores for the"):
-        require_complete(text, SCORED)
+        require_complete(REQUESTS, text, SCORED)
 
 
 def test_prompts_longer_than_the_context_are_listed_with_their_length_and_none_is_cut():

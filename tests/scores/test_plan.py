@@ -7,8 +7,8 @@ import pytest
 from evaluator.engine.replicas import OneReplica
 from evaluator.progress import finish
 from evaluator.scores.compute import score_rows
-from evaluator.scores.plan import Plan, shard_plan
-from evaluator.scores.table import PlanRecord, ScoreTable, open_scores
+from evaluator.scores.plan import Plan, cut_shards, find_requests, plan_rows
+from evaluator.scores.table import PlanKey, PlanRecord, ScoreTable, open_scores
 from evaluator.tokens.rows import TokenRows
 from tests.scores.test_table import CountingEngine, Loaded, token_rows
 
@@ -22,18 +22,17 @@ class Several(OneReplica):
 
 
 def score(folder, n_replicas: int, engine: CountingEngine | None = None, n_rows: int = 300) -> ScoreTable:
-    loader = Loaded(Several(engine or CountingEngine(), n_replicas))
-    return finish(score_rows(TokenRows.of(token_rows(n_rows)), open_scores(folder / "rows"), loader, "scores"))
+    loader, table = Loaded(Several(engine or CountingEngine(), n_replicas)), open_scores(folder / "rows")
+    return finish(score_rows(plan_rows(TokenRows.of(token_rows(n_rows)), table, "scores"), table, loader))
 
 
 def cut(n_rows: int, n_replicas: int, size: int = 64, least: int = 4) -> list[int]:
     """Tokens of each shard of rows of four tokens that share nothing."""
-    shards = shard_plan(
-        TokenRows.of(token_rows(n_rows)), shard_tokens=size, min_shard_tokens=least, n_replicas=n_replicas,
-        shares_prefixes=False,
-    )  # fmt: skip
-    assert sum(shard.n_rows for shard in shards.values()) == n_rows
-    return [shard.computed_tokens for shard in shards.values()]
+    requests = find_requests(TokenRows.of(token_rows(n_rows)))
+    sizes = {"shard_tokens": size, "min_shard_tokens": least, "n_replicas": n_replicas}
+    shards = cut_shards(requests, **sizes, shares_prefixes=False)
+    assert sum(shard.n_rows for shard in shards) == n_rows
+    return [shard.computed_tokens for shard in shards]
 
 
 def test_one_replica_never_waits_for_another_so_its_shards_have_one_size():
@@ -77,7 +76,10 @@ def test_a_plan_of_an_earlier_version_keeps_the_shards_of_one_size():
         },
         PlanRecord,
     )
-    assert Plan("scores", record, rows).shards() == shard_plan(rows, shard_tokens=40, shares_prefixes=False)
+    requests = find_requests(rows)
+    shards = Plan(PlanKey("scores", "rows"), record, rows, requests).shards()
+    assert [*shards.values()] == cut_shards(requests, shard_tokens=40, shares_prefixes=False)
+    assert next(iter(shards)) == "scores-rows-00000.arrow"
 
 
 def test_the_number_of_replicas_changes_the_shards_and_no_score(tmp_path):

@@ -13,7 +13,9 @@ DONE = pl.DataFrame()
 def clock(monkeypatch):
     """A clock that was started at second 0 and looks at second 4: 30 prompts, of which 10 were there before."""
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
-    clock = compute._Clock("Scoring", done_before=10, total=30, flop_per_token=1000, peak_flop_per_s=400_000)
+    clock = compute._Clock(
+        "Scoring", done_before=10, total=30, flop_per_token=1000, peak_flop_per_s=400_000, counts_cached_tokens=True
+    )
     monkeypatch.setattr("time.monotonic", lambda: 4.0)
     return clock
 

@@ -17,9 +17,9 @@ from evaluator.progress import Stage, finish
 from evaluator.record import EngineRecord
 from evaluator.schemas import TOKEN_STATES, TOKENS
 from evaluator.scores.compute import score_rows
-from evaluator.scores.plan import shard_plan
-from evaluator.scores.prompts import scan_prompt_scores
-from evaluator.scores.table import open_scores
+from evaluator.scores.plan import Plan, Shard, cut_shards, find_requests, plan_rows
+from evaluator.scores.prompts import prompt_scores
+from evaluator.scores.table import Kind, ScoreTable, open_scores
 from evaluator.store import shards
 from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import with_last_tokens, with_token_ids
@@ -87,8 +87,17 @@ class Loaded(EngineLoader):
         return self.loaded
 
 
+def planned(tokens: pl.DataFrame, table: ScoreTable, kind: Kind = "scores") -> Plan:
+    return plan_rows(TokenRows.of(tokens), table, kind)
+
+
+def shards_of(tokens: pl.DataFrame, **sizes) -> list[Shard]:
+    return cut_shards(find_requests(TokenRows.of(tokens)), **sizes)
+
+
 def answer(tokens, engine, folder, kind="scores"):
-    return finish(score_rows(TokenRows.of(tokens), open_scores(folder), Loaded(OneReplica(engine)), kind))
+    table = open_scores(folder)
+    return finish(score_rows(planned(tokens, table, kind), table, Loaded(OneReplica(engine))))
 
 
 def score(tokens, engine, folder):
@@ -99,7 +108,7 @@ def test_scores_sum_whole_labels_and_keep_the_last_token_apart(tmp_path):
     tokens = with_last_tokens(token_rows(1))
     engine = CountingEngine()
     table = score(tokens, engine, tmp_path / "rows")
-    row = scan_prompt_scores(tokens.lazy(), table).collect().row(0, named=True)
+    row = prompt_scores(tokens.lazy(), table.read("scores")).collect().row(0, named=True)
     # The context 0 1 2 sums to 3. Label [1]: -(3+1) = -4. Label [2, 3]: -(3+2) - (3+3) = -11; its last token: -(3+3).
     assert row["label_log_likelihoods"] == [-4.0, -11.0]
     assert row["last_token_log_probs"] == [-4.0, -6.0]
@@ -113,8 +122,10 @@ def test_last_tokens_are_null_unless_requested_except_for_labels_of_one_token(tm
         token_rows(2).tail(1).with_columns(continuations=pl.lit([[1], [2]], TOKENS["continuations"])),
     )
     tokens = pl.concat([several, with_token_ids(single.drop("token_id"))])
-    scores = scan_prompt_scores(tokens.lazy(), score(tokens, CountingEngine(), tmp_path / "rows")).collect()
-    assert scores["last_token_log_probs"].to_list() == [None, [-7.0, -8.0]]
+    table = score(tokens, CountingEngine(), tmp_path / "rows")
+    scores = prompt_scores(tokens.lazy(), table.read("scores")).collect()
+    in_order = scores.join(tokens, on="prompt_id", how="right", maintain_order="right")
+    assert in_order["last_token_log_probs"].to_list() == [None, [-7.0, -8.0]]
 
 
 def test_rows_with_scores_in_another_folder_are_not_scored_again(tmp_path):
@@ -161,7 +172,7 @@ def test_a_prompt_of_two_rows_counts_once_whether_it_is_scored_or_reused(tmp_pat
     score(rows_with_last_tokens(10), CountingEngine(), tmp_path / "first")
     table = open_scores(tmp_path / "second")
     loader = Loaded(OneReplica(CountingEngine()))
-    stage = score_rows(TokenRows.of(rows_with_last_tokens(20)), table, loader, "scores")
+    stage = score_rows(planned(rows_with_last_tokens(20), table), table, loader)
     said = [(now.done, now.total) for now in stage if now.stage == "Reused from earlier runs"]
     assert said == [(10, 20)]
     totals = open_scores(tmp_path / "second").totals()
@@ -212,7 +223,7 @@ def test_every_shard_is_hashed_once_when_scores_are_opened_and_none_when_they_ar
     monkeypatch.setattr(shards, "file_digest", lambda path: hashed.append(path) or digest(path))
     table = open_scores(tmp_path / "second")
     table.read("scores").collect()
-    finish(score_rows(TokenRows.of(token_rows(100)), table, Loaded(OneReplica(CountingEngine())), "scores"))
+    finish(score_rows(planned(token_rows(100), table), table, Loaded(OneReplica(CountingEngine()))))
     assert len(hashed) == len(set(hashed)) == len([*tmp_path.glob("*/*.arrow")])
 
 
@@ -222,7 +233,7 @@ def test_a_run_that_was_stopped_scores_only_what_is_missing_and_ends_with_the_sa
     with pytest.raises(KeyboardInterrupt):
         score(tokens, CountingEngine(dies_after=60), tmp_path / "b" / "rows")
     kept = open_scores(tmp_path / "b" / "rows").manifest.shards
-    assert 0 < len(kept) < len(shard_plan(TokenRows.of(tokens), shard_tokens=64, shares_prefixes=False))
+    assert 0 < len(kept) < len(shards_of(tokens, shard_tokens=64, shares_prefixes=False))
     second = CountingEngine()
     score(tokens, second, tmp_path / "b" / "rows")
     assert second.asked == tokens.height - sum(shard.prompts for shard in kept.values())
@@ -249,9 +260,9 @@ def test_a_shard_that_the_manifest_does_not_name_or_whose_bytes_changed_is_score
 def test_shards_close_at_the_token_budget_and_cover_every_row_once():
     tokens = token_rows(25)  # four tokens to feed a row: three of the context and the first of the second label
     # No two share a prefix, so a shard closes as soon as it may: of 32 tokens at 24, before the seventh row.
-    plan = shard_plan(TokenRows.of(tokens), shard_tokens=32, shares_prefixes=False)
-    assert list(plan.values()) == [(0, 6, 24), (6, 6, 24), (12, 6, 24), (18, 7, 28)]
-    assert shard_plan(TokenRows.of(tokens.clear()), shard_tokens=32, shares_prefixes=False) == {}
+    plan = shards_of(tokens, shard_tokens=32, shares_prefixes=False)
+    assert plan == [(0, 6, 24), (6, 6, 24), (12, 6, 24), (18, 7, 28)]
+    assert shards_of(tokens.clear(), shard_tokens=32, shares_prefixes=False) == []
 
 
 def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
@@ -259,14 +270,14 @@ def test_a_shard_closes_where_the_least_of_a_prefix_is_lost():
     contexts = [[1, 1, i] for i in range(7)] + [[2, 2, i] for i in range(7, 14)]
     labels = pl.lit([[5], [6]], pl.List(pl.List(pl.Int32)))
     tokens = token_rows(14).with_columns(context=pl.Series(contexts, dtype=pl.List(pl.Int32)), continuations=labels)
-    assert list(shard_plan(TokenRows.of(tokens), shard_tokens=24, shares_prefixes=False).values()) == [
+    assert shards_of(tokens, shard_tokens=24, shares_prefixes=False) == [
         (0, 7, 21),
         (7, 7, 21),
     ]
     # Where prefixes are shared, 3 tokens of the first row and 1 of each other are computed, of the eighth 3 again: 18.
-    shared = shard_plan(TokenRows.of(tokens), shard_tokens=9, shares_prefixes=True)
-    assert list(shared.values()) == [(0, 7, 9), (7, 7, 9)]
-    assert len(shard_plan(TokenRows.of(tokens), shard_tokens=24, shares_prefixes=True)) == 1
+    shared = shards_of(tokens, shard_tokens=9, shares_prefixes=True)
+    assert shared == [(0, 7, 9), (7, 7, 9)]
+    assert len(shards_of(tokens, shard_tokens=24, shares_prefixes=True)) == 1
 
 
 def test_rows_that_share_all_their_tokens_count_one_each():
@@ -276,7 +287,7 @@ def test_rows_that_share_all_their_tokens_count_one_each():
     # Of the first row 6 tokens are fed, of each other 1, so that rows begin at 0, 6, 7, ..., 14. A shard of 8 may close
     # from 6 on, and every row loses as much there: the first closes before row 1, which begins at 6; the second before
     # the row that begins at 6 + 6, row 7; the rest fits into the third.
-    assert list(shard_plan(TokenRows.of(tokens), shard_tokens=8, shares_prefixes=True).values()) == [
+    assert shards_of(tokens, shard_tokens=8, shares_prefixes=True) == [
         (0, 1, 6),
         (1, 6, 6),
         (7, 3, 3),
@@ -284,8 +295,8 @@ def test_rows_that_share_all_their_tokens_count_one_each():
 
 
 def test_a_row_longer_than_a_shard_is_a_shard_by_itself():
-    plan = shard_plan(TokenRows.of(token_rows(3)), shard_tokens=2, shares_prefixes=False)
-    assert list(plan.values()) == [(0, 1, 4), (1, 1, 4), (2, 1, 4)]
+    plan = shards_of(token_rows(3), shard_tokens=2, shares_prefixes=False)
+    assert plan == [(0, 1, 4), (1, 1, 4), (2, 1, 4)]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -304,9 +315,8 @@ def test_progress_reaches_the_total_and_counts_existing_scores(tmp_path):
     tokens = token_rows()
     with pytest.raises(KeyboardInterrupt):
         score(tokens, CountingEngine(dies_after=60), tmp_path / "rows")
-    seen = list(
-        score_rows(TokenRows.of(tokens), open_scores(tmp_path / "rows"), Loaded(OneReplica(CountingEngine())), "scores")
-    )
+    table = open_scores(tmp_path / "rows")
+    seen = list(score_rows(planned(tokens, table), table, Loaded(OneReplica(CountingEngine()))))
     assert seen[0].done > 22
     assert seen[-1].done == seen[-1].total == tokens.height
     assert all(earlier.done <= later.done for earlier, later in pairwise(seen))

@@ -1,6 +1,5 @@
 """The tables of a run of classification, from made-up answers."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +10,7 @@ from evaluator.methods import METHODS
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import DEFINITIONS, Definition
 from evaluator.store.prompt_store import PromptStore, StoreManifest
-from evaluator.suites.base import ScoredRun, in_memory
+from evaluator.suites.base import ScoredRun
 from evaluator.suites.classification import classification_tables
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS
 from tests.methods.answered import BOTH, answers, table
@@ -24,8 +23,8 @@ def measured(*definitions: Definition) -> dict[str, pl.DataFrame]:
     """The tables of two right answers and a wrong one in every part."""
     tables = {}
 
-    def keep(name: str, schema: pl.Schema, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
-        tables[name] = in_memory(name, schema, frames).collect()
+    def keep(name: str, rows: pl.LazyFrame) -> pl.LazyFrame:
+        tables[name] = rows.collect()
         return tables[name].lazy()
 
     rows = [table(part, [[-1.0, -2.0], [-1.0, -3.0], [-2.0, -1.0]]) for part in PARTS]
