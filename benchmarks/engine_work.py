@@ -16,7 +16,7 @@ from evaluator.config import ModelConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest, Engine
-from evaluator.engine.device import device_kind
+from evaluator.engine.devices import device_kind
 from evaluator.engine.vllm_settings import SETTINGS, StepSettings
 from evaluator.models.embedded.random_model import tokenizer_texts
 from evaluator.models.source import ModelSource

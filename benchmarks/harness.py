@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 import psutil
 
-from evaluator.engine.device import cores
+from evaluator.engine.devices import cores
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -79,7 +79,7 @@ def test_only_young_garbage_is_collected_for_vllm_and_all_for_others() -> None:
 
 TENSORS = """
 import resource, psutil, torch
-from evaluator.engine.device import return_freed_memory
+from evaluator.engine.devices import return_freed_memory
 from evaluator.process import tune_process
 
 MIB = 2**20

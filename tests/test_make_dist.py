@@ -17,7 +17,7 @@ from venv import EnvBuilder
 import pytest
 from packaging.requirements import Requirement
 
-from evaluator.engine.vllm_import import TESTED_VERSIONS
+from evaluator.engine.vllm_settings import TESTED_VERSIONS
 from make_dist import EARLIEST, build, commit_time, tracked_files
 from tests.test_setup_venv import pinned_lines
 

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.engine_work import Answers, engine_process, random_llama, sst5_requests
 from benchmarks.harness import Work, race
 from evaluator.config import Dtype, ModelConfig
-from evaluator.engine.device import device_kind, device_name
+from evaluator.engine.devices import device_kind, device_name
 from evaluator.engine.vllm_settings import SETTINGS, StepSettings
 from evaluator.models.source import find_model
 

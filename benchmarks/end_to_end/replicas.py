@@ -22,7 +22,7 @@ import polars as pl
 
 from benchmarks.engine_work import random_llama
 from benchmarks.harness import Target, Work, print_targets, race
-from evaluator.engine.device import cores
+from evaluator.engine.devices import cores
 from evaluator.run.folder import read_scores
 from evaluator.run.record import read_run
 

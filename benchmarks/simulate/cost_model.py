@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 import scipy.optimize
 
-from evaluator.engine.block_index import MIN_GAIN_TOKENS, n_shared
+from evaluator.engine.prefixes import MIN_GAIN_TOKENS, n_shared
 from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, cut_shards, find_requests, request_starts
 from evaluator.tokens.rows import TokenRows
 

@@ -14,7 +14,7 @@ from benchmarks.engine_work import random_llama
 from benchmarks.harness import append_rows
 from benchmarks.simulate.cost_model import Cache, shard_costs
 from evaluator.config import ModelConfig
-from evaluator.engine.device import cores
+from evaluator.engine.devices import cores
 from evaluator.engine.vllm_settings import step_settings, tokens_per_step
 from evaluator.models.source import find_model
 from evaluator.run.folder import open_built, open_scored

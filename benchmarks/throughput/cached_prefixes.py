@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.throughput.workloads import Job, Score, Scores, requests
-from evaluator.engine.device import device_kind
+from evaluator.engine.devices import device_kind
 
 _BATCH = 32  # texts that share a prefix
 _MIN_SHARED = 32  # tokens: shorter prefixes are not worth a forward pass of their own

@@ -19,8 +19,8 @@ import polars as pl
 from benchmarks.throughput.cached_prefixes import transformers_cached
 from benchmarks.throughput.workloads import Job, Score, Scores, requests
 from evaluator.config import DevicesConfig, Dtype, ModelConfig
-from evaluator.engine.device import device_kind
-from evaluator.engine.loader import EngineLoader
+from evaluator.engine.devices import device_kind
+from evaluator.engine.replicas import EngineLoader
 from evaluator.models.source import find_model
 from evaluator.process import keep_freed_memory, tune_process
 from evaluator.progress import finish

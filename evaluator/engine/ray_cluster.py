@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
+from evaluator.engine.base import first_sentence
 from evaluator.engine.devices import Machine, this_machine
-from evaluator.engine.refusals import first_sentence
 from evaluator.errors import ConfigError
 
 _PREFIX = "evaluator-ray-"

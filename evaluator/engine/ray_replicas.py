@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluator.config import ModelConfig
-from evaluator.engine.device import cores, split
-from evaluator.engine.devices import Machine, n_replicas
+from evaluator.engine.devices import Machine, cores, n_replicas, split
 from evaluator.engine.ray_actor import LOGS_ELSEWHERE, Loaded, ReplicaActor, ReplicaSettings
 from evaluator.engine.ray_cluster import joined_cluster, local_cluster
 from evaluator.engine.replicas import Job

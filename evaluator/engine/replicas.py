@@ -1,10 +1,20 @@
-"""Replicas of a model, which share jobs. A job is a pure function of its data and the model: any replica can do it."""
+"""Replicas of a model, which share jobs, and the loading of a run's model: at most once, and only if it is needed.
 
+A job is a pure function of its data and the model: any replica can do it.
+"""
+
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from evaluator.config import DevicesConfig, ModelConfig
+from evaluator.engine import find_machine, load_engine
 from evaluator.engine.base import Engine
+from evaluator.engine.devices import n_replicas
+from evaluator.models.source import ModelSource
+from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord
 
 
@@ -68,3 +78,94 @@ class OneReplica:
 
     def close(self) -> None:
         self.engine.close()
+
+
+class EngineLoader:
+    """The replicas of a run. A run whose scores are all on disk never loads them.
+
+    One replica is an engine in this process, loaded on first use; several, and those of a cluster, run on Ray, and can
+    load while prompts are built.
+    """
+
+    def __init__(self, source: ModelSource, config: ModelConfig, logs: Path) -> None:
+        """Prepare to load a model.
+
+        Args:
+            source, config: the model, and how to load it; devices are laid out.
+            logs: folder for the log files of replicas in other processes.
+        """
+        self._source, self._config, self._logs = source, config, logs
+        self._replicas: Replicas | None = None
+        self._is_loaded = False
+        self._waited_s = 0.0
+
+    def begin(self) -> Stage[None]:
+        """Start replicas that run in processes of their own, and return while they load the model.
+
+        Does nothing for an engine in this process. Raises ConfigError if Ray cannot be started or reached.
+        """
+        if self._replicas is None and not self._is_here:
+            yield from self._timed("Starting", self._start)
+
+    def replicas(self) -> Stage[Replicas]:
+        """Return the replicas once one is loaded. Raises as engine.load_engine does, and ConfigError."""
+        if not self._is_loaded:
+            yield from self._timed("Loading", self._load)
+            yield from self._shared_units()
+        assert self._replicas is not None, "loaded"
+        return self._replicas
+
+    def take_waited_s(self) -> float:
+        """Return the seconds that the command has waited for the model since this was last called."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return waited_s
+
+    def close(self) -> None:
+        """Release memory and devices if the model was loaded, or began to load."""
+        if self._replicas is not None:
+            self._replicas.close()
+        self._replicas, self._is_loaded = None, False
+
+    @property
+    def _is_here(self) -> bool:
+        devices = self._config.devices
+        return n_replicas(devices) == 1 and devices.ray_address is None
+
+    def _shared_units(self) -> Iterator[Progress]:
+        """Say in which units prefixes are shared, if the engine has a cache of them."""
+        assert self._replicas is not None, "loaded"
+        facts = self._replicas.facts
+        if unit := facts.prefix_block_tokens:
+            line = f"{facts.name} shares the prefixes of prompts in blocks of {unit} tokens"
+            yield Progress(stage="Loaded", done=1, total=1, unit="models", line=line)
+
+    def _timed(self, verb: str, step: Callable[[], None]) -> Stage[None]:
+        clock, stage = time.monotonic(), f"{verb} {_described(self._config.devices)}"
+        yield Progress(stage=stage, done=0, total=1, unit="models")
+        step()
+        self._waited_s += time.monotonic() - clock
+        yield Progress(stage=stage, done=1, total=1, unit="models")
+
+    def _start(self) -> None:
+        if self._is_here:
+            self._replicas = OneReplica(load_engine(self._source, self._config))
+            return
+        from evaluator.engine.ray_replicas import RayReplicas
+
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._replicas = RayReplicas(self._source, self._config, find_machine(self._config), self._logs)
+
+    def _load(self) -> None:
+        if self._replicas is None:
+            self._start()
+        assert self._replicas is not None, "started"
+        self._replicas.wait()
+        self._is_loaded = True
+
+
+def _described(devices: DevicesConfig) -> str:
+    """Say what is loaded: how many replicas, and how many devices each takes or how many share one."""
+    n, per_replica, per_device = n_replicas(devices), devices.per_replica, devices.engines_per_device
+    what = "the model" if n == 1 else f"{n} replicas of the model"
+    what += f", {per_replica} devices each" if per_replica > 1 else ""
+    return what + (f", {per_device} to a device" if per_device > 1 else "")

@@ -12,10 +12,15 @@ import numpy.typing as npt
 import torch
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
-from evaluator.engine.device import device_kind, device_name, return_freed_memory
-from evaluator.engine.refusals import first_sentence
-from evaluator.engine.versions import versions_for_transformers
+from evaluator.engine.base import (
+    ContinuationRequest,
+    ContinuationScores,
+    TokenCounts,
+    first_sentence,
+    longest_request,
+    versions_for_transformers,
+)
+from evaluator.engine.devices import device_kind, device_name, return_freed_memory
 from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
 from evaluator.models.skeleton import auto_class, require_whole, without_progress

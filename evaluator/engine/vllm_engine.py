@@ -16,22 +16,34 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
-from evaluator.engine.block_index import max_kept_blocks, n_shared
+from evaluator.engine.base import (
+    ContinuationRequest,
+    ContinuationScores,
+    TokenCounts,
+    first_sentence,
+    longest_request,
+    versions_for_vllm,
+    way_out,
+)
 from evaluator.engine.continuation_trie import ContinuationTrie, Question
-from evaluator.engine.device import device_name
-from evaluator.engine.refusals import first_sentence, way_out
-from evaluator.engine.shared_prefixes import shared_prefixes
-from evaluator.engine.versions import versions_for_vllm
-from evaluator.engine.vllm_cache import empty_cache, keeps_states, shared_block_tokens
-from evaluator.engine.vllm_hidden_states import Recording, recording_states
-from evaluator.engine.vllm_loading import add_adapters, start_vllm, stopping_vllm
+from evaluator.engine.devices import device_name
+from evaluator.engine.prefixes import max_kept_blocks, n_shared, shared_prefixes
+from evaluator.engine.vllm_loading import (
+    add_adapters,
+    empty_cache,
+    keeps_states,
+    shared_block_tokens,
+    start_vllm,
+    stopping_vllm,
+)
 from evaluator.engine.vllm_requests import (
     MAX_IDS,
+    Recording,
     learn_question,
     learn_suffix,
     one_token_params,
     question_params,
+    recording_states,
     runs_v2,
     scores_several_rows,
     suffix_params,

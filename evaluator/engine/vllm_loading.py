@@ -1,4 +1,4 @@
-"""Start vLLM in this process: quietly, with small cache blocks, and only if its memory is free."""
+"""Start vLLM in this process: quietly, with small cache blocks, and only if its memory is free. Empty and stop it."""
 
 import contextlib
 import gc
@@ -11,16 +11,18 @@ from importlib.util import find_spec
 from typing import Any
 
 from evaluator.config import ModelConfig
-from evaluator.engine.device import DeviceKind, cores, device_kind, return_freed_memory, split
-from evaluator.engine.refusals import first_sentence, way_out
-from evaluator.engine.vllm_import import import_vllm, quiet, version_note
+from evaluator.engine.base import first_sentence, way_out
+from evaluator.engine.devices import DeviceKind, cores, device_kind, return_freed_memory, split
 from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.engine.vllm_settings import (
     check_memory,
     device_share,
+    import_vllm,
     kv_cache_bytes,
+    quiet,
     step_settings,
     tokens_per_step,
+    version_note,
 )
 from evaluator.errors import ModelError
 from evaluator.models.skeleton import require_whole
@@ -230,3 +232,31 @@ def stopping_vllm(llm: Any) -> Iterator[None]:
     if device_kind() == "cuda":
         torch.cuda.empty_cache()
     return_freed_memory()
+
+
+def empty_cache(llm: Any) -> None:
+    """Check the prefix cache and empty it, so that the next call does not depend on earlier ones."""
+    connector = llm.llm_engine.engine_core.engine_core.scheduler.connector
+    if connector is not None:
+        connector.check_idle()
+        connector.forget()
+    emptied = llm.llm_engine.reset_prefix_cache()
+    assert emptied, "an earlier call left requests behind"
+
+
+def shared_block_tokens(llm: Any) -> int | None:
+    """Return the unit in which vLLM shares prefixes, in tokens; None where it shares nothing.
+
+    That is a block of the cache, or where kinds of layers have blocks of different sizes the least common multiple: for
+    models with a recurrent state hundreds of tokens.
+    """
+    coordinator = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_manager.coordinator
+    for name in ("_cache_hit_alignment_tokens", "block_size"):
+        if unit := getattr(coordinator, name, None):
+            return int(unit)
+    return None
+
+
+def keeps_states(llm: Any) -> bool:
+    """Return whether a model has recurrent states, which a cache keeps for few places of a prompt."""
+    return bool(getattr(llm.llm_engine.engine_core.engine_core.scheduler, "has_mamba_layers", False))

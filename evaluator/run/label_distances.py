@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from evaluator.engine.device import device_kind
-from evaluator.engine.loader import EngineLoader
+from evaluator.engine.devices import device_kind
+from evaluator.engine.replicas import EngineLoader
 from evaluator.methods.base import Method
 from evaluator.models.source import ModelSource
 from evaluator.progress import Stage

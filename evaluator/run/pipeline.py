@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.config import ModelConfig, RunConfig
-from evaluator.engine.loader import EngineLoader
+from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import scan_parquet, table_path

@@ -14,7 +14,7 @@ import polars as pl
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_identity, engine_name
-from evaluator.engine.loader import EngineLoader
+from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, ScoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest

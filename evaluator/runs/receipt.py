@@ -20,8 +20,7 @@ import polars as pl
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig
 from evaluator.engine import ENGINES, find_source, with_devices
 from evaluator.engine.base import Engine, adapted
-from evaluator.engine.loader import EngineLoader
-from evaluator.engine.replicas import OneReplica
+from evaluator.engine.replicas import EngineLoader, OneReplica
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_table

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evaluator.engine.loader import EngineLoader
+from evaluator.engine.replicas import EngineLoader
 from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord

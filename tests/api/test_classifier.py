@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import evaluator
 from evaluator.api.loaded_models import unload_models
-from evaluator.engine import loader
+from evaluator.engine import replicas
 from evaluator.errors import ConfigError
 from evaluator.templates.template import MetaTemplate
 
@@ -46,7 +46,7 @@ def test_every_kind_of_method_answers(method):
 
 def test_a_method_that_needs_the_lm_head_leaves_the_model_loaded():
     unload_models()
-    with patch.object(loader, "load_engine", wraps=loader.load_engine) as load:
+    with patch.object(replicas, "load_engine", wraps=replicas.load_engine) as load:
         classifier = evaluator.InContextClassifier(**FAKE, method="knn_centroid").fit(TEXTS, LABELS)
         classifier.predict(["not asked before"])
         classifier.predict(["nor this"])

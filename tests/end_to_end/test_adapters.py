@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import evaluator
-from evaluator.engine import loader
+from evaluator.engine import replicas
 from evaluator.engine.devices import this_processor
 from tests.command_line import command
 from tests.lora import EVERY_MODULE, merged, save_adapter
@@ -40,7 +40,7 @@ def test_adapters_and_their_base_are_compared_and_the_base_is_loaded_once(
 ) -> None:
     one, two = adapters
     asked = [*words(tiny_model, tmp_path / "out"), "--adapter", "none", "--adapter", one, "--adapter", two]
-    with patch.object(loader, "load_engine", wraps=loader.load_engine) as load:
+    with patch.object(replicas, "load_engine", wraps=replicas.load_engine) as load:
         command(*asked)
         assert load.call_count == 1
         command(*asked)  # every answer is there already

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from evaluator.config import Dtype, ModelConfig
 from evaluator.engine import find_source, load_engine
-from evaluator.engine.base import ContinuationRequest
-from evaluator.engine.device import device_kind
-from evaluator.engine.versions import vllm_version
+from evaluator.engine.base import ContinuationRequest, vllm_version
+from evaluator.engine.devices import device_kind
 from evaluator.errors import EvaluatorError
 from evaluator.models.embedded.llama import byte_level_tokenizer, save_tokenizer
 

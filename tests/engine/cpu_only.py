@@ -2,6 +2,6 @@
 
 import pytest
 
-from evaluator.engine.device import device_kind
+from evaluator.engine.devices import device_kind
 
 cpu_only = pytest.mark.skipif(device_kind() != "cpu", reason="a fact about vLLM on a CPU")

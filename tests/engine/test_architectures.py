@@ -11,7 +11,7 @@ import pytest
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest
-from evaluator.engine.device import device_kind
+from evaluator.engine.devices import device_kind
 from tests.engine.architectures import ARCHITECTURES, WIDTH, measure, save_model
 from tests.shared_engines import close_engines
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaluator.engine.base import ContinuationRequest, Engine
-from evaluator.engine.vllm_cache import empty_cache
+from evaluator.engine.vllm_loading import empty_cache
 from tests.engine.cpu_only import cpu_only
 
 pytestmark = cpu_only

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from evaluator.config import DevicesConfig, ModelConfig, ServerConfig
-from evaluator.engine.device import split
-from evaluator.engine.devices import Machine, lay_out, n_replicas
+from evaluator.engine.devices import Machine, lay_out, n_replicas, split
 from evaluator.engine.ray_cluster import cluster_machine
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.fake_source import fake_model_source

@@ -3,7 +3,7 @@
 import pydantic
 import pytest
 
-from evaluator.engine.refusals import first_sentence, way_out
+from evaluator.engine.base import first_sentence, way_out
 
 
 class Dtype(pydantic.BaseModel):

@@ -5,8 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.engine.block_index import n_shared
-from evaluator.engine.shared_prefixes import shared_prefixes
+from evaluator.engine.prefixes import n_shared, shared_prefixes
 
 UNIT = 16
 

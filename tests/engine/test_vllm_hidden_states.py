@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluator.engine.vllm_hidden_states import StateRecorder, recording_states
+from evaluator.engine.vllm_requests import StateRecorder, recording_states
 
 
 def test_the_greedy_token_of_each_row_is_the_number_of_its_state() -> None:

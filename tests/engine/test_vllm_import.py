@@ -2,15 +2,15 @@
 
 import pytest
 
-from evaluator.engine import vllm_import
-from evaluator.engine.versions import vllm_version
-from evaluator.engine.vllm_import import TESTED_VERSIONS, import_vllm, is_tested
+from evaluator.engine import vllm_settings
+from evaluator.engine.base import vllm_version
+from evaluator.engine.vllm_settings import TESTED_VERSIONS, import_vllm, is_tested
 from evaluator.errors import ModelError
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Messages of ours; vLLM logs as well when it is imported."""
-    return [record.getMessage() for record in caplog.records if record.name == vllm_import.__name__]
+    return [record.getMessage() for record in caplog.records if record.name == vllm_settings.__name__]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
 )
 def test_a_version_is_tested_between_the_oldest_and_the_newest_one(monkeypatch, version, tested):
-    monkeypatch.setattr(vllm_import, "TESTED_VERSIONS", ("0.31.0", "0.32.0"))
+    monkeypatch.setattr(vllm_settings, "TESTED_VERSIONS", ("0.31.0", "0.32.0"))
     assert is_tested(version) == tested
 
 
@@ -37,7 +37,7 @@ def test_the_installed_version_is_a_tried_one_and_nothing_is_said_of_it(caplog):
 
 
 def test_an_untried_version_is_named_beside_the_tried_ones(monkeypatch, caplog):
-    monkeypatch.setattr(vllm_import, "vllm_version", lambda: "0.99.0")
+    monkeypatch.setattr(vllm_settings, "vllm_version", lambda: "0.99.0")
     import_vllm()
     (message,) = said(caplog)
     assert message.startswith("This is vLLM 0.99.0; 0.24.0 to ")
@@ -45,6 +45,6 @@ def test_an_untried_version_is_named_beside_the_tried_ones(monkeypatch, caplog):
 
 
 def test_a_version_without_what_the_engine_asks_for_is_refused(monkeypatch):
-    monkeypatch.setattr(vllm_import, "_REQUIRED_PARAMETERS", ("logprob_token_ids", "no_such_parameter"))
+    monkeypatch.setattr(vllm_settings, "_REQUIRED_PARAMETERS", ("logprob_token_ids", "no_such_parameter"))
     with pytest.raises(ModelError, match=r"have no no_such_parameter\. This is vLLM .*--engine transformers"):
         import_vllm()

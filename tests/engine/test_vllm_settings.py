@@ -12,10 +12,10 @@ import pytest
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import vllm_loading, vllm_settings
 from evaluator.engine.base import ContinuationRequest, Engine
-from evaluator.engine.device import DeviceKind
+from evaluator.engine.devices import DeviceKind
 from evaluator.engine.vllm_engine import VllmEngine
-from evaluator.engine.vllm_import import import_vllm
 from evaluator.engine.vllm_loading import start_vllm
+from evaluator.engine.vllm_settings import import_vllm
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource
 from tests.engine.cpu_only import cpu_only

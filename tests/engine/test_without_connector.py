@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from evaluator.engine.vllm_import import import_vllm
+from evaluator.engine.vllm_settings import import_vllm
 import_vllm()
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
 del base.SupportsHMA

@@ -132,7 +132,7 @@ def test_changed_code_of_prompts_builds_them_again_and_keeps_every_score(tmp_pat
     finish(pipeline.run(config, FAKE, tmp_path))
     before = record.read_run(tmp_path)
     monkeypatch.setattr("evaluator.run.build.source_fingerprint", lambda *_: "an upgrade")
-    monkeypatch.setattr("evaluator.engine.loader.load_engine", None)  # would fail if a model was loaded
+    monkeypatch.setattr("evaluator.engine.replicas.load_engine", None)  # would fail if a model was loaded
     finish(pipeline.run(config, FAKE, tmp_path))
     after = record.read_run(tmp_path)
     assert before.prompts.fingerprint != after.prompts.fingerprint

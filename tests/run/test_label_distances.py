@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evaluator.config import ModelConfig, RunConfig
-from evaluator.engine.loader import EngineLoader
+from evaluator.engine.replicas import EngineLoader
 from evaluator.methods.base import Method
 from evaluator.methods.knn_prompting import KNN_CENTROID
 from evaluator.models.fake_source import fake_model_source

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
-from evaluator.engine.loader import EngineLoader
-from evaluator.engine.replicas import OneReplica, Replicas
+from evaluator.engine.replicas import EngineLoader, OneReplica, Replicas
 from evaluator.errors import ScoreError
 from evaluator.files.json_files import MANIFEST, read_json, write_json
 from evaluator.progress import Stage, finish

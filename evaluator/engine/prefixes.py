@@ -1,7 +1,8 @@
-"""An index of computed cache blocks: find the block after a prefix that shares the most leading tokens."""
+"""Prefixes that prompts share: the computed cache block that a prompt can continue, and prefixes worth a request."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 Tokens = tuple[int, ...]
@@ -97,3 +98,53 @@ def n_shared(a: Sequence[int], b: Sequence[int]) -> int:
         if one != other:
             return n
     return min(len(a), len(b))
+
+
+_MIN_SAVED_TOKENS = 64  # saved by a prefix of its own; a request costs about as much
+
+
+class _Shared(NamedTuple):
+    """A beginning that neighbouring contexts share."""
+
+    first: int
+    last: int  # the context after the last one
+    n_tokens: int
+
+
+def shared_prefixes(contexts: Sequence[Sequence[int]], unit: int) -> list[list[Sequence[int]]]:
+    """Return prompts to send before the contexts, in levels: those of a level begin with ones of earlier levels.
+
+    A recurrent state sums up all tokens before it, and a cache keeps it for few places of a prompt, near its end.
+    Prompts that go on differently after a shared beginning find no state there, unless that beginning was a prompt
+    itself. Such a prompt is one token longer than what is shared: the state before the last token of a prompt is kept.
+
+    Args:
+        contexts: token ids, in prefix order; in another order fewer prefixes are found.
+        unit: states are kept at multiples of so many tokens.
+    """
+    levels: list[list[Sequence[int]]] = []
+    around: list[_Shared] = []
+    for shared in sorted(_shared(contexts, unit), key=lambda shared: (shared.first, shared.n_tokens)):
+        while around and around[-1].last <= shared.first:
+            around.pop()
+        if len(levels) == len(around):
+            levels.append([])
+        # The last of them in prefix order is the one that is surely longer.
+        levels[len(around)].append(contexts[shared.last - 1][: shared.n_tokens + 1])
+        around.append(shared)
+    return levels
+
+
+def _shared(contexts: Sequence[Sequence[int]], unit: int) -> Iterator[_Shared]:
+    """Yield the beginnings, in units, that save enough: counted from the longest shorter one of the same contexts."""
+    lengths = [n_shared(one, other) // unit * unit for one, other in pairwise(contexts)]
+    open_since = [(0, 0)]  # tokens, first context; longer ones last
+    for place, n_tokens in enumerate([*lengths, 0], start=1):
+        first = place - 1
+        while open_since[-1][0] > n_tokens:
+            longer, first = open_since.pop()
+            shorter = max(n_tokens, open_since[-1][0])
+            if (place - first - 1) * (longer - shorter) >= _MIN_SAVED_TOKENS:
+                yield _Shared(first, place, longer)
+        if open_since[-1][0] < n_tokens:
+            open_since.append((n_tokens, first))
