@@ -152,8 +152,8 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
         stages = pipeline.run(
             config, models[0], folder, data=given["store"], accept=given["accept"], force=given["force"]
         )
-        page, measured = _finished(stages, progress)
-    return Run(measured, page, kept)
+        finished = _finished(stages, progress)
+    return Run(finished.run, finished.page, kept)
 
 
 def open_run(out: str | Path) -> Run:

@@ -53,13 +53,11 @@ def run(**given: Any) -> None:
 
     config, models = run_config(given), model_configs(given)
     out, data, accept, force = given["out"], given["store"], given["accept"], given["force"]
-    if len(models) > 1:
-        page = draw(pipeline.run_models(config, models, out, data=data, accept=accept, force=force))
-    else:
-        page, measured = draw(pipeline.run(config, models[0], out, data=data, accept=accept, force=force))
-        for line in summary_lines(measured):
+    finished = draw(pipeline.run(config, models, out, data=data, accept=accept, force=force))
+    if len(finished.runs) == 1:
+        for line in summary_lines(finished.run):
             echo(line)
-    echo(f"Report: {page}")
+    echo(f"Report: {finished.page}")
 
 
 @click.command(cls=SuiteCommand)

@@ -33,10 +33,10 @@ def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force:
     from evaluator.runs.import_answers import import_answers as import_files
 
     columns = from_options(ImportColumns, given)
-    page, run = draw(import_files(files, out, columns, model or files[0].stem, force=force))
-    for line in summary_lines(run):
+    finished = draw(import_files(files, out, columns, model or files[0].stem, force=force))
+    for line in summary_lines(finished.run):
         echo(line)
-    echo(f"Report: {page}")
+    echo(f"Report: {finished.page}")
 
 
 class ReproduceCommand(click.Command):

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from evaluator.files.whole import scan_parquet, table_path
 from evaluator.preflight.findings import check_accepted, require_accepted
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
-    PreflightRecord,
     RunRecord,
     ScoresRecord,
 )
@@ -45,7 +44,7 @@ from evaluator.run.resolved_models import (
     resolve_models,
 )
 from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run, scores_folder
-from evaluator.run.stage_records import dataset_fingerprints, record_build, record_scores
+from evaluator.run.stage_records import prompts_record, record_build, record_scores
 from evaluator.run_log import now, seconds_since
 from evaluator.suites import SUITES
 
@@ -53,15 +52,29 @@ logger = logging.getLogger(__name__)
 
 
 class Finished(NamedTuple):
-    """The page of a finished run, and its record and tables."""
+    """The page of a finished run, or of the comparison of several, with the record and tables of each run."""
 
     page: Path
-    run: MeasuredFolder
+    runs: list[MeasuredFolder]
+
+    @property
+    def run(self) -> MeasuredFolder:
+        """Return the run of a single model."""
+        (run,) = self.runs
+        return run
+
+
+class _ModelRun(NamedTuple):
+    """A model of a run, and the folder of its record, tables and page."""
+
+    model: ResolvedModel
+    folder: Path
+    earlier: RunRecord | None  # of a finished run in the folder, which this run extends
 
 
 def run(
     config: RunConfig,
-    model: ModelConfig,
+    models: ModelConfig | Sequence[ModelConfig],
     out: Path,
     *,
     data: Path | None = None,
@@ -70,100 +83,126 @@ def run(
 ) -> Stage[Finished]:
     """Build, check, score, measure and report. Prompts and scores of earlier runs are used again.
 
+    Several models are evaluated on the same prompts, each in a folder below `out`/models, and compared.
+
     Args:
         config: what to evaluate.
-        model: which model to evaluate.
+        models: the model to evaluate, or several.
         out: folder of the record, the tables and the page.
         data: folder of prompts and scores, which several runs may share; None for `out`.
         accept: names of findings (preflight.findings.FINDINGS) that do not stop the run.
         force: whether to replace a finished run in `out` that this one does not extend.
 
-    Raises ConfigError for options that do not fit, for a finding that is not accepted and for a finished run that would
-    be replaced, DatasetError, TemplateError,
-    ModelError and ScoreError as the stages do.
+    Raises ConfigError for options that do not fit, for a finding that is not accepted, for a finished run that would
+    be replaced, and before anything is built for several models and suites that do not measure what models are
+    compared by; DatasetError, TemplateError, ModelError and ScoreError as the stages do.
     """
+    configs, data = [models] if isinstance(models, ModelConfig) else models, data or out
     check_config(config)
     check_accepted(accept)
-    check_capabilities(config, model)
-    with writing_to(out):
-        check_comparison(out, [], force=force)
-        earlier = finished_run(out, force=force)
-        check_configuration(out, earlier, config)
-        resolved = resolve_model(config, model)  # first, so that a wrong name is reported at once
-        check_model(out, earlier, resolved)
-        with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
-            yield from begin_loading(resolved, data or out, loader)
-            record, built = yield from _build(config, out, data or out, earlier)
-            labels, built = split_labels(built), built.without_datasets()
-            check = yield from _check(built, labels, resolved, accept)
-            record = _checked(record, check.record, resolved, data or out)
-            write_run(out, record)
-            require_accepted(check.record.findings, accept)
-            scored = yield from score_run(built, resolved, data or out, loader, tokenised_s=check.tokenised_s)
-        return (yield from measure_and_report(record_scores(record, scored, resolved.record, out), scored, out))
-
-
-def run_models(
-    config: RunConfig,
-    models: Sequence[ModelConfig],
-    out: Path,
-    *,
-    data: Path | None = None,
-    accept: Collection[str] = (),
-    force: bool = False,
-) -> Stage[Path]:
-    """Evaluate several models on the same prompts, a run folder for each below `out`/models, and compare them.
-
-    Returns the path of the page that compares them. Raises ConfigError, before anything is built, for suites that do
-    not measure what models are compared by.
-    """
+    if len(configs) > 1:
+        _require_comparable(config)
+    for model in configs:
+        check_capabilities(config, model)
+    with writing_to(out), ExitStack() as loaders:
+        runs = _model_runs(config, configs, out, force=force)
+        loads = []
+        for group in of_one_load(runs, key=lambda each: each.model):
+            loader = EngineLoader(group[0].model.source, group[0].model.config, group[0].folder / LOGS)
+            loads.append((loaders.enter_context(closing(loader)), group))
+        yield from begin_loading(runs[0].model, data, loads[0][0])
+        build_record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
+        labels, built = split_labels(built), built.without_datasets()
+        records: dict[Path, RunRecord] = {}  # of every model, before the first is scored
+        for each in runs:
+            records[each.folder] = yield from _check(each, build_record, built, labels, out, data, accept)
+        finished = []
+        for loader, group in loads:
+            for each in group:
+                record = records[each.folder]
+                with _writing_below(out, each.folder):
+                    scored = yield from score_run(
+                        built,
+                        each.model,
+                        data,
+                        loader,
+                        keep_loaded=each is not group[-1],
+                        tokenised_s=record.elapsed_s["tokenise"],
+                    )
+                    record = record_scores(record, scored, each.model.record, each.folder)
+                    if len(runs) > 1:
+                        yield from _speed(record)
+                    finished.append((yield from measure_and_report(record, scored, each.folder)))
+    if len(runs) == 1:
+        return finished[0]
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
-    check_config(config)
-    check_accepted(accept)
-    _require_comparable(config)
-    for model in models:
-        check_capabilities(config, model)
-    with writing_to(out), ExitStack() as stack:
-        resolved = resolve_models(config, models)
-        runs = [(one, out / MODELS / name) for one, name in zip(resolved, model_folders(resolved), strict=True)]
-        check_comparison(out, [folder for _, folder in runs], force=force)
-        earlier = {folder: finished_run(folder, force=force) for _, folder in runs}
-        for one, folder in runs:
-            check_configuration(folder, earlier[folder], config)
-            check_model(folder, earlier[folder], one)
-        loads = []
-        for group in of_one_load(runs, key=lambda each: each[0]):
-            one, folder = group[0]
-            loads.append((stack.enter_context(closing(EngineLoader(one.source, one.config, folder / LOGS))), group))
-        yield from begin_loading(resolved[0], data or out, loads[0][0])
-        of_prompts, built = yield from _build(config, out, data or out, None)
-        for _, folder in runs:
-            check_datasets(folder, earlier[folder], dataset_fingerprints(built))
-        labels = split_labels(built)
-        checks: dict[Path, _Check] = {}  # of every model, before the first is scored
-        for one, folder in runs:
-            checks[folder] = yield from _check(built, labels, one, accept)
-            require_accepted(checks[folder].record.findings, accept)
-        build_s = of_prompts.elapsed_s["build"]  # once, for all models
-        for loader, group in loads:
-            for one, folder in group:
-                with writing_to(folder):
-                    mark_user(folder, data or out)
-                    record = record_build(
-                        built, folder, data or out, started=now(), elapsed_s=build_s, earlier=earlier[folder]
-                    )
-                    check = checks[folder]
-                    record = _checked(record, check.record, one, data or out)
-                    write_run(folder, record)
-                    scored = yield from score_run(
-                        built, one, data or out, loader, keep_loaded=True, tokenised_s=check.tokenised_s
-                    )
-                    record = record_scores(record, scored, one.record, folder)
-                    yield from _speed(record)
-                    yield from measure_and_report(record, scored, folder)
-            loader.close()
-    return (yield from compare([folder for _, folder in runs], out)).page
+    page = (yield from compare([each.folder for each in runs], out)).page
+    return Finished(page, [each.run for each in finished])
+
+
+def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:
+    """Resolve the models of a run and check that it replaces no finished run; wrong names are reported at once."""
+    if len(configs) == 1:
+        resolved, folders = [resolve_model(config, configs[0])], [out]
+        check_comparison(out, [], force=force)
+    else:
+        resolved = resolve_models(config, configs)
+        folders = [out / MODELS / name for name in model_folders(resolved)]
+        check_comparison(out, folders, force=force)
+    runs = [
+        _ModelRun(model, folder, finished_run(folder, force=force))
+        for model, folder in zip(resolved, folders, strict=True)
+    ]
+    for each in runs:
+        check_configuration(each.folder, each.earlier, config)
+        check_model(each.folder, each.earlier, each.model)
+    return runs
+
+
+def _check(
+    run: _ModelRun,
+    build_record: RunRecord,
+    built: Built,
+    labels: Labels,
+    out: Path,
+    data: Path,
+    accept: Collection[str],
+) -> Stage[RunRecord]:
+    """Tokenise the prompts and check them; write and return the record with the checks and the model.
+
+    Raises ConfigError for a finding that is not accepted.
+    """
+    with _writing_below(out, run.folder):
+        record = build_record
+        if run.folder != out:
+            assert record.prompts is not None, "they are built"
+            mark_user(run.folder, data)
+            record = record_build(
+                record.prompts,
+                run.folder,
+                data,
+                started=record.started,
+                elapsed_s=record.elapsed_s["build"],
+                earlier=run.earlier,
+            )
+        clock = time.monotonic()
+        preflight = with_accepted((yield from check_built(built, labels, run.model)), accept)
+        record = replace(
+            record,
+            preflight=preflight,
+            model=run.model.record,
+            scores_folder=scores_folder(run.model.source, run.model.config, data).name,
+            elapsed_s=record.elapsed_s | {"tokenise": seconds_since(clock)},
+        )
+        write_run(run.folder, record)
+    require_accepted(preflight.findings, accept)
+    return record
+
+
+def _writing_below(out: Path, folder: Path) -> AbstractContextManager[None]:
+    """Lock the folder of a model's run, unless it is the folder that the run has locked already."""
+    return nullcontext() if folder == out else writing_to(folder)
 
 
 def _require_comparable(config: RunConfig) -> None:
@@ -188,7 +227,7 @@ def measure_and_report(record: RunRecord, scored: Scored, out: Path) -> Stage[Fi
     """Measure a scored run and write its page."""
     record = yield from measure_run(record, scored.built, scored.parts, out, {})
     measured = MeasuredFolder(out, record, scored.built.store)
-    return Finished((yield from report_run(measured)), measured)
+    return Finished((yield from report_run(measured)), [measured])
 
 
 def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool = False) -> Stage[Built]:
@@ -198,8 +237,27 @@ def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool
         check_comparison(out, [], force=force)
         earlier = finished_run(out, force=force)
         check_configuration(out, earlier, config)
-        _, built = yield from _build(config, out, data or out, earlier)
+        _, built = yield from _build(config, out, data or out, {out: earlier})
         return built
+
+
+def _build(
+    config: RunConfig, out: Path, data: Path, earlier: Mapping[Path, RunRecord | None]
+) -> Stage[tuple[RunRecord, Built]]:
+    """Build the prompts and write the record of `out`.
+
+    Args:
+        config, out, data: as for `run`.
+        earlier: records of finished runs that must stay, by folder.
+    """
+    started, clock = now(), time.monotonic()
+    built = yield from build_prompts(config, data, out)
+    prompts = prompts_record(built)
+    for folder, record in earlier.items():
+        check_datasets(folder, record, prompts.dataset_fingerprints)
+    elapsed_s = seconds_since(clock)
+    record = record_build(prompts, out, data, started=started, elapsed_s=elapsed_s, earlier=earlier.get(out))
+    return record, built
 
 
 def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[ScoresRecord]:
@@ -251,30 +309,3 @@ def report(out: Path) -> Stage[Path]:
     for model in models:
         yield from report(model)
     return (yield from compare(models, out)).page
-
-
-def _build(config: RunConfig, out: Path, data: Path, earlier: RunRecord | None) -> Stage[tuple[RunRecord, Built]]:
-    started, clock = now(), time.monotonic()
-    built = yield from build_prompts(config, data, out)
-    check_datasets(out, earlier, dataset_fingerprints(built))
-    return record_build(built, out, data, started=started, elapsed_s=seconds_since(clock), earlier=earlier), built
-
-
-def _checked(record: RunRecord, check: PreflightRecord, resolved: ResolvedModel, data: Path) -> RunRecord:
-    """Return the record of a run before it is scored: with its checks, its model and where the scores will be."""
-    scores = scores_folder(resolved.source, resolved.config, data).name
-    return replace(record, preflight=check, model=resolved.record, scores_folder=scores)
-
-
-class _Check(NamedTuple):
-    """What was found before anything is scored."""
-
-    record: PreflightRecord
-    tokenised_s: float
-
-
-def _check(built: Built, labels: Labels, resolved: ResolvedModel, accept: Collection[str]) -> Stage[_Check]:
-    """Tokenise the prompts and check them."""
-    clock = time.monotonic()
-    found = yield from check_built(built, labels, resolved)
-    return _Check(with_accepted(found, accept), seconds_since(clock))

@@ -25,25 +25,16 @@ from evaluator.suites.base import Described
 from evaluator_kernels import implementations
 
 
-def record_build(
-    built: Built,
-    out: Path,
-    data: Path,
-    *,
-    started: str,
-    elapsed_s: float,
-    described: Described | None = None,
-    earlier: RunRecord | None = None,
-) -> RunRecord:
-    """Write and return the record of a run whose prompts are built.
+def prompts_record(built: Built, described: Described | None = None) -> PromptsRecord:
+    """Return the record of a run's prompts.
 
     Args:
+        built: the run, with its datasets.
         described: the settings of a run that was not built by suites; None: as its suites describe them.
-        earlier: the record of the finished run in the folder, which this run extends; None if there is none.
     """
     config = built.config
     descriptions = [described] if described else [SUITES[name].describe(config) for name in config.suites]
-    prompts = PromptsRecord(
+    return PromptsRecord(
         fingerprint=built.store.fingerprint,
         config=config_to_json(config),
         suites=list(config.suites),
@@ -61,19 +52,35 @@ def record_build(
         seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
-        dataset_fingerprints=dataset_fingerprints(built),
+        dataset_fingerprints={name: dataset.fingerprint for name, dataset in built.datasets.items()},
     )
+
+
+def record_build(
+    prompts: PromptsRecord,
+    out: Path,
+    data: Path,
+    *,
+    started: str,
+    elapsed_s: float,
+    earlier: RunRecord | None = None,
+) -> RunRecord:
+    """Write and return the record of a run whose prompts are built.
+
+    Args:
+        prompts: record of the prompts.
+        out: folder of the run.
+        data: folder of prompts and scores.
+        started: time, as returned by run_log.now().
+        elapsed_s: of the build stage.
+        earlier: the record of the finished run in the folder, which this run extends; None if there is none.
+    """
     record = new_record(os.path.relpath(data, out), started)
     if previous := read_run_if_intact(out):  # its tables stay until this run has its own
         record = replace(record, measures=previous.measures, model=earlier.model if earlier else None)
     record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
     write_run(out, record)
     return record
-
-
-def dataset_fingerprints(built: Built) -> dict[str, str]:
-    """Return the fingerprint of each dataset of a run: of its rows, labels and templates."""
-    return {name: dataset.fingerprint for name, dataset in built.datasets.items()}
 
 
 def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:

@@ -21,7 +21,7 @@ from evaluator.run.pipeline import Finished, measure_and_report
 from evaluator.run.replacement import check_comparison, check_configuration, check_datasets, finished_run
 from evaluator.run.score import Scored
 from evaluator.run.scored_run import ScoredStore
-from evaluator.run.stage_records import record_build, record_scores
+from evaluator.run.stage_records import prompts_record, record_build, record_scores
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKENS
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
@@ -78,17 +78,14 @@ def import_answers(
         built = Built(config, store, {IMPORTED: parts})
         described = Described(shots="unknown", n_shots=None, queries="those of the files", seeds={})
         elapsed_s = seconds_since(clock)
-        record = record_build(
-            built, out, out, started=started, elapsed_s=elapsed_s, described=described, earlier=earlier
-        )
-        assert record.prompts is not None, "they were just recorded"
         notes = {dataset.name: [f"imported from {dataset.file}"] for dataset in datasets}
-        record = replace(
-            record,
-            prompts=replace(
-                record.prompts, datasets=list(names), notes=notes, dataset_fingerprints=dict.fromkeys(names, digest)
-            ),
+        prompts = replace(
+            prompts_record(built, described),
+            datasets=list(names),
+            notes=notes,
+            dataset_fingerprints=dict.fromkeys(names, digest),
         )
+        record = record_build(prompts, out, out, started=started, elapsed_s=elapsed_s, earlier=earlier)
         scored = Scored(built, [part], {}, ENGINE, {})
         answered = ModelRecord(
             name=model,

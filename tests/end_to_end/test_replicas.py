@@ -99,7 +99,7 @@ def test_replicas_load_before_prompts_are_built_and_end_with_the_run(n_models, t
     (tmp_path / "chat.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
     models = [model, replace(model, chat=ChatConfig(template=str(tmp_path / "chat.jinja")))]
     out = tmp_path / "out"
-    run = pipeline.run(config, model, out) if n_models == 1 else pipeline.run_models(config, models, out)
+    run = pipeline.run(config, models[:n_models], out)
     next(progress for progress in run if progress.stage == "Starting 2 replicas of the model" and progress.done)
     folder = out if n_models == 1 else out / "models" / "fake"
     logs = wait_until_loaded(folder)

@@ -134,13 +134,13 @@ def test_a_table_with_other_rows_under_the_same_name_is_another_dataset(tmp_path
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     out = tmp_path_factory.mktemp("two")
-    finish(pipeline.run_models(CONFIG, [EMBEDDED, RANDOM], out))
+    finish(pipeline.run(CONFIG, [EMBEDDED, RANDOM], out))
     return out
 
 
 def test_a_comparison_keeps_its_models(two):
     with pytest.raises(ConfigError, match="finished comparison of embedded, random"):
-        finish(pipeline.run_models(CONFIG, [EMBEDDED, replace(EMBEDDED, dtype="bfloat16")], two))
+        finish(pipeline.run(CONFIG, [EMBEDDED, replace(EMBEDDED, dtype="bfloat16")], two))
     with pytest.raises(ConfigError, match="for a single model"):
         finish(pipeline.run(CONFIG, FAKE, two))
 

@@ -79,7 +79,7 @@ def of_its_name(config: ModelConfig, **_: object) -> FakeModelSource:
 def test_a_comparison_of_several_models_is_finished_once_it_is_written(tmp_path):
     models = [FAKE, replace(FAKE, model="other")]
     with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], find=of_its_name)}):
-        page = finish(pipeline.run_models(CONFIG, models, tmp_path))
+        page = finish(pipeline.run(CONFIG, models, tmp_path)).page
     for folder in (tmp_path / "models").iterdir():
         took = read_run(folder).elapsed_s
         assert took["build"] == read_run(tmp_path).elapsed_s["build"] > 0
