@@ -29,11 +29,6 @@ from evaluator.files.digests import bytes_digest
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 
-def published_name(path: Path) -> str | None:
-    """Return the name of the published dataset whose file name a path has, or None."""
-    return next((name for name, table in PUBLISHED_TABLES.items() if table.file == path.stem), None)
-
-
 def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path] | None:
     """Return the tables of the named datasets that a folder holds, or those of the paper if no dataset is named.
 

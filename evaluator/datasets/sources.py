@@ -10,7 +10,7 @@ these rules that applies:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -25,7 +25,6 @@ from evaluator.datasets.lu_2023 import (
     expected_tables,
     hub_file,
     published_file,
-    published_name,
     published_tables,
 )
 from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
@@ -40,29 +39,38 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.templates.choice_template import ChoiceTemplate
 
 
-@dataclass(frozen=True, kw_only=True)
-class DatasetSource:
+class DatasetSource(NamedTuple):
     """A dataset that can be loaded."""
 
     name: str
     origin: str  # for messages
-    load: Callable[[], AnyDataset]
-    kind: Literal["named", "task", "table"]  # of DATASETS; of BIG-bench; the user's, which options can describe
+    read: Callable[[], AnyDataset | LabelledFile]
+    kind: Literal["named", "task", "table"] = "named"  # in DATASETS; of BIG-bench; the user's, which options describe
+
+    def load(self, *, query_every_row: bool = False) -> AnyDataset:
+        """Load the dataset. Raises as its reader and load_labelled do.
+
+        Args:
+            query_every_row: make every row of a labelled table without training rows a query and none a demonstration.
+        """
+        loaded = self.read()
+        if isinstance(loaded, LabelledFile):
+            return load_labelled(loaded, query_every_row=query_every_row)
+        return loaded
 
 
 def load_datasets(names: Sequence[str], data: DataOptions, *, query_every_row: bool = False) -> Iterator[AnyDataset]:
     """Load the datasets of dataset_sources one after the other. Raises as it does, and as each loader does."""
-    for source in dataset_sources(names, data, query_every_row=query_every_row):
-        yield source.load()
+    for source in dataset_sources(names, data):
+        yield source.load(query_every_row=query_every_row)
 
 
-def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row: bool = False) -> list[DatasetSource]:
+def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSource]:
     """Return the named datasets of StaICC, those in files and folders, and the named ones of the hub, in this order.
 
     Args:
         names: of DATASETS. A published table that is in a path of `data` is read from there, else from the hub.
         data: files, folders and whether the hub may be used.
-        query_every_row: make every row of a labelled table without training rows a query and none a demonstration.
 
     Raises:
         ConfigError: a name that is not in DATASETS, options about tables where there is no table.
@@ -72,18 +80,14 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
     for name in names:
         if name not in DATASETS:
             raise ConfigError(f"There is no dataset {name!r}. There are: {', '.join(DATASETS)}.")
-    sources = [
-        DatasetSource(name=name, origin="StaICC", load=partial(load_staicc, name), kind="named")
-        for name in names
-        if name in SOURCES
-    ]
+    sources = [DatasetSource(name, "StaICC", partial(load_staicc, name)) for name in names if name in SOURCES]
     published = [name for name in names if name in PUBLISHED_TABLES]
     for path in data.paths:
-        sources += _path_sources(path, published, data, query_every_row)
+        sources += _path_sources(path, published, data)
     for word in data.repositories:
         name_on_hub = hub_name(word)
         read = partial(hub_labelled, name_on_hub, data)
-        sources.append(_labelled(name_on_hub.dataset, f"hub:{word}", read, query_every_row, kind="table"))
+        sources.append(DatasetSource(name_on_hub.dataset, f"hub:{word}", read, "table"))
     held = {source.name for source in sources if source.kind == "named"}
     missing = [name for name in dict.fromkeys(published) if name not in held]
     if missing and not data.hub:
@@ -92,23 +96,10 @@ def dataset_sources(names: Sequence[str], data: DataOptions, *, query_every_row:
         raise DatasetError(
             f"None of the paths in --data holds {expected_tables(missing)}. Name the folder that does{hub}."
         )
-    sources += [_labelled(name, "the hub", partial(hub_file, name), query_every_row) for name in missing]
+    sources += [DatasetSource(name, "the hub", partial(hub_file, name)) for name in missing]
     _require_different_names(sources)
     _require_own_table(sources, data)
     return sources
-
-
-def _labelled(
-    name: str,
-    origin: str,
-    read: Callable[[], LabelledFile],
-    query_every_row: bool,
-    kind: Literal["named", "table"] = "named",
-) -> DatasetSource:
-    def load() -> AnyDataset:
-        return load_labelled(read(), query_every_row=query_every_row)
-
-    return DatasetSource(name=name, origin=origin, load=load, kind=kind)
 
 
 class _File(NamedTuple):
@@ -117,7 +108,14 @@ class _File(NamedTuple):
     path: Path
     folder: Path  # that the user named, or that of the file
     data: DataOptions
-    query_every_row: bool
+
+    @property
+    def published(self) -> str | None:
+        """The published table with the name of the file, unless the file has a column of choices."""
+        name = next((name for name, table in PUBLISHED_TABLES.items() if table.file == self.path.stem), None)
+        if name is None or self.path.suffix not in SUFFIXES:
+            return None
+        return None if (self.data.columns.choices or CHOICES) in column_names(self.path) else name
 
     @property
     def has_choices(self) -> bool:
@@ -131,19 +129,17 @@ class _File(NamedTuple):
             raise ConfigError(f"{self.path} {what.format(', '.join(options))}. Leave it out.")
 
 
-def _path_sources(
-    path: Path, named: Sequence[str], data: DataOptions, query_every_row: bool
-) -> Iterator[DatasetSource]:
+def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterator[DatasetSource]:
     """Yield the datasets of a file or folder; `named` are the published ones that the user named."""
     if path.is_file():
-        yield _file_source(_File(path, path.parent, data, query_every_row))
+        yield _file_source(_File(path, path.parent, data))
         return
     if not path.is_dir():
         what = "is neither a file nor a folder" if path.exists() else "does not exist"
         raise DatasetError(f"{path} {what}. Name a file or a folder with --data.")
     if (published := published_tables(path, named)) is not None:
         for name, table in published.items():
-            yield _labelled(name, str(table), partial(published_file, name, table), query_every_row)
+            yield DatasetSource(name, str(table), partial(published_file, name, table))
         return
     found = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())
     if not found:
@@ -153,19 +149,18 @@ def _path_sources(
     if not found and not named:
         raise DatasetError(f"{path} holds no {TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
     for file in found:
-        yield _file_source(_File(file, path, data, query_every_row))
+        yield _file_source(_File(file, path, data))
 
 
 def _is_training_table(path: Path, data: DataOptions) -> bool:
     """Return whether a table holds the training rows of another table in its folder."""
     queries = table_in(path.parent, path.stem.removesuffix(USER_TRAINING))
-    if queries is None or not path.stem.endswith(USER_TRAINING):
-        return False
-    return not _File(queries, path.parent, data, query_every_row=False).has_choices
+    is_named = path.stem.endswith(USER_TRAINING) and queries is not None
+    return is_named and not _File(queries or path, path.parent, data).has_choices
 
 
 def _file_source(file: _File) -> DatasetSource:
-    return next(source(file) for holds, source in _KINDS if holds(file))
+    return next(source(file) for applies, source in _KINDS if applies(file))
 
 
 def _task(file: _File) -> DatasetSource:
@@ -174,52 +169,39 @@ def _task(file: _File) -> DatasetSource:
     relative = file.path.parent.relative_to(file.folder).as_posix()
     name = file.path.parent.name if relative == "." else relative
     name = name if file.path.name == TASK_FILE else file.path.stem
-    return DatasetSource(name=name, origin=str(file.path), load=partial(load_task_json, file.path, name), kind="task")
-
-
-def _is_published(file: _File) -> bool:
-    choices = file.data.columns.choices or CHOICES
-    is_table = published_name(file.path) is not None and file.path.suffix in SUFFIXES
-    return is_table and choices not in column_names(file.path)
+    return DatasetSource(name, str(file.path), partial(load_task_json, file.path, name), "task")
 
 
 def _published(file: _File) -> DatasetSource:
-    name = published_name(file.path)
-    assert name is not None, "_is_published"
-    return _labelled(name, str(file.path), partial(published_file, name, file.path), file.query_every_row)
-
-
-def _is_lite(file: _File) -> bool:
-    is_default = file.path.suffix == ".parquet" and file.data.columns == TableColumns()
-    return is_default and stated_task(file.path) is not None
+    name = file.published
+    assert name is not None, "the condition of _KINDS"
+    return DatasetSource(name, str(file.path), partial(published_file, name, file.path))
 
 
 def _choice_table(file: _File) -> DatasetSource:
+    """Return a table of multiple choice, with the columns of BIG-bench Lite if tasks.json lists it, by default."""
     file.refuse(_stated(file.data), "has choices in each row, and {} is for tables of texts and labels")
-    path, task = file.path, stated_task(file.path)
-    load: Callable[[], AnyDataset]
-    if task is not None and _is_lite(file):
-        load = partial(load_lite, path, task)
+    path, columns, task = file.path, file.data.columns, stated_task(file.path)
+    read: Callable[[], AnyDataset]
+    if task is not None and path.suffix == ".parquet" and columns == TableColumns():
+        read = partial(load_lite, path, task)
     else:
         template = ChoiceTemplate() if task is None else template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
-        load = partial(load_choice_table, path, file.data.columns, template)
-    return DatasetSource(name=path.stem, origin=str(path), load=load, kind="table")
+        read = partial(load_choice_table, path, columns, template)
+    return DatasetSource(path.stem, str(path), read, "table")
 
 
 def _labelled_table(file: _File) -> DatasetSource:
-    read = partial(user_file, file.path, file.data)
-    return _labelled(file.path.stem, str(file.path), read, file.query_every_row, kind="table")
+    return DatasetSource(file.path.stem, str(file.path), partial(user_file, file.path, file.data), "table")
 
 
 _KINDS: tuple[tuple[Callable[[_File], bool], Callable[[_File], DatasetSource]], ...] = (
     (lambda file: file.path.suffix == ".json", _task),
-    # A table with the name of a published table (lu_2023_tables.py), unless it has a column of choices.
-    (_is_published, _published),
-    # A task of BIG-bench Lite, or a table that has choices or whose column of choices the user names.
+    (lambda file: file.published is not None, _published),
     (lambda file: file.has_choices, _choice_table),
     (lambda _: True, _labelled_table),
 )
-"""Conditions, and how a file is read for which it is the first that holds."""
+"""Kinds of files: a condition, and how to read the files for which it is the first that holds."""
 
 
 def _stated(options: Options) -> list[str]:

@@ -240,13 +240,13 @@ class Failures:
 def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[str, str]]]:
     """Return the datasets of a run by name, and those that cannot be loaded with the reason."""
     every_row = any(SUITES[name].plan.queries_every_row(config) for name in config.suites)
-    sources = dataset_sources(config.datasets, config.data, query_every_row=every_row)
+    sources = dataset_sources(config.datasets, config.data)
     datasets: dict[str, AnyDataset] = {}
     failures = Failures(len(sources))
     for done, source in enumerate(sources):
         yield Progress(stage="Reading datasets", done=done, total=len(sources), unit="datasets")
         try:
-            datasets[source.name] = source.load()
+            datasets[source.name] = source.load(query_every_row=every_row)
         except (DatasetError, TemplateError) as error:
             failures.add(source.name, error)
     yield Progress(stage="Reading datasets", done=len(sources), total=len(sources), unit="datasets")
