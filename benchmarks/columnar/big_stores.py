@@ -191,12 +191,11 @@ def predict(folder: str, n_predictions: str) -> None:
 
 
 def measure(folder: str) -> None:
-    from evaluator.metrics import diagnosed, metrics_table
+    from evaluator.metrics import measured_groups, metrics_table
     from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
     predictions = pl.scan_parquet(f"{folder}/*.parquet")
-    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    metrics_table(classified, diagnosed(predictions, DIAGNOSTICS).groups)
+    metrics_table(measured_groups(predictions, metrics.PARTS.keys() - {*DIAGNOSTIC_PARTS}, DIAGNOSTICS))
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from evaluator.arrays import Floats
 from evaluator.metrics.calibration_interval import EXTRA_VARIANCE, Bins, calibration_errors
-from evaluator.metrics.distance_interval import distances, freedom
+from evaluator.metrics.debiased import distances, freedom
 from evaluator.metrics.intervals import total_standard_error, two_way_standard_error, with_intervals
 from evaluator.statistics.variance_components import variance_components
 from evaluator.suites.in_context_pvi.demonstration_choice import difference_from_draws

@@ -13,8 +13,8 @@ import polars as pl
 from StaICC.util import functional
 
 from benchmarks.harness import Target, Timing, Work, print_targets, race, require_green_tests
-from evaluator.metrics import diagnosed, metrics_table
-from evaluator.metrics.registry import METRICS, STAICC_METRICS
+from evaluator.metrics import measured_groups, metrics_table
+from evaluator.metrics.classification import METRICS, STAICC_METRICS
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
 from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
@@ -49,7 +49,7 @@ def main() -> None:
     predictions = pl.concat(
         [_predictions(index, n_labels, part) for index, n_labels in enumerate(N_LABELS) for part in PARTS]
     )
-    normal = _race("datasets of 1024 requests", predictions.filter(part="normal"), metrics_table, runs=9)
+    normal = _race("datasets of 1024 requests", predictions.filter(part="normal"), _everything, runs=9)
     all_parts = _race("datasets, all parts", predictions, _everything, runs=5)
     print_targets(
         Target(what="all metrics with intervals, s", value=normal["evaluator, all"].median_s, at_most=3),
@@ -80,8 +80,8 @@ def _race(
 
 
 def _everything(predictions: pl.DataFrame) -> pl.DataFrame:
-    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    return metrics_table(classified, diagnosed(predictions, DIAGNOSTICS).groups)
+    parts = {*predictions["part"]} - {*DIAGNOSTIC_PARTS}
+    return metrics_table(measured_groups(predictions, parts, DIAGNOSTICS))
 
 
 def _predictions(index: int, n_labels: int, part: str) -> pl.DataFrame:

@@ -11,10 +11,9 @@ import polars as pl
 
 from benchmarks.columnar.metrics import N_LABELS, PARTS, _predictions
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
-from evaluator.metrics import diagnosed, metrics_table
+from evaluator.metrics.groups import prediction_groups
 from evaluator.statistics.variance_components import variance_components
-from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
-from evaluator.suites.staicc.total_error import total_error_tables
+from evaluator.suites.staicc.total_error import CrossedParts
 
 N_QUERIES, N_TEMPLATES, N_SETS = 55_556, 9, 2  # 1,000,008 scores
 
@@ -35,8 +34,6 @@ def main() -> None:
         same=lambda theirs, ours: np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10),
     )
     predictions = pl.concat([_predictions(index, n, part) for index, n in enumerate(N_LABELS) for part in PARTS])
-    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    metrics = metrics_table(classified, diagnosed(predictions, DIAGNOSTICS).groups)
     whole = race(
         Work(
             benchmark="total_error",
@@ -45,7 +42,7 @@ def main() -> None:
             unit="requests",
             packages=["polars", "numpy", "scipy"],
         ),
-        {"evaluator, all": lambda: total_error_tables(predictions, metrics)["variance_components"].height},
+        {"evaluator, all": lambda: _total_error(predictions)},
         runs=3,
     )
     print_targets(
@@ -54,6 +51,13 @@ def main() -> None:
         ),
         Target(what="total error of a StaICC run, s", value=whole["evaluator, all"].median_s, at_most=10),
     )
+
+
+def _total_error(predictions: pl.DataFrame) -> int:
+    parts = CrossedParts()
+    for group in prediction_groups(predictions):
+        parts.add(group)
+    return parts.tables(["paper", "released"])["variance_components"].height
 
 
 def _components(cells: Any) -> list[float]:

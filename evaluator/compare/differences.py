@@ -1,20 +1,20 @@
 """Compute paired differences of accuracy and true-label probability between runs and between methods, and test them."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
 from evaluator.arrays import Floats
-from evaluator.compare.request_results import QUERY_KEY, query_means
+from evaluator.compare.results import ANSWER_KEY, DATASET
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, EQUIVALENCE_KEY
-from evaluator.compare.table import DATASET
 from evaluator.methods import REFERENCE_METHOD
+from evaluator.metrics.classification import REQUEST_COLUMNS
+from evaluator.metrics.groups import MeasuredGroup
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION, mean_of_intervals, two_way_standard_error
-from evaluator.metrics.registry import REQUEST_COLUMNS
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import (
     LEVEL,
@@ -32,19 +32,33 @@ from evaluator.statistics.paired import (
 SET = ["n_shots", "demonstration_set"]
 """Columns that identify a demonstration set where all queries share the same sets."""
 
+_QUERY_KEY = [*ANSWER_KEY, "query_id"]
 _GROUP_OF_MEAN = [name for name in DIFFERENCES_KEY if name != "dataset"]
-
-
 _PLAIN = ["difference", "standard_error", "degrees_of_freedom"]
 ADJUSTED = ["adjusted_difference", "adjusted_error", "adjusted_freedom"]
 """Columns of statistics.paired.Estimate, plain and adjusted."""
 
 
-class Estimated(NamedTuple):
-    """Differences before they are corrected for the number of tests."""
+def method_differences(groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, model: str) -> pl.DataFrame:
+    """Compare every method with vanilla, query by query, as a comparison of several runs does within each of them.
 
-    rows: pl.DataFrame  # query_differences of everything that is compared
-    means: pl.DataFrame  # their means over datasets, with `n_datasets`
+    Args:
+        groups: of the run.
+        metrics: schemas.METRICS of the run.
+        model: its name.
+
+    Returns schema.DIFFERENCES, sorted by its key, with the same model on both sides; no rows without vanilla or without
+    another method.
+    """
+    methods = {*metrics.filter(metric="accuracy")["method"]}
+    if REFERENCE_METHOD not in methods or len(methods) == 1:
+        return DIFFERENCES.to_frame()
+    queries = [
+        group.queries.with_columns(pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY)
+        for group in groups
+        if group.queries is not None
+    ]
+    return paired_differences(estimated_differences([model], [pl.concat(queries)], metrics))
 
 
 def estimated_differences(
@@ -52,7 +66,7 @@ def estimated_differences(
     results: Sequence[pl.DataFrame],
     comparison: pl.DataFrame,
     shared_sets: Collection[tuple[str, str]] = (),
-) -> Estimated:
+) -> pl.DataFrame:
     """Compare every two models under each common method, and every method with vanilla within each model.
 
     A query counts once, by the mean over its requests. Where all queries have equally many requests, as in our suites,
@@ -60,60 +74,56 @@ def estimated_differences(
 
     Args:
         models: a name for each run.
-        results: for each run, as returned by request_results.
+        results: for each run, as returned by request_results; of a single run, one row a query is enough.
         comparison: schema.COMPARISON, or schemas.METRICS of a single run; defines the common datasets.
         shared_sets: suite and part of those whose queries all have the same demonstration sets: models are compared
             over queries and sets crossed.
+
+    Returns:
+        query_differences of everything that is compared, and below them their means over datasets. `is_repeat` marks a
+        mean over a single dataset, whose test is that dataset's again and no other one.
     """
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
     answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
-    queries = [query_means(each) for each in answers]
-    groups = [
-        *_between_models(list(zip(models, answers, strict=True)), shared_sets),
-        *(_between_methods(model, means) for model, means in zip(models, queries, strict=True)),
-    ]
+    pairs = [*_between_models(models, answers, shared_sets), *map(_between_methods, models, answers)]
     # True-label probability is not measured of imported labels.
-    rows = pl.concat(groups).filter(pl.col("metric").is_in({*comparison["metric"]}))
-    means = [
-        dict(zip(_GROUP_OF_MEAN, key, strict=True)) | _mean_over_datasets(of_mean)
+    rows = pl.concat(map(query_differences, pairs)).filter(pl.col("metric").is_in({*comparison["metric"]}))
+    tests = [
+        dict(zip(_GROUP_OF_MEAN, key, strict=True)) | _test_of_mean(of_mean)
         for key, of_mean in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
     ]
-    intervals = (
+    tested = pl.DataFrame(tests, schema={name: rows.schema[name] for name in (*_GROUP_OF_MEAN, *_TEST)})
+    means = (
         rows.rename({"difference": "value"})
         .group_by(_GROUP_OF_MEAN, maintain_order=True)
-        .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum(), n_datasets=pl.len())
+        .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum(), is_repeat=pl.len() == 1)
         .rename({"value": "difference"})
         .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
+        .join(tested, on=_GROUP_OF_MEAN, maintain_order="left")
     )
-    schema = {name: rows.schema[name] for name in (*_GROUP_OF_MEAN, "d", "p_value", "test", *ADJUSTED)}
-    tested = pl.DataFrame(means, schema=schema)
-    return Estimated(rows, intervals.join(tested, on=_GROUP_OF_MEAN, maintain_order="left"))
+    return pl.concat([rows.with_columns(is_repeat=False), means], how="diagonal")
 
 
-def paired_differences(estimated: Estimated) -> pl.DataFrame:
-    """Correct all differences for their number, and say which ones could have been detected.
+def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
+    """Correct all estimated_differences for their number, and say which ones could have been detected.
 
     Returns schema.DIFFERENCES, sorted by its key, with the plain mean over datasets. Differences between models and
     between methods are two families of tests, for each metric and definition; means over several datasets belong to
-    them. A mean over one dataset is that dataset's test again.
+    them.
     """
-    rows, means = estimated
     family = ["metric", "definition", pl.col("model_a") == pl.col("model_b")]
-    repeats = pl.col("n_datasets") == 1
-    tested = pl.concat([rows, means.filter(~repeats)], how="diagonal").with_columns(
-        p_holm=holm(pl.col("p_value")).over(family), n_tests=pl.len().cast(pl.Int64).over(family)
+    tested = estimated.with_columns(
+        p_holm=holm(_counted("p_value")).over(family), n_tests=(~pl.col("is_repeat")).sum().cast(pl.Int64).over(family)
     )
     detectable = [
         detectable_difference(Estimate(*row[:3]), row[3]) for row in tested.select(*ADJUSTED, "n_tests").rows()
     ]
     tested = tested.with_columns(min_detectable=pl.Series(detectable, dtype=pl.Float64))
-    of_dataset = tested.select(*_GROUP_OF_MEAN, "p_value", "p_holm", "n_tests", "min_detectable", "test")
-    again = means.filter(repeats).drop("p_value", "test").join(of_dataset, on=_GROUP_OF_MEAN)
-    parts = [part.select(pl.col(name).cast(dtype) for name, dtype in DIFFERENCES.items()) for part in (tested, again)]
-    return pl.concat(parts).sort(DIFFERENCES_KEY)
+    tested = _with_repeats(tested, ["p_value", "p_holm", "n_tests", "min_detectable", "test"])
+    return tested.select(pl.col(name).cast(dtype) for name, dtype in DIFFERENCES.items()).sort(DIFFERENCES_KEY)
 
 
-def equivalence_table(estimated: Estimated, margin: float) -> pl.DataFrame:
+def equivalence_table(estimated: pl.DataFrame, margin: float) -> pl.DataFrame:
     """Test every difference of accuracy against a margin: no worse by it, and equivalent within it.
 
     The estimate is adjusted (statistics.paired.adjusted_estimate), so that pairs that all agree do not pass for
@@ -121,22 +131,18 @@ def equivalence_table(estimated: Estimated, margin: float) -> pl.DataFrame:
     the same families as those of paired_differences.
 
     Args:
+        estimated: as returned by estimated_differences.
         margin: of accuracy, above 0.
 
     Returns schema.EQUIVALENCE, sorted by its key.
     """
-    rows, means = estimated
-    repeats = pl.col("n_datasets") == 1
-    both = pl.concat([rows, means.filter(~repeats)], how="diagonal").filter(metric="accuracy")
-    tests = [equivalence_test(Estimate(*row[:3]), margin, row[3]) for row in both.select(*ADJUSTED, "n_queries").rows()]
+    rows = estimated.filter(metric="accuracy")
+    tests = [equivalence_test(Estimate(*row[:3]), margin, row[3]) for row in rows.select(*ADJUSTED, "n_queries").rows()]
     family = ["definition", pl.col("model_a") == pl.col("model_b")]
-    tested = both.with_columns(
-        margin=pl.lit(margin),
-        p_no_worse=pl.Series([test.no_worse for test in tests], dtype=pl.Float64),
-        p_equivalent=pl.Series([test.equivalent for test in tests], dtype=pl.Float64),
-    ).with_columns(
-        p_no_worse_holm=holm(pl.col("p_no_worse")).over(family),
-        p_equivalent_holm=holm(pl.col("p_equivalent")).over(family),
+    names = ("p_no_worse", "p_equivalent")
+    p_values = pl.DataFrame(tests, schema=dict.fromkeys(names, pl.Float64), orient="row")
+    rows = rows.hstack(p_values).with_columns(
+        *(holm(_counted(name)).over(family).name.suffix("_holm") for name in names), margin=pl.lit(margin)
     )
     shown = (
         pl.when(pl.col("p_equivalent_holm") <= LEVEL)
@@ -145,16 +151,27 @@ def equivalence_table(estimated: Estimated, margin: float) -> pl.DataFrame:
         .then(pl.lit("no worse"))
         .otherwise(pl.lit("not shown"))
     )
-    tested = tested.with_columns(shown=shown)
-    again = tested.join(means.filter(repeats).select(_GROUP_OF_MEAN), on=_GROUP_OF_MEAN, how="semi").with_columns(
-        dataset=pl.lit(MEAN_OVER_DATASETS)
-    )
-    columns = [pl.col(name).cast(dtype) for name, dtype in EQUIVALENCE.items()]
-    return pl.concat([tested.select(columns), again.select(columns)]).sort(EQUIVALENCE_KEY)
+    numbers = ("difference", "p_no_worse", "p_no_worse_holm", "p_equivalent", "p_equivalent_holm")
+    rows = _with_repeats(rows, numbers).with_columns(shown=shown)
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in EQUIVALENCE.items()).sort(EQUIVALENCE_KEY)
 
 
-def _mean_over_datasets(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the test of a mean: of all queries together where datasets have equally many and all tests are exact."""
+def _counted(p_value: str) -> pl.Expr:
+    """Return a p-value as one of the tests to correct for; null of a mean that repeats a dataset's test."""
+    return pl.when(~pl.col("is_repeat")).then(p_value)
+
+
+def _with_repeats(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Copy columns of a single dataset, which is above its mean, to that mean."""
+    of_dataset = pl.col(columns).first().over(_GROUP_OF_MEAN)
+    return rows.with_columns(pl.when("is_repeat").then(of_dataset).otherwise(pl.col(columns)).name.keep())
+
+
+_TEST = ["p_value", "test", *ADJUSTED]
+
+
+def _test_of_mean(rows: pl.DataFrame) -> dict[str, Any]:
+    """Return _TEST of a mean: of all queries together where datasets have equally many and all tests are exact."""
     adjusted = mean_estimate([Estimate(*row) for row in rows.select(ADJUSTED).rows()])
     p_value, test = None, "t"
     if rows["test"].is_in(["McNemar", "sign flips"]).all() and rows["n_queries"].n_unique() == 1:
@@ -166,31 +183,42 @@ def _mean_over_datasets(rows: pl.DataFrame) -> dict[str, Any]:
             for difference, error, freedom, *others in rows.select(*_PLAIN, *ADJUSTED[1:]).rows()
         ]
         p_value = t_test(mean_estimate(plain))
-    return {"d": [], "p_value": p_value, "test": test} | dict(zip(ADJUSTED, adjusted, strict=True))
+    return {"p_value": p_value, "test": test} | dict(zip(ADJUSTED, adjusted, strict=True))
 
 
 def _between_models(
-    runs: list[tuple[str, pl.DataFrame]], shared_sets: Collection[tuple[str, str]]
+    models: Sequence[str], answers: Sequence[pl.DataFrame], shared_sets: Collection[tuple[str, str]]
 ) -> Iterator[pl.DataFrame]:
+    """Yield the pairs of answers of every two models, as query_differences takes them."""
     is_shared = pl.concat_str("suite", "part", separator="/").is_in([f"{suite}/{part}" for suite, part in shared_sets])
-    for (model_a, a), (model_b, b) in combinations(runs, 2):
+    for (model_a, a), (model_b, b) in combinations(zip(models, answers, strict=True), 2):
         pairs = [
-            query_means(a.filter(~is_shared)).join(
-                query_means(b.filter(~is_shared)), on=QUERY_KEY, suffix="_b", maintain_order="left"
+            _query_means(a.filter(~is_shared)).join(
+                _query_means(b.filter(~is_shared)), on=_QUERY_KEY, suffix="_b", maintain_order="left"
             ),
-            a.filter(is_shared).join(b.filter(is_shared), on=[*QUERY_KEY, *SET], suffix="_b", maintain_order="left"),
+            a.filter(is_shared).join(b.filter(is_shared), on=[*_QUERY_KEY, *SET], suffix="_b", maintain_order="left"),
         ]
         for paired in pairs:
             named = paired.with_columns(model_a=pl.lit(model_a), model_b=pl.lit(model_b), method_b="method")
-            yield query_differences(named.rename({"method": "method_a"}))
+            yield named.rename({"method": "method_a"})
 
 
-def _between_methods(model: str, queries: pl.DataFrame) -> pl.DataFrame:
+def _between_methods(model: str, answers: pl.DataFrame) -> pl.DataFrame:
+    """Return the pairs of answers of every method and vanilla, as query_differences takes them."""
+    queries = _query_means(answers)
     vanilla = queries.filter(method=REFERENCE_METHOD)
     others = queries.filter(pl.col("method") != REFERENCE_METHOD)
-    on = [name for name in QUERY_KEY if name != "method"]
+    on = [name for name in _QUERY_KEY if name != "method"]
     paired = others.join(vanilla, on=on, suffix="_b", maintain_order="left").rename({"method": "method_a"})
-    return query_differences(paired.with_columns(model_a=pl.lit(model), model_b=pl.lit(model)))
+    return paired.with_columns(model_a=pl.lit(model), model_b=pl.lit(model))
+
+
+def _query_means(answers: pl.DataFrame) -> pl.DataFrame:
+    """Average correct and true_label_prob over the requests of each query, so that each query counts once.
+
+    Some methods have one request a query, others one for each demonstration set.
+    """
+    return answers.group_by(_QUERY_KEY, maintain_order=True).agg(pl.col("correct", "true_label_prob").mean())
 
 
 def query_differences(paired: pl.DataFrame) -> pl.DataFrame:

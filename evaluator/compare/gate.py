@@ -14,7 +14,7 @@ from evaluator.compare.differences import ADJUSTED, estimated_differences
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
 from evaluator.files.toml_files import read_toml, require_known_keys
-from evaluator.metrics.registry import REQUEST_COLUMNS
+from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import POWER, Estimate, equivalence_test, holm, worse_test
 
@@ -108,7 +108,7 @@ def decide(
         policy: what is tolerated.
         runs: the run and its base.
         results: request_results of both.
-        comparison: compare.table.comparison_table of both.
+        comparison: compare.results.comparison_table of both.
         shared_sets: as for compare.differences.estimated_differences.
 
     Raises ConfigError where the runs have nothing that the policy is about.
@@ -152,8 +152,8 @@ def _differences(
             f"under {policy.definition}{f' in the part {policy.part}' if policy.part else ''}. Name others in the "
             "policy."
         )
-    each, means = estimated_differences([run.model for run in runs], answers, measured, shared_sets)
-    rows = pl.concat([each, means], how="diagonal").filter(pl.col("model_a") != pl.col("model_b"), metric=policy.metric)
+    estimated = estimated_differences([run.model for run in runs], answers, measured, shared_sets)
+    rows = estimated.filter(pl.col("model_a") != pl.col("model_b"), metric=policy.metric)
     for name in policy.datasets:
         if name not in set(rows["dataset"]):
             known = ", ".join(rows["dataset"].unique().sort())

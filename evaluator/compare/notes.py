@@ -5,8 +5,8 @@ from itertools import combinations
 
 import polars as pl
 
+from evaluator.compare.results import DATASET, datasets_of
 from evaluator.compare.runs import ComparedRun, prompt_form
-from evaluator.compare.table import DATASET, datasets_of
 
 PLACE = pl.format("{} / {}", "suite", "part")
 

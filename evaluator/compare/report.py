@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.compare.measures import with_measure
+from evaluator.compare.across_models import with_measure
 from evaluator.compare.report_correlations import Triangle, triangles
 from evaluator.compare.report_scaling import ScalingPanel, improvement_panels, value_panels
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.metrics.registry import REQUEST_COLUMNS
+from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.report import facts, tables
 from evaluator.report.differences import (
     JUDGED_BY,
@@ -44,7 +44,7 @@ class ComparisonData:
     comparison: pl.DataFrame  # schema.COMPARISON
     differences: pl.DataFrame  # schema.DIFFERENCES
     rank_correlations: pl.DataFrame  # schema.RANK_CORRELATIONS
-    points: pl.DataFrame  # compare.scaling.scaling_points
+    points: pl.DataFrame  # compare.across_models.scaling_points
     lines: pl.DataFrame  # schema.SCALING
     texts: MetricTexts  # titles of metrics
     equivalence: pl.DataFrame | None = None  # schema.EQUIVALENCE, with a margin

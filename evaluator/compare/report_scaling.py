@@ -28,7 +28,7 @@ def value_panels(
     """Return a panel for each measure.
 
     Args:
-        points: compare.scaling.scaling_points of one definition.
+        points: compare.across_models.scaling_points of one definition.
         lines: schema.SCALING of that definition.
         titles: of the measures to draw, in their order.
         references: measure -> value to compare with, drawn as a dashed line.

@@ -77,7 +77,7 @@ RANK_CORRELATIONS = pl.Schema(
         "over": pl.String(),  # what a point is: "models" | "models and datasets" | "datasets"
         "definition": pl.String(),
         "measure": pl.String(),  # that models are ranked by; null between measures
-        "a": pl.String(),  # a measure, as measures.py names it, or a model
+        "a": pl.String(),  # a measure, as across_models.with_measure names it, or a model
         "b": pl.String(),
         "rho": pl.Float64(),  # Spearman's; null where it is undefined
         "p_value": pl.Float64(),  # two-sided; null where points are not independent of each other

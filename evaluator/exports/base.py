@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.files.digests import bytes_digest
-from evaluator.metrics.per_request import per_request_columns, prediction_groups
+from evaluator.metrics.groups import prediction_groups
 from evaluator.models.adapters import last_part
 from evaluator.record import MeasuredRecord
 from evaluator.report.metric_texts import MetricTexts
@@ -131,18 +131,20 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
     # Imported labels come without probabilities.
     unknown = [] if "true_label_probability" in metrics["metric"] else [*PROBABILITIES]
     rows = predictions.join(judged.select("suite", "part").unique(), on=["suite", "part"], how="semi")
-    for definition in judged["definition"].unique():
-        for group in prediction_groups(rows, definition):
-            measured = per_request_columns(group.rows, group.n_labels, definition, group.where)
-            label_probs = pl.concat_list(f"p{label}" for label in range(group.n_labels))
-            answers = (
-                group.rows.select("position", "query_id", "demonstration_set", "label_names", "prompt_id")
-                .hstack(measured.select("gold", "pred", "correct", "true_label_prob", label_probs=label_probs))
-                .join(prompts, on="prompt_id", how="left", maintain_order="left")
-            )
-            of_labels = (pl.col("label_log_likelihoods").list.len() == group.n_labels) & (
-                pl.col("continuations").list.len() == group.n_labels
-            )
-            scored = [pl.when(of_labels).then(pl.col(name)) for name in ("continuations", "label_log_likelihoods")]
-            answers = answers.with_columns(scored).with_columns(pl.lit(None).alias(name) for name in unknown)
-            yield AnsweredGroup(group.key, answers.select(ANSWERS.names()).cast(ANSWERS))
+    prompts = prompts.with_columns(pl.col("prompt_id").hash())
+    for group in prediction_groups(rows):
+        if group.definition not in judged["definition"]:
+            continue
+        label_probs = pl.concat_list(f"p{label}" for label in range(group.n_labels))
+        answers = (
+            group.rows.select("position", "query_id", "demonstration_set", "prompt_id")
+            .with_columns(label_names=pl.lit(group.label_names))
+            .hstack(group.requests.select("gold", "pred", "correct", "true_label_prob", label_probs=label_probs))
+            .join(prompts, on="prompt_id", how="left", maintain_order="left")
+        )
+        of_labels = (pl.col("label_log_likelihoods").list.len() == group.n_labels) & (
+            pl.col("continuations").list.len() == group.n_labels
+        )
+        scored = [pl.when(of_labels).then(pl.col(name)) for name in ("continuations", "label_log_likelihoods")]
+        answers = answers.with_columns(scored).with_columns(pl.lit(None).alias(name) for name in unknown)
+        yield AnsweredGroup(group.key, answers.select(ANSWERS.names()).cast(ANSWERS))

@@ -25,7 +25,6 @@ import numpy as np
 import polars as pl
 
 from evaluator.errors import MetricError
-from evaluator.metrics.per_request import MeasuredGroup
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.random_baselines.significance import verdict, with_tests
 from evaluator.schemas import TEST_OF_GUESSING
@@ -71,19 +70,18 @@ def prompts_tried(
     return tried.group_by(*choice).agg(most).sort(*choice) if choice else tried.select(most)
 
 
-def guesses(group: MeasuredGroup, tries: int) -> dict[str, object]:
-    """Return GUESSES of one dataset, method and definition.
+def guesses(requests: pl.DataFrame, n_labels: int, tries: int) -> dict[str, object]:
+    """Return GUESSES of one dataset, method and definition from its per-request columns.
 
     Chance is one over the size of the label space, whichever labels are frequent (Yauney & Mimno 2024, appendix A). The
     majority share is the accuracy of always answering with the most frequent gold label, on the same requests.
     """
-    requests = group.requests
     requests_of_query = requests.group_by("query_id").len()["len"]
-    (most_frequent,) = requests["gold"].value_counts().select(pl.col("count").max()).row(0)
+    most_frequent = requests["gold"].value_counts().select(pl.col("count").max()).item()
     return {
-        "chance": 1 / group.n_labels,
+        "chance": 1 / n_labels,
         "majority": most_frequent / requests.height,
-        "label_counts": [group.n_labels],
+        "label_counts": [n_labels],
         "n_correct": int(requests["correct"].sum()) if requests_of_query.n_unique() == 1 else None,
         "tries": tries,
     }

@@ -7,7 +7,7 @@ same model and protocol (Miller 2024, "Adding Error Bars to Evals", section on c
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,48 +26,27 @@ FEW = 3
 
 
 class Jackknife(NamedTuple):
-    """A value, and the jackknife estimates of its standard error and bias; None with a single query."""
+    """The jackknife estimates of a value's standard error and bias; None with a single query."""
 
-    value: float
-    n_queries: int
     standard_error: float | None
     bias: float | None  # NaN or infinite where the value without some query is
 
 
-def jackknife(per_query: pl.DataFrame, values: Mapping[str, pl.Expr]) -> dict[str, Jackknife]:
-    """Return each value with its jackknife standard error and bias, leaving out each query in turn.
+def jackknife(value: float, without_one: Floats) -> Jackknife:
+    """Return the jackknife standard error and bias of a value from the values [Q] without each query in turn.
 
-    Args:
-        per_query: one row a query, columns of statistics that add up.
-        values: expressions over the sums of these columns.
-
-    SE^2 = (Q - 1)/Q x sum over queries of (value without it - mean of these)^2. For a mean with equally many requests
-    a query this is the clustered standard error of Miller 2024. Source: SAS/STAT, PROC SURVEYMEANS, "Jackknife Method",
-    with a query as the sampling unit and no strata. Bias = (Q - 1) x (mean of the values without one - value): the part
-    of a smooth function's bias that shrinks as 1/Q (Quenouille 1956).
+    SE^2 = (Q - 1)/Q x sum over queries of (value without it - mean of these)^2; infinite where a value without some
+    query is not finite: the value then depends on that query alone. For a mean with equally many requests a query this
+    is the clustered standard error of Miller 2024. Source: SAS/STAT, PROC SURVEYMEANS, "Jackknife Method", with a query
+    as the sampling unit and no strata. Bias = (Q - 1) x (mean of the values without one - value): the part of a smooth
+    function's bias that shrinks as 1/Q (Quenouille 1956).
     """
-    totals = per_query.sum()
-    n_queries, jackknifed = per_query.height, {}
-    for name, value in values.items():
-        summed = sorted({*value.meta.root_names()})
-        over_all = totals.select(value).item()
-        left_out = per_query.select(pl.lit(totals[column]) - pl.col(column) for column in summed)
-        without_one = left_out.select(value).to_series().to_numpy()
-        bias = (n_queries - 1) * (float(without_one.mean()) - over_all) if n_queries > 1 else None
-        jackknifed[name] = Jackknife(over_all, n_queries, jackknife_standard_error(without_one), bias)
-    return jackknifed
-
-
-def jackknife_standard_error(without_one: Floats) -> float | None:
-    """Return the jackknife standard error from the values [Q] without each query in turn; None with a single one.
-
-    Infinite where a value without some query is not finite: the value then depends on that query alone.
-    """
-    if len(without_one) < 2:
-        return None
-    if not np.isfinite(without_one).all():
-        return math.inf
-    return float(np.std(without_one)) * math.sqrt(len(without_one) - 1)
+    n_queries = len(without_one)
+    if n_queries < 2:
+        return Jackknife(None, None)
+    is_finite = np.isfinite(without_one).all()
+    error = float(np.std(without_one)) * math.sqrt(n_queries - 1) if is_finite else math.inf
+    return Jackknife(error, (n_queries - 1) * (float(without_one.mean()) - value))
 
 
 def two_way_standard_error(

@@ -22,17 +22,16 @@ reliability and uncertainty are those of Ferro & Fricker 2012, "A bias-corrected
 """
 
 import math
-from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
 from scipy.special import rel_entr
 
 from evaluator.arrays import Floats, Ints
-from evaluator.metrics.calibration_error import N_BINS, confidence_bin
-from evaluator.metrics.values import Measured
+from evaluator.metrics.base import Measured
+from evaluator.metrics.intervals import jackknife
+from evaluator.metrics.per_request import N_BINS, confidence_bin
 
 Divergence = Callable[[Floats, Floats], Floats]
 """From sums [..., n_labels] of label probabilities and of true labels over a group to what the group adds, [...]."""
@@ -58,66 +57,63 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
     true = np.eye(n_labels)[requests["gold"].to_numpy()]
     losses = requests.select(0.0 - pl.col("true_label_prob").log()).to_series().to_numpy()
     query = np.unique(requests["query_id"].to_numpy(), return_inverse=True)[1]
-    counts = np.bincount(query).astype(np.float64)
+    n_queries = int(query.max()) + 1
 
-    def of_mean(per_request: Floats) -> Floats:
-        """Return the pseudo-values of a mean over requests."""
-        by_query = np.bincount(query, weights=per_request).astype(np.float64)
-        return _pseudo_values(float(by_query.sum()), by_query, counts)
+    # Every quantity is an array [1 + n_queries]: over all requests, then without each query in turn.
+    def left_out(total: Floats, falls: Floats) -> Floats:
+        """Return a total, and what is left of it without each query, by which it falls."""
+        return np.concatenate([total[None], total - falls]) if n_queries > 1 else total[None]
 
-    def of_groups(divergence: Divergence) -> Floats:
-        """Return the pseudo-values of a sum over groups, divided by the number of requests."""
-        total = divergence(*np.hsplit(np.array([group.total for group in groups]).reshape(-1, 2 * n_labels), 2))
-        drops = np.zeros(len(counts))
-        for group, whole in zip(groups, total, strict=True):
-            drops[group.query] += whole - divergence(*np.hsplit(group.without_one, 2))
-        return _pseudo_values(float(total.sum()), drops, counts)
+    def sums(per_request: Floats) -> Floats:
+        by_query = np.zeros((n_queries, *per_request.shape[1:]))
+        np.add.at(by_query, query, per_request)
+        return left_out(by_query.sum(axis=0), by_query)
 
+    def divergence_of(groups: list[tuple[Ints, Floats]], divergence: Divergence) -> Floats:
+        """Return the mean divergence over requests."""
+        total, falls = np.zeros(()), np.zeros(n_queries)
+        for queries, by_query in groups:
+            of_group = divergence(*np.split(by_query.sum(axis=0), 2))
+            falls[queries] += of_group - divergence(*np.split(_sums_without_one(by_query), 2, axis=1))
+            total = total + of_group
+        return left_out(total, falls) / n
+
+    n = sums(np.ones(len(query)))
     confidence = confidence_bin(pl.col("confidence"), last_bin_closed=True)
-    group_number = requests.select(pl.col("pred") * N_BINS + confidence).to_series().to_numpy()
-    groups = [*_groups(np.hstack([probs, true]), query, group_number)]
-    brier = of_mean(((probs - true) ** 2).sum(axis=1))
-    reliability = of_groups(_squared_distance)
-    uncertainty = _uncertainty(true, query, counts)
+    group = requests.select(pl.col("pred") * N_BINS + confidence).to_series().to_numpy()
+    groups = _groups(np.hstack([probs, true]), query, group)
+    brier = sums(((probs - true) ** 2).sum(axis=1)) / n
+    reliability = divergence_of(groups, _squared_distance)
+    uncertainty = 1 - ((sums(true) / n[:, None]) ** 2).sum(axis=1)
     calibration, refinement = np.array([math.inf]), np.array([math.nan])
     if np.isfinite(losses).all():
-        calibration = of_groups(_divergence_nats)
-        refinement = of_mean(losses) - calibration
+        calibration = divergence_of(groups, _divergence_nats)
+        refinement = sums(losses) / n - calibration
     parts = (reliability, reliability + uncertainty - brier, uncertainty, calibration, refinement)
-    return {name: _measured(values, len(counts)) for name, values in zip(SCORE_PARTS, parts, strict=True)}
+    return {name: _measured(values, n_queries) for name, values in zip(SCORE_PARTS, parts, strict=True)}
 
 
 def _squared_distance(probs: Floats, true: Floats) -> Floats:
-    n: Floats = true.sum(axis=-1)
-    distance: Floats = ((probs - true) ** 2).sum(axis=-1)
-    return distance / n
+    return np.asarray(((probs - true) ** 2).sum(axis=-1) / true.sum(axis=-1))
 
 
 def _divergence_nats(probs: Floats, true: Floats) -> Floats:
-    divergence: Floats = rel_entr(true, probs).sum(axis=-1)
-    return divergence
+    return np.asarray(rel_entr(true, probs).sum(axis=-1))
 
 
-class _Group(NamedTuple):
-    """Sums over a group of several queries: of label probabilities, then numbers of true labels."""
+def _groups(columns: Floats, query: Ints, group: Ints) -> list[tuple[Ints, Floats]]:
+    """Return the queries of each group and the sums of the columns over each of them, [queries, 2 * n_labels].
 
-    total: Floats  # [2 * n_labels]
-    without_one: Floats  # [n, 2 * n_labels], the sums without each query in turn
-    query: Ints  # [n], the queries
-
-
-def _groups(columns: Floats, query: Ints, group: Ints) -> Iterator[_Group]:
-    """Yield each group of several queries. A group that one query fills alone counts as calibrated."""
-    totals = np.stack([np.bincount(group, column) for column in columns.T], axis=1)
+    Groups that a single query fills are left out: they count as calibrated.
+    """
     order = np.lexsort((query, group))
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    for start, end in pairwise([*starts, len(order)]):
-        rows = order[start:end]
-        of_row = query[rows]
-        firsts = np.flatnonzero(np.diff(of_row, prepend=-1))  # the first row of each query in the group
-        if len(firsts) > 1:
-            by_query = np.add.reduceat(columns[rows], firsts)
-            yield _Group(totals[group[rows[0]]], _sums_without_one(by_query), of_row[firsts])
+    # Rows of one group and query are neighbours now; sum each such run.
+    is_first = (np.diff(group[order], prepend=-1) != 0) | (np.diff(query[order], prepend=-1) != 0)
+    firsts = np.flatnonzero(is_first)
+    by_query = np.add.reduceat(columns[order], firsts)
+    starts = np.flatnonzero(np.diff(group[order][firsts], prepend=-1))[1:]
+    pairs = zip(np.split(query[order][firsts], starts), np.split(by_query, starts), strict=True)
+    return [(queries, sums) for queries, sums in pairs if len(queries) > 1]
 
 
 def _sums_without_one(rows: Floats) -> Floats:
@@ -128,34 +124,8 @@ def _sums_without_one(rows: Floats) -> Floats:
     return before + after
 
 
-def _uncertainty(true: Floats, query: Ints, counts: Floats) -> Floats:
-    """Return the pseudo-values of the uncertainty."""
-    whole = 1 - float(((true.sum(axis=0) / len(true)) ** 2).sum())
-    if len(counts) == 1:
-        return np.array([whole])
-    by_query = np.zeros((len(counts), true.shape[1]))
-    np.add.at(by_query, query, true)
-    without = 1 - ((_sums_without_one(by_query) / (len(true) - counts)[:, None]) ** 2).sum(axis=1)
-    pseudo: Floats = len(counts) * whole - (len(counts) - 1) * without
-    return pseudo
-
-
-def _pseudo_values(total: float, drops: Floats, counts: Floats) -> Floats:
-    """Return the jackknife's pseudo-values of total / number of requests, whose mean is the estimate without bias.
-
-    Args:
-        total: sum over all requests.
-        drops: how much it falls without each query, [n_queries].
-        counts: requests of each query.
-    """
-    n_queries, n_requests = len(counts), float(counts.sum())
-    if n_queries == 1:
-        return np.array([total / n_requests])
-    pseudo: Floats = n_queries * total / n_requests - (n_queries - 1) * (total - drops) / (n_requests - counts)
-    return pseudo
-
-
-def _measured(pseudo_values: Floats, n_queries: int) -> Measured:
-    error = float(np.std(pseudo_values, ddof=1)) / math.sqrt(n_queries) if len(pseudo_values) > 1 else None
-    value = float(pseudo_values.mean())
-    return Measured(value, error, n_queries - 1, "symmetric", lowest=-math.inf, highest=math.inf)
+def _measured(values: Floats, n_queries: int) -> Measured:
+    """Return the first value without its bias, and its error, from the values without each query that follow it."""
+    error, bias = jackknife(float(values[0]), values[1:])
+    unbiased = float(values[0]) - (bias or 0.0)
+    return Measured(unbiased, error, n_queries - 1, "symmetric", lowest=-math.inf, highest=math.inf)

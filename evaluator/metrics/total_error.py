@@ -9,15 +9,6 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.metrics.base import Limits
 from evaluator.metrics.calibration_interval import Z
-from evaluator.metrics.design_study import (
-    HALF_WIDTHS,
-    MORE_PROMPTS,
-    Design,
-    Variances,
-    cheapest,
-    more_prompts,
-    queries_needed,
-)
 from evaluator.metrics.intervals import mean_of_intervals, two_way_standard_error, with_intervals
 from evaluator.schemas import (
     DESIGN_STUDY,
@@ -28,7 +19,18 @@ from evaluator.schemas import (
     VARIANCE_COMPONENTS,
     VARIANCE_COMPONENTS_KEY,
 )
-from evaluator.statistics.variance_components import COMPONENTS, variance_components
+from evaluator.statistics.variance_components import (
+    COMPONENTS,
+    HALF_WIDTHS,
+    MORE_PROMPTS,
+    Decomposition,
+    Design,
+    Variances,
+    cheapest,
+    more_prompts,
+    queries_needed,
+    variance_components,
+)
 
 Names = Mapping[str, str]
 """Name of a component in statistics.variance_components -> its name in the tables; those without one are left out."""
@@ -111,19 +113,19 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
     cases = [case for case in answers if len(case.cells) > 1 and case.cells[0].size > 1]
     if not cases:
         return VARIANCE_COMPONENTS.to_frame(), DESIGN_STUDY.to_frame()
-    components = pl.DataFrame(
-        [row for case in cases for row in _component_rows(case)], infer_schema_length=None
-    ).select(pl.col(name).cast(dtype) for name, dtype in VARIANCE_COMPONENTS.items() if name != "share")
+    decomposed = [(case, variance_components(case.cells, case.attributes)) for case in cases]
+    rows = [row for case, found in decomposed for row in _component_rows(case, found)]
+    components = pl.DataFrame(rows, schema={name: VARIANCE_COMPONENTS[name] for name in rows[0]})
     components = _with_shares(pl.concat([components, _mean_components(components)]))
+    # Each case that is planned, and each mean over such cases of different datasets.
     key_of_mean = [name for name in VARIANCE_COMPONENTS_KEY if name not in ("dataset", "component")]
-    groups: dict[tuple[object, ...], list[CrossedAnswers]] = {}
-    for case in cases:
+    planned: dict[tuple[object, ...], list[tuple[CrossedAnswers, Decomposition]]] = {}
+    for case, found in decomposed:
         if case.now:
-            groups.setdefault(tuple(case.key[name] for name in key_of_mean), []).append(case)
-    studies = [row for group in groups.values() for case in group for row in _design_rows(case.key, [case])]
-    studies += [row for group in groups.values() for row in _design_rows({**group[0].key, **_MEAN}, group)]
-    design = pl.DataFrame(studies, schema=DESIGN_STUDY, orient="row", infer_schema_length=None)
-    return components.sort(VARIANCE_COMPONENTS_KEY), design.sort(DESIGN_STUDY_KEY)
+            planned.setdefault(tuple(case.key[name] for name in key_of_mean), []).append((case, found))
+    studies = [row for group in planned.values() for one in group for row in _design_rows(one[0].key, [one])]
+    studies += [row for group in planned.values() for row in _design_rows({**group[0][0].key, **_MEAN}, group)]
+    return components.sort(VARIANCE_COMPONENTS_KEY), pl.DataFrame(studies, schema=DESIGN_STUDY).sort(DESIGN_STUDY_KEY)
 
 
 def crossed_headline(case: CrossedAnswers, limits: Limits, total_over: str) -> dict[str, object]:
@@ -134,83 +136,63 @@ def crossed_headline(case: CrossedAnswers, limits: Limits, total_over: str) -> d
         total_over: names both samples.
     """
     cells = case.cells[:, :, 0]
-    of_query, n_queries = cells.mean(axis=1), len(cells)
+    n_queries = len(cells)
     error, degrees = two_way_standard_error(cells)
-    row = {
+    return {
+        **case.key,
         "value": float(cells.mean()),
-        "n_queries": float(n_queries),
+        "n_queries": n_queries,
         "interval": "score" if np.isfinite(limits).all() else "symmetric",
         "lowest": limits[0],
         "highest": limits[1],
+        "standard_error": float(cells.mean(axis=1).std(ddof=1)) / n_queries**0.5 if n_queries > 1 else None,
+        "degrees_of_freedom": n_queries - 1,
+        "ci_over": "queries",
+        "total_over": total_over,
+        "total_error": error,
+        "total_degrees": degrees,
     }
-    over_queries = float(of_query.std(ddof=1)) / n_queries**0.5 if n_queries > 1 else None
-    naive = pl.DataFrame(
-        [{**row, "standard_error": over_queries, "degrees_of_freedom": n_queries - 1.0}],
-        schema_overrides={"standard_error": pl.Float64},
-    )
-    low, high = with_intervals(naive).select("ci_low", "ci_high").row(0)
-    total = {"total_over": total_over, "total_error": error, "total_degrees": degrees}
-    return {**case.key, **row, "ci_low": low, "ci_high": high, "ci_over": "queries", **total}
 
 
 def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     """Return TOTAL_ERROR of datasets and of the means over them, sorted by its key.
 
     Args:
-        rows: the key, `ci_low`, `ci_high`, `ci_over`, `total_over`, `total_error` (a standard error or None),
-            `total_degrees`, `n_queries`, and `interval`, `value`, `lowest` and `highest` as in values.Measured.
+        rows: the key, the fields of base.Measured that an interval depends on, `n_queries`, `ci_over`, `total_over`,
+            `total_error` (the standard error over both samples, or None) and `total_degrees`.
     """
     if not rows:
         return TOTAL_ERROR.to_frame()
-    floats = ("value", "ci_low", "ci_high", "total_error", "total_degrees", "lowest", "highest", "n_queries")
-    frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides=dict.fromkeys(floats, pl.Float64))
-    total = with_intervals(
-        frame.select(
-            "value",
-            "n_queries",
-            "interval",
-            "lowest",
-            "highest",
-            standard_error="total_error",
-            degrees_of_freedom=pl.col("total_degrees").fill_null(0),
-        )
-    )
-    datasets = frame.with_columns(
-        total_low=total["ci_low"],
-        total_high=total["ci_high"],
-        degrees_of_freedom=pl.when(total["ci_low"].is_not_null()).then("total_degrees"),
-    ).select(pl.col(name).cast(dtype) for name, dtype in TOTAL_ERROR.items())
-    by = [name for name in TOTAL_ERROR_KEY if name != "dataset"]
-    ends = {"total_low": "ci_low", "total_high": "ci_high"}
-    totals = datasets.drop(ends.values()).rename(ends)
-    naive, whole = (
-        frame.sort("dataset")
-        .group_by(by, maintain_order=True)
-        .agg(**mean_of_intervals(), **{name: pl.col(name).first() for name in ("ci_over", "total_over")})
-        for frame in (datasets, totals)
-    )
-    means = naive.with_columns(
-        total_low=whole["ci_low"],
-        total_high=whole["ci_high"],
-        degrees_of_freedom=pl.lit(None, pl.Float64),
-        **{name: pl.lit(value) for name, value in _MEAN.items()},
-    ).select(TOTAL_ERROR.names())
-    return pl.concat([datasets, means]).sort(TOTAL_ERROR_KEY)
+    floats = ("value", "standard_error", "degrees_of_freedom", "total_error", "total_degrees", "lowest", "highest")
+    schema = dict.fromkeys((*floats, "n_queries"), pl.Float64)
+    naive = with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides=schema))
+    degrees = pl.col("total_degrees").fill_null(0)
+    total = with_intervals(naive.with_columns(standard_error="total_error", degrees_of_freedom=degrees))
+    # Both intervals, of datasets and of the means over them: the interval of a mean follows from those of its datasets.
+    naive, total = (_with_means(intervals) for intervals in (naive, total))
+    freedom = pl.when(total["ci_low"].is_not_null()).then("total_degrees").alias("degrees_of_freedom")
+    table = naive.with_columns(freedom, total_low=total["ci_low"], total_high=total["ci_high"])
+    return table.select(TOTAL_ERROR.names()).cast(TOTAL_ERROR).sort(TOTAL_ERROR_KEY)
 
 
 _MEAN = {"dataset": MEAN_OVER_DATASETS}
 
 
-def _component_rows(case: CrossedAnswers) -> Iterator[dict[str, object]]:
-    found = variance_components(case.cells, case.attributes).components
+def _with_means(datasets: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of datasets with an interval, and below them the means over datasets, which have no total_degrees."""
+    by = [name for name in TOTAL_ERROR_KEY if name != "dataset"]
+    first = {name: pl.col(name).first() for name in ("ci_over", "total_over")}
+    means = datasets.sort("dataset").group_by(by, maintain_order=True).agg(**mean_of_intervals(), **first)
+    means = means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS), total_degrees=pl.lit(None, pl.Float64))
+    return pl.concat([datasets.select(means.columns), means])
+
+
+def _component_rows(case: CrossedAnswers, found: Decomposition) -> Iterator[dict[str, object]]:
     n_queries, n_levels, n_draws = case.cells.shape
     sizes = {"n_queries": n_queries, "n_left_out": case.n_left_out, "n_levels": n_levels, "n_draws": n_draws}
-    for name, component in found.items():
-        interval = {
-            limit: None if np.isnan(value) else value
-            for limit, value in (("ci_low", component.ci_low), ("ci_high", component.ci_high))
-        }
-        yield {**case.key, "component": case.names[name], "variance": component.variance, **interval, **sizes}
+    for name, component in found.components.items():
+        numbers = {key: None if np.isnan(value) else value for key, value in component._asdict().items()}
+        yield {**case.key, "component": case.names[name], **numbers, **sizes}
 
 
 def _mean_components(components: pl.DataFrame) -> pl.DataFrame:
@@ -238,31 +220,29 @@ def _with_shares(components: pl.DataFrame) -> pl.DataFrame:
     return components.with_columns(share=pl.when(total > 0).then(positive / total)).select(VARIANCE_COMPONENTS.names())
 
 
-def _variances(cases: Sequence[CrossedAnswers]) -> Variances:
-    """Return the components of a mean over the datasets, one answer of each."""
-    found = [variance_components(case.cells, case.attributes) for case in cases]
-    n = len(cases)
-    return Variances(*(sum(each.variance(name) for each in found) / n**2 for name in COMPONENTS))
-
-
-def _design_rows(key: Mapping[str, object], cases: Sequence[CrossedAnswers]) -> Iterator[dict[str, object]]:
-    variances, names, n_datasets = _variances(cases), cases[0].names, len(cases)
-    now = Design(*(min(sizes) for sizes in zip(*(case.now for case in cases if case.now), strict=True)))
+def _design_rows(
+    key: Mapping[str, object], cases: Sequence[tuple[CrossedAnswers, Decomposition]]
+) -> Iterator[dict[str, object]]:
+    """Yield the rows of DESIGN_STUDY of one case, or of a mean over cases of several datasets."""
+    names, n_datasets = cases[0][0].names, len(cases)
+    # The components of the mean over datasets, one answer of each.
+    variances = Variances(*(sum(found.variance(name) for _, found in cases) / n_datasets**2 for name in COMPONENTS))
+    now = Design(*(min(sizes) for sizes in zip(*(case.now for case, _ in cases if case.now), strict=True)))
     factors = {"query": names["query"], **{name: names[name] for name in ("level", "draw") if name in names}}
 
     def row(question: str, spent_on: str, design: Design | None) -> dict[str, object]:
-        sizes = {} if design is None else {**design._asdict(), "n_prompts": design.n_prompts * n_datasets}
-        error = None if design is None else variances.standard_error(design)
-        missing = dict.fromkeys(("n_queries", "n_levels", "n_draws", "n_prompts"))
-        half_width = None if error is None else Z * error
-        asked = {"question": question, "spent_on": spent_on, "standard_error": error, "half_width": half_width}
-        return {**key, **missing, **sizes, **asked}
+        asked = {**key, "question": question, "spent_on": spent_on}
+        if design is None:
+            return asked
+        error = variances.standard_error(design)
+        sizes = {**design._asdict(), "n_prompts": design.n_prompts * n_datasets}
+        return {**asked, **sizes, "standard_error": error, "half_width": Z * error}
 
     yield row("now", "", now)
     for spent_on, design in more_prompts(now, MORE_PROMPTS // n_datasets, factors):
         yield row(f"{MORE_PROMPTS:,} more prompts", spent_on, design)
     for half_width in HALF_WIDTHS:
         n_queries = queries_needed(variances, half_width, now.n_levels, now.n_draws)
-        alone = None if n_queries is None else now._replace(n_queries=n_queries)
-        yield row(f"half-width of {half_width}", factors["query"], alone)
+        only_queries = None if n_queries is None else now._replace(n_queries=n_queries)
+        yield row(f"half-width of {half_width}", factors["query"], only_queries)
         yield row(f"half-width of {half_width}", "cheapest", cheapest(variances, half_width, has_draws="draw" in names))

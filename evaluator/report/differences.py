@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.metrics.registry import REQUEST_COLUMNS
+from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import LEVEL
 

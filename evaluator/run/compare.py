@@ -7,15 +7,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.compare.correlations import rank_correlations
+from evaluator.compare.across_models import rank_correlations, scaling_lines, scaling_points
 from evaluator.compare.differences import equivalence_table, estimated_differences, paired_differences
 from evaluator.compare.gate import Gate, Policy, decide
 from evaluator.compare.notes import comparison_notes
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
-from evaluator.compare.request_results import request_results, require_equal_prompts
+from evaluator.compare.results import comparison_table, request_results, require_equal_prompts
 from evaluator.compare.runs import ComparedRun, compared_runs
-from evaluator.compare.scaling import scaling_lines, scaling_points
-from evaluator.compare.table import comparison_table
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
 from evaluator.files.locks import writing_to

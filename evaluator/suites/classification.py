@@ -1,65 +1,54 @@
 """Measure and report runs of classification suites."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from evaluator.imports.answers import IMPORTED, NUMBERS
 from evaluator.methods.predictions import predict
-from evaluator.metrics.diagnostic import Diagnostic
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import METRICS_KEY
 from evaluator.suites.base import Family, ScoredRun, Table
 
-
-def kept_predictions(run: ScoredRun) -> pl.LazyFrame:
-    """Write the predictions of a run, and return a scan of them."""
-    return run.keep("predictions", predict(run.scored, run.methods, run.config.definitions))
+if TYPE_CHECKING:  # building prompts does not need SciPy
+    from evaluator.metrics.groups import Diagnostic, PredictionGroup
 
 
 def classification_tables(
     run: ScoredRun,
-    diagnostics: Iterable[Diagnostic] = (),
+    diagnostics: "Iterable[Diagnostic]" = (),
     *,
     shared: str = "",
-    predictions: pl.LazyFrame | None = None,
+    further: "Callable[[PredictionGroup], None] | None" = None,
 ) -> Iterator[Table]:
-    """Yield the tables of a classification run: metrics and those derived from them.
+    """Write the predictions of a run, and yield the tables that are made of them: metrics and those derived from them.
 
     Args:
         run: with parts of the kind classification.
         diagnostics: what to measure on other parts.
-        predictions: kept_predictions of the run; None: they are made and kept here.
         shared: what was drawn once for all queries, so that intervals over queries do not cover it.
+        further: reads every group of predictions, before the first table, for further tables of a suite.
     """
-    # Imported here, because building prompts does not need SciPy.
-    from evaluator.compare.method_differences import method_differences
+    from evaluator import metrics
+    from evaluator.compare.differences import method_differences
     from evaluator.methods.training_states import missing_classes
-    from evaluator.metrics import (
-        confusion_table,
-        diagnosed,
-        label_spaces_table,
-        metrics_table,
-        reliability_table,
-    )
     from evaluator.metrics.label_mass import label_mass_metrics
 
-    predictions = kept_predictions(run) if predictions is None else predictions
+    predictions = run.keep("predictions", predict(run.scored, run.methods, run.config.definitions))
     parts = [name for name, part in run.scored.parts.items() if part.kind == "classification"]
-    classified = predictions.filter(pl.col("part").is_in(parts))
+    groups = metrics.measured_groups(predictions, parts, diagnostics, further)
     requested = pl.col("definition").is_in(run.config.definitions)
     draws = {name: ", ".join(filter(None, (shared, method.drawn_once))) for name, method in run.methods.items()}
-    diagnoses = diagnosed(predictions, diagnostics)
-    measured = metrics_table(classified, diagnoses.groups, draws).filter(requested)
-    metrics = pl.concat([measured, label_mass_metrics(run.scored, run.config.definitions)]).sort(METRICS_KEY)
-    yield "metrics", metrics
-    yield "group_metrics", diagnoses.group_metrics.filter(requested)
-    answers = predictions if len(run.methods) > 1 else predictions.clear()  # one method has none to be compared with
-    yield "method_differences", method_differences(answers.collect(), metrics, run.model)
+    measured = metrics.metrics_table(groups, draws).filter(requested)
+    measured = pl.concat([measured, label_mass_metrics(run.scored, run.config.definitions)]).sort(METRICS_KEY)
+    yield "metrics", measured
+    yield "group_metrics", metrics.group_metrics_table(groups).filter(requested)
+    yield "method_differences", method_differences(groups, measured, run.model)
     yield "missing_classes", missing_classes(run.scored, run.methods)
-    yield "reliability", reliability_table(classified)
-    yield "confusion", confusion_table(classified)
-    yield "label_spaces", label_spaces_table(predictions)
+    yield "reliability", metrics.reliability_table(groups)
+    yield "confusion", metrics.confusion_table(groups)
+    yield "label_spaces", metrics.label_spaces_table(predictions)
 
 
 def classification_page(run: MeasuredRun) -> Iterator[Section]:

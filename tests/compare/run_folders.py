@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from evaluator.compare.request_results import request_results
+from evaluator.compare.results import request_results
 from evaluator.compare.runs import ComparedRun
 from evaluator.files.json_files import write_record
 from evaluator.files.whole import write_table
-from evaluator.metrics import metrics_table
 from evaluator.run.record import RUN_FILE, read_run
 from evaluator.schemas import METRICS, PREDICTIONS
+from tests.metrics.measured import metrics_of
 from tests.report.made_record import run_record
 
 LABELS = {"zoo": ["cat", "dog"], "abc": ["x", "y", "z", "w"], "mid": ["no", "yes"], "odd": ["one", "two", "three"]}
@@ -82,7 +82,7 @@ def write_run(
     model = {"name": name, "weights_fingerprint": f"weights of {folder.name}", "n_parameters": PARAMETERS.get(name)}
     sections: dict[str, dict[str, Any]] = {"model": model, "prompts": {"datasets": list(LABELS)}}
     sections |= {section: sections.get(section, {}) | entries for section, entries in changed.items()}
-    metrics = pl.concat([metrics_table(answers), *([measured] if measured is not None else [])])
+    metrics = pl.concat([metrics_of(answers), *([measured] if measured is not None else [])])
     tables = {
         name: write_table(folder, name, table) for name, table in (("predictions", answers), ("metrics", metrics))
     }

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from scipy.stats import spearmanr
 
-from evaluator.compare.correlations import NOT_INDEPENDENT, rank_correlations
+from evaluator.compare.across_models import NOT_INDEPENDENT, rank_correlations
+from evaluator.compare.results import comparison_table
 from evaluator.compare.schema import RANK_CORRELATIONS, RANK_CORRELATIONS_KEY
-from evaluator.compare.table import comparison_table
 from evaluator.run.compare import read_runs
 from tests.compare.run_folders import LABELS, diagnostics, predictions, write_run
 

@@ -14,22 +14,21 @@ from scipy.stats import binomtest, ttest_1samp
 from scipy.stats import t as student
 
 from evaluator.compare.differences import (
-    Estimated,
     equivalence_table,
     estimated_differences,
+    method_differences,
     paired_differences,
     query_differences,
 )
-from evaluator.compare.method_differences import method_differences
-from evaluator.compare.request_results import require_equal_prompts
+from evaluator.compare.results import comparison_table, require_equal_prompts
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, EQUIVALENCE_KEY
-from evaluator.compare.table import comparison_table
 from evaluator.errors import ConfigError
+from evaluator.metrics import measured_groups
 from evaluator.run.compare import read_runs
 from tests.compare.run_folders import LABELS, N_QUERIES, predictions, results_of, write_run
 
 
-def estimated_of(folders: list[Path], shared_sets: Collection[tuple[str, str]] = ()) -> Estimated:
+def estimated_of(folders: list[Path], shared_sets: Collection[tuple[str, str]] = ()) -> pl.DataFrame:
     runs = read_runs(folders)
     return estimated_differences([run.model for run in runs], results_of(runs), comparison_table(runs), shared_sets)
 
@@ -123,7 +122,7 @@ def test_a_run_compared_and_alone_gains_the_same_over_vanilla(tmp_path: Path) ->
     folders = [write_run(tmp_path / name, f"acme/{name}", own) for name, own in zip("ab", asked, strict=True)]
     compared = differences_of(folders)
     for run in read_runs(folders):
-        alone = method_differences(run.table("predictions"), run.metrics, run.model)
+        alone = method_differences(measured_groups(run.table("predictions")), run.metrics, run.model)
         assert alone.height == 5 * 2 * 3  # datasets and their mean, metrics, definitions
         corrected = ["p_holm", "n_tests", "min_detectable"]  # for the tests of one run, or of both
         of_model = compared.filter(model_a=run.model, model_b=run.model)

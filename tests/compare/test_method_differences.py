@@ -8,16 +8,17 @@ import polars as pl
 import pytest
 from scipy.stats import ttest_1samp
 
-from evaluator.compare.method_differences import method_differences
+from evaluator.compare.differences import method_differences
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
-from evaluator.metrics import metrics_table
+from evaluator.metrics import measured_groups
 from tests.compare.run_folders import LABELS, N_QUERIES, predictions
+from tests.metrics.measured import metrics_of
 
 METHODS = ("vanilla", "topk", "knn_centroid")
 
 
 def of(answers: pl.DataFrame) -> pl.DataFrame:
-    return method_differences(answers, metrics_table(answers), "acme/tiny")
+    return method_differences(measured_groups(answers), metrics_of(answers), "acme/tiny")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def test_a_query_counts_once_however_often_a_method_answers_it(
 
 
 def test_differences_are_those_of_the_runs_own_metrics(differences: pl.DataFrame, answers: pl.DataFrame) -> None:
-    metrics = metrics_table(answers)
+    metrics = metrics_of(answers)
     values = {
         tuple(key): value for *key, value in metrics.select("dataset", "metric", "definition", "method", "value").rows()
     }

@@ -8,7 +8,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from evaluator.metrics.registry import METRICS, STAICC_METRICS
+from evaluator.metrics.classification import METRICS, STAICC_METRICS
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.progress import finish
 from evaluator.run.compare import compare

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from evaluator.compare.notes import comparison_notes
-from evaluator.compare.table import comparison_table
+from evaluator.compare.results import comparison_table
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import write_record
 from evaluator.run.compare import read_runs

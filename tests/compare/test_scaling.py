@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from scipy.stats import t as student
 
+from evaluator.compare.across_models import scaling_lines, scaling_points
 from evaluator.compare.differences import estimated_differences, paired_differences
-from evaluator.compare.scaling import scaling_lines, scaling_points
+from evaluator.compare.results import comparison_table
 from evaluator.compare.schema import SCALING
-from evaluator.compare.table import comparison_table
 from evaluator.run.compare import read_runs
 from tests.compare.run_folders import results_of
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evaluator.compare.measures import with_measure
+from evaluator.compare.across_models import with_measure
+from evaluator.compare.results import comparison_table
 from evaluator.compare.schema import COMPARISON, COMPARISON_KEY
-from evaluator.compare.table import comparison_table
 from evaluator.run.compare import read_runs
 from tests.compare.run_folders import LABELS, diagnostics, predictions, write_run
 

@@ -7,12 +7,12 @@ import pytest
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.exports.base import ExportedRun
-from evaluator.metrics import metrics_table
 from evaluator.progress import finish
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.run import pipeline
 from evaluator.runs.export import exported_run
 from tests.compare.run_folders import LABELS, predictions
+from tests.metrics.measured import metrics_of
 from tests.report.made_record import made_record
 
 
@@ -37,7 +37,7 @@ def measured_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made() -> ExportedRun:
     """A run whose datasets and model have names that mean something to Markdown and LaTeX; its prompts are unknown."""
     names = dict(zip(LABELS, ["a|b*c", "50%_#1", "[x]&{y}", "plain"], strict=True))
-    metrics = metrics_table(predictions(0.5, seed=0)).with_columns(pl.col("dataset").replace(names))
+    metrics = metrics_of(predictions(0.5, seed=0)).with_columns(pl.col("dataset").replace(names))
     record = made_record(model={"name": "acme/small_1"}, prompts={"datasets": list(names.values())})
     return ExportedRun(record=record, metrics=metrics, texts=MetricTexts(), limits={}, answers=lambda: iter(()))
 

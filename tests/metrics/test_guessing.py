@@ -9,10 +9,11 @@ import pytest
 from scipy import stats
 
 from evaluator.errors import MetricError
-from evaluator.metrics import METRICS, metrics_table
+from evaluator.metrics import METRICS
 from evaluator.metrics.guessing import prompts_tried
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS, TEST_OF_GUESSING
+from tests.metrics.measured import metrics_of
 
 COLUMNS = ["chance", "majority", "max_random", "tries", "log10_tail", "verdict", "n_needed"]
 
@@ -53,7 +54,7 @@ def answers(right: Sequence[Sequence[bool]], n_labels: int = 2, **columns: objec
 
 def baselines(predictions: pl.DataFrame, dataset: str = "a", **of: str) -> dict[str, object]:
     chosen = {"dataset": dataset, "metric": "accuracy", "definition": "paper"} | of
-    return metrics_table(predictions).filter(**chosen).select(COLUMNS).row(0, named=True)
+    return metrics_of(predictions).filter(**chosen).select(COLUMNS).row(0, named=True)
 
 
 YES, NO = True, False
@@ -122,7 +123,7 @@ def test_a_method_that_is_added_to_a_run_changes_no_baseline_of_another_but_the_
     others = [alone.with_columns(method=pl.lit(name), prompt_id=pl.col("prompt_id") + name) for name in ("b", "c")]
     columns = [*COLUMNS, "p_value"]
     vanilla = [
-        metrics_table(run).filter(metric="accuracy", method="vanilla") for run in (alone, pl.concat([alone, *others]))
+        metrics_of(run).filter(metric="accuracy", method="vanilla") for run in (alone, pl.concat([alone, *others]))
     ]
     assert vanilla[0].select(columns).equals(vanilla[1].select(columns))
     assert vanilla[0]["tries"].unique().to_list() == [2]
@@ -131,7 +132,7 @@ def test_a_method_that_is_added_to_a_run_changes_no_baseline_of_another_but_the_
 
 def test_definitions_are_no_tries_and_are_tested_by_themselves() -> None:
     one = answers([[YES, NO], [YES, YES]])
-    table = metrics_table(pl.concat([one, one.with_columns(definition=pl.lit("released"))])).filter(metric="accuracy")
+    table = metrics_of(pl.concat([one, one.with_columns(definition=pl.lit("released"))])).filter(metric="accuracy")
     assert table["tries"].unique().to_list() == [2]
     assert table["n_tests"].unique().to_list() == [1]
 
@@ -139,7 +140,7 @@ def test_definitions_are_no_tries_and_are_tested_by_themselves() -> None:
 def test_tests_are_corrected_over_datasets_and_methods_and_the_mean_over_several_datasets() -> None:
     right = [[query < 9] for query in range(10)]
     rows = [answers(right, dataset=dataset, method=method) for dataset in ("a", "b") for method in ("vanilla", "other")]
-    table = metrics_table(pl.concat(rows)).filter(metric="accuracy")
+    table = metrics_of(pl.concat(rows)).filter(metric="accuracy")
     # 9 of 10 coin flips, four times: 11/1024 each. 18 of 20, twice.
     single, mean = 11 / 1024, stats.binom.sf(17, 20, 0.5)
     expected = {"a": single, "b": single, MEAN_OVER_DATASETS: mean}
@@ -151,14 +152,14 @@ def test_tests_are_corrected_over_datasets_and_methods_and_the_mean_over_several
 
 
 def test_a_mean_over_one_dataset_is_the_test_of_that_dataset_again() -> None:
-    table = metrics_table(answers([[YES], [YES], [NO]])).filter(metric="accuracy")
+    table = metrics_of(answers([[YES], [YES], [NO]])).filter(metric="accuracy")
     assert table["n_tests"].to_list() == [1, 1]
     assert table.select(TEST_OF_GUESSING.keys()).unique().height == 1
 
 
 def test_the_bayesian_interval_is_that_of_the_share_of_queries() -> None:
     # Right 1, 1/2 and 0 of two prompts each: 1.5 of 3 queries.
-    row = metrics_table(answers([[YES, YES], [YES, NO], [NO, NO]])).filter(metric="accuracy", dataset="a")
+    row = metrics_of(answers([[YES, YES], [YES, NO], [NO, NO]])).filter(metric="accuracy", dataset="a")
     assert row.select("credible_low", "credible_high").row(0) == pytest.approx(stats.beta(2, 2).interval(0.95))
 
 
@@ -173,7 +174,7 @@ def test_datasets_and_parts_have_their_own_tries() -> None:
     elsewhere = {"dataset": "b", "part": "other"}
     one = answers([[YES], [YES]])
     parts = [answers([[YES, NO], [YES, YES]], **{name: value}) for name, value in elsewhere.items()]
-    table = metrics_table(pl.concat([one, *parts])).filter(metric="accuracy")
+    table = metrics_of(pl.concat([one, *parts])).filter(metric="accuracy")
     tries = {(part, dataset): tries for part, dataset, tries in table.select("part", "dataset", "tries").rows()}
     assert tries == {
         ("part", "a"): 1,
@@ -240,7 +241,7 @@ def test_the_majority_share_is_that_of_the_most_frequent_gold_label_and_chance_c
 
 
 def test_only_accuracies_have_baselines() -> None:
-    table = metrics_table(answers([[YES, NO], [YES, YES]])).filter(pl.col("metric") != "accuracy")
+    table = metrics_of(answers([[YES, NO], [YES, YES]])).filter(pl.col("metric") != "accuracy")
     assert table.height == 2 * (len(METRICS) - 1 + len(SCORE_PARTS))
     assert table.select(COLUMNS).null_count().row(0) == (table.height,) * len(COLUMNS)
 
@@ -248,4 +249,4 @@ def test_only_accuracies_have_baselines() -> None:
 def test_predictions_that_do_not_name_their_prompt_are_refused() -> None:
     unnamed = pl.when(pl.col("query_id") == 0).then(pl.col("prompt_id"))
     with pytest.raises(MetricError, match="1 of 2 predictions have no prompt_id"):
-        metrics_table(answers([[YES], [YES]], prompt_id=unnamed))
+        metrics_of(answers([[YES], [YES]], prompt_id=unnamed))

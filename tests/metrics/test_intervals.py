@@ -9,20 +9,29 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.metrics import METRICS, metrics_table
-from evaluator.metrics.base import IntervalForm
+from evaluator.metrics import METRICS
+from evaluator.metrics.base import IntervalForm, Measured, Metric, metric_values
 from evaluator.metrics.intervals import (
     jackknife,
-    jackknife_standard_error,
     mean_of_intervals,
     total_standard_error,
     two_way_standard_error,
     with_intervals,
 )
-from evaluator.metrics.values import Measured
 from evaluator.schemas import PREDICTIONS
+from tests.metrics.measured import metrics_of
 
-MEAN = {"mean": pl.col("x") / pl.col("n")}
+MEAN = pl.col("x") / pl.col("n")
+
+
+def jackknifed(per_query: pl.DataFrame, value: pl.Expr) -> Measured:
+    """The value over the sums of the columns, with one row a query."""
+    metric = Metric(
+        statistics=lambda _: {name: pl.col(name) for name in per_query.columns},
+        value=lambda _: value,
+        interval="symmetric",
+    )
+    return metric_values(per_query.with_row_index("query_id"), 2, {"value": metric})["value"]
 
 
 def interval(
@@ -40,25 +49,26 @@ def interval(
 def test_jackknife_of_a_mean_is_its_standard_error() -> None:
     # x = 1, 2, 3, 6: mean 3, sum of squares 4 + 1 + 0 + 9 = 14, variance 14/3, SE^2 = 14 / (3 x 4) = 7/6
     per_query = pl.DataFrame({"x": [1.0, 2.0, 3.0, 6.0], "n": [1.0] * 4})
-    assert jackknife(per_query, MEAN)["mean"].standard_error == pytest.approx(math.sqrt(7 / 6))
+    assert jackknifed(per_query, MEAN).standard_error == pytest.approx(math.sqrt(7 / 6))
 
 
 def test_jackknife_bias_of_a_variance_is_what_division_by_n_takes_away() -> None:
     # x = 1, 2, 3, 6: mean square 50/4 - 9 = 7/2, unbiased 14/3: bias -7/6; the jackknife's is exact for a variance.
     per_query = pl.DataFrame({"x": [1.0, 2.0, 3.0, 6.0], "n": [1.0] * 4}).with_columns(squares=pl.col("x") ** 2)
-    variance = {"variance": pl.col("squares") / pl.col("n") - (pl.col("x") / pl.col("n")) ** 2}
-    assert jackknife(per_query, variance)["variance"].bias == pytest.approx(-7 / 6)
+    variance = pl.col("squares") / pl.col("n") - (pl.col("x") / pl.col("n")) ** 2
+    assert jackknifed(per_query, variance).bias == pytest.approx(-7 / 6)
 
 
 def test_jackknife_of_a_clustered_mean_is_the_standard_error_of_query_means() -> None:
     rng = np.random.default_rng(0)
     x = rng.random((50, 2)) + rng.random((50, 1))
     per_query = pl.DataFrame({"x": x.sum(1), "n": [2.0] * 50})
-    assert jackknife(per_query, MEAN)["mean"].standard_error == pytest.approx(stats.sem(x.mean(1)))
+    assert jackknifed(per_query, MEAN).standard_error == pytest.approx(stats.sem(x.mean(1)))
 
 
 def test_one_query_has_no_standard_error_and_no_interval() -> None:
-    assert jackknife(pl.DataFrame({"x": [1.0], "n": [2.0]}), MEAN) == {"mean": (0.5, 1, None, None)}
+    alone = jackknifed(pl.DataFrame({"x": [1.0], "n": [2.0]}), MEAN)
+    assert (alone.value, alone.standard_error, alone.bias) == (0.5, None, None)
     assert interval(0.5, None, 1) == (None, None)
 
 
@@ -137,7 +147,7 @@ def test_macro_f1_of_one_that_hangs_on_one_query_is_known_to_nothing() -> None:
 
 
 def test_a_value_that_needs_one_query_to_be_finite_has_no_finite_standard_error() -> None:
-    assert jackknife_standard_error(np.array([0.5, math.inf, 0.5])) == math.inf
+    assert jackknife(0.5, np.array([0.5, math.inf, 0.5])).standard_error == math.inf
     assert interval(0.5, math.inf, 3, "symmetric", (0.0, math.inf)) == (0.0, math.inf)
 
 
@@ -281,7 +291,7 @@ def simulated() -> tuple[pl.DataFrame, dict[tuple[str, str], float]]:
     ]
     truth = {(d, m): v for d, model in MODELS.items() for m, v in true_metrics(rng, *model).items()}
     means = {("mean", m): sum(truth[d, m] for d in MODELS) / len(MODELS) for m in METRICS}
-    return metrics_table(pl.concat(runs)), truth | means
+    return metrics_of(pl.concat(runs)), truth | means
 
 
 @pytest.mark.parametrize("metric", [name for name in METRICS if name != "expected_calibration_error"])

@@ -8,13 +8,14 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from evaluator.errors import MetricError
-from evaluator.metrics import METRICS, confusion_table, metrics_table, reliability_table
+from evaluator.metrics import METRICS
 from evaluator.metrics.base import sum_in_order
-from evaluator.metrics.per_request import by_group
+from evaluator.metrics.groups import prediction_groups
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
 from evaluator.suites.staicc.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE
+from tests.metrics.measured import confusion_of, metrics_of, reliability_of
 from tests.suites.staicc.measured import staicc_metrics
 
 
@@ -56,14 +57,14 @@ TERNARY = predictions("b", [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3]], [0, 0])  # 1 of 2
 
 
 def test_table_has_the_declared_schema_and_is_sorted_by_its_key() -> None:
-    table = metrics_table(pl.concat([TERNARY, BINARY]))
+    table = metrics_of(pl.concat([TERNARY, BINARY]))
     assert table.schema == METRICS_SCHEMA
     assert_frame_equal(table, table.sort(METRICS_KEY))
     assert table.height == 3 * len(ALL_METRICS)  # two datasets and their mean
 
 
 def test_mean_is_the_plain_mean_over_datasets_whatever_their_size() -> None:
-    table = metrics_table(pl.concat([BINARY, TERNARY]))
+    table = metrics_of(pl.concat([BINARY, TERNARY]))
     assert value_of(table, "accuracy", "a") == 0.75
     assert value_of(table, "accuracy", "b") == 0.5
     assert value_of(table, "accuracy", MEAN_OVER_DATASETS) == 0.625  # not 4 of 6
@@ -72,13 +73,13 @@ def test_mean_is_the_plain_mean_over_datasets_whatever_their_size() -> None:
 
 
 def test_mean_over_one_dataset_is_that_dataset_with_its_interval() -> None:
-    table = metrics_table(BINARY)
+    table = metrics_of(BINARY)
     of_dataset, of_mean = (table.filter(dataset=name).drop("dataset") for name in ("a", MEAN_OVER_DATASETS))
     assert_frame_equal(of_dataset, of_mean, abs_tol=1e-15)
 
 
 def test_released_predictions_give_released_and_published_and_none_of_the_paper() -> None:
-    table = metrics_table(BINARY.with_columns(definition=pl.lit("released")))
+    table = metrics_of(BINARY.with_columns(definition=pl.lit("released")))
     assert table["definition"].unique().sort().to_list() == ["published", "released"]
 
 
@@ -88,7 +89,7 @@ def test_paper_and_released_are_measured_on_their_own_predictions() -> None:
         definition=pl.lit("released"),
         label_probs=pl.Series([[0.75, 0.25], [0.75, 0.25], [0.25, 0.75], [0.25, 0.75]]),
     )
-    table = metrics_table(pl.concat([BINARY, released]))
+    table = metrics_of(pl.concat([BINARY, released]))
     assert value_of(table, "accuracy", "a") == 0.75
     assert value_of(table, "accuracy", "a", "released") == value_of(table, "accuracy", "a", "published") == 1.0
 
@@ -143,12 +144,12 @@ def test_parts_of_a_run_change_nothing_of_each_other_but_the_number_of_tests() -
 
 def test_methods_and_parts_have_their_own_means() -> None:
     other = TERNARY.with_columns(method=pl.lit("contextual"))
-    table = metrics_table(pl.concat([BINARY, other])).filter(dataset=MEAN_OVER_DATASETS, metric="accuracy")
+    table = metrics_of(pl.concat([BINARY, other])).filter(dataset=MEAN_OVER_DATASETS, metric="accuracy")
     assert dict(table.select("method", "value").iter_rows()) == {"contextual": 0.5, "vanilla": 0.75}
 
 
 def test_lazy_predictions_give_the_same_table() -> None:
-    assert_frame_equal(metrics_table(BINARY.lazy()), metrics_table(BINARY))
+    assert_frame_equal(metrics_of(BINARY.lazy()), metrics_of(BINARY))
 
 
 def test_files_of_datasets_are_read_one_after_the_other_and_give_the_same_table(tmp_path: Path) -> None:
@@ -156,22 +157,22 @@ def test_files_of_datasets_are_read_one_after_the_other_and_give_the_same_table(
     for number, frame in enumerate(frames):
         frame.write_parquet(tmp_path / f"{number}.parquet")
     scanned = pl.scan_parquet(tmp_path / "*.parquet")
-    assert [group.key["dataset"] for group in by_group(scanned)] == ["a", "b"]
-    assert_frame_equal(metrics_table(scanned), metrics_table(pl.concat(frames)))
+    assert [group.key["dataset"] for group in prediction_groups(scanned)] == ["a", "b"]
+    assert_frame_equal(metrics_of(scanned), metrics_of(pl.concat(frames)))
 
 
 def test_groups_come_in_the_order_of_their_key_with_their_rows() -> None:
     other = BINARY.with_columns(method=pl.lit("contextual"))
-    groups = list(by_group(pl.concat([BINARY, other, TERNARY]), ("position", "gold", "label_names", "label_probs")))
+    groups = list(prediction_groups(pl.concat([BINARY, other, TERNARY])))
     assert [(group.key["dataset"], group.key["method"]) for group in groups] == [
         ("a", "contextual"), ("a", "vanilla"), ("b", "vanilla")
     ]  # fmt: skip
     rows = groups[1].rows
-    assert_frame_equal(rows, BINARY.select(rows.columns))
+    assert_frame_equal(rows.drop("prompt_id"), BINARY.select(rows.drop("prompt_id").columns))
 
 
 def test_one_query_alone_has_a_value_and_no_interval() -> None:
-    table = metrics_table(pl.concat([BINARY, TERNARY]))
+    table = metrics_of(pl.concat([BINARY, TERNARY]))
     of_ternary = table.filter(dataset="b")
     assert of_ternary["value"].null_count() == 0
     assert of_ternary["ci_low"].null_count() == of_ternary["ci_high"].null_count() == len(ALL_METRICS)
@@ -182,29 +183,29 @@ def test_one_query_alone_has_a_value_and_no_interval() -> None:
 def test_rows_that_are_not_distributions_are_refused_with_dataset_and_method() -> None:
     broken = BINARY.with_columns(label_probs=pl.Series([[0.9, 0.2], [0.8, 0.2], [0.3, 0.7], [0.6, 0.5]]))
     with pytest.raises(MetricError, match=r"suite, part, a, vanilla, paper: .* 2 of 4 .* row 0: \[0\.9, 0\.2\]"):
-        metrics_table(broken)
+        metrics_of(broken)
 
 
 def test_rows_of_another_length_than_the_label_space_are_refused() -> None:
     with pytest.raises(MetricError, match=r"must hold 2 numbers a row.* row 2: \[1\.0\]"):
-        metrics_table(predictions("a", [[0.5, 0.5], [0.5, 0.5], [1.0]], [0, 0, 0]))
+        metrics_of(predictions("a", [[0.5, 0.5], [0.5, 0.5], [1.0]], [0, 0, 0]))
 
 
 def test_a_dataset_with_two_label_spaces_is_refused() -> None:
     names = pl.Series([["x", "y"], ["x", "y"], ["x", "y"], ["x", "y", "z"]])
     with pytest.raises(MetricError, match=r"one label space.*\[2, 3\]"):
-        metrics_table(BINARY.with_columns(label_names=names))
+        metrics_of(BINARY.with_columns(label_names=names))
 
 
 @pytest.mark.parametrize("frame", [BINARY.clear(), BINARY.with_columns(definition=pl.lit("published"))])
 def test_nothing_to_measure_is_an_error(frame: pl.DataFrame) -> None:
     with pytest.raises(MetricError, match="nothing to measure"):
-        metrics_table(frame)
+        metrics_of(frame)
 
 
 def test_reliability_has_every_bin_and_the_means_of_those_that_hold_requests() -> None:
     # Confidences .9 right, .8 right, .7 right, .6 wrong: one request in each of the bins 6 to 9.
-    table = reliability_table(BINARY)
+    table = reliability_of(BINARY)
     assert table["bin"].to_list() == list(range(10))
     assert table["n_requests"].to_list() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
     assert table["mean_confidence"].to_list() == [None] * 6 + [0.6, 0.7, 0.8, 0.9]
@@ -214,12 +215,12 @@ def test_reliability_has_every_bin_and_the_means_of_those_that_hold_requests() -
 def test_reliability_adds_up_to_the_calibration_error() -> None:
     frame = predictions("a", [[0.72, 0.28], [0.78, 0.22], [0.3, 0.7], [1.0, 0.0]], [0, 1, 1, 0])
     weighted_gap = (pl.col("accuracy") - pl.col("mean_confidence")).abs() * pl.col("n_requests") / 4
-    total = reliability_table(frame).select(weighted_gap.sum()).item()
-    assert total == pytest.approx(value_of(metrics_table(frame), "expected_calibration_error", "a"))
+    total = reliability_of(frame).select(weighted_gap.sum()).item()
+    assert total == pytest.approx(value_of(metrics_of(frame), "expected_calibration_error", "a"))
 
 
 def test_confusion_counts_every_pair_of_labels_also_those_that_never_occur() -> None:
-    table = confusion_table(pl.concat([BINARY, TERNARY]))
+    table = confusion_of(pl.concat([BINARY, TERNARY]))
     counts = {tuple(row) for row in table.select("dataset", "gold", "pred", "n_requests").iter_rows()}
     binary = {("a", 0, 0, 2), ("a", 0, 1, 0), ("a", 1, 0, 1), ("a", 1, 1, 1)}
     ternary = {("b", g, p, int((g, p) in {(0, 0), (0, 1)})) for g in range(3) for p in range(3)}
@@ -227,7 +228,7 @@ def test_confusion_counts_every_pair_of_labels_also_those_that_never_occur() -> 
     assert table.height == 4 + 9
 
 
-@pytest.mark.parametrize("make", [reliability_table, confusion_table])
+@pytest.mark.parametrize("make", [reliability_of, confusion_of])
 def test_a_run_without_paper_predictions_has_empty_report_tables(make: Any) -> None:
     assert make(BINARY.with_columns(definition=pl.lit("released"))).height == 0
 

@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.metrics.design_study import Design
 from evaluator.metrics.total_error import (
     CrossedAnswers,
     components_and_design,
@@ -14,6 +13,7 @@ from evaluator.metrics.total_error import (
     total_error,
 )
 from evaluator.schemas import DESIGN_STUDY, TOTAL_ERROR, VARIANCE_COMPONENTS
+from evaluator.statistics.variance_components import Design
 
 KEY = {"suite": "s", "part": "p", "method": "vanilla", "definition": "paper", "n_shots": 2, "metric": "accuracy"}
 NAMES = {"query": "query", "level": "set", "interaction": "query x set and residual"}

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from evaluator.metrics import METRICS, metrics_table
+from evaluator.metrics import METRICS
+from evaluator.metrics.classification import STAICC_METRICS
 from evaluator.metrics.per_request import DEFINITIONS
-from evaluator.metrics.registry import STAICC_METRICS
 from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
+from tests.metrics.measured import metrics_of
 from tests.strategies import diagnostic_tables, score_tables
 from tests.suites.staicc.measured import staicc_group_metrics, staicc_metrics
 
@@ -23,7 +24,7 @@ examples = settings(max_examples=15)  # each measures all metrics at once, 0.1 s
 @given(score_tables(), st.integers(0, 2**31))
 def test_row_order_does_not_matter_to_the_last_bit(predictions: pl.DataFrame, seed: int) -> None:
     shuffled = predictions.sample(fraction=1.0, shuffle=True, seed=seed)
-    assert_frame_equal(metrics_table(shuffled), metrics_table(predictions), check_exact=True)
+    assert_frame_equal(metrics_of(shuffled), metrics_of(predictions), check_exact=True)
 
 
 @examples
@@ -31,7 +32,7 @@ def test_row_order_does_not_matter_to_the_last_bit(predictions: pl.DataFrame, se
 def test_every_metric_and_definition_is_there_within_its_range_and_inside_its_interval(
     predictions: pl.DataFrame,
 ) -> None:
-    table = metrics_table(predictions)
+    table = metrics_of(predictions)
     assert set(table["metric"]) == {*METRICS, *SCORE_PARTS}
     assert set(table["definition"]) == set(DEFINITIONS)
     # Parts of scores are estimates without bias, which may lie on either side of what they estimate.
@@ -47,7 +48,7 @@ def test_every_metric_and_definition_is_there_within_its_range_and_inside_its_in
 def test_every_accuracy_of_a_dataset_has_a_verdict_that_fits_its_baselines_and_no_other_metric_has(
     predictions: pl.DataFrame,
 ) -> None:
-    table = metrics_table(predictions).filter(pl.col("dataset") != MEAN_OVER_DATASETS)
+    table = metrics_of(predictions).filter(pl.col("dataset") != MEAN_OVER_DATASETS)
     value, chance, max_random = pl.col("value"), pl.col("chance"), pl.col("max_random")
     expected = pl.when(value > max_random).then(pl.lit("above both"))
     expected = expected.when(value > chance).then(pl.lit("between")).otherwise(pl.lit("below both"))
@@ -82,8 +83,8 @@ def test_permuting_the_label_space_changes_nothing(predictions: pl.DataFrame, ra
     definition_kept = pl.col("definition") != "released"
     datasets = [permuted(rows, random) for rows in predictions.partition_by("dataset")]
     assert_frame_equal(
-        metrics_table(pl.concat(datasets)).filter(definition_kept),
-        metrics_table(predictions).filter(definition_kept),
+        metrics_of(pl.concat(datasets)).filter(definition_kept),
+        metrics_of(predictions).filter(definition_kept),
         abs_tol=1e-9,
     )
 
@@ -141,7 +142,7 @@ def test_asking_every_diagnostic_request_twice_adds_nothing_to_values_or_certain
 @given(score_tables())
 def test_asking_every_request_twice_adds_nothing_to_values_or_certainty(predictions: pl.DataFrame) -> None:
     again = predictions.with_columns(pl.col("position") + 1_000)
-    once, twice = metrics_table(predictions), metrics_table(pl.concat([predictions, again]))
+    once, twice = metrics_of(predictions), metrics_of(pl.concat([predictions, again]))
     n_requests = pl.col("n_requests")
     assert_frame_equal(twice, once.with_columns(n_requests * 2), abs_tol=1e-9)
 
@@ -152,7 +153,7 @@ def test_another_dataset_moves_only_the_mean_and_what_is_corrected_for_the_numbe
     predictions: pl.DataFrame,
 ) -> None:
     other = predictions.with_columns(dataset=pl.lit("another"))
-    both, alone = metrics_table(pl.concat([predictions, other])), metrics_table(predictions)
+    both, alone = metrics_of(pl.concat([predictions, other])), metrics_of(predictions)
     corrected = ("n_tests", "p_holm", "better_than_guessing", "n_needed")
     assert_frame_equal(*(table.filter(dataset="dataset-0").drop(corrected) for table in (both, alone)))
     assert both.select(METRICS_KEY).is_unique().all()

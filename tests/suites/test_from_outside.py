@@ -18,11 +18,9 @@ from evaluator.engine import ENGINES, EngineKind
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method, softmax_of
-from evaluator.metrics.base import N_REQUESTS, Metric
-from evaluator.metrics.diagnostic import Diagnostic
-from evaluator.metrics.per_request import PredictionGroup
-from evaluator.metrics.registry import METRICS
-from evaluator.metrics.values import Measured, metric_values
+from evaluator.metrics.base import Measured, mean_metric, metric_values
+from evaluator.metrics.classification import METRICS
+from evaluator.metrics.groups import Diagnostic, PredictionGroup
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.prompts.rows import normal_requests, of_parts
@@ -49,13 +47,8 @@ def toy_requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
 
 def agreement(group: PredictionGroup) -> dict[str, Measured]:
     """Share of capitals' predictions that are the first label."""
-    requests = group.rows.select("query_id", is_first=pl.col("pred") == 0)
-    share = Metric(
-        statistics=lambda _n: N_REQUESTS | {"first": pl.col("is_first").cast(pl.Float64)},
-        value=lambda _n: pl.col("first") / pl.col("n"),
-        interval="score",
-    )
-    return metric_values(requests, group.n_labels, {"first_label_share": share})
+    share = mean_metric("first", (pl.col("pred") == 0).cast(pl.Float64))
+    return metric_values(group.rows, group.n_labels, {"first_label_share": share})
 
 
 LOUD = Diagnostic(part="loud", measure=agreement, metric="first_label_share", title="Share of the first label")
@@ -139,11 +132,7 @@ def test_a_method_answers_every_part_of_classification(tmp_path):
 
 
 def test_a_metric_stands_in_the_table_with_an_interval(tmp_path):
-    sure = Metric(
-        statistics=lambda _n: N_REQUESTS | {"sure": (pl.col("confidence") > 0.5).cast(pl.Float64)},
-        value=lambda _n: pl.col("sure") / pl.col("n"),
-        interval="score",
-    )
+    sure = mean_metric("sure", (pl.col("confidence") > 0.5).cast(pl.Float64))
     with patch.dict(METRICS, {"sure_share": sure}):
         metrics = toy_run(tmp_path).run.table("metrics")
     row = metrics.filter(metric="sure_share", dataset="sst5", definition="paper").row(0, named=True)

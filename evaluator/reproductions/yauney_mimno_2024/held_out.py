@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
-from evaluator.metrics.intervals import jackknife_standard_error
+from evaluator.metrics.intervals import jackknife
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines.held_out import Experiment, read_experiments, search, train_size, with_baselines
 from evaluator.random_baselines.held_out_prediction import HELD_OUT_PREDICTION, held_out_prediction
@@ -189,9 +189,9 @@ def _scores_with_errors(trials: pl.DataFrame) -> tuple[dict[ScoreKey, float], di
     present = trials.select(group).to_series().unique()
     without_one = [_scores(trials.filter(group != left_out)) for left_out in present]
     errors = {}
-    for key in scores:
+    for key, score in scores.items():
         left = np.array([without.get(key, math.nan) for without in without_one])
-        errors[key] = jackknife_standard_error(left) or 0.0
+        errors[key] = jackknife(score, left).standard_error or 0.0
     return scores, errors
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from evaluator.errors import MetricError
 from evaluator.methods.base import ScoredRequests
-from evaluator.metrics.checks import require_gold
+from evaluator.metrics.per_request import require_gold
 from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, gain_nats, null_part
 from evaluator.suites.in_context_pvi.options import PviSource
 from evaluator.suites.in_context_pvi.prompts import INPUT, NULL

@@ -6,15 +6,10 @@ from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.metrics import total_error
 from evaluator.metrics.base import Limits
-from evaluator.metrics.design_study import Design
-from evaluator.metrics.total_error import (
-    CrossedAnswers,
-    components_and_design,
-    crossed_cells,
-    crossed_headline,
-    total_error,
-)
+from evaluator.metrics.total_error import CrossedAnswers, crossed_cells, crossed_headline
+from evaluator.statistics.variance_components import Design
 from evaluator.suites.in_context_pvi.options import PviSource
 from evaluator.suites.in_context_pvi.prompts import INPUT
 
@@ -49,15 +44,10 @@ def total_error_tables(pvi: pl.DataFrame, source: PviSource) -> Iterator[tuple[s
         .items()
         for case in _cases({"dataset": dataset, "definition": definition, "n_shots": n_shots}, rows)
     ]
-    components, design = components_and_design(cases)
-    yield "variance_components", components
-    yield (
-        "total_error",
-        total_error(
-            [crossed_headline(case, VALUES[str(case.key["metric"])].limits, OVER) for case in cases if len(case.cells)]
-        ),
-    )
-    yield "design_study", design
+    limits = {metric: value.limits for metric, value in VALUES.items()}
+    answered = (case for case in cases if len(case.cells))
+    headlines = (crossed_headline(case, limits[str(case.key["metric"])], OVER) for case in answered)
+    return iter(total_error.total_error_tables(cases, headlines).items())
 
 
 def _cases(key: Mapping[str, object], rows: pl.DataFrame) -> Iterator[CrossedAnswers]:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.metrics.diagnostic import Diagnostic, Reading
+from evaluator.metrics.groups import Diagnostic, Reading
 from evaluator.report.metric_texts import MetricText
 from evaluator.report.section import MeasuredRun
 from evaluator.report.terminal import first_definition

@@ -16,12 +16,10 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.metrics.base import N_REQUESTS, Metric, sum_in_order
-from evaluator.metrics.checks import require_gold
-from evaluator.metrics.distance_interval import freedom
-from evaluator.metrics.per_request import GroupRows, PredictionGroup, by_group, label_matrix
-from evaluator.metrics.toolkit_formulas import passes_released_check
-from evaluator.metrics.values import Measured, metric_values
+from evaluator.metrics.base import N_REQUESTS, Measured, Metric, metric_values, sum_in_order
+from evaluator.metrics.debiased import freedom
+from evaluator.metrics.groups import PredictionGroup
+from evaluator.metrics.per_request import label_matrix, passes_released_check, require_gold
 from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
@@ -113,27 +111,22 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
     return {"empirical_bias": measured["empirical_bias"]._replace(bias_freedom=freedom(errors, scale))}
 
 
-def absent_labels(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Return the labels of the part `normal` that no query has, but that a method gives probability.
+def absent_labels(group: PredictionGroup) -> pl.DataFrame:
+    """Return the labels that no query of a group has, but that its method gives probability.
 
-    Because of them the empirical bias is infinite, or NaN under `released`. Takes PREDICTIONS, returns ABSENT_LABELS
-    sorted by its key.
+    Because of them the empirical bias is infinite, or NaN under `released`. Returns ABSENT_LABELS.
     """
-    groups = by_group(predictions, ("query_id", "gold", "label_names", "label_probs"), ["normal"])
-    return pl.concat([ABSENT_LABELS.to_frame(), *map(_absent_labels, groups)]).sort(ABSENT_LABELS_KEY)
-
-
-def _absent_labels(group: GroupRows) -> pl.DataFrame:
-    """Find the absent labels of one dataset, method and definition."""
     probs, present = group.rows["label_probs"], {*group.rows["gold"]}
-    absent = {name: label for label, name in enumerate(group.rows["label_names"][0]) if label not in present}
+    absent = {name: label for label, name in enumerate(group.label_names) if label not in present}
     # The sum of a list adds row after row; several threads add that of a column, and its last digit varies.
     sums = [probs.list.get(label).implode().list.sum().item() for label in absent.values()]
     means = [of_label / group.rows.height for of_label in sums]
-    schema = {name: ABSENT_LABELS[name] for name in ("label_name", "mean_probability")}
-    rows = pl.DataFrame({"label_name": [*absent], "mean_probability": means}, schema_overrides=schema)
+    rows = pl.DataFrame({"label_name": [*absent], "mean_probability": means}, schema_overrides=_OF_LABEL)
     key = [pl.lit(group.key[name]).alias(name) for name in ABSENT_LABELS_KEY if name != "label_name"]
     return rows.filter(pl.col("mean_probability") > 0).with_columns(key).select(ABSENT_LABELS.names())
+
+
+_OF_LABEL = {name: ABSENT_LABELS[name] for name in ("label_name", "mean_probability")}
 
 
 def _by_query(requests: pl.DataFrame, columns: Sequence[str]) -> Floats:

@@ -16,12 +16,10 @@ from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import MetricError, TemplateError
-from evaluator.metrics.accuracy import ACCURACY
-from evaluator.metrics.base import Metric
-from evaluator.metrics.intervals import CONFIDENCE_LEVEL, jackknife_standard_error
-from evaluator.metrics.per_request import PredictionGroup
-from evaluator.metrics.registry import METRICS, STAICC_METRICS
-from evaluator.metrics.values import Measured, statistic_sums
+from evaluator.metrics.base import Measured, Metric, statistic_sums
+from evaluator.metrics.classification import ACCURACY, METRICS, STAICC_METRICS
+from evaluator.metrics.groups import PredictionGroup
+from evaluator.metrics.intervals import CONFIDENCE_LEVEL, jackknife
 from evaluator.prompts.rows import benchmark_plan, requests, variations
 from evaluator.schemas import Definition
 from evaluator.suites.staicc.robustness import require_complete_grid
@@ -217,4 +215,7 @@ def _slopes(
         .agg(pl.all().sum())
     )
     over_all = sums.group_by("noise_rate", maintain_order=True).agg(statistics.sum()).select(**weighted).sum()
-    return {name: (over_all[name].item(), jackknife_standard_error(without_one[name].to_numpy())) for name in metrics}
+    slopes = {name: over_all[name].item() for name in metrics}
+    return {
+        name: (slope, jackknife(slope, without_one[name].to_numpy()).standard_error) for name, slope in slopes.items()
+    }

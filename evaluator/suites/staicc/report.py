@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.metrics.registry import REQUEST_COLUMNS
+from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.report import figures
 from evaluator.report.classification import (
     classification_sections,

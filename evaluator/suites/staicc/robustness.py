@@ -14,11 +14,10 @@ from evaluator.arrays import Floats
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import MetricError, TemplateError
-from evaluator.metrics.accuracy import ACCURACY
-from evaluator.metrics.base import N_REQUESTS, Metric
-from evaluator.metrics.intervals import jackknife_standard_error, two_way_standard_error
-from evaluator.metrics.per_request import PredictionGroup
-from evaluator.metrics.values import Measured, metric_values
+from evaluator.metrics.base import N_REQUESTS, Measured, Metric, metric_values
+from evaluator.metrics.classification import ACCURACY
+from evaluator.metrics.groups import PredictionGroup
+from evaluator.metrics.intervals import jackknife, two_way_standard_error
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import normal_requests, variations
 from evaluator.templates.orthogonal_array import ORTHOGONAL_ARRAY
@@ -132,13 +131,14 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
     standard_error, degrees_of_freedom = two_way_standard_error(cells, template_attributes(cells.shape[1]))
     # For the jackknife: the accuracies of the templates without one query, for each query, [query, template].
     without_one = (cells.sum(axis=0) - cells) / max(len(cells) - 1, 1)
+    deviation = float(cells.mean(axis=0).std(ddof=1))
     return {
         "accuracy_mean_over_templates": Measured(
             float(cells.mean()), standard_error, degrees_of_freedom, "score", 0.0, 1.0, over="queries and templates"
         ),
         "accuracy_sd_over_templates": Measured(
-            float(cells.mean(axis=0).std(ddof=1)),
-            jackknife_standard_error(without_one.std(axis=1, ddof=1)),
+            deviation,
+            jackknife(deviation, without_one.std(axis=1, ddof=1)).standard_error,
             len(cells) - 1,
             "symmetric",
             0.0,

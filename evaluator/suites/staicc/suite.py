@@ -15,11 +15,13 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import ConfigError
+from evaluator.metrics.groups import PredictionGroup
 from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.report.section import MeasuredRun, Section
+from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
 from evaluator.suites.base import Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
-from evaluator.suites.classification import classification_tables, kept_predictions
+from evaluator.suites.classification import classification_tables
 from evaluator.suites.staicc.completed import completed
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
 from evaluator.suites.staicc.label_bias import bias_requests
@@ -48,15 +50,18 @@ LABEL_DOMAINS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of a classification run with the diagnostics, absent_labels and those of total error."""
     from evaluator.suites.staicc.label_bias import absent_labels
-    from evaluator.suites.staicc.total_error import total_error_tables
+    from evaluator.suites.staicc.total_error import CrossedParts
 
-    predictions = kept_predictions(run)
-    tables = {}
-    for name, table in classification_tables(run, DIAGNOSTICS, predictions=predictions):
-        tables[name] = table
-        yield name, table
-    yield "absent_labels", absent_labels(predictions)
-    yield from total_error_tables(predictions, tables["metrics"]).items()
+    absent, crossed = [ABSENT_LABELS.to_frame()], CrossedParts()
+
+    def further(group: PredictionGroup) -> None:
+        crossed.add(group)
+        if group.key["part"] == "normal" and group.definition != "published":
+            absent.append(absent_labels(group))
+
+    yield from classification_tables(run, DIAGNOSTICS, further=further)
+    yield "absent_labels", pl.concat(absent).sort(ABSENT_LABELS_KEY)
+    yield from crossed.tables(run.config.definitions).items()
     if PART in run.scored.parts:
         yield "learning_curve", learning_curve(run.scored, run.config.definitions)
 

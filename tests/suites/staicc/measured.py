@@ -2,16 +2,16 @@
 
 import polars as pl
 
-from evaluator.metrics import diagnosed, metrics_table
+from evaluator.metrics import group_metrics_table, measured_groups, metrics_table
 from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
 
 def staicc_metrics(predictions: pl.DataFrame) -> pl.DataFrame:
     """schemas.METRICS of schemas.PREDICTIONS."""
-    classified = predictions.filter(~pl.col("part").is_in(DIAGNOSTIC_PARTS))
-    return metrics_table(classified, diagnosed(predictions, DIAGNOSTICS).groups)
+    parts = {*predictions["part"]} - {*DIAGNOSTIC_PARTS}
+    return metrics_table(measured_groups(predictions, parts, DIAGNOSTICS))
 
 
 def staicc_group_metrics(predictions: pl.DataFrame) -> pl.DataFrame:
     """schemas.GROUP_METRICS of schemas.PREDICTIONS."""
-    return diagnosed(predictions, DIAGNOSTICS).group_metrics
+    return group_metrics_table(measured_groups(predictions, (), DIAGNOSTICS))

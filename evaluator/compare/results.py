@@ -1,4 +1,4 @@
-"""Combine the metrics of several runs on their common datasets into one long table."""
+"""Combine the metrics of several runs on common datasets, and collect how each run answered each request."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,8 @@ import polars as pl
 from evaluator.compare.runs import ComparedRun
 from evaluator.compare.schema import COMPARISON, COMPARISON_KEY
 from evaluator.errors import ConfigError
+from evaluator.methods import METHODS
+from evaluator.metrics.groups import prediction_groups
 from evaluator.metrics.intervals import mean_of_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS
 
@@ -80,3 +82,63 @@ def _require_common_datasets(runs: Sequence[ComparedRun]) -> None:
             for run in runs
         )
         raise ConfigError(f"No dataset is in all of the runs: {datasets}. Run them on common datasets (--datasets).")
+
+
+ANSWER_KEY = [*DATASET, "method", "definition"]
+_CHOOSING = [name for name, method in METHODS.items() if method.prompts.follow_up or method.prompts.differ]
+"""Methods whose prompts follow from a model's answers, or from the definition of the run."""
+
+
+_RESULTS = pl.Schema(
+    {
+        **dict.fromkeys(ANSWER_KEY, pl.String()),
+        **dict.fromkeys(("position", "query_id", "n_shots", "demonstration_set", "gold"), pl.Int64()),
+        "prompt_id": pl.UInt64(),  # hash of the id
+        "correct": pl.Float64(),  # 0 or 1
+        "true_label_prob": pl.Float64(),
+    }
+)
+
+
+def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for each request and definition of the parts in which accuracy was measured.
+
+    Args:
+        predictions: schemas.PREDICTIONS of a run.
+        metrics: schemas.METRICS of the run.
+
+    Returns _RESULTS, whose last two columns are as the metrics of that definition define them.
+    """
+    measured = metrics.filter(metric="accuracy").select("suite", "part").unique()
+    definitions = {*metrics["definition"]}
+    frames = [
+        group.rows.with_columns(
+            *(pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY),
+            correct=group.requests["correct"].cast(pl.Float64),
+            true_label_prob=group.requests["true_label_prob"],
+        ).select(_RESULTS.names())
+        for group in prediction_groups(predictions.join(measured, on=["suite", "part"], how="semi"))
+        if group.definition in definitions
+    ]
+    return pl.concat([_RESULTS.to_frame(), *frames])
+
+
+def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
+    """Raise ConfigError for runs with different prompts or gold labels at the same position of a method.
+
+    Prompts of methods that choose demonstrations or templates by the model's answers are left out.
+    """
+    # The requests of a method are the same under every definition.
+    key = [*DATASET, "method", "position"]
+    first, *others = [results.unique(key, keep="first", maintain_order=True) for results in answers]
+    for run, requests in zip(runs[1:], others, strict=True):
+        pairs = first.join(requests, on=key, suffix="_b", maintain_order="left")
+        has_other_prompt = pl.col("prompt_id").ne_missing(pl.col("prompt_id_b")) & ~pl.col("method").is_in(_CHOOSING)
+        other = pairs.filter(has_other_prompt | pl.col("gold").ne_missing(pl.col("gold_b")))
+        if not other.is_empty():
+            suite, part, dataset = other.select(DATASET).row(0)
+            raise ConfigError(
+                f"{runs[0].folder} and {run.folder} have different prompts: {other.height:,} of {pairs.height:,} that "
+                f"both have, the first in {suite} / {part}, {dataset}. They were built from different data or by "
+                "different versions. Build and score one of them again."
+            )

@@ -1,0 +1,131 @@
+"""Relate the measures of several models: rank correlations, and least-squares lines over the number of parameters."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import polars as pl
+from scipy.special import stdtrit
+from scipy.stats import linregress
+
+from evaluator.compare.schema import RANK_CORRELATIONS, RANK_CORRELATIONS_KEY, SCALING, SCALING_KEY
+from evaluator.methods import REFERENCE_METHOD
+from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION
+from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.statistics.correlation import rank_correlation
+
+RANKED_BY = "accuracy"
+"""Metric that ranks datasets when two models are compared."""
+
+NOT_INDEPENDENT = "no p-value: points of one model or one dataset are not independent"
+
+MIN_COUNTS = 3
+"""Fewest different numbers of parameters for a line; two are always on a line, which means nothing."""
+
+IMPROVED = "accuracy"
+
+
+def with_measure(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add `measure`: the name of the metric, with suite and part where several of them have this metric."""
+    place = pl.format("{} / {}", "suite", "part")
+    ambiguous = place.n_unique().over("metric") > 1
+    return rows.with_columns(measure=pl.when(ambiguous).then(pl.format("{} ({})", "metric", place)).otherwise("metric"))
+
+
+def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:
+    """Return Spearman's rho between every two measures and between every two models, under the method vanilla.
+
+    Between measures, a point is a model with its means over datasets (Cho & Inoue 2025 (StaICC), figure 8), or a model
+    on one dataset, without a p-value. Between models, a point is the accuracy on a dataset. Points where either value
+    is undefined are left out.
+
+    Args:
+        comparison: schema.COMPARISON.
+
+    Returns schema.RANK_CORRELATIONS, sorted by its key.
+    """
+    rows = with_measure(comparison.filter(method=REFERENCE_METHOD))
+    is_mean = pl.col("dataset") == MEAN_OVER_DATASETS
+    correlations = [
+        {"definition": str(definition)} | row
+        for (definition,), measured in rows.partition_by("definition", as_dict=True, maintain_order=True).items()
+        for row in (
+            *_between_measures(measured.filter(is_mean), "models"),
+            *_between_measures(measured.filter(~is_mean), "models and datasets"),
+            *_between_models(measured.filter(~is_mean)),
+        )
+    ]
+    return pl.DataFrame(correlations, schema=RANK_CORRELATIONS).sort(RANK_CORRELATIONS_KEY)
+
+
+def _between_measures(rows: pl.DataFrame, over: str) -> Iterator[dict[str, object]]:
+    points = rows.pivot("measure", index=["number", "dataset"], values="value", sort_columns=True)
+    for row, pairs in _correlated(points, sorted(set(rows["measure"]))):
+        context: dict[str, object] = {"between": "measures", "over": over, "n_models": pairs["number"].n_unique()}
+        if over == "models and datasets" and row["rho"] is not None:
+            context |= {"p_value": None, "reason": NOT_INDEPENDENT}
+        yield row | context
+
+
+def _between_models(rows: pl.DataFrame) -> Iterator[dict[str, object]]:
+    by_measure = rows.filter(metric=RANKED_BY).partition_by("measure", as_dict=True, maintain_order=True)
+    for (measure,), accuracies in by_measure.items():
+        points = accuracies.pivot("model", index="dataset", values="value")
+        for row, _ in _correlated(points, accuracies.sort("number")["model"].unique(maintain_order=True).to_list()):
+            yield row | {"between": "models", "over": "datasets", "measure": measure, "n_models": 2}
+
+
+def _correlated(points: pl.DataFrame, columns: list[str]) -> Iterator[tuple[dict[str, object], pl.DataFrame]]:
+    """Yield the correlation of every two columns, with the points at which both are defined."""
+    for a, b in combinations(columns, 2):
+        pairs = points.filter(pl.all_horizontal(pl.col(a, b).is_not_null() & pl.col(a, b).is_not_nan()))
+        correlation = rank_correlation(pairs[a].to_numpy(), pairs[b].to_numpy())
+        yield {"a": a, "b": b, "n_points": pairs.height, **correlation._asdict()}, pairs
+
+
+def scaling_points(comparison: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
+    """Return the points of figures over parameters: means over datasets, one row a model.
+
+    Returns SCALING_KEY, number, model, n_parameters, value, ci_low, ci_high: values of every measure under vanilla, and
+    of every other method the paired difference of its accuracy to vanilla's.
+    """
+    columns = [*SCALING_KEY, "number", "model", "n_parameters", "value", "ci_low", "ci_high"]
+    means = with_measure(comparison.filter(dataset=MEAN_OVER_DATASETS, method=REFERENCE_METHOD))
+    models = comparison.select("number", "model", "n_parameters").unique()
+    improvements = (
+        differences.filter(pl.col("model_a") == pl.col("model_b"), dataset=MEAN_OVER_DATASETS, metric=IMPROVED)
+        .join(means.select("suite", "part", "metric", "measure").unique(), on=["suite", "part", "metric"])
+        .join(models, left_on="model_a", right_on="model")
+        .rename({"model_a": "model", "method_a": "method", "difference": "value"})
+    )
+    parts = [means.with_columns(of=pl.lit("value")), improvements.with_columns(of=pl.lit("improvement"))]
+    return pl.concat([part.select(columns) for part in parts]).sort(*SCALING_KEY, "number")
+
+
+def scaling_lines(points: pl.DataFrame) -> pl.DataFrame:
+    """Fit a least-squares line of each measure over log10 of the number of parameters; all models have equal weight.
+
+    The 95% interval of the slope uses t at n_models - 2 degrees of freedom and assumes that models are independent.
+
+    Args:
+        points: as returned by scaling_points.
+
+    Returns schema.SCALING, sorted by its key. Source: Cho & Inoue 2025 (StaICC), figures 4, 5 and 7.
+    """
+    groups = points.partition_by(SCALING_KEY, as_dict=True, maintain_order=True)
+    rows = [dict(zip(SCALING_KEY, key, strict=True)) | _line(rows_of_key) for key, rows_of_key in groups.items()]
+    return pl.DataFrame(rows, schema=SCALING).sort(SCALING_KEY)
+
+
+def _line(points: pl.DataFrame) -> dict[str, object]:
+    fitted = points.filter(pl.col("value").is_finite(), pl.col("n_parameters").is_not_null())
+    n_counts = fitted["n_parameters"].n_unique()
+    if n_counts < MIN_COUNTS:
+        reason = f"{n_counts} different number{'s' * (n_counts != 1)} of parameters, and a line takes {MIN_COUNTS}"
+        return {"n_models": fitted.height, "reason": reason}
+    fit = linregress(fitted["n_parameters"].log10().to_numpy(), fitted["value"].to_numpy())
+    slope = float(fit.slope)
+    line: dict[str, object] = {"slope": slope, "intercept": float(fit.intercept), "n_models": fitted.height}
+    if not fit.stderr >= NO_VARIATION:  # NaN where all values are the same
+        return line | {"reason": "no interval: the points lie on the line, which is not certainty"}
+    half_width = float(stdtrit(fitted.height - 2, (1 + CONFIDENCE_LEVEL) / 2) * fit.stderr)
+    return line | {"ci_low": slope - half_width, "ci_high": slope + half_width}
