@@ -20,7 +20,7 @@ from benchmarks.harness import Target, Work, print_targets, race, require_green_
 from evaluator.arrays import Floats
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import REQUESTS
-from evaluator.suites.in_context_pvi.measures import pvi_measures
+from evaluator.suites.in_context_pvi.suite import pvi_measures
 
 N_LABELS = [2, 2, 3, 3, 2, 3, 4, 2, 3, 6]  # ten label spaces of the sizes that classification datasets have
 N_QUERIES, N_SETS = 10_000, 3

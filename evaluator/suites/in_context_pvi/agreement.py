@@ -12,9 +12,8 @@ import polars as pl
 
 from evaluator.datasets.tables import read_columns
 from evaluator.errors import DatasetError
-from evaluator.suites.in_context_pvi.consistency import correlations
-from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES_KEY
-from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY
+from evaluator.suites.in_context_pvi.correlations import correlations
+from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY
 
 TEXTS = ["premise", "hypothesis"]
 ANNOTATIONS = ["old_labels", "label_count"]
@@ -45,7 +44,7 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
 
     Args:
         pvi: schema.PVI.
-        queries: query_schema.PVI_QUERIES, whose text is premise and hypothesis, a line each.
+        queries: schema.PVI_QUERIES, whose text is premise and hypothesis, a line each.
         annotations: read_annotations.
 
     Returns:

@@ -1,42 +1,50 @@
-"""Define methods that classify the queries of the suite pvi after demonstrations chosen by the PVI of training rows.
+"""Choose demonstrations by the PVI of training rows, and classify the queries of the suite pvi after them.
 
-Lu et al. 2023, section 5.6, choose the hardest training instance of each label, by its PVI after one set of random
-demonstrations. Here training rows are scored after set 0 of the suite for each number of shots. Then as many sets are
-chosen by these scores as the suite has for that number of shots, and the queries are scored after the chosen sets.
+Lu et al. 2023, section 5.6: "based on in-context PVI estimates obtained using one set of randomly selected exemplars,
+we selected the most challenging training instance from each category". Here training rows are scored after set 0 of the
+suite for each number of shots. Then as many sets are chosen by these scores as the suite has for that number of shots,
+of the hardest, easiest or middle rows, and the queries are scored after the chosen sets. Sets are made of blocks, as in
+demonstration_sets.py.
 """
 
 import math
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 import polars as pl
 
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.errors import DatasetError, TemplateError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax_of
-from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
-from evaluator.suites.in_context_pvi.prompts import NULL, as_queries, null_prompts, queries_after
-from evaluator.suites.in_context_pvi.ranked_sets import candidates_for_set, first_sets, ranked_sets
-from evaluator.suites.in_context_pvi.schema import PviOrder
+from evaluator.prompts.rows import variations
+from evaluator.suites.in_context_pvi.demonstration_sets import (
+    DemonstrationSet,
+    demonstration_sets,
+    in_blocks,
+    with_texts,
+)
+from evaluator.suites.in_context_pvi.options import PviOptions, resolved_options
+from evaluator.suites.in_context_pvi.prompts import (
+    NULL,
+    as_queries,
+    null_part,
+    null_prompts,
+    queries_after,
+    shown_by,
+)
+from evaluator.suites.in_context_pvi.pvi import gain_nats
+from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_CANDIDATES, PviOrder
 
 TRAINING = "pvi_training"
 """The part with the prompts of training rows, numbered by `training_row`; it has no queries."""
-
-CHOSEN: dict[str, PviOrder] = {
-    "hardest_demonstrations": "hardest",
-    "easiest_demonstrations": "easiest",
-    "middle_demonstrations": "middle",
-}
-"""Name of a method, which is also the name of its part with queries -> the order in which it chooses."""
 
 _DESCRIPTIONS: dict[PviOrder, str] = {
     "hardest": "of the lowest PVI",
     "easiest": "of the highest PVI",
     "middle": "around the median PVI",
 }
-
-
-def null_part(method: str) -> str:
-    """Return the name of the part with a method's null prompts."""
-    return f"{method}_null"
 
 
 def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
@@ -48,12 +56,16 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     """
     dataset, pvi = context.classification, resolved_options(context.config)
     n_rows = dataset.demonstration.height
-    for shots_index, first in enumerate(first_sets(dataset, pvi)):
-        training_rows = candidates_for_set(dataset, pvi, first)
-        for rows in queries_after(dataset, [first], training_rows, part=TRAINING, n_rows=n_rows):
-            yield rows.with_columns(
-                pl.col("position") + shots_index * n_rows, training_row="query_id", query_id=pl.lit(None, pl.Int64)
-            ).select(context.columns)
+    numbered = {"training_row": pl.col("query_id"), "query_id": pl.lit(None, pl.Int64)}
+    by_shots = (
+        (
+            numbered,
+            queries_after(dataset, [first], candidates_for_set(dataset, pvi, first), part=TRAINING, n_rows=n_rows),
+        )
+        for first in first_sets(dataset, pvi)
+    )
+    for rows in variations(by_shots, n_rows):
+        yield rows.select(context.columns)
 
 
 def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
@@ -75,48 +87,133 @@ def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
     )
 
 
-def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
-    """Subtract log-likelihoods of a label in nats; null where one of the two is missing, NaN or infinite.
+def first_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
+    """Return set 0 of each number of shots, for training rows. Raises what demonstration_sets raises."""
+    return [candidate for candidate in demonstration_sets(dataset, pvi) if candidate.number == 0]
 
-    Source: Lu et al. 2023, equation 1, before division by ln 2.
+
+def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
+    """Return the training rows from which demonstrations are chosen, as rows of as_queries.
+
+    These are the first `training_queries` rows of the demonstration split, without those with the same inputs as a
+    query, which must not be its own demonstration. Raises DatasetError if the dataset has no training rows.
     """
-    difference = given_input - given_null
-    # The difference of two infinities is NaN or infinite, so that one check covers both.
-    return pl.when(difference.is_finite()).then(difference)
+    if dataset.demonstration.is_empty():
+        raise DatasetError(
+            f"{dataset.name} has no training rows to choose demonstrations from: with --demonstrations published all "
+            "rows of a single table are queries. Add a table of training rows next to it, use --demonstrations random, "
+            "or leave out the methods that choose by PVI (--methods)."
+        )
+    query_inputs = as_queries(dataset, dataset.test)["inputs"]
+    rows = as_queries(dataset, dataset.demonstration.head(pvi.training_queries))
+    return rows.filter(~pl.col("inputs").is_in(query_inputs.implode()))
 
 
-def _follow_up(method: str, order: PviOrder) -> Callable[[MethodContext, ScoredRequests], Iterator[pl.DataFrame]]:
-    def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
-        """Build prompts of the suite's queries after the chosen sets, and one null prompt for each set.
-
-        Raises TemplateError if too few training rows of a label have a PVI.
-        """
-        dataset, pvi = context.classification, resolved_options(context.config)
-        measured = training_pvi(scored).filter(dataset=dataset.name).rename({"training_row": "query_id"})
-        by_shots = measured.partition_by("n_shots", as_dict=True, maintain_order=True)
-        sets = []
-        for (n_shots,), rows in by_shots.items():
-            sets += ranked_sets(dataset, rows, order, int(n_shots), pvi)
-        # Only the queries of the suite, which leaves out those that are demonstrations.
-        asked = context.rows.select(pl.col("query_id").unique()).collect()["query_id"]
-        queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.implode()))
-        inputs = queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
-        for rows in chain(inputs, [null_prompts(dataset, sets, part=null_part(method))]):
-            yield rows.select(context.columns)
-
-    return follow_up
+def pvi_candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
+    """Return schema.PVI_CANDIDATES of a dataset. Raises what candidates raises."""
+    rows = candidates(dataset, pvi).rename({"query_id": "training_row"})
+    table = rows.with_columns(n_training=pl.lit(dataset.demonstration.height))
+    return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_CANDIDATES.items())
 
 
-def _chosen_by_pvi(method: str) -> Method:
-    order = CHOSEN[method]
-    return Method(
+def candidates_for_set(dataset: ClassificationDataset, pvi: PviOptions, first: DemonstrationSet) -> pl.DataFrame:
+    """Return the candidates that are not among the set's demonstrations.
+
+    Raises TemplateError, naming the label, where there are too few for all sets of this many shots; DatasetError where
+    the dataset has no training rows.
+    """
+    rows = candidates(dataset, pvi).filter(~shown_by([first]))
+    labels = range(len(dataset.verbalizer.label_names))
+    _require_enough(dataset, [rows.filter(gold=label)["query_id"].to_list() for label in labels], pvi, first.n_shots)
+    return rows
+
+
+def ranked_sets(
+    dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: PviOptions
+) -> list[DemonstrationSet]:
+    """Build set 0 of the first rows of each label in `order`, set 1 of the next ones, and so on.
+
+    The paper has only set 0 of the hardest.
+
+    Args:
+        measured: as for demonstrations_by_pvi, with PVIs after one set of `n_shots`.
+
+    Raises TemplateError, naming the label, where too few rows have a finite PVI.
+    """
+    ranked = demonstrations_by_pvi(measured, order=order, n_labels=len(dataset.verbalizer.label_names))
+    per_label = _require_enough(dataset, ranked, pvi, n_shots)
+    sets = []
+    for number in range(pvi.sets):
+        window = [rows[number * per_label : (number + 1) * per_label] for rows in ranked]
+        draw = random.Random(f"demonstrations by PVI, set {number}, seed {pvi.seed}")
+        sets.append(with_texts(dataset, number, in_blocks(window, n_shots, draw)))
+    return sets
+
+
+def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) -> list[list[int]]:
+    """Return the rows of each label in the order in which they are chosen.
+
+    Hardest is the lowest PVI; `middle` begins at the median of the label and goes outwards, the harder of two first.
+    Rows of equal PVI are in order of their numbers. Rows without a finite PVI cannot be ranked and are left out.
+
+    Args:
+        pvi: columns query_id (rows of the demonstration split), gold and pvi_bits.
+    """
+    rank, bits = pl.col("rank"), pl.col("pvi_bits")
+    ranked = (
+        pvi.filter(bits.is_finite())
+        .sort(-bits if order == "easiest" else bits, "query_id")
+        .with_columns(rank=pl.int_range(pl.len()).over("gold"), n=pl.len().cast(pl.Int64).over("gold"))
+        # 2 * rank - (n - 1) is twice the distance from the median rank.
+        .sort((2 * rank - (pl.col("n") - 1)).abs() if order == "middle" else rank, "rank")
+    )
+    return [ranked.filter(gold=label)["query_id"].to_list() for label in range(n_labels)]
+
+
+def _require_enough(
+    dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: PviOptions, n_shots: int
+) -> int:
+    """Return how many rows of each label a set needs; raise TemplateError if a label has too few for all sets."""
+    names = dataset.verbalizer.label_names
+    per_label = -(-n_shots // len(names))
+    for name, rows in zip(names, by_label, strict=True):
+        if len(rows) < pvi.sets * per_label:
+            raise TemplateError(
+                f"{dataset.name}: {pvi.sets} sets of {n_shots} demonstrations by PVI need {pvi.sets * per_label} rows "
+                f"labelled {name!r}, and the first {pvi.training_queries} training rows have {len(rows)} to choose "
+                "from. Choose fewer --sets or --shots, or more --training-queries."
+            )
+    return per_label
+
+
+def _follow_up(
+    context: MethodContext, scored: ScoredRequests, *, method: str, order: PviOrder
+) -> Iterator[pl.DataFrame]:
+    """Build prompts of the suite's queries after the chosen sets, and one null prompt for each set.
+
+    Raises TemplateError if too few training rows of a label have a PVI.
+    """
+    dataset, pvi = context.classification, resolved_options(context.config)
+    measured = training_pvi(scored).filter(dataset=dataset.name).rename({"training_row": "query_id"})
+    sets = []
+    for (n_shots,), rows in measured.partition_by("n_shots", as_dict=True, maintain_order=True).items():
+        sets += ranked_sets(dataset, rows, order, int(n_shots), pvi)
+    # Only the queries of the suite, which leaves out those that are demonstrations.
+    asked = context.rows.select(pl.col("query_id").unique()).collect()["query_id"]
+    queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.implode()))
+    inputs = queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
+    for rows in chain(inputs, [null_prompts(dataset, sets, part=null_part(method))]):
+        yield rows.select(context.columns)
+
+
+CHOSEN_METHODS = {
+    method: Method(
         summary=f"Vanilla after demonstrations {_DESCRIPTIONS[order]} of each label.",
         label_probs=softmax_of(label_score, method),
-        prompts=MethodPrompts(requests=requests, follow_up=_follow_up(method, order)),
+        prompts=MethodPrompts(requests=requests, follow_up=partial(_follow_up, method=method, order=order)),
         drawn_once="chosen demonstrations",
         part_kinds=("classification",),
         definitions=("paper",),
     )
-
-
-CHOSEN_METHODS = {name: _chosen_by_pvi(name) for name in CHOSEN}
+    for method, order in CHOSEN.items()
+}

@@ -14,9 +14,9 @@ from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.guessing import GUESSES, prompts_tried, with_baselines
 from evaluator.metrics.intervals import two_way_standard_error, with_intervals
 from evaluator.random_baselines.significance import with_tests
-from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, null_part
-from evaluator.suites.in_context_pvi.prompts import INPUT
+from evaluator.suites.in_context_pvi.prompts import INPUT, null_part
 from evaluator.suites.in_context_pvi.schema import (
+    CHOSEN,
     PVI_CHOSEN,
     PVI_CHOSEN_KEY,
     PVI_DEMONSTRATIONS,
@@ -117,16 +117,16 @@ def tries_by_source(scored: ScoredRequests, source: str) -> pl.DataFrame:
     return prompts_tried(pl.concat(rows).collect(), [*_GROUP, "demonstrations"])
 
 
-def training_counts(measured: pl.DataFrame, n_training: pl.DataFrame) -> pl.DataFrame:
+def training_counts(measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Count the training rows: dataset, demonstrations, n_shots, n_candidates and n_training of PVI_DEMONSTRATIONS.
 
     Args:
         measured: the result of chosen_demonstrations.training_pvi.
-        n_training: columns dataset and `n_training`, the rows of its demonstration split.
+        candidates: schema.PVI_CANDIDATES.
     """
     counts = measured.group_by(_GROUP, maintain_order=True).agg(n_candidates=pl.col("pvi_bits").count())
     orders = pl.DataFrame({"demonstrations": PVI_ORDERS})
-    return counts.join(n_training, on="dataset").join(orders, how="cross")
+    return counts.join(candidates.select("dataset", "n_training").unique(), on="dataset").join(orders, how="cross")
 
 
 def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
@@ -135,7 +135,7 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
     Args:
         scored: of the suite pvi.
         measured: the result of chosen_demonstrations.training_pvi.
-        candidates: query_schema.PVI_CANDIDATES; if empty, nothing was chosen.
+        candidates: schema.PVI_CANDIDATES; if empty, nothing was chosen.
     """
     if candidates.is_empty():
         return PVI_CHOSEN.to_frame()

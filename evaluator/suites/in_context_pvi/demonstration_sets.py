@@ -2,23 +2,20 @@
 
 Drawn sets consist of blocks with one demonstration of each label, in an order drawn by the seed. So labels are equally
 frequent if the number of shots is a multiple of the number of labels. The published sets begin with such a block too.
-Sets chosen by PVI are in ranked_sets.py.
+Sets chosen by PVI are in chosen_demonstrations.py.
 """
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
+from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
 from evaluator.datasets.tables import read_columns
-from evaluator.errors import ConfigError, DatasetError, TemplateError
+from evaluator.errors import ConfigError, TemplateError
 from evaluator.prompts.render import prompt_spans, render_prompts
 from evaluator.schemas import PROMPTS
 from evaluator.suites.in_context_pvi.options import PviOptions
@@ -113,28 +110,6 @@ def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
         for number, (text, null_text) in enumerate(pairs.select("g_prime", "g").head(pvi.sets).rows()):
             unknown = pl.Series([[]], dtype=PROMPTS["spans"])
             yield DemonstrationSet(n_shots, number, [], text, null_text, unknown, unknown)
-
-
-def resolved_options(config: RunConfig) -> PviOptions:
-    """Return the suite's options in a run, with the file of published demonstrations if the run uses it.
-
-    Raises DatasetError if the file is missing.
-    """
-    options = config.options_of(PviOptions)
-    if options.source != "published":
-        return options
-    return replace(options, prompts=_prompts_file(options.prompts, config.data.paths))
-
-
-def _prompts_file(named: Path | None, data: Sequence[Path]) -> Path:
-    searched = [named] if named else [path / PROMPTS_FILE for path in data if path.is_dir()]
-    for path in searched:
-        if path.is_file():
-            return path
-    raise DatasetError(
-        f"The published demonstrations are not there: looked for {', '.join(map(str, searched)) or PROMPTS_FILE}. "
-        "Name their file with --prompts, or use --demonstrations random."
-    )
 
 
 def _rows_by_label(dataset: ClassificationDataset, minimum: int) -> list[list[int]]:

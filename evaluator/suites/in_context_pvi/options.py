@@ -1,10 +1,12 @@
 """Define the options of the suite pvi. Each field has its help text for the command line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from evaluator.errors import ConfigError
+from evaluator.config import RunConfig
+from evaluator.datasets.lu_2023_tables import PROMPTS_FILE
+from evaluator.errors import ConfigError, DatasetError
 from evaluator.options import Options, option
 
 PviSource = Literal["random", "published"]
@@ -48,4 +50,23 @@ class PviMeasureOptions(Options):
         "Parquet file with the labels of several annotators (premise, hypothesis, old_labels, label_count).",
         given=Path,
         several=True,
+    )
+
+
+def resolved_options(config: RunConfig) -> PviOptions:
+    """Return the suite's options in a run, with the file of published demonstrations if the run uses it.
+
+    Raises DatasetError if the file is missing.
+    """
+    options = config.options_of(PviOptions)
+    if options.source != "published":
+        return options
+    folders = [path for path in config.data.paths if path.is_dir()]
+    searched = [options.prompts] if options.prompts else [path / PROMPTS_FILE for path in folders]
+    for path in searched:
+        if path.is_file():
+            return replace(options, prompts=path)
+    raise DatasetError(
+        f"The published demonstrations are not there: looked for {', '.join(map(str, searched)) or PROMPTS_FILE}. "
+        "Name their file with --prompts, or use --demonstrations random."
     )

@@ -7,17 +7,17 @@ the space belongs to the label.
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.render import with_query_span
-from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
+from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME, variations
+from evaluator.suites.base import Requests
 from evaluator.suites.in_context_pvi.demonstration_sets import DemonstrationSet, demonstration_sets
 from evaluator.suites.in_context_pvi.options import PviOptions
-from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
+from evaluator.suites.in_context_pvi.schema import PVI_QUERIES
 from evaluator.templates.choice_template import LABEL_SPACE, continuations
 
 INPUT, NULL = "input", "null"
@@ -33,15 +33,13 @@ _SETS = {
 """Columns of a table of demonstration sets: the first fields of DemonstrationSet."""
 
 
-class PviPrompts(NamedTuple):
-    """The request rows of a dataset, and its queries."""
-
-    rows: Iterator[pl.DataFrame]  # schemas.REQUESTS and schemas.PROMPTS without suite and prompt_id
-    queries: pl.DataFrame  # query_schema.PVI_QUERIES
+def null_part(method: str) -> str:
+    """Return the name of the part with a method's null prompts."""
+    return f"{method}_null"
 
 
-def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> PviPrompts:
-    """Build request rows: every query after every set, and one null prompt for each set.
+def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> Requests:
+    """Build request rows: every query after every set, and one null prompt for each set. The side table is pvi_queries.
 
     A query whose texts are among the demonstrations of any set is left out for all sets. `position` enumerates numbers
     of shots, then sets, then all rows of the test split; for null prompts, whose query and gold are null, numbers of
@@ -63,31 +61,34 @@ def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int 
         )
     inputs = queries_after(dataset, sets, asked, part=INPUT, n_rows=n_rows)
     rows = chain(inputs, [null_prompts(dataset, sets, part=NULL)])
-    return PviPrompts(rows, queries.select(PVI_QUERIES.names()).cast(PVI_QUERIES))
+    return Requests(rows, {"pvi_queries": queries.select(PVI_QUERIES.names()).cast(PVI_QUERIES)})
 
 
 def queries_after(
     dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], queries: pl.DataFrame, *, part: str, n_rows: int
 ) -> Iterator[pl.DataFrame]:
-    """Build request rows of every query after every set, as PviPrompts.rows, set by set.
+    """Build request rows of every query after every set, set by set.
 
     Args:
         queries: rows of as_queries.
         n_rows: number of rows of their split; `position` is (index of the set) * n_rows + (row of the query).
     """
     prompt = pl.concat_str("text", "query")
-    for prefix in _table(sets).with_row_index("place").iter_slices(1):
+
+    def after(prefix: pl.DataFrame) -> Iterator[pl.DataFrame]:
         for some in queries.iter_slices(ROWS_PER_FRAME):
             rows = prefix.join(some, how="cross", maintain_order="left_right").with_columns(
-                position=pl.col("place").cast(pl.Int64) * n_rows + pl.col("query_id"),
+                position="query_id",
                 prompt=prompt,
                 spans=with_query_span(pl.col("spans"), pl.col("text"), prompt, prompt),
             )
             yield _as_requests(dataset, rows, part)
 
+    return variations((({}, after(prefix)) for prefix in _table(sets).iter_slices(1)), n_rows)
+
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:
-    """Build the prompt without any input of each set, as PviPrompts.rows; `position` numbers the sets."""
+    """Build request rows of the prompt without any input of each set; `position` numbers the sets."""
     label_prefix = dataset.template.label_prefix.removesuffix(LABEL_SPACE)
     prompt = pl.concat_str("null_text", pl.lit(dataset.template.query_prefix + label_prefix))
     rows = _table(sets).with_columns(

@@ -5,18 +5,16 @@ and p is the same prompt with every input removed, those of demonstrations too.
 """
 
 import math
-from collections.abc import Callable
 
 import polars as pl
 
 from evaluator.errors import MetricError
 from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.per_request import require_gold
-from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, gain_nats, null_part
 from evaluator.suites.in_context_pvi.options import PviSource
-from evaluator.suites.in_context_pvi.prompts import INPUT, NULL
+from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, null_part
 from evaluator.suites.in_context_pvi.released_scores import drawn_labels, filtered_log_likelihoods
-from evaluator.suites.in_context_pvi.schema import PVI, PVI_KEY, PviDefinition
+from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI, PVI_DEFINITIONS, PVI_KEY, PviDefinition
 
 _RUN = ["dataset", "n_shots", "demonstration_set"]
 
@@ -47,17 +45,27 @@ def pvi_table(scored: ScoredRequests, source: PviSource = "random", *, seed: int
     frames = [
         _pvi_of_part(scored, demonstrations, pair, definition, seed)
         for demonstrations, pair in parts.items()
-        for definition in _LOG_LIKELIHOODS
+        for definition in PVI_DEFINITIONS
         if definition != "released" or demonstrations == source
     ]
     return pl.concat(frames).collect().sort(PVI_KEY)
+
+
+def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
+    """Subtract log-likelihoods of a label in nats; null where one of the two is missing, NaN or infinite.
+
+    Source: Lu et al. 2023, equation 1, before division by ln 2.
+    """
+    difference = given_input - given_null
+    # The difference of two infinities is NaN or infinite, so that one check covers both.
+    return pl.when(difference.is_finite()).then(difference)
 
 
 def _pvi_of_part(
     scored: ScoredRequests, demonstrations: str, parts: tuple[str, str], definition: PviDefinition, seed: int
 ) -> pl.LazyFrame:
     """Compute the PVI of the queries of the first part, with the null prompts of the second."""
-    inputs, nulls = (_LOG_LIKELIHOODS[definition](scored, part) for part in parts)
+    inputs, nulls = (_log_likelihoods(scored, part, definition) for part in parts)
     # One row for each label of each null prompt, to join by the gold label of a query.
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
     null_scores = nulls.select(*_RUN, label, given_null="scores").explode("gold", "given_null")
@@ -94,33 +102,17 @@ def _n_highest(scores: str) -> pl.Expr:
     return pl.when(_most_probable(scores).is_not_null()).then(n_highest)
 
 
-def _whole_vocabulary(scored: ScoredRequests, part: str) -> pl.LazyFrame:
-    return _scores(scored.rows.filter(part=part), "label_log_likelihoods")
-
-
-def _label_space(scored: ScoredRequests, part: str) -> pl.LazyFrame:
-    # Subtract the log of the sum over labels, computed relative to the highest term so that exp does not underflow.
-    highest = pl.element().max()
-    total = (pl.element() - highest).exp().sum().log() + highest
-    return _whole_vocabulary(scored, part).with_columns(pl.col("scores").list.eval(pl.element() - total))
-
-
-def _released(scored: ScoredRequests, part: str) -> pl.LazyFrame:
-    """Return the filtered scores; no rows where the method pvi_released did not run."""
-    return _scores(filtered_log_likelihoods(scored, part), "filtered")
-
-
-def _scores(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
-    return rows.select(*_RUN, "query_id", "gold", scores=column)
-
-
-_LOG_LIKELIHOODS: dict[PviDefinition, Callable[[ScoredRequests, str], pl.LazyFrame]] = {
-    "paper": _whole_vocabulary,
-    "label_space": _label_space,
-    "released": _released,
-}
-"""Definition -> function that returns dataset, n_shots, demonstration_set, query_id, gold and `scores` of a part: one
-log-likelihood for each label, in nats."""
+def _log_likelihoods(scored: ScoredRequests, part: str, definition: PviDefinition) -> pl.LazyFrame:
+    """Return dataset, n_shots, demonstration_set, query_id, gold and `scores` of a part: one log-likelihood for each
+    label, in nats. Under `released` there are no rows where the method pvi_released did not run."""
+    rows, scores = scored.rows.filter(part=part), pl.col("label_log_likelihoods")
+    if definition == "released":
+        rows, scores = filtered_log_likelihoods(scored, part), pl.col("filtered")
+    elif definition == "label_space":
+        # Subtract the log of the sum over labels, computed relative to the highest term so that exp does not underflow.
+        highest = pl.element().max()
+        scores = scores.list.eval(pl.element() - ((pl.element() - highest).exp().sum().log() + highest))
+    return rows.select(*_RUN, "query_id", "gold", scores=scores)
 
 
 def _require_labels(scored: ScoredRequests) -> None:

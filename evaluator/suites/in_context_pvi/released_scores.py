@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.arrays import Floats, Ints
 from evaluator.errors import LabelError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, softmax
 from evaluator.methods.training_states import ROW, state_array
@@ -75,36 +74,18 @@ def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
     """
     run = ["dataset", "n_shots", "demonstration_set"]
     rows = filtered_log_likelihoods(scored, part, DRAWN).select(*run, "query_id", "filtered").collect()
-    if rows.is_empty():
-        return rows.select(*run, "query_id", drawn=pl.lit(None, pl.Int64), can_be_drawn=pl.lit(False)).lazy()
-    frames = [
-        queries.with_columns(uniform=pl.Series(_uniforms((seed, str(dataset), int(n_shots), int(number)), queries)))
-        for (dataset, n_shots, number), queries in rows.partition_by(run, as_dict=True).items()
-    ]
+    frames = [rows.clear().with_columns(uniform=pl.lit(0.0))]
+    for (dataset, n_shots, number), queries in rows.partition_by(run, as_dict=True).items():
+        generator = np.random.default_rng([seed, zlib.crc32(str(dataset).encode()), int(n_shots), int(number)])
+        query_ids = queries["query_id"].to_numpy()
+        uniforms = generator.random(int(query_ids.max()) + 1)[query_ids]
+        frames.append(queries.with_columns(uniform=pl.Series(uniforms)))
     # The first label up to which probabilities add up to more than the uniform number is drawn.
-    up_to = pl.col("filtered").exp().cum_sum().over(*run, "query_id")
-    n_passed = (pl.col("up_to") <= pl.col("uniform")).sum().cast(pl.Int64)
-    return (
-        pl.concat(frames)
-        .lazy()
-        .explode("filtered")
-        .with_columns(up_to=up_to)
-        .group_by(*run, "query_id", maintain_order=True)
-        .agg(n_passed=n_passed, n_labels=pl.len(), can_be_drawn=pl.col("filtered").is_not_null().all())
-        .with_columns(
-            drawn=pl.when(pl.col("can_be_drawn") & (pl.col("n_passed") < pl.col("n_labels"))).then("n_passed")
-        )
-        .select(*run, "query_id", "drawn", "can_be_drawn")
-    )
-
-
-def _uniforms(key: tuple[int, str, int, int], queries: pl.DataFrame) -> Floats:
-    """Return a number in [0, 1) for each query, from the generator of a run."""
-    seed, dataset, n_shots, number = key
-    generator = np.random.default_rng([seed, zlib.crc32(dataset.encode()), n_shots, number])
-    query_ids = queries["query_id"].to_numpy()
-    uniforms: Floats = generator.random(int(query_ids.max()) + 1)[query_ids]
-    return uniforms
+    up_to = pl.col("filtered").list.eval(pl.element().exp().cum_sum())
+    n_passed = (up_to - pl.col("uniform")).list.eval(pl.element() <= 0).list.sum().cast(pl.Int64)
+    drawn = pl.when(n_passed < pl.col("filtered").list.len()).then(n_passed)
+    can_be_drawn = pl.col("filtered").is_not_null()
+    return pl.concat(frames).lazy().select(*run, "query_id", drawn=drawn, can_be_drawn=can_be_drawn)
 
 
 def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
@@ -129,7 +110,8 @@ def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
     frames = [pl.DataFrame(schema=LABEL_DISTANCES)]
     for chunk in rows.iter_slices(_MAX_PROMPTS):
         hidden = torch.from_numpy(state_array(chunk)).to(head.device, torch.float32)
-        ids = torch.tensor(_padded(chunk["labels"]), device=head.device)
+        label_ids = [torch.tensor(tokens) for tokens in chunk["labels"].to_list()]
+        ids = torch.nn.utils.rnn.pad_sequence(label_ids, batch_first=True).to(head.device)
         for method, log_probs in zip((NAME, DRAWN), filtered(hidden, head, ids), strict=True):
             scores = pl.Series(log_probs.cpu().numpy()).arr.to_list()
             padded = chunk.select("prompt_id", distances=scores, n=pl.col("labels").list.len())
@@ -188,7 +170,15 @@ def _label_tokens(scored: ScoredRequests) -> pl.DataFrame:
     rows = bare.join(with_labels, on=["part", *ROW]).collect()
     _require_one_token(rows)
     labels = rows.select("prompt_id", labels=pl.col("continuations").list.eval(pl.element().list.first())).unique()
-    return _longest(labels)
+    # Of datasets that share a prompt, the longest label space counts; shorter ones must be its beginnings.
+    size = pl.col("labels").list.len()
+    longest = labels.with_columns(longest=pl.col("labels").sort_by(size).last().over("prompt_id"))
+    if longest.select((pl.col("longest").list.head(size) != pl.col("labels")).any()).item():
+        raise LabelError(
+            f"Two datasets have the same prompt with labels in different orders, which the method {NAME} cannot tell "
+            "apart. Run them one by one (--datasets)."
+        )
+    return longest.select("prompt_id", labels="longest").unique()
 
 
 def _require_one_token(rows: pl.DataFrame) -> None:
@@ -212,27 +202,6 @@ def _require_tokens(labels: pl.DataFrame, n_tokens: int) -> None:
             "read its score: the engine has no model (fake), or the tokenizer and the weights are of different models. "
             "Leave the method out (--methods), or use another model."
         )
-
-
-def _longest(labels: pl.DataFrame) -> pl.DataFrame:
-    """Return the longest label space of each prompt; raise LabelError unless the shorter ones are its beginnings."""
-    size = pl.col("labels").list.len()
-    longest = labels.with_columns(longest=pl.col("labels").sort_by(size).last().over("prompt_id"))
-    if longest.select((pl.col("longest").list.head(size) != pl.col("labels")).any()).item():
-        raise LabelError(
-            f"Two datasets have the same prompt with labels in different orders, which the method {NAME} cannot tell "
-            "apart. Run them one by one (--datasets)."
-        )
-    return longest.select("prompt_id", labels="longest").unique()
-
-
-def _padded(labels: pl.Series) -> Ints:
-    """Return token ids [rows, max labels]; shorter rows are padded with the token 0."""
-    n_max = int(labels.list.len().to_numpy().max())
-    # Gathering beyond the end of a list gives null.
-    rows = labels.to_frame("labels").select(pl.col("labels").list.gather(list(range(n_max)), null_on_oob=True))
-    padded: Ints = rows["labels"].cast(pl.List(pl.Int64)).list.to_array(n_max).arr.explode().fill_null(0).to_numpy()
-    return padded.reshape(-1, n_max)
 
 
 PVI_RELEASED = Method(

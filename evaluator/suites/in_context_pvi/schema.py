@@ -1,4 +1,4 @@
-"""Declare the tables of in-context pointwise V-information, PVI (Lu et al. 2023)."""
+"""Declare the tables of in-context pointwise V-information, PVI (Lu et al. 2023), and the words in their columns."""
 
 from typing import Literal, get_args
 
@@ -13,20 +13,45 @@ them PVI is in bits but in the columns that end in `_nats`, the notebook's unit.
 PVI_DEFINITIONS: tuple[PviDefinition, ...] = get_args(PviDefinition)
 
 PviOrder = Literal["hardest", "easiest", "middle"]
-"""Which training rows of a label are demonstrations: those of the lowest PVI, of the highest, or around the median."""
+"""Training rows of a label that become demonstrations: of the lowest PVI, of the highest, or around the median."""
 PVI_ORDERS: tuple[PviOrder, ...] = get_args(PviOrder)
 
-PVI_RUN = ["dataset", "demonstrations", "n_shots", "demonstration_set", "definition"]
+CHOSEN: dict[str, PviOrder] = {f"{order}_demonstrations": order for order in PVI_ORDERS}
+"""Name of a method, which is also the name of its part with queries -> the order in which it chooses."""
+
+PVI_QUERIES_KEY = ["dataset", "query_id"]
+PVI_QUERIES = pl.Schema(  # the queries of the suite; in its store
+    {
+        "dataset": pl.String(),
+        "query_id": pl.Int64(),  # row of the test split
+        "row": pl.Int64(),  # of the source, from 0
+        "text": pl.String(),  # its text fields, a line each
+        "gold": pl.Int64(),
+        "asked": pl.Boolean(),  # false where the query is a demonstration of some set, so that it has no prompts
+    }
+)
+
+PVI_CANDIDATES = pl.Schema(  # training rows from which a method chooses demonstrations by PVI; in its store
+    {
+        "dataset": pl.String(),
+        "training_row": pl.Int64(),  # row of the demonstration split
+        "row": pl.Int64(),  # of the source, from 0
+        "text": pl.String(),  # its text fields, a line each
+        "n_training": pl.Int64(),  # number of rows of the whole demonstration split
+    }
+)
+
+_SET = {
+    "dataset": pl.String(),
+    "demonstrations": pl.String(),  # PviSource of the suite's own sets, or PviOrder of sets chosen by PVI
+    "n_shots": pl.Int64(),
+    "demonstration_set": pl.Int64(),  # from 0
+}
+_RUN = {**_SET, "definition": pl.String()}  # PviDefinition
+PVI_RUN = [*_RUN]
 """Key of a run: all queries of a dataset after one demonstration set, under one definition of PVI."""
 
 PVI_KEY = [*PVI_RUN, "query_id"]
-_RUN = {
-    "dataset": pl.String(),
-    "demonstrations": pl.String(),  # PviSource of the suite's own sets, or PviOrder of those chosen by PVI
-    "n_shots": pl.Int64(),
-    "demonstration_set": pl.Int64(),  # from 0
-    "definition": pl.String(),  # PviDefinition
-}
 PVI = pl.Schema(
     {
         **_RUN,
@@ -44,6 +69,12 @@ PVI = pl.Schema(
     }
 )
 
+
+def _of_ends(name: str, dtype: pl.DataType) -> dict[str, pl.DataType]:
+    """Declare a column of the fifth and the half of queries with the lowest PVI and with the highest PVI."""
+    return {f"{end}_{share}_{name}": dtype for share in ("fifth", "half") for end in ("lowest", "highest")}
+
+
 PVI_SUMMARY_KEY = PVI_RUN
 PVI_SUMMARY = pl.Schema(
     {
@@ -58,20 +89,11 @@ PVI_SUMMARY = pl.Schema(
         "accuracy": pl.Float64(),
         # Of the fifth or half of queries with the lowest or highest PVI; ties at the border count in part. Under
         # `released` of the queries strictly below or above a quantile (numpy.quantile); null if there are none.
-        "lowest_fifth_accuracy": pl.Float64(),
-        "highest_fifth_accuracy": pl.Float64(),
-        "lowest_half_accuracy": pl.Float64(),
-        "highest_half_accuracy": pl.Float64(),
+        **_of_ends("accuracy", pl.Float64()),
         # Queries that tie at the border, if not all of them fit in, else 0; under `released` those equal to the
         # quantile, which are left out.
-        "lowest_fifth_tied": pl.Int64(),
-        "highest_fifth_tied": pl.Int64(),
-        "lowest_half_tied": pl.Int64(),
-        "highest_half_tied": pl.Int64(),
-        "lowest_fifth_n": pl.Int64(),  # queries in this part
-        "highest_fifth_n": pl.Int64(),
-        "lowest_half_n": pl.Int64(),
-        "highest_half_n": pl.Int64(),
+        **_of_ends("tied", pl.Int64()),
+        **_of_ends("n", pl.Int64()),  # queries in this part
         "right_pvi": pl.Float64(),  # mean PVI of right predictions, bits; null where there are none
         "wrong_pvi": pl.Float64(),
         "v_information": pl.Float64(),  # mean PVI, bits
@@ -111,15 +133,18 @@ PVI_DENSITIES = pl.Schema(
     }
 )
 
+_CORRELATION = {
+    "n": pl.Int64(),  # queries with a finite PVI at both levels
+    "pearson": pl.Float64(),  # NaN where PVI does not vary at one of the levels
+    "pearson_p": pl.Float64(),  # two-sided; NaN below three queries
+    "spearman": pl.Float64(),
+    "spearman_p": pl.Float64(),
+}
 PVI_CORRELATIONS = pl.Schema(  # after the columns of a case: how PVIs agree between two levels
     {
         "first": pl.String(),  # a demonstration set, number of shots, or model
         "second": pl.String(),  # another
-        "n": pl.Int64(),  # queries with a finite PVI at both levels
-        "pearson": pl.Float64(),  # NaN where PVI does not vary at one of the levels
-        "pearson_p": pl.Float64(),  # two-sided; NaN below three queries
-        "spearman": pl.Float64(),
-        "spearman_p": pl.Float64(),
+        **_CORRELATION,
     }
 )
 
@@ -134,26 +159,19 @@ PVI_STRENGTHS = pl.Schema(  # after the columns of a group: the correlations of 
     }
 )
 
-PVI_PAIRS_KEY = [
-    "dataset",
-    "demonstrations",
-    "definition",
-    "first_n_shots",
-    "first_demonstration_set",
-    "second_n_shots",
-    "second_demonstration_set",
-]
+_CASE = {name: pl.String() for name in ("dataset", "demonstrations", "definition")}
+PVI_CASE = [*_CASE]
+"""Columns that two runs share whose PVIs are compared: demonstrations of different sources differ by more than a random
+draw."""
+
+_PAIR = {f"{end}_{name}": pl.Int64() for end in ("first", "second") for name in ("n_shots", "demonstration_set")}
+PVI_PAIRS_KEY = [*_CASE, *_PAIR]
 PVI_PAIRS = pl.Schema(
     {
-        "dataset": pl.String(),
-        "demonstrations": pl.String(),  # of both runs
-        "definition": pl.String(),
+        **_CASE,
         "across": pl.String(),  # what differs between the two runs: "sets" | "shots" | "both"
-        "first_n_shots": pl.Int64(),
-        "first_demonstration_set": pl.Int64(),
-        "second_n_shots": pl.Int64(),
-        "second_demonstration_set": pl.Int64(),
-        **{name: dtype for name, dtype in PVI_CORRELATIONS.items() if name not in ("first", "second")},
+        **_PAIR,
+        **_CORRELATION,
     }
 )
 
@@ -196,29 +214,21 @@ PVI_DEMONSTRATIONS = pl.Schema(  # one row a source of demonstrations, compared 
         # Minus the value of the suite's sets on the same queries; null for the suite's sets. 95% intervals are over
         # queries, for these sets; two-way ones over queries, the suite's sets and the choice, which counts as one more
         # set: at least 95% if choices vary no more than sets do. Null if there is only one set.
-        "accuracy_difference": pl.Float64(),
-        "accuracy_low": pl.Float64(),
-        "accuracy_high": pl.Float64(),
-        "accuracy_two_way_low": pl.Float64(),
-        "accuracy_two_way_high": pl.Float64(),
-        "v_information_difference": pl.Float64(),  # bits
-        "v_information_low": pl.Float64(),
-        "v_information_high": pl.Float64(),
-        "v_information_two_way_low": pl.Float64(),
-        "v_information_two_way_high": pl.Float64(),
+        **{
+            f"{name}_{column}": pl.Float64()
+            for name in ("accuracy", "v_information")  # v_information in bits
+            for column in ("difference", "low", "high", "two_way_low", "two_way_high")
+        },
     }
 )
 
-PVI_CHOSEN_KEY = ["dataset", "demonstrations", "n_shots", "demonstration_set", "place"]
+PVI_CHOSEN_KEY = [*_SET, "place"]
 PVI_CHOSEN = pl.Schema(  # one row a demonstration that was chosen by PVI
     {
-        "dataset": pl.String(),
-        "demonstrations": pl.String(),  # PviOrder
-        "n_shots": pl.Int64(),
-        "demonstration_set": pl.Int64(),
+        **_SET,
         "place": pl.Int64(),  # in the prompt, from 0
         "definition": pl.String(),  # "paper"
-        "training_row": pl.Int64(),  # as in PVI_CANDIDATES of query_schema.py, as are `row` and `text`
+        "training_row": pl.Int64(),  # as in PVI_CANDIDATES, as are `row` and `text`
         "row": pl.Int64(),
         "text": pl.String(),
         "gold": pl.Int64(),
@@ -232,16 +242,12 @@ PVI_ANNOTATORS = pl.Schema(  # correlations of PVI with the agreement of annotat
         **_RUN,
         "annotations": pl.String(),  # column of the annotation file: "old_labels" | "label_count"
         "measure": pl.String(),  # "agreement" | "variation_ratio" | "entropy"; agreement.py has the formulas
-        **{name: dtype for name, dtype in PVI_CORRELATIONS.items() if name not in ("first", "second")},
+        **_CORRELATION,
         "n_annotated": pl.Int64(),  # queries with annotations; those without a PVI are in no correlation
     }
 )
 
-_OVER_RUNS = {
-    "dataset": pl.String(),
-    "definition": pl.String(),
-    "gold": pl.Int64(),
-}
+_OVER_RUNS = {"dataset": pl.String(), "definition": pl.String(), "gold": pl.Int64()}
 PVI_HARDEST_KEY = ["dataset", "definition", "gold", "rank"]
 PVI_HARDEST = pl.Schema(
     {
@@ -252,7 +258,7 @@ PVI_HARDEST = pl.Schema(
         "n_runs": pl.Int64(),  # the suite's own demonstration sets times numbers of shots
         "n_missing": pl.Int64(),  # runs without a PVI
         "n_right": pl.Int64(),  # runs that predict the gold label
-        "row": pl.Int64(),  # as in PVI_QUERIES of query_schema.py, as is `text`
+        "row": pl.Int64(),  # as in PVI_QUERIES, as is `text`
         "text": pl.String(),
     }
 )
@@ -267,7 +273,7 @@ PVI_MISLABELLED = pl.Schema(
         "mean_pvi": pl.Float64(),
         "highest_pvi": pl.Float64(),  # of any run; below 0
         "n_runs": pl.Int64(),
-        "row": pl.Int64(),  # as in PVI_QUERIES of query_schema.py, as is `text`
+        "row": pl.Int64(),  # as in PVI_QUERIES, as is `text`
         "text": pl.String(),
     }
 )

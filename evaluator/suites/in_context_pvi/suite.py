@@ -4,12 +4,17 @@ The published datasets have digits for labels, one token each. The score of a la
 its tokens, as in every method that does not say otherwise.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+import polars as pl
 
 from evaluator.compare.runs import ComparedRun
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.methods.base import ScoredRequests
+from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.suites.base import (
@@ -25,25 +30,43 @@ from evaluator.suites.base import (
     described,
 )
 from evaluator.suites.classification import classification_tables
-from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN, CHOSEN_METHODS
-from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
-from evaluator.suites.in_context_pvi.measures import pvi_measures
-from evaluator.suites.in_context_pvi.options import PviMeasureOptions, PviOptions
+from evaluator.suites.in_context_pvi.agreement import annotators_table, read_annotations
+from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN_METHODS, pvi_candidates, training_pvi
+from evaluator.suites.in_context_pvi.correlations import (
+    consistency_table,
+    one_way_table,
+    pairs_table,
+    pvi_agreement,
+    repeated_measures_table,
+)
+from evaluator.suites.in_context_pvi.demonstration_choice import (
+    chosen_table,
+    demonstrations_table,
+    training_counts,
+    tries_by_source,
+)
+from evaluator.suites.in_context_pvi.distributions import (
+    deciles_table,
+    densities_table,
+    hardest_table,
+    mislabelled_table,
+    runs_of_queries,
+)
+from evaluator.suites.in_context_pvi.options import PviMeasureOptions, PviOptions, PviSource, resolved_options
 from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, pvi_prompts
-from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES, PVI_QUERIES
-from evaluator.suites.in_context_pvi.ranked_sets import pvi_candidates
+from evaluator.suites.in_context_pvi.pvi import pvi_table
 from evaluator.suites.in_context_pvi.released_scores import PVI_RELEASED
-from evaluator.suites.in_context_pvi.terminal import v_information_lines
+from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_ANNOTATORS, PVI_CANDIDATES, PVI_QUERIES
+from evaluator.suites.in_context_pvi.summary import judged_queries, summary_table
 
 
 def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
     """Build the request rows of a dataset and its side tables of queries and, where a method needs it, candidates."""
     options = resolved_options(config)
-    prompts = pvi_prompts(dataset, options, config.n_queries)
-    tables = {"pvi_queries": prompts.queries}
-    if {*CHOSEN} & {*config.methods}:
-        tables["pvi_candidates"] = pvi_candidates(dataset, options)
-    return Requests(prompts.rows, tables)
+    built = pvi_prompts(dataset, options, config.n_queries)
+    if not {*CHOSEN} & {*config.methods}:
+        return built
+    return Requests(built.rows, {**built.tables, "pvi_candidates": pvi_candidates(dataset, options)})
 
 
 def describe(config: RunConfig) -> Described:
@@ -78,11 +101,92 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     ).items()
 
 
+def pvi_measures(
+    scored: ScoredRequests,
+    queries: pl.DataFrame,
+    annotations: Sequence[Path] = (),
+    *,
+    source: PviSource = "random",
+    seed: int = 0,
+    candidates: pl.DataFrame | None = None,
+) -> dict[str, pl.DataFrame]:
+    """Compute the tables of a run of the suite pvi, by file name; schema.py has the columns.
+
+    Args:
+        scored: of the suite pvi.
+        queries: schema.PVI_QUERIES.
+        annotations: files as in agreement.py; without any, `pvi_annotators` has no rows.
+        source: where the suite's demonstration sets come from.
+        seed: of the predictions that are drawn.
+        candidates: schema.PVI_CANDIDATES, where methods chose demonstrations by PVI.
+
+    Raises:
+        MetricError: label spaces or gold labels that have no PVI.
+        DatasetError: annotations that do not fit.
+    """
+    candidates = PVI_CANDIDATES.to_frame() if candidates is None else candidates
+    annotated = read_annotations(annotations) if annotations else None  # first, because it can raise
+    pvi = pvi_table(scored, source, seed=seed)
+    # Only runs with the suite's sets: other runs have demonstrations that were chosen for their PVI.
+    over_runs = runs_of_queries(pvi.filter(demonstrations=source))
+    judged, pairs = judged_queries(pvi), pairs_table(pvi)
+    summary = summary_table(pvi, judged, seed=seed)
+    measured = training_pvi(scored)
+    labels = scored.rows.filter(part=INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
+    n_labels = dict(labels.iter_rows())
+    return {
+        "pvi": pvi,
+        "pvi_summary": summary,
+        "pvi_deciles": deciles_table(judged),
+        "pvi_densities": densities_table(judged),
+        "pvi_pairs": pairs,
+        "pvi_consistency": consistency_table(pairs),
+        "pvi_one_way": one_way_table(summary),
+        "pvi_repeated_measures": repeated_measures_table(pvi),
+        "pvi_hardest": hardest_table(over_runs, queries),
+        "pvi_mislabelled": mislabelled_table(over_runs, queries),
+        "pvi_annotators": PVI_ANNOTATORS.to_frame() if annotated is None else annotators_table(pvi, queries, annotated),
+        **_total_error(pvi, source),
+        "pvi_demonstrations": demonstrations_table(
+            pvi, n_labels, training_counts(measured, candidates), tries_by_source(scored, source)
+        ),
+        "pvi_chosen": chosen_table(scored, measured, candidates),
+    }
+
+
+def _total_error(pvi: pl.DataFrame, source: PviSource) -> dict[str, pl.DataFrame]:
+    """Return variance_components, total_error and design_study, with the columns of schemas.
+
+    V-information and accuracy are over all demonstration sets of a number of shots; queries and sets are both samples.
+    Sets chosen by PVI follow from a rule and are no sample of sets.
+
+    Args:
+        pvi: schema.PVI.
+        source: of the suite's own sets.
+    """
+    cases = list(
+        crossed_answers(
+            pvi.filter(demonstrations=source),
+            by=["dataset", "definition", "n_shots"],
+            level="demonstration_set",
+            values={"accuracy": "correct", "v_information": "pvi_bits"},
+            names={
+                "query": "query",
+                "level": "demonstration set",
+                "interaction": "query x demonstration set and residual",
+            },
+            shared={"suite": "pvi", "part": INPUT, "method": "vanilla"},
+        )
+    )
+    limits = {"accuracy": (0.0, 1.0), "v_information": (-math.inf, math.inf)}
+    over = "queries and demonstration sets"
+    return total_error_tables(cases, [crossed_headline(case, limits[str(case.key["metric"])], over) for case in cases])
+
+
 def sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of the report."""
-    from evaluator.suites.in_context_pvi.report.sections import (
-        pvi_sections,  # here, because only a report needs figures
-    )
+    # Here, because only a report needs figures.
+    from evaluator.suites.in_context_pvi.report.sections import pvi_sections
 
     yield from pvi_sections(run)
 
@@ -96,12 +200,28 @@ def query_numbers(run: MeasuredRun) -> QueryNumbers:
 
 def comparison(runs: Sequence[ComparedRun]) -> Comparison:
     """Compare the PVIs of several models: tables, and the section of the comparison page."""
-    from evaluator.suites.in_context_pvi.compare import pvi_agreement
     from evaluator.suites.in_context_pvi.report.comparison import pvi_comparison_sections
 
     agreement = pvi_agreement(runs)
     tables = {"pvi_models": agreement.models, "pvi_consistency": agreement.consistency}
     return Comparison(tables, list(pvi_comparison_sections(agreement, runs)))
+
+
+def v_information_lines(run: MeasuredRun) -> Iterator[str]:
+    """Yield a line for each dataset, number of shots and source of demonstrations: means over demonstration sets.
+
+    Args:
+        run: has the table pvi_summary; the lines are about the definition paper.
+    """
+    runs = run.table("pvi_summary").filter(definition="paper")
+    means = runs.group_by("dataset", "n_shots", "demonstrations", maintain_order=True).agg(
+        pl.col("v_information", "accuracy").mean(), sets=pl.len()
+    )
+    for dataset, n_shots, source, bits, accuracy, sets in means.iter_rows():
+        yield (
+            f"{dataset}, {n_shots}-shot, {source} demonstrations: V-information {bits:.3f} bits, accuracy "
+            f"{accuracy:.3f}, over {sets} set{'s' * (sets != 1)}"
+        )
 
 
 IN_CONTEXT_PVI = Suite(

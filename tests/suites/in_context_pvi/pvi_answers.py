@@ -8,8 +8,7 @@ import polars as pl
 
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import REQUESTS, SCORES
-from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.schema import PVI, PVI_DEFINITIONS, PVI_KEY
+from evaluator.suites.in_context_pvi.schema import PVI, PVI_DEFINITIONS, PVI_KEY, PVI_QUERIES
 
 PARTS = {
     "input": MeasuredPart("classification", ("paper", "released")),

@@ -18,7 +18,7 @@ from evaluator.suites.in_context_pvi.chosen_demonstrations import (
     requests,
     training_pvi,
 )
-from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
+from evaluator.suites.in_context_pvi.options import resolved_options
 from evaluator.suites.in_context_pvi.prompts import pvi_prompts
 from tests.methods.answered import record_scores
 from tests.suites.in_context_pvi.pvi_answers import PARTS

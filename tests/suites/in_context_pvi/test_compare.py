@@ -17,7 +17,7 @@ from evaluator.progress import finish
 from evaluator.run.compare import compare
 from evaluator.schemas import PREDICTIONS
 from evaluator.store.prompt_ids import with_prompt_ids
-from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
+from evaluator.suites.in_context_pvi.options import resolved_options
 from evaluator.suites.in_context_pvi.prompts import pvi_prompts
 from evaluator.suites.in_context_pvi.schema import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS
 from tests.compare.run_folders import predictions, write_run

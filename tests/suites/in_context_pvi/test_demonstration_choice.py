@@ -16,8 +16,7 @@ from evaluator.suites.in_context_pvi.demonstration_choice import (
     training_counts,
     tries_by_source,
 )
-from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
-from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_DEMONSTRATIONS, PVI_KEY
+from evaluator.suites.in_context_pvi.schema import PVI_CANDIDATES, PVI_CHOSEN, PVI_DEMONSTRATIONS, PVI_KEY
 from tests.suites.in_context_pvi.pvi_answers import Run, answers, run_table
 
 NO_COUNTS = training_counts(

@@ -9,9 +9,8 @@ from evaluator.suites.in_context_pvi.demonstration_sets import (
     demonstration_sets,
     numbers_of_shots,
     random_sets,
-    resolved_options,
 )
-from evaluator.suites.in_context_pvi.options import PviOptions
+from evaluator.suites.in_context_pvi.options import PviOptions, resolved_options
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder, write_prompts
 

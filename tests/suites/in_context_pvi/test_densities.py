@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.suites.in_context_pvi.densities import deciles_table, densities_table
+from evaluator.suites.in_context_pvi.distributions import deciles_table, densities_table
 from evaluator.suites.in_context_pvi.schema import (
     PVI_DECILES,
     PVI_DECILES_KEY,

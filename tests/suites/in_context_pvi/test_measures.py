@@ -10,7 +10,7 @@ from evaluator import schemas as core_schemas
 from evaluator.errors import DatasetError
 from evaluator.statistics import anova
 from evaluator.suites.in_context_pvi import schema as schemas
-from evaluator.suites.in_context_pvi.measures import pvi_measures
+from evaluator.suites.in_context_pvi.suite import pvi_measures
 from tests.suites.in_context_pvi.pvi_answers import queries, random_answers, random_table
 from tests.suites.in_context_pvi.test_agreement import annotations
 

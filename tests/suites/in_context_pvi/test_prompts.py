@@ -5,10 +5,9 @@ import pytest
 
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.suites.in_context_pvi.demonstration_sets import resolved_options
-from evaluator.suites.in_context_pvi.options import PviOptions
+from evaluator.suites.in_context_pvi.options import PviOptions, resolved_options
 from evaluator.suites.in_context_pvi.prompts import pvi_prompts
-from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
+from evaluator.suites.in_context_pvi.schema import PVI_QUERIES
 from tests.shared_data import shared_data
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import GOLD, write_folder
@@ -100,7 +99,9 @@ def test_queries_whose_text_is_shown_stay_in_the_table_of_queries_as_not_asked(f
     dataset, inputs, _ = asked(folder, "snli", source="published", sets=2)
     assert inputs["query_id"].unique().sort().to_list() == [0, 1, 2, 3]
     assert inputs["position"].max() == 3 * 5 + 3
-    queries = pvi_prompts(dataset, resolved_options(pvi_config(folder, source="published", sets=2)), None).queries
+    queries = pvi_prompts(dataset, resolved_options(pvi_config(folder, source="published", sets=2)), None).tables[
+        "pvi_queries"
+    ]
     assert queries.schema == PVI_QUERIES
     assert queries["asked"].to_list() == [True] * 4 + [False]
     assert queries.row(4, named=True)["text"] == "Cat 1  \nPet 1"

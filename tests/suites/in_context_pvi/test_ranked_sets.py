@@ -4,10 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.errors import DatasetError, TemplateError
-from evaluator.suites.in_context_pvi.options import PviOptions
-from evaluator.suites.in_context_pvi.prompts import as_queries
-from evaluator.suites.in_context_pvi.query_schema import PVI_CANDIDATES
-from evaluator.suites.in_context_pvi.ranked_sets import (
+from evaluator.suites.in_context_pvi.chosen_demonstrations import (
     candidates,
     candidates_for_set,
     demonstrations_by_pvi,
@@ -15,6 +12,9 @@ from evaluator.suites.in_context_pvi.ranked_sets import (
     pvi_candidates,
     ranked_sets,
 )
+from evaluator.suites.in_context_pvi.options import PviOptions
+from evaluator.suites.in_context_pvi.prompts import as_queries
+from evaluator.suites.in_context_pvi.schema import PVI_CANDIDATES
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 

@@ -16,9 +16,8 @@ from evaluator.report import query_rows
 from evaluator.report.query_rows import MAX_CHARACTERS
 from evaluator.run.report import write_run_page
 from evaluator.schemas import LABEL_SPACES, METRICS, PREDICTIONS, QUERIES
-from evaluator.suites.in_context_pvi.measures import pvi_measures
-from evaluator.suites.in_context_pvi.query_schema import PVI_QUERIES
-from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_RUN, PVI_SUMMARY
+from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_QUERIES, PVI_RUN, PVI_SUMMARY
+from evaluator.suites.in_context_pvi.suite import pvi_measures
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
 from tests.report.reading import addresses_asked_by, open_fresh

@@ -8,14 +8,14 @@ import pytest
 from polars.testing import assert_frame_equal
 from scipy import stats
 
-from evaluator.suites.in_context_pvi.schema import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS, PVI_PAIRS
-from evaluator.suites.in_context_pvi.stability import (
+from evaluator.suites.in_context_pvi.correlations import (
     consistency_table,
     models_table,
     one_way_table,
     pairs_table,
     repeated_measures_table,
 )
+from evaluator.suites.in_context_pvi.schema import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS, PVI_PAIRS
 from evaluator.suites.in_context_pvi.summary import judged_queries, summary_table
 from tests.suites.in_context_pvi.pvi_answers import random_table
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from evaluator.suites.in_context_pvi.schema import PVI_SUMMARY
-from evaluator.suites.in_context_pvi.terminal import v_information_lines
+from evaluator.suites.in_context_pvi.suite import v_information_lines
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
 

@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from evaluator.suites.in_context_pvi.summary import judged_queries
-from evaluator.suites.in_context_pvi.threshold import thresholds
+from evaluator.suites.in_context_pvi.summary import judged_queries, thresholds
 from tests.suites.in_context_pvi.pvi_answers import run_table
 
 Queries = list[tuple[float, bool]]

@@ -9,7 +9,7 @@ from evaluator.compare.report_correlations import Triangle, pair_cells
 from evaluator.compare.runs import ComparedRun
 from evaluator.report.section import PackageFile, Section
 from evaluator.report.tables import dataset_order
-from evaluator.suites.in_context_pvi.compare import PviAgreement
+from evaluator.suites.in_context_pvi.correlations import PviAgreement
 from evaluator.suites.in_context_pvi.report.sections import MEANINGS
 from evaluator.suites.in_context_pvi.schema import PVI_DEFINITIONS, PviDefinition
 

@@ -5,9 +5,8 @@ import polars as pl
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.report.query_rows import NumberColumn, QueryNumbers
 from evaluator.report.section import MeasuredRun
-from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN
 from evaluator.suites.in_context_pvi.report.views import DRAWN
-from evaluator.suites.in_context_pvi.schema import PVI_RUN
+from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_RUN
 
 COLUMNS = (NumberColumn("rank", "Rank", 0, 5), NumberColumn("bits", "PVI", 3, 6.5))
 NOTE = "PVI is in bits, and rank 1 is the lowest of its run, equal PVIs share a rank"

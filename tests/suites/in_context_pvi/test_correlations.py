@@ -12,7 +12,7 @@ from scipy import stats
 
 from evaluator.errors import MetricError
 from evaluator.statistics.correlation import correlation_p
-from evaluator.suites.in_context_pvi.consistency import case_means, correlations, strengths
+from evaluator.suites.in_context_pvi.correlations import case_strengths, correlations, strengths
 from evaluator.suites.in_context_pvi.schema import PVI_CORRELATIONS, PVI_STRENGTHS
 from tests.shared_data import shared_data
 
@@ -115,9 +115,9 @@ def test_strengths_count_beyond_both_bounds_and_leave_undefined_cases_out() -> N
 
 
 def test_the_pairs_of_a_case_are_averaged_before_cases_are_counted() -> None:
-    pairs = pl.DataFrame({"model": ["n", "m", "m", "n", "m"], "pearson": [0.2, 1.0, 0.5, math.nan, 0.3]})
-    found = case_means(pairs, by=["model"])
-    assert found["model"].to_list() == ["m", "n"]
-    assert found["r"][0] == pytest.approx(0.6)
-    assert math.isnan(found["r"][1])
-    assert strengths(found).select("n", "n_undefined").row(0) == (1, 1)
+    # Of model m: (1.0 + 0.5 + 0.3) / 3 = 0.6; model n has a pair without a correlation, so that its case has none.
+    pairs = pl.DataFrame({"model": ["n", "m", "m", "n", "m"], "pearson": [0.2, 1.0, 0.5, math.nan, 0.3], "d": "d"})
+    found = case_strengths(pairs.with_columns(spearman=-pl.col("pearson")), ["d", "model"], by=["d"])
+    assert found["coefficient"].to_list() == ["pearson", "spearman"]
+    assert found.select("n", "n_undefined").rows() == [(1, 1), (1, 1)]
+    assert found["mean"].to_list() == pytest.approx([0.6, -0.6])

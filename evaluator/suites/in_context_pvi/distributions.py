@@ -1,6 +1,8 @@
-"""Compute histograms of the PVI of right and wrong predictions, and accuracy by PVI deciles.
+"""Describe the distribution of PVI over queries: histograms, accuracy by deciles, and the queries of lowest PVI.
 
-A judged query is one that has both a PVI and a prediction (summary.py).
+A judged query is one that has both a PVI and a prediction (summary.py). Lists of queries are by the mean PVI over all
+runs of a dataset (demonstration sets times numbers of shots), so that one bad draw lists no query. Lu et al. 2023,
+section 5.5 and tables 6 and 17 to 19, list the queries of lowest PVI in one run.
 """
 
 import polars as pl
@@ -11,6 +13,11 @@ from evaluator.suites.in_context_pvi.schema import (
     PVI_DECILES_KEY,
     PVI_DENSITIES,
     PVI_DENSITIES_KEY,
+    PVI_HARDEST,
+    PVI_HARDEST_KEY,
+    PVI_MISLABELLED,
+    PVI_MISLABELLED_KEY,
+    PVI_QUERIES_KEY,
     PVI_RUN,
 )
 
@@ -21,6 +28,9 @@ OUTER_SHARE = 0.005
 """Share of queries in each of the two outer bins."""
 
 _CASE = ["dataset", "definition"]
+
+N_HARDEST = 20
+"""Number of queries listed for each gold label."""
 
 
 def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
@@ -90,3 +100,62 @@ def deciles_table(judged: pl.DataFrame) -> pl.DataFrame:
     )
     table = with_intervals(means).rename({"value": "accuracy", "n_queries": "n"})
     return table.select(PVI_DECILES.names()).cast(PVI_DECILES).sort(PVI_DECILES_KEY)
+
+
+def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
+    """Summarise the PVIs and predictions of each query and definition over all runs of its dataset.
+
+    Args:
+        pvi: schema.PVI, of demonstrations of one source.
+    """
+    query, value = ["dataset", "definition", "query_id"], pl.col("pvi_bits")
+    in_order = pvi.sort(*query, "n_shots", "demonstration_set")  # because the order of terms decides the last digit
+    return in_order.group_by(query, maintain_order=True).agg(
+        pl.col("gold").first(),
+        mean_pvi=value.mean(),
+        highest_pvi=value.max(),
+        n_runs=pl.len(),
+        n_missing=value.null_count(),
+        n_right=pl.col("correct").sum(),
+        n_wrong=(~pl.col("correct")).sum(),
+        n_predicted=pl.col("pred").count(),
+        # Equal where every run that predicts a label predicts the same one.
+        predicted=pl.col("pred").min(),
+        highest_predicted=pl.col("pred").max(),
+    )
+
+
+def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+    """List the queries of lowest mean PVI of each gold label: schema.PVI_HARDEST, sorted by its key.
+
+    Args:
+        over_runs: the result of runs_of_queries.
+        queries: schema.PVI_QUERIES; `row` and `text` are null for a query that is not in it.
+    """
+    means = over_runs.filter(pl.col("mean_pvi").is_not_null())
+    listed = _ranked(means, queries, PVI_HARDEST_KEY).filter(pl.col("rank") <= N_HARDEST)
+    return listed.select(PVI_HARDEST.names()).cast(PVI_HARDEST).sort(PVI_HARDEST_KEY)
+
+
+def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+    """List queries whose label is likely wrong, from the lowest mean PVI up: schema.PVI_MISLABELLED, sorted by its key.
+
+    In every run of the dataset the PVI is below 0, so that the query makes its gold label less likely than no query
+    does, and every run predicts the same other label. A query without a PVI in some run is not listed. The list is for
+    inspection, not a verdict: a model can be wrong about one kind of query in every run.
+
+    Args:
+        over_runs, queries: as for hardest_table.
+    """
+    always_negative = (pl.col("highest_pvi") < 0) & (pl.col("n_missing") == 0)
+    is_one_label = (pl.col("n_predicted") == pl.col("n_runs")) & (pl.col("predicted") == pl.col("highest_predicted"))
+    always_another = (pl.col("n_wrong") == pl.col("n_runs")) & is_one_label
+    listed = _ranked(over_runs.filter(always_negative, always_another), queries, PVI_MISLABELLED_KEY)
+    return listed.select(PVI_MISLABELLED.names()).cast(PVI_MISLABELLED).sort(PVI_MISLABELLED_KEY)
+
+
+def _ranked(means: pl.DataFrame, queries: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Add `rank`, the last column of the key, by mean PVI within its other columns, and the queries' rows and texts."""
+    rank = pl.int_range(1, pl.len() + 1).over(key[:-1])
+    ranked = means.sort(*key[:-1], "mean_pvi", "query_id").with_columns(rank=rank)
+    return ranked.join(queries.select(*PVI_QUERIES_KEY, "row", "text"), on=PVI_QUERIES_KEY, how="left")

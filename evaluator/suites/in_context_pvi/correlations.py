@@ -1,0 +1,222 @@
+"""Correlate PVI across demonstration sets, numbers of shots and models, and test whether it differs between sets.
+
+Lu et al. 2023, section 5.1: Pearson correlations, then over all cases their mean, median and the shares of strong and
+weak ones (table 2, figure 3). Spearman's correlation is computed too, because a few queries of very low PVI can
+determine Pearson's. Section 5.2: analysis of variance (tables 3 and 15).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from evaluator.compare.runs import ComparedRun
+from evaluator.statistics.anova import one_way_by, repeated_measures_by, require_one_each
+from evaluator.statistics.correlation import correlation_p
+from evaluator.suites.in_context_pvi.schema import (
+    PVI_CASE,
+    PVI_CONSISTENCY,
+    PVI_CONSISTENCY_KEY,
+    PVI_CORRELATIONS,
+    PVI_MODELS,
+    PVI_MODELS_KEY,
+    PVI_ORDERS,
+    PVI_PAIRS,
+    PVI_PAIRS_KEY,
+    PVI_RUN,
+    PVI_STRENGTHS,
+)
+
+STRONG, WEAK = 0.6, 0.3
+"""A correlation above the first is strong, one below the second is weak (table 2)."""
+
+COEFFICIENTS = ("pearson", "spearman")
+_RUN = ["n_shots", "demonstration_set"]
+
+
+def correlations(
+    rows: pl.DataFrame, *, across: str, by: Sequence[str], value: str = "pvi_bits", query: str = "query_id"
+) -> pl.DataFrame:
+    """Correlate every two levels of `across` over the queries they share, within each group `by`.
+
+    Args:
+        rows: `by`, `across`, `query` and `value`, a float, with one row for each `by`, `across` and `query`. Values
+            that are not finite are left out.
+        across: column of levels, as "demonstration_set", "n_shots" or "model".
+
+    Returns the columns `by` and those of schema.PVI_CORRELATIONS, sorted by group and levels; ties get the mean of
+    their ranks in Spearman's. Raises MetricError if a query is in one group and level twice.
+    """
+    key = [*by, across, query]
+    require_one_each(rows, key)
+    finite = rows.select(*key, value).filter(pl.col(value).is_finite()).sort(key)
+    other = pl.col(f"{value}_other")
+    # Join the rows of one query and group to each other, and keep each pair of levels once.
+    pairs = finite.join(finite, on=[*by, query], suffix="_other", maintain_order="left").filter(
+        pl.col(across) < pl.col(f"{across}_other")
+    )
+    groups = [*by, across, f"{across}_other"]
+    table = (
+        pairs.group_by(groups, maintain_order=True)
+        .agg(
+            n=pl.len().cast(pl.Int64),
+            # Of equal values, whose mean is rounded, pl.corr returns a small number.
+            pearson=pl.when(pl.col(value).n_unique() > 1, other.n_unique() > 1)
+            .then(pl.corr(value, other, method="pearson"))
+            .otherwise(float("nan")),
+            spearman=pl.corr(pl.col(value).rank("average"), other.rank("average"), method="pearson"),
+        )
+        .sort(groups)
+        .rename({across: "first", f"{across}_other": "second"})
+    )
+    n = table["n"].to_numpy()
+    p_values = {f"{name}_p": correlation_p(table[name].to_numpy(), n) for name in ("pearson", "spearman")}
+    return table.with_columns(**p_values).select(*by, *PVI_CORRELATIONS).cast(PVI_CORRELATIONS)
+
+
+def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str] = ()) -> pl.DataFrame:
+    """Summarise the correlations `r` of many cases (Lu et al. 2023, table 2).
+
+    Returns one row a group: the columns `by` and those of schema.PVI_STRENGTHS, sorted.
+    """
+    defined = pl.col(r).fill_nan(None)
+    columns = {
+        "n": defined.count(),
+        "n_undefined": defined.null_count(),
+        "mean": defined.mean(),
+        "median": defined.median(),
+        "strong_share": (defined > STRONG).mean(),
+        "weak_share": (defined < WEAK).mean(),
+    }
+    table = cases.group_by(by, maintain_order=True).agg(**columns).sort(by) if by else cases.select(**columns)
+    return table.cast({name: PVI_STRENGTHS[name] for name in columns})
+
+
+def case_strengths(pairs: pl.DataFrame, case: Sequence[str], *, by: Sequence[str]) -> pl.DataFrame:
+    """Average the correlations over the pairs of each case, and summarise the cases of each group.
+
+    In the first row of table 2 a case has three pairs, those of three demonstration sets. The mean is NaN if a
+    correlation is, so that the case is undefined.
+
+    Args:
+        pairs: PVI_CORRELATIONS after the columns `case`.
+        case: columns of a case.
+        by: columns of a group of cases.
+
+    Returns the columns `by`, `coefficient` and those of schema.PVI_STRENGTHS, sorted by coefficient and group.
+    """
+    cases = pairs.group_by(case, maintain_order=True).agg(pl.col(COEFFICIENTS).mean()).sort(case)
+    return pl.concat(strengths(cases, r=name, by=by).with_columns(coefficient=pl.lit(name)) for name in COEFFICIENTS)
+
+
+def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
+    """Correlate every two runs of a dataset, source of demonstrations and definition: schema.PVI_PAIRS, sorted by key.
+
+    Args:
+        pvi: schema.PVI.
+    """
+    runs = pvi.select(_RUN).unique().sort(_RUN).with_row_index("run")
+    numbered = pvi.join(runs, on=_RUN)
+    # One case at a time, because pairs of rows take many times the memory of rows.
+    cases = numbered.partition_by(PVI_CASE, maintain_order=True)
+    pairs = pl.concat(correlations(rows, across="run", by=PVI_CASE) for rows in cases)
+    # From the numbers of the two runs back to their shots and sets.
+    for end in ("first", "second"):
+        named = {"run": end} | {name: f"{end}_{name}" for name in _RUN}
+        pairs = pairs.join(runs.with_columns(pl.col("run").cast(pl.String)).rename(named), on=end)
+    same_shots = pl.col("first_n_shots") == pl.col("second_n_shots")
+    same_set = pl.col("first_demonstration_set") == pl.col("second_demonstration_set")
+    across = pl.when(same_shots).then(pl.lit("sets")).when(same_set).then(pl.lit("shots")).otherwise(pl.lit("both"))
+    return pairs.with_columns(across=across).select(PVI_PAIRS.names()).cast(PVI_PAIRS).sort(PVI_PAIRS_KEY)
+
+
+def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Correlate every two models over the queries they share, run by run: schema.PVI_MODELS, sorted by its key.
+
+    Args:
+        pvi_of: model -> schema.PVI. Queries and demonstration sets are matched by their numbers, so that all must
+            come from equal stores. Demonstrations chosen by PVI differ between models.
+    """
+    columns = [*PVI_RUN, "query_id", "pvi_bits"]
+    rows = pl.concat(pvi.select(*columns, model=pl.lit(name)) for name, pvi in pvi_of.items())
+    return correlations(rows, across="model", by=PVI_RUN).cast(PVI_MODELS).sort(PVI_MODELS_KEY)
+
+
+def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Summarise the correlations over all cases of one source of demonstrations: schema.PVI_CONSISTENCY, sorted by key.
+
+    As in table 2 a case is a dataset and a number of shots across demonstration sets, a dataset and a set across
+    numbers of shots, or a run across models; its pairs are averaged before cases are counted.
+
+    Args:
+        pairs: schema.PVI_PAIRS.
+        models: schema.PVI_MODELS, where several were compared.
+    """
+    compared = {
+        "sets": (pairs.filter(across="sets"), [*PVI_CASE, "first_n_shots"]),
+        "shots": (pairs.filter(across="shots"), [*PVI_CASE, "first_demonstration_set"]),
+    }
+    if models is not None:
+        compared["models"] = (models, PVI_RUN)
+    summaries = [
+        case_strengths(rows, case, by=["demonstrations", "definition"]).with_columns(across=pl.lit(across))
+        for across, (rows, case) in compared.items()
+    ]
+    return pl.concat(summaries).select(PVI_CONSISTENCY.names()).cast(PVI_CONSISTENCY).sort(PVI_CONSISTENCY_KEY)
+
+
+def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
+    """Test, as published, whether mean PVIs of right predictions, one for each run, differ between demonstration sets.
+
+    Returns dataset, demonstrations, definition and ONE_WAY of anova.py. A dataset without such means has no row.
+
+    Args:
+        summary: schema.PVI_SUMMARY.
+    """
+    return one_way_by(summary, by=PVI_CASE, condition="demonstration_set", value="right_pvi")
+
+
+def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
+    """Test whether the PVIs of the same queries differ between demonstration sets.
+
+    Returns dataset, demonstrations, n_shots, definition and REPEATED_MEASURES of anova.py.
+
+    Args:
+        pvi: schema.PVI.
+    """
+    by = ["dataset", "demonstrations", "n_shots", "definition"]
+    return repeated_measures_by(pvi, by=by, condition="demonstration_set", value="pvi_bits")
+
+
+class PviAgreement(NamedTuple):
+    """Correlations of PVI between models, and summaries of them."""
+
+    models: pl.DataFrame  # schema.PVI_MODELS
+    consistency: pl.DataFrame  # schema.PVI_CONSISTENCY, across models only
+    # The next three only have the suite's demonstration sets, because sets chosen by PVI differ between models.
+    by_pair: pl.DataFrame  # definition, first, second, PVI_STRENGTHS of Pearson's; a case is a run
+    by_dataset: pl.DataFrame  # definition, dataset, coefficient, PVI_STRENGTHS; cases as in `consistency`
+    over_all: pl.DataFrame  # rows of `consistency`
+
+
+def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement:
+    """Correlate every two models on the datasets, shots, sets and definitions that all runs have: do they agree about
+    which queries are hard (Lu et al. 2023, section 5.1)?
+
+    All runs are of the suite pvi and have the same prompts (require_equal_prompts).
+    """
+    pvi_of = {run.model: run.table("pvi") for run in runs}
+    models = models_table(_in_common(pvi_of))
+    consistency = consistency_table(PVI_PAIRS.to_frame(), models)
+    is_of_suite = ~pl.col("demonstrations").is_in(PVI_ORDERS)
+    models_of_suite = models.filter(is_of_suite)
+    by_pair = strengths(models_of_suite, r="pearson", by=["definition", "first", "second"])
+    by_dataset = case_strengths(models_of_suite, PVI_RUN, by=["definition", "dataset"])
+    return PviAgreement(models, consistency, by_pair, by_dataset, consistency.filter(is_of_suite))
+
+
+def _in_common(pvi_of: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Keep the runs that all models have, so that means of all pairs are over the same runs."""
+    runs = pl.concat(pvi.select(PVI_RUN).unique() for pvi in pvi_of.values())
+    common = runs.group_by(PVI_RUN).len().filter(len=len(pvi_of))
+    return {model: pvi.join(common, on=PVI_RUN, how="semi", maintain_order="left") for model, pvi in pvi_of.items()}
