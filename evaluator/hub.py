@@ -31,7 +31,7 @@ def hub_snapshot(
 
 
 def hub_files(repository: str, revision: str, *, error: type[EvaluatorError], hint: str) -> list[str]:
-    """Return the paths of a dataset's files, sorted; if the hub cannot be reached, those that are in its local cache.
+    """Return the paths of a dataset's files, sorted; if the hub cannot be reached, the files in its local cache.
 
     Raises `error` as hub_snapshot does.
     """

@@ -34,7 +34,7 @@ DATASETS: dict[str, NamedDataset] = {
         for name, table in PUBLISHED_TABLES.items()
     },
 }
-"""Datasets of StaICC in the benchmark's order, then those of Lu et al. 2023."""
+"""Datasets of StaICC in the benchmark's order, then the datasets of Lu et al. 2023."""
 
 INSTALLED: tuple[str, ...] = tuple(name for name, dataset in DATASETS.items() if not dataset.needs)
 """The datasets that need no file from the user; `--datasets all` stands for them."""

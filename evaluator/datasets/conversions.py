@@ -26,7 +26,7 @@ def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
     Prompts stay the same, except that the space before a label belongs to the label. Queries are the test split,
     demonstrations the demonstration split, or other queries if that is empty.
 
-    Raises TemplateError if no space precedes labels, or if the text around queries differs from that of demonstrations.
+    Raises TemplateError if no space precedes labels, or if queries and demonstrations have different text around them.
     """
     if isinstance(dataset, MultipleChoiceDataset):
         return dataset
@@ -68,7 +68,7 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
     """Return the dataset with the choices that its examples share as label space; a labelled dataset unchanged.
 
     Labels, and choices listed in prompts, are in the order of the first example's choices. The examples are split into
-    queries and demonstrations like those of a labelled table, unless they are split already.
+    queries and demonstrations as the rows of a labelled table are, unless they are split already.
 
     Args:
         dataset: labelled or multiple choice.
@@ -124,7 +124,7 @@ def _require_convertible(name: str, template: MetaTemplate) -> None:
 
 
 def _shared_choices(dataset: MultipleChoiceDataset) -> list[str]:
-    """Return the choices of all examples, in the order of the first one's."""
+    """Return the choices of all examples, in the order of the first example's."""
     examples = pl.concat([dataset.examples, *([] if dataset.demonstrations is None else [dataset.demonstrations])])
     first: list[str] = examples["choices"][0].to_list()
     differing = examples.filter(pl.col("choices").list.sort() != pl.lit(sorted(first)))

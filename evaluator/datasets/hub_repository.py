@@ -2,7 +2,8 @@
 
 The hub has a Parquet copy of every public dataset at the revision PARQUET, under `<config>/<split>/0000.parquet` and
 on. Rows with texts and a label are written once as tables in the cache, a folder for each commit; later runs need no
-network. Names of labels are those of the dataset's features, where the label column has some and the user names none.
+network. Labels have the names in the dataset's features, where the label column has
+some and the user names none.
 """
 
 import io
@@ -86,8 +87,8 @@ def hub_labelled(name: HubName, data: DataOptions) -> LabelledFile:
     candidates = [name.split] if name.split else [split for split in QUERY_SPLITS if split in splits]
     if not candidates or candidates[0] not in splits:
         raise DatasetError(
-            f"{name.repository} ({config}) on the hub has the splits {', '.join(splits)}. Name that of the queries: "
-            f"--data hub:{name.repository}/{config}/SPLIT."
+            f"{name.repository} ({config}) on the hub has the splits {', '.join(splits)}. Name the split of the "
+            f"queries: --data hub:{name.repository}/{config}/SPLIT."
         )
     texts, label = data.columns.inputs or (TEXT,), data.columns.gold or LABEL
 

@@ -30,7 +30,7 @@ from evaluator.templates.template import MetaTemplate, Verbalizer
 
 
 def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path] | None:
-    """Return the tables of the named datasets that a folder holds, or those of the paper if no dataset is named.
+    """Return the tables of the named datasets that a folder holds, or the tables of the paper if no dataset is named.
 
     None if the folder holds neither a published table nor the published demonstrations. Raises DatasetError if no
     dataset is named and the folder holds none of the paper.

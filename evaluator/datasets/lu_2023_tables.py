@@ -57,7 +57,7 @@ _ADVICE = "junwang4/detecting-health-advice, data/annotations_"
 _COLA_ON_HUB = HubSource(
     repository="nyu-mll/glue",
     config="cola",
-    split="validation",  # the in-domain sentences, then the others
+    split="validation",  # the in-domain sentences, then the out-of-domain ones
     stop=527,
     height=527,
     texts=("sentence",),
@@ -217,4 +217,4 @@ PUBLISHED_TABLES = PAPER_TABLES | {
         release=f"{_ADVICE}discussion.csv",
     ),
 }
-"""All datasets by name, including those that are not in the paper."""
+"""All datasets by name, including datasets that are not in the paper."""

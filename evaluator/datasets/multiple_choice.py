@@ -31,7 +31,7 @@ _HINT = (
 
 
 class ChoiceRow(NamedTuple):
-    """An unchecked example as it is in its file."""
+    """An unchecked example of a file."""
 
     row: int  # in its file, from 0
     example_id: str | None
@@ -99,7 +99,7 @@ def correct_of_scores(scores: Sequence[float]) -> list[int]:
     So half points for a second-best choice count as wrong, and all choices of the highest score are correct.
     """
     best = max(scores, default=0)
-    return [place for place, score in enumerate(scores) if score == best] if best > 0 else []
+    return [index for index, score in enumerate(scores) if score == best] if best > 0 else []
 
 
 def _require_example(row: ChoiceRow, where: str, rows_by_id: dict[str, int]) -> None:
@@ -116,12 +116,12 @@ def _require_example(row: ChoiceRow, where: str, rows_by_id: dict[str, int]) -> 
         raise DatasetError(f"{where}: the input is missing.")
     if not isinstance(row.input, str):
         raise DatasetError(f"{where}: the input must be a text, got {shown(row.input)}.")
-    blank = [place for place, choice in enumerate(row.choices) if choice is None or not choice.strip()]
+    blank = [index for index, choice in enumerate(row.choices) if choice is None or not choice.strip()]
     if blank:
         raise DatasetError(f"{where}: choice {blank[0]} (from 0) of {list(row.choices)} is missing or blank.")
     if not row.correct:
         raise DatasetError(f"{where}: no choice of {list(row.choices)} is correct.")
-    outside = [place for place in row.correct if not 0 <= place < len(row.choices)]
+    outside = [index for index in row.correct if not 0 <= index < len(row.choices)]
     if outside:
         raise DatasetError(
             f"{where}: the correct choice is given as number {outside[0]}, but there are {len(row.choices)} choices, "
@@ -130,16 +130,16 @@ def _require_example(row: ChoiceRow, where: str, rows_by_id: dict[str, int]) -> 
 
 
 def _without_repeats(choices: list[str], correct: set[int], where: str) -> tuple[list[str], list[int]]:
-    """Return the different choices, and the places of the correct ones among them."""
+    """Return the different choices, and the indices of the correct ones."""
     is_correct: dict[str, bool] = {}
-    for place, choice in enumerate(choices):
-        if is_correct.setdefault(choice, place in correct) != (place in correct):
+    for index, choice in enumerate(choices):
+        if is_correct.setdefault(choice, index in correct) != (index in correct):
             raise DatasetError(f"{where}: choice {choice!r} occurs twice, once as correct and once as wrong.")
     if len(is_correct) < 2:
         raise DatasetError(f"{where}: an example needs two choices or more, got {choices}.")
     if all(is_correct.values()):
         raise DatasetError(f"{where}: every one of the choices {choices} is correct, so no answer can be wrong.")
-    return list(is_correct), [place for place, correct_choice in enumerate(is_correct.values()) if correct_choice]
+    return list(is_correct), [index for index, correct_choice in enumerate(is_correct.values()) if correct_choice]
 
 
 def _shuffled(text: str, choices: Sequence[str]) -> list[str]:
@@ -199,21 +199,21 @@ def _correct(cell: Any, choices: Sequence[str | None], where: str) -> list[int]:
     """Return the indices of the correct choices. A text that equals a choice is that choice; numbers are indices."""
     content = parsed(cell) if isinstance(cell, str) and cell not in choices else cell
     values = content if isinstance(content, list) else [content]
-    return sorted({_place(value, choices, where) for value in values if value is not None})
+    return sorted({_index(value, choices, where) for value in values if value is not None})
 
 
-def _place(value: Any, choices: Sequence[str | None], where: str) -> int:
+def _index(value: Any, choices: Sequence[str | None], where: str) -> int:
     as_text = choices.index(value) if isinstance(value, str) and value in choices else None
     is_whole = isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value))
     as_index = int(str(value).strip()) if is_whole and not isinstance(value, bool) else None
     if as_text is not None and as_index not in (None, as_text) and as_index in range(len(choices)):
         raise DatasetError(
-            f"{where}: the correct choice {value!r} is both a choice's text and another one's number among {choices}. "
-            "Write the numbers as numbers, in JSON lines or Parquet, or let choices and numbers differ."
+            f"{where}: the correct choice {value!r} is both a choice's text and another choice's number among "
+            f"{choices}. Write the numbers as numbers, in JSON lines or Parquet, or let choices and numbers differ."
         )
-    place = as_text if as_text is not None else as_index
-    if place is None:
+    index = as_text if as_text is not None else as_index
+    if index is None:
         raise DatasetError(
             f"{where}: the correct choice {shown(value)} is neither one of {choices} nor a whole number."
         )
-    return place
+    return index

@@ -1,4 +1,4 @@
-"""Find and load datasets: named ones, and those in the user's files and folders.
+"""Find and load datasets: named ones, and the user's files and folders.
 
 The kind of a file is the first of _KINDS whose condition holds. The datasets of a folder are decided by the first of
 these rules that applies:
@@ -66,7 +66,7 @@ def load_datasets(names: Sequence[str], data: DataOptions, *, query_every_row: b
 
 
 def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSource]:
-    """Return the named datasets of StaICC, those in files and folders, and the named ones of the hub, in this order.
+    """Return the named datasets of StaICC, the datasets in files and folders, and the named ones of the hub, in order.
 
     Args:
         names: of DATASETS. A published table that is in a path of `data` is read from there, else from the hub.
@@ -106,7 +106,7 @@ class _File(NamedTuple):
     """A file that the user named, or that is in a folder that the user named."""
 
     path: Path
-    folder: Path  # that the user named, or that of the file
+    folder: Path  # that the user named, or the folder of the file
     data: DataOptions
 
     @property
@@ -145,7 +145,7 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
     if not found:
         tables = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
         found = [file for file in tables if not _is_training_table(file, data)]
-    # With named datasets the folder may be empty: dataset_sources reports those that are in no path.
+    # With named datasets the folder may be empty: dataset_sources reports a dataset that is in no path.
     if not found and not named:
         raise DatasetError(f"{path} holds no {TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
     for file in found:

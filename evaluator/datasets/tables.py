@@ -56,7 +56,7 @@ def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of a table's columns; of JSON lines, those of the first row. Raises DatasetError."""
+    """Return the names of a table's columns; of JSON lines, the keys of the first row. Raises DatasetError."""
     if path.suffix == JSON_LINES:
         return next((list(row) for _, row in _json_rows(path)), [])
     return _opened(path)[1]
@@ -79,7 +79,7 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
     rows = list(read_rows(path, columns, hint))
     if not rows:
         raise DatasetError(f"{path} holds no rows.")
-    kinds: dict[str, str] = {}  # column -> that of its first cell
+    kinds: dict[str, str] = {}  # column -> kind of its first cell
     for number, row in enumerate(rows):
         for name, cell in zip(columns, row, strict=True):
             if cell is None:

@@ -81,7 +81,7 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
 
 
 def table_template(stated: TableText, instruction: str | None, texts: tuple[str, ...], label: str) -> MetaTemplate:
-    """Return a template with what is stated; the rest is made from the names of the text and label columns."""
+    """Return the stated template; parts that it leaves out are made from the names of the text and label columns."""
     label_affix = "\n\n" if stated.label_affix is None else stated.label_affix
     if instruction:
         instruction += label_affix  # separated as demonstrations are

@@ -29,7 +29,7 @@ class Reproduction:
     field.
     """
 
-    title: str  # authors, year, and what is recomputed
+    title: str  # authors, year, and the recomputed tables
     source: str  # repository of the released results
     files: tuple[ReleasedFile, ...]  # that the data folder must have
     read: Callable[[Path], Any]  # checks columns and rows; raises DatasetError

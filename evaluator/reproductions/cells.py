@@ -35,7 +35,7 @@ class PrintedTable(NamedTuple):
 
 
 def printed_cells(tables: Iterable[PrintedTable], *, decimals: int) -> pl.DataFrame:
-    """Return every cell of printed tables in printed order, PRINTED; `decimals` are those of cells without a number."""
+    """Return every cell of printed tables in printed order, PRINTED; a cell without a number gets `decimals`."""
     cells = []
     for table in tables:
         for line in table.body.strip().splitlines():

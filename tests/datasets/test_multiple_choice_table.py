@@ -53,7 +53,7 @@ def test_numbers_in_a_csv_are_numbers_of_choices(tmp_path):
 
 def test_a_number_that_is_a_choice_and_another_ones_place_is_refused(tmp_path):
     rows = [{"question": "1 + 0?", "options": ["1", "2"], "answer": "1", "id": "a"}]
-    with pytest.raises(DatasetError, match=r"sums\.csv, row 0 .*'1' is both a choice's text and another one's number"):
+    with pytest.raises(DatasetError, match=r"csv, row 0 .*'1' is both a choice's text and another choice's number"):
         only(write(tmp_path, "csv", rows))
     # As a number it can only be a place.
     assert only(write(tmp_path, "jsonl", [rows[0] | {"answer": 1}])).examples["correct"].to_list() == [[1]]

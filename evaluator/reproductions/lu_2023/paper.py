@@ -1,6 +1,6 @@
 """The tables that Lu et al. 2023 print.
 
-They are those of the published paper (Findings of EMNLP 2023), with all printed decimals and its names.
+They are taken from the published paper (Findings of EMNLP 2023), with all printed decimals and its names.
 """
 
 from evaluator.reproductions.cells import PrintedTable, printed_cells

@@ -30,7 +30,7 @@ PUBLISHED_DIFFERENCES = pl.Schema(  # figure 2 of the paper: one row a model, me
     {
         "model": pl.String(),
         "n_runs": pl.Int64(),
-        # Accuracy of the queries with the highest PVI minus that of those with the lowest:
+        # Accuracy of the queries with the highest PVI minus accuracy of the queries with the lowest:
         "fifth_difference": pl.Float64(),
         "half_difference": pl.Float64(),
     }

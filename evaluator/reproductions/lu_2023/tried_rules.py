@@ -23,7 +23,7 @@ PUBLISHED_TRIED = pl.Schema(  # one row a row of a printed table and a rule that
         "rule": pl.String(),  # which runs or correlations, and how they are read
         "n": pl.Int64(),  # runs or correlations that the rule is over
         "n_printed": pl.Int64(),  # printed cells of the row; in rules about p-values, the p-values that can be compared
-        "n_equal": pl.Int64(),  # of these, equal to the printed decimals
+        "n_equal": pl.Int64(),  # printed cells that are equal, to the printed decimals
         "equal_columns": pl.String(),  # which ones
         # The same of the other rows of the table, by the same rule; if it has several readings of pairs, by the best.
         "n_printed_elsewhere": pl.Int64(),
@@ -211,6 +211,6 @@ def _size_rules(results: PublishedResults, printed: Printed) -> Iterator[Row]:
 
 
 def p_values_that_fit(r: Floats, p: Floats, n: float) -> tuple[int, int]:
-    """Return how many p-values are those of their correlations over n queries, and how many could be compared."""
+    """Count the p-values that belong to their correlations over n queries, and the p-values that can be compared."""
     usable = (p > MIN_P) & (p < 1) & (np.abs(r) < 1)
     return int(np.isclose(correlation_p(r[usable], n), p[usable], rtol=1e-3, atol=0).sum()), int(usable.sum())

@@ -20,7 +20,7 @@ def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mi
     """Count, for each row of `best_prompts`, the chances of the examples on which its best prompt was scored.
 
     A row of the task that is a demonstration is not a query, so that its choices do not count in the pooled example.
-    Raises DatasetError if the other rows give different example ids from those of the predictions.
+    Raises DatasetError if the other rows and the predictions have different example ids.
     """
     scored = _scored_examples(data, experiments.filter(pl.col("dataset").is_in(MIXED_TASKS)))
     mixes: list[Mix] = []
@@ -37,10 +37,11 @@ def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mi
 
 
 def example_chances(data: PublishedData) -> pl.DataFrame:
-    """Return held_out_schema.CHANCES of every experiment.
+    """Return CHANCES (random_baselines/held_out.py) of every experiment.
 
     In strange_stories the demonstrations of a prompt may be among the pooled rows. Here the chance of an example is
-    that of all its rows; for at most four of 121 examples it differs slightly from the chance under some prompts.
+    the chance over all its rows; for at most four of 121 examples the chance under some prompts is
+    slightly different.
     """
     scored = data.predictions.select(*EXPERIMENT, "example_id").unique().collect(engine="streaming")
     tables = []

@@ -79,7 +79,7 @@ class PublishedData:
     held_out: pl.DataFrame  # the authors' trials
 
     def correctness(self, prompts: pl.DataFrame) -> pl.LazyFrame:
-        """Return held_out_schema.CORRECTNESS of these prompts, in small types: 8.1 million rows take 60 MB."""
+        """Return CORRECTNESS of prompts (random_baselines/held_out.py), in small types: 8.1 million rows take 60 MB."""
         return self.of_prompts(prompts.select(*PROMPT, experiment_name(categorical=True))).select(
             "experiment",
             pl.col("prompt_id").alias("prompt"),
@@ -88,7 +88,7 @@ class PublishedData:
         )
 
     def of_prompts(self, prompts: pl.DataFrame) -> pl.LazyFrame:
-        """Return the predictions of these prompts, with any further columns that `prompts` has."""
+        """Return the predictions of prompts, with any further columns that `prompts` has."""
         schema = self.predictions.collect_schema()
         selected = prompts.lazy().cast({name: schema[name] for name in PROMPT})
         tasks = prompts["dataset"].unique().to_list()  # with this filter the reader skips the other tasks
@@ -129,7 +129,7 @@ def read_prompts(data: PublishedData) -> pl.DataFrame:
     with_query is False if a prompt has no more different losses than the authors state choices for its task. Prompts
     were cut after 512 tokens, and if a query was cut off, the losses do not depend on the example. The released results
     have no texts of prompts, so this is inferred from the losses, and a prompt that lost only some queries is not
-    detected. The rule is fitted: of those in query_rules it was chosen because it gives STATED_WITHOUT_QUERY, so that
+    detected. The rule is fitted: it was chosen among query_rules because it gives STATED_WITHOUT_QUERY, so that
     this count does not confirm it.
 
     Raises DatasetError if `correct` is not 0 or 1, or the two files do not have the same prompts.
@@ -145,7 +145,7 @@ def read_prompts(data: PublishedData) -> pl.DataFrame:
             losses_fingerprint=pl.struct("example_id", "loss").hash().sum(),
         )
         .collect(engine="streaming")
-        # Names are categorical in this file, which saves three quarters of time and memory, but text in the others.
+        # Names are categorical in this file alone, which saves three quarters of time and memory.
         .cast({pl.Categorical: pl.String})
     )
     if scored["n_invalid"].sum():
@@ -205,7 +205,7 @@ def query_rules(prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def distinct_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Keep each prompt once: of those with the same demonstrations in the same order, the one with the lowest id."""
+    """Keep the prompt with the lowest id among prompts with the same demonstrations in the same order."""
     return prompts.unique([*EXPERIMENT, "demonstration_ids"], keep="first", maintain_order=True)
 
 

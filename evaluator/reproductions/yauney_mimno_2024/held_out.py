@@ -162,7 +162,7 @@ N_GROUPS = 20
 
 
 def spread_table(authors: pl.DataFrame, seeded: pl.DataFrame) -> pl.DataFrame:
-    """Compare scores over the authors' splits with those over seeded ones, for 200 tries: PUBLISHED_SPREAD.
+    """Compare scores over the authors' splits with scores over seeded splits, for 200 tries: PUBLISHED_SPREAD.
 
     Both are random draws of splits, so the difference has the spread of both.
 

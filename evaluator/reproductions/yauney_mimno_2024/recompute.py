@@ -113,7 +113,7 @@ def recompute(data: PublishedData) -> Stage[Published]:
     chances = example_chances(data)
     seeded = yield from seeded_trials(data, prompts, chances)
     authors = published_trials(data)
-    # Of identical models only those of the first by name.
+    # Sound verdicts, of identical models only the verdicts on the first by name.
     repeated = pairs.select("dataset", "shots", model="other_model")
     once = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
     all_totals = pl.concat([totals(verdicts), totals(once.with_columns(rules=pl.lit(ONCE)))])
