@@ -55,7 +55,7 @@ def published_file(name: str, path: Path) -> LabelledFile:
         training=table_in(path.parent, table.training_file),
         texts=table.texts,
         label=table.label,
-        labels=table.cells,
+        labels=table.labels,
         hint=f"{expected_tables([name])} is needed. If this is another table, give its file another name.",
         template=_template(table),
         # Numbers as labels are one token each (Lu et al. 2023, section 3).

@@ -10,7 +10,6 @@ not used: they hold four fifths of the rows, rewritten as instructions, and the 
 answer "correlative" where the corpus has "no relationship".
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 PROMPTS_FILE = "prompts.parquet"
@@ -43,9 +42,14 @@ class PublishedTable:
     texts: tuple[str, ...]  # columns
     label: str = "label"  # column
     options: tuple[str, ...]  # of the question, in the order of the label space
-    cells: Mapping[str, int]  # cell of the label column -> index of the option
+    cells: tuple[str, ...] = ()  # of the label column, in the order of the options; empty: the options
     prompts: str  # name of the dataset in PROMPTS_FILE
     release: HubSource | str  # on the hub, else the repository on GitHub and the file in it
+
+    @property
+    def labels(self) -> dict[str, int]:
+        """Return cell of the label column -> index of the option; cells after the last option begin anew."""
+        return {cell: number % len(self.options) for number, cell in enumerate(self.cells or self.options)}
 
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
@@ -74,18 +78,13 @@ _SNLI_ON_HUB = HubSource(
     digest="85f7ca59c7e4063359b81d7ab42dca7918de74832625f1826ba12d967fc1fdb3",
 )
 
-
-def _in_order(*cells: str) -> dict[str, int]:
-    return {cell: number for number, cell in enumerate(cells)}
-
-
 _COLA = PublishedTable(
     corpus="CoLA, in-domain sentences of the development set",
     file="cola_in_domain_dev",
     training_file="cola_in_domain_train",
     texts=("sentence",),
     options=("unacceptable", "acceptable"),
-    cells=_in_order("0", "1"),
+    cells=("0", "1"),
     prompts="cola",
     release=_COLA_ON_HUB,
 )
@@ -96,7 +95,6 @@ _SNLI = PublishedTable(
     texts=("sentence1", "sentence2"),
     label="gold_label",
     options=_ENTAILMENT,
-    cells=_in_order(*_ENTAILMENT),
     prompts="snli",
     release=_SNLI_ON_HUB,
 )
@@ -106,7 +104,7 @@ _HEALTH_ADVICE = PublishedTable(
     training_file="health_advice_train",
     texts=("sentence",),
     options=("no advice", "weak advice", "strong advice"),
-    cells=_in_order("0", "1", "2"),
+    cells=("0", "1", "2"),
     prompts="advice",
     release=f"{_ADVICE}structured_abstract.csv",
 )
@@ -118,7 +116,7 @@ PAPER_TABLES = {
         training_file="boolq_train",
         texts=("question", "passage"),
         options=("True", "False"),
-        cells={"true": 0, "false": 1, "True": 0, "False": 1},  # Polars writes booleans in small letters
+        cells=("true", "false", "True", "False"),  # Polars writes booleans in small letters
         prompts="boolq",
         release=HubSource(
             repository="aps/super_glue",
@@ -153,7 +151,6 @@ PAPER_TABLES = {
         training_file="rte_train",
         texts=("premise", "hypothesis"),
         options=_RTE,
-        cells=_in_order(*_RTE),
         prompts="rte",
         release=HubSource(
             repository="nyu-mll/glue",
@@ -173,7 +170,7 @@ PAPER_TABLES = {
         training_file="causal_language_train",
         texts=("sentence",),
         options=("no relationship", "correlation", "conditional causation", "direct causation"),
-        cells=_in_order("0", "3", "2", "1"),
+        cells=("0", "3", "2", "1"),
         prompts="pubmed",
         release="junwang4/causal-language-use-in-science, data/pubmed_causal_language_use.csv",
     ),
