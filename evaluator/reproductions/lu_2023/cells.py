@@ -94,7 +94,7 @@ def _notes(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
         yield "Run means are released to four decimals, which is not enough to compute this cell more precisely."
         units = (cell["recomputed"] - cell["published"]) * 10.0 ** cell["decimals"]
         if 0 <= units <= 1 and cell["published"] > 0:
-            yield "The printed number is truncated, while other cells are rounded."
+            yield "The printed digits are those of a truncated number, while other cells are rounded."
 
 
 def _unexplained(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:

@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.datasets.tables import read_columns
 from evaluator.errors import DatasetError
 from evaluator.reproductions.base import ReleasedFile
-from evaluator.reproductions.lu_2023.paper import GPT3
+from evaluator.reproductions.lu_2023.paper import GENERAL, GPT3
 
 DATASETS = {
     "boolq": "BoolQ",
@@ -59,6 +59,11 @@ RUNS = {
 ACROSS_SETS = {**_RUN, "n_shots": "number_of_shot", "r": "r", "p": "p"}
 ACROSS_SHOTS = {**_RUN, **_SET, "r": "r", "p": "p"}
 """Our name of a column -> the released one."""
+
+MEANS = dict(
+    zip(GENERAL, ("accuracy", "lowest_fifth_accuracy", "highest_fifth_accuracy", "right_pvi", "wrong_pvi"), strict=True)
+)
+"""Column of tables 1 and 14 -> our column of the runs that it averages."""
 
 TYPES = dict.fromkeys(("dataset", "model", "demonstration_set"), pl.String()) | dict.fromkeys(
     ("n_shots", "n_queries"), pl.Int64()

@@ -9,8 +9,8 @@ from scipy.special import fdtri
 
 from evaluator.progress import Progress, Stage
 from evaluator.reproductions.lu_2023.cells import judged_cells, totals
-from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
-from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, EXEMPLARS, GENERAL, GPT3, TABLES
+from evaluator.reproductions.lu_2023.data import MEANS, NOT_IN_PAPER, PublishedResults
+from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, EXEMPLARS, GPT3, TABLES
 from evaluator.reproductions.lu_2023.tried_rules import tried_rules
 from evaluator.statistics.anova import ONE_WAY, groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.correlations import strengths
@@ -19,9 +19,6 @@ from evaluator.suites.in_context_pvi.schema import PVI_STRENGTHS
 HALF_UNIT = 0.5e-4
 """Largest rounding error of released run means, which have four decimals."""
 
-MEANS = dict(
-    zip(GENERAL, ("accuracy", "lowest_fifth_accuracy", "highest_fifth_accuracy", "right_pvi", "wrong_pvi"), strict=True)
-)
 STRENGTHS = dict(zip(CORRELATION, ("mean", "median", "strong_share", "weak_share"), strict=True))
 PUBLISHED_CASES = "the paper's models; pairs of sets averaged first"
 ALL_CASES = "all models; pairs of sets averaged first"
@@ -94,7 +91,7 @@ def recompute(results: PublishedResults) -> Stage[Published]:
         ]
     )
     counts = strengths_table.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
-    tried = tried_rules(results, MEANS)
+    tried = tried_rules(results)
     cells = judged_cells(recomputed, counts, tried)
     tables = PublishedTables(
         cells=cells,

@@ -5,14 +5,15 @@ printed cells: it is fitted to them. This table says of every rule that was trie
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import product
 
 import numpy as np
 import polars as pl
 
-from evaluator.arrays import Floats
+from evaluator.arrays import Bools, Floats
 from evaluator.reproductions.cells import TOLERANCE
-from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER, PublishedResults
+from evaluator.reproductions.lu_2023.data import MEANS, NOT_IN_PAPER, PublishedResults
 from evaluator.reproductions.lu_2023.paper import CORRELATION, GPT3, PRINTED_CELLS
 from evaluator.statistics.correlation import correlation_p
 
@@ -45,29 +46,41 @@ PAIRS: dict[str, Callable[[Floats], float]] = {
 }
 """How the correlations of the pairs of demonstration sets become one number."""
 
-DIGITS = (
-    "as released",
-    "absolute",
-    *(f"{how} to {n} decimals" for how in ("rounded", "cut") for n in (1, 2, 3, 4)),
-)
-LIMITS = ("r > 0.6 and r < 0.3", "r >= 0.6 and r <= 0.3", "r > 0.6 and r < 0.3 with p < 0.05")
+
+def _decimals(cut: Callable[[Floats], Floats], n_decimals: int, r: Floats) -> Floats:
+    return cut(r * 10.0**n_decimals) / 10.0**n_decimals
+
+
+DIGITS: dict[str, Callable[[Floats], Floats]] = {
+    "as released": lambda r: r,
+    "absolute": np.abs,
+    **{f"rounded to {n} decimals": partial(_decimals, np.round, n) for n in (1, 2, 3, 4)},
+    **{f"cut to {n} decimals": partial(_decimals, np.trunc, n) for n in (1, 2, 3, 4)},
+}
+"""How the digits of a correlation are read."""
+
+LIMITS: dict[str, Callable[[Floats, Floats], tuple[Bools, Bools]]] = {
+    "r > 0.6 and r < 0.3": lambda r, _: (r > 0.6, r < 0.3),
+    "r >= 0.6 and r <= 0.3": lambda r, _: (r >= 0.6, r <= 0.3),
+    "r > 0.6 and r < 0.3 with p < 0.05": lambda r, p: (r > 0.6, (r < 0.3) & (p < 0.05)),
+}
+"""Which correlations are strong, and which are weak."""
 
 MIN_P = 1e-250  # smaller p-values have lost digits or are 0
 
+PRINTED: dict[tuple[object, ...], dict[str, tuple[float, int]]] = {
+    key: {row["column"]: (row["published"], row["decimals"]) for row in rows.to_dicts()}
+    for key, rows in PRINTED_CELLS.drop_nulls().partition_by("table", "row", as_dict=True).items()
+}
+"""Table and row -> column -> the printed number and its decimals."""
 
-def tried_rules(results: PublishedResults, means: Mapping[str, str]) -> pl.DataFrame:
-    """Return PUBLISHED_TRIED: table, row and rule, and how many printed cells of the row the rule gives.
+Row = tuple[str, str, str, int, int, int, str]  # of PUBLISHED_TRIED, without the last two columns
 
-    Args:
-        results: the released results.
-        means: column of tables 1 and 14 -> column of the runs that it averages.
-    """
-    printed = {
-        key: {row["column"]: (row["published"], row["decimals"]) for row in rows.to_dicts()}
-        for key, rows in PRINTED_CELLS.drop_nulls().partition_by("table", "row", as_dict=True).items()
-    }
-    rows = [*_run_rules(results.runs, means, printed), *_correlation_rules(results, printed)]
-    rows += [*_exemplar_rules(results.runs, printed), *_size_rules(results, printed)]
+
+def tried_rules(results: PublishedResults) -> pl.DataFrame:
+    """Return PUBLISHED_TRIED: table, row and rule, and how many printed cells of the row the rule gives."""
+    rows = [*_run_rules(results.runs), *_correlation_rules(results)]
+    rows += [*_exemplar_rules(results.runs), *_size_rules(results)]
     columns = PUBLISHED_TRIED.names()[:7]
     return _with_other_rows(pl.DataFrame(rows, schema=columns, orient="row")).cast(PUBLISHED_TRIED)
 
@@ -88,13 +101,9 @@ def _with_other_rows(tried: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-Printed = Mapping[tuple[object, ...], Mapping[str, tuple[float, int]]]
-Row = tuple[str, str, str, int, int, int, str]
-
-
-def _judged(table: str, row: str, rule: str, n: int, values: Mapping[str, float], printed: Printed) -> Row:
+def _judged(table: str, row: str, rule: str, n: int, values: Mapping[str, float]) -> Row:
     """Compare what a rule gives with the printed cells of a row."""
-    cells = printed[table, row]
+    cells = PRINTED[table, row]
     equal = [
         column
         for column, (number, decimals) in cells.items()
@@ -103,7 +112,7 @@ def _judged(table: str, row: str, rule: str, n: int, values: Mapping[str, float]
     return table, row, rule, n, len(cells), len(equal), "; ".join(equal)
 
 
-def _run_rules(runs: pl.DataFrame, means: Mapping[str, str], printed: Printed) -> Iterator[Row]:
+def _run_rules(runs: pl.DataFrame) -> Iterator[Row]:
     """Yield means over parts of the runs, for the rows of tables 1 and 14."""
     is_gpt3, fewest = pl.col("model") == GPT3, pl.col("n_shots") == pl.col("n_shots").min().over("dataset")
     models = {"": pl.lit(True), f"without {GPT3}": ~is_gpt3, f"{GPT3} alone": is_gpt3}
@@ -115,28 +124,30 @@ def _run_rules(runs: pl.DataFrame, means: Mapping[str, str], printed: Printed) -
         kept = runs.filter(models[names[0]] & shots[names[1]] & sets[names[2]])
         rule = ", ".join(filter(None, names)) or EVERY_RUN
         for table, column in (("1", "dataset"), ("14(a)", "dataset"), ("14(b)", "model")):
-            yield from _mean_rules(table, column, rule, kept, means, printed)
+            yield from _mean_rules(table, column, rule, kept)
 
 
 def _mean_rules(
-    table: str, column: str, rule: str, runs: pl.DataFrame, means: Mapping[str, str], printed: Printed
+    table: str, column: str, rule: str, runs: pl.DataFrame, means: Mapping[str, str] = MEANS
 ) -> Iterator[Row]:
     """Yield the means over runs for the rows of a table; `column` has the names of its rows."""
     for (row,), rows in runs.partition_by(column, as_dict=True, maintain_order=True).items():
-        if (table, row) in printed:
+        if (table, row) in PRINTED:
             values = {name: float(rows[source].to_numpy().mean()) for name, source in means.items()}
-            yield _judged(table, str(row), rule, rows.height, values, printed)
+            yield _judged(table, str(row), rule, rows.height, values)
 
 
-def _correlation_rules(results: PublishedResults, printed: Printed) -> Iterator[Row]:
+def _correlation_rules(results: PublishedResults) -> Iterator[Row]:
     """Yield the shares of table 2 over parts of the correlations, read in several ways."""
     for row, frame in (("Exemplars", results.across_sets), ("Shots", results.across_shots)):
         for cases, kept in _parts(frame):
             for reading, r, p in _readings(kept):
                 for digits, limit in product(DIGITS, LIMITS):
                     rule = ", ".join((cases, *filter(None, (reading,)), digits, limit))
-                    values = _strengths(_digits(r, digits), p, limit)
-                    yield _judged("2", row, rule, len(r), values, printed)
+                    read = DIGITS[digits](r)
+                    strong, weak = LIMITS[limit](read, p)
+                    numbers = (float(read.mean()), float(np.median(read)), float(strong.mean()), float(weak.mean()))
+                    yield _judged("2", row, rule, len(r), dict(zip(CORRELATION, numbers, strict=True)))
 
 
 def _parts(frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -164,42 +175,24 @@ def _readings(rows: pl.DataFrame) -> Iterator[tuple[str, Floats, Floats]]:
     yield ALONE, np.array(flat[0]), np.array(flat[1])
 
 
-def _digits(r: Floats, digits: str) -> Floats:
-    how = digits.split()[0]
-    if how in ("rounded", "cut"):
-        scale = 10.0 ** int(digits.split()[2])
-        rounded: Floats = (np.round(r * scale) if how == "rounded" else np.trunc(r * scale)) / scale
-        return rounded
-    return np.abs(r) if how == "absolute" else r
-
-
-def _strengths(r: Floats, p: Floats, limit: str) -> dict[str, float]:
-    with_equal = limit == LIMITS[1]
-    strong, weak = (r >= 0.6, r <= 0.3) if with_equal else (r > 0.6, r < 0.3)
-    if limit == LIMITS[2]:
-        weak &= p < 0.05
-    numbers = (float(r.mean()), float(np.median(r)), float(strong.mean()), float(weak.mean()))
-    return dict(zip(CORRELATION, numbers, strict=True))
-
-
-def _exemplar_rules(runs: pl.DataFrame, printed: Printed) -> Iterator[Row]:
+def _exemplar_rules(runs: pl.DataFrame) -> Iterator[Row]:
     """Yield the accuracies of GPT3-175B with one demonstration set, and their mean, for table 7."""
     gpt3, accuracy = runs.filter(model=GPT3), {"random": "accuracy"}
-    yield from _mean_rules("7", "dataset", MEAN_OVER_SETS, gpt3, accuracy, printed)
+    yield from _mean_rules("7", "dataset", MEAN_OVER_SETS, gpt3, accuracy)
     for name in sorted({*gpt3["demonstration_set"]}):
         one_set = gpt3.filter(demonstration_set=name)
-        yield from _mean_rules("7", "dataset", f"set {name} alone", one_set, accuracy, printed)
+        yield from _mean_rules("7", "dataset", f"set {name} alone", one_set, accuracy)
 
 
-def _size_rules(results: PublishedResults, printed: Printed) -> Iterator[Row]:
+def _size_rules(results: PublishedResults) -> Iterator[Row]:
     """Yield numbers of queries of runs, and how many p-values of correlations fit the printed number, for table 9."""
     for (dataset,), runs in results.runs.filter(pl.col("model") != GPT3).partition_by("dataset", as_dict=True).items():
-        if ("9", dataset) not in printed:
+        if ("9", dataset) not in PRINTED:
             continue
-        ((column, (size, _)),) = printed["9", dataset].items()
+        ((column, (size, _)),) = PRINTED["9", dataset].items()
         sizes = runs["n_queries"].to_numpy()
         for rule, number in (("most queries of a run", sizes.max()), ("fewest queries of a run", sizes.min())):
-            yield _judged("9", str(dataset), rule, runs.height, {column: float(number)}, printed)
+            yield _judged("9", str(dataset), rule, runs.height, {column: float(number)})
         pairs = results.across_sets.filter(dataset=dataset).explode("r", "p")
         r, p = pairs["r"].to_numpy(), pairs["p"].to_numpy()
         for rule, n in (
