@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
 from evaluator.arrays import Floats
 from evaluator.compare.results import ANSWER_KEY, DATASET
@@ -14,7 +13,7 @@ from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, 
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.metrics.groups import MeasuredGroup
-from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION, mean_of_intervals, two_way_standard_error
+from evaluator.metrics.intervals import NO_VARIATION, mean_of_intervals, t_quantiles, two_way_standard_error
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import (
     LEVEL,
@@ -287,8 +286,7 @@ def _estimate(cells: Floats) -> dict[str, Any]:
 
 def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     difference, se, n_queries = pl.col("difference"), pl.col("standard_error"), pl.col("n_queries")
-    degrees_of_freedom = np.maximum(rows["degrees_of_freedom"].to_numpy(), 1)
-    t = pl.lit(pl.Series(stdtrit(degrees_of_freedom, (1 + CONFIDENCE_LEVEL) / 2)))
+    t = pl.lit(t_quantiles(rows["degrees_of_freedom"]))
     # The half-width where no two queries differ.
     unseen = t.pow(2) / (n_queries + t.pow(2)) * (1 + difference.abs())
     half_width = pl.when(se < NO_VARIATION).then(unseen).otherwise(t * se)

@@ -118,10 +118,10 @@ def decide(
     """
     run, base = runs
     rows = _differences(policy, runs, results, comparison, shared_sets)
-    tolerable = [equivalence_test(_estimate(row), policy.margin, row["n_queries"]).no_worse for row in rows.to_dicts()]
-    intolerable = [worse_test(_estimate(row), policy.margin, row["n_queries"]) for row in rows.to_dicts()]
+    cases = [(Estimate(*row[:3]), policy.margin, row[3]) for row in rows.select(*ADJUSTED, "n_queries").rows()]
     tested = rows.with_columns(
-        p_tolerable=pl.Series(tolerable, dtype=pl.Float64), p_intolerable=pl.Series(intolerable, dtype=pl.Float64)
+        p_tolerable=pl.Series([equivalence_test(*case).no_worse for case in cases], dtype=pl.Float64),
+        p_intolerable=pl.Series([worse_test(*case) for case in cases], dtype=pl.Float64),
     ).with_columns(p_intolerable_holm=holm(pl.col("p_intolerable")))
     checks = tuple(_check(policy, row) for row in tested.to_dicts())
     outcomes = [check.outcome for check in checks]
@@ -162,10 +162,6 @@ def _differences(
         "suite", "part", "dataset", "difference", "ci_low", "ci_high", "n_queries", "p_value", *ADJUSTED
     )
     return chosen.sort("suite", "part", "dataset")
-
-
-def _estimate(row: dict[str, Any]) -> Estimate:
-    return Estimate(*(row[name] for name in ADJUSTED))
 
 
 def _check(policy: Policy, row: dict[str, Any]) -> Check:

@@ -104,13 +104,9 @@ def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
 
 def _distinct_forms(records: Sequence[MeasuredRecord]) -> list[str]:
     """Return the names of models, followed by how prompts reach them where two have the same name and another form."""
-    forms: dict[str, set[str]] = {}
-    for record in records:
-        forms.setdefault(record.model.title, set()).add(prompt_form(record))
-    return [
-        record.model.title if len(forms[record.model.title]) == 1 else f"{record.model.title}, {prompt_form(record)}"
-        for record in records
-    ]
+    named = [(record.model.title, prompt_form(record)) for record in records]
+    n_forms = Counter(title for title, _ in {*named})
+    return [title if n_forms[title] == 1 else f"{title}, {form}" for title, form in named]
 
 
 def _require_different_models(runs: Sequence[ComparedRun]) -> None:

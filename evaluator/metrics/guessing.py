@@ -22,13 +22,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
+from scipy.special import betaincinv
 
+from evaluator.arrays import Floats
 from evaluator.errors import MetricError
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.random_baselines.significance import verdict, with_tests
 from evaluator.schemas import TEST_OF_GUESSING
-from evaluator.statistics.proportion import jeffreys_interval
 
 MEAN = ["suite", "part", "method", "metric", "definition"]
 """Columns that identify a mean over datasets."""
@@ -148,10 +150,10 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     rows = pl.concat([tested, again], how="diagonal_relaxed")
     has_test = rows["p_value"].is_not_null()
     right = pl.select(pl.when(has_test).then(rows["value"] * rows["n_queries"]).otherwise(0)).to_series()
-    limits = jeffreys_interval(right.to_numpy(), rows["n_queries"].to_numpy())
+    low, high = jeffreys_interval(right.to_numpy(), rows["n_queries"].to_numpy())
     return rows.with_columns(
-        credible_low=pl.when(has_test).then(pl.Series(limits.low)),
-        credible_high=pl.when(has_test).then(pl.Series(limits.high)),
+        credible_low=pl.when(has_test).then(pl.Series(low)),
+        credible_high=pl.when(has_test).then(pl.Series(high)),
     )
 
 
@@ -159,3 +161,22 @@ def _choices(label_counts: list[int], n_queries: int) -> dict[int, int]:
     """Count the queries by number of labels; the datasets of a mean have equally many queries."""
     queries_of_dataset = n_queries // len(label_counts)
     return {n_labels: queries_of_dataset * datasets for n_labels, datasets in Counter(label_counts).items()}
+
+
+def jeffreys_interval(successes: npt.ArrayLike, n: npt.ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Return the equal-tailed Bayesian credible interval of a proportion under Jeffreys' prior; broadcasts.
+
+    The prior is Beta(1/2, 1/2), so the posterior is Beta(successes + 1/2, n - successes + 1/2). The lower limit is 0
+    without successes and the upper one 1 without failures. It needs no normal approximation, so small n are served.
+
+    Args:
+        successes: from 0 to n; fractions are allowed, for queries that were answered correctly in part.
+        n: numbers of independent trials, 1 or more.
+        level: posterior probability inside the interval.
+
+    Source: Brown, Cai & DasGupta 2001, "Interval estimation for a binomial proportion", Statistical Science 16.
+    """
+    count, size = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    shapes = count + 0.5, size - count + 0.5
+    low, high = (betaincinv(*shapes, tail) for tail in ((1 - level) / 2, (1 + level) / 2))
+    return np.where(count > 0, low, 0.0), np.where(count < size, high, 1.0)

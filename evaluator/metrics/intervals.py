@@ -203,7 +203,7 @@ def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     sides = rows.select(n=effective_n, low=effective_n * share, high=effective_n * (1 - share))
     few = {f"few_{side}": _poisson_limits(sides[side], sides["n"]) for side in ("low", "high")}
     return (
-        rows.with_columns(t=_t_quantiles(rows["degrees_of_freedom"]), **few)
+        rows.with_columns(t=t_quantiles(rows["degrees_of_freedom"]), **few)
         .with_columns(
             ci_low=pl.when(is_defined).then(pl.min_horizontal(low.clip(lowest, highest), value)),
             ci_high=pl.when(is_defined).then(pl.max_horizontal(high.clip(lowest, highest), value)),
@@ -232,7 +232,8 @@ def mean_of_intervals() -> dict[str, pl.Expr]:
     }
 
 
-def _t_quantiles(degrees_of_freedom: pl.Series) -> pl.Series:
+def t_quantiles(degrees_of_freedom: pl.Series) -> pl.Series:
+    """Return Student's quantile of a 95% interval for each number of degrees of freedom."""
     # A single query has 0 degrees of freedom, of which there is no quantile; its interval is null in any case.
     return pl.Series(stdtrit(np.maximum(degrees_of_freedom.to_numpy(), 1), (1 + CONFIDENCE_LEVEL) / 2))
 

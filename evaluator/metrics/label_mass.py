@@ -93,10 +93,9 @@ def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
     by_space = pl.LazyFrame(columns, schema={"space": pl.UInt64, "weights": pl.List(pl.Float64)})
     if not overlapping:
         return asked.with_columns(weights=pl.lit(None, pl.List(pl.Float64)))
-    by_prompt = labels.select("prompt_id", "space").join(by_space.select("space"), on="space", how="semi")
+    by_prompt = labels.select("space", number="prompt_id").join(by_space, on="space")
     numbered = asked.with_columns(number=id_numbers("prompt_id"))
-    spaces = numbered.join(by_prompt, left_on="number", right_on="prompt_id", how="left", maintain_order="left")
-    return spaces.join(by_space, on="space", how="left", maintain_order="left")
+    return numbered.join(by_prompt, on="number", how="left", maintain_order="left")
 
 
 def _prefix_weights(labels: Sequence[Sequence[int]]) -> list[float]:

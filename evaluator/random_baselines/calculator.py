@@ -1,7 +1,7 @@
 """Compute the baselines of one setting or of many: for a terminal, and for the contour lines of figures."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -14,10 +14,10 @@ from evaluator.random_baselines.significance import (
     POWER,
     TAIL_TO_TELL,
     Verdict,
+    lower_confidence_bound,
     queries_needed,
     verdict,
 )
-from evaluator.statistics.proportion import lower_confidence_bound
 
 TAIL_LEVELS = (0.01, *(tenths / 10 for tenths in range(1, 10)))
 """Contours of figure 7 of Yauney & Mimno 2024: 0.01, and 0.1 to 0.9."""
@@ -36,9 +36,7 @@ class Result:
     verdict: Verdict
     better_than_guessing: bool  # max_tail is at most TAIL_TO_TELL: one test, without correction for others
     accuracy_lower_bound: float  # of the true accuracy of the best of `tries`, as in significance.with_tests
-    n_needed: (
-        int | None
-    )  # examples that tell an accuracy of this bound from guessing; None where it is not above chance
+    n_needed: int | None  # examples that tell an accuracy of this bound from guessing; None: it is not above chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,19 +53,14 @@ class Summary:
 def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: float | None = None) -> Summary:
     """Return the baselines, compared with `correct` answers if given. Raises BaselineError."""
     standard, max_random = np.asarray(max_random_accuracy(n, chance, [1, tries])).tolist()
-    result = None if correct is None else _result(correct, n, chance, tries, standard, max_random)
-    return Summary(n=int(n), tries=int(tries), chance=standard, max_random=max_random, result=result)
-
-
-def _result(
-    correct: float, n: float, chance: float | ChoiceCounts, tries: float, standard: float, max_random: float
-) -> Result:
+    summary = Summary(n=int(n), tries=int(tries), chance=standard, max_random=max_random, result=None)
+    if correct is None:
+        return summary
     tails, logs = (
         np.asarray(max_random_tail(correct, n, chance, [1, tries], log10=log10)).tolist() for log10 in (False, True)
     )
-    accuracy = correct / n
-    bound = float(lower_confidence_bound(correct, n, (1 - ASSURANCE) / tries))
-    return Result(
+    accuracy, bound = correct / n, float(lower_confidence_bound(correct, n, (1 - ASSURANCE) / tries))
+    result = Result(
         correct=int(correct),
         accuracy=accuracy,
         standard_tail=tails[0],
@@ -79,6 +72,7 @@ def _result(
         accuracy_lower_bound=bound,
         n_needed=queries_needed(bound, standard, tries, 1),
     )
+    return replace(summary, result=result)
 
 
 def summary_text(summary: Summary) -> str:
@@ -105,7 +99,7 @@ def _probability(tail: float, log10_tail: float) -> str:
 
 def _sentences(summary: Summary, result: Result) -> str:
     told = "better" if result.better_than_guessing else "not better"
-    verdict_sentence = {
+    sentence = {
         "below both": "Below both baselines: not better than guessing once.",
         "between": f"Between the baselines: above chance, and not above the {_best_of(summary)}.",
         "above both": f"Above both baselines. The {_best_of(summary)} has as many right\nwith probability "
@@ -117,11 +111,10 @@ def _sentences(summary: Summary, result: Result) -> str:
     )
     if result.n_needed is not None:
         power = f"p <= {TAIL_TO_TELL:g}, with power {POWER:.0%}"
-        plan = f"\n{bound}:\n{result.n_needed:,} examples would tell that from guessing ({power})."
-    else:
-        plan = f"\n{bound}, which is not above chance:\nthis result does not say how many examples would tell it."
-    has_plan = result.n_needed is not None or result.verdict != "below both"
-    return verdict_sentence + (plan if has_plan else "")
+        return f"{sentence}\n{bound}:\n{result.n_needed:,} examples would tell that from guessing ({power})."
+    if result.verdict == "below both":
+        return sentence
+    return f"{sentence}\n{bound}, which is not above chance:\nthis result does not say how many examples would tell it."
 
 
 def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], tries: Sequence[float]) -> pl.DataFrame:

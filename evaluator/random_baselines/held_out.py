@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from evaluator.arrays import Bools, Floats, Ints
@@ -179,9 +178,11 @@ def search(experiment: Experiment, tries: Sequence[int], *, n_splits: int = 100,
     rng = np.random.default_rng((seed, zlib.crc32(experiment.name.encode())))
     in_train = _orders(rng, n_splits, n_examples) < n_train  # [splits, examples]
     order = _orders(rng, n_splits, n_prompts)  # [splits, prompts], in which prompts are tried
-    n_scored, n_correct = (_in_common(table, in_train) for table in (experiment.scored, experiment.correct))
+    # Counts [prompts, splits]; float32 holds whole numbers up to 2^24 exactly, and is multiplied by BLAS.
+    train = in_train.T.astype(np.float32)
+    n_scored, n_correct = (table.astype(np.float32) @ train for table in (experiment.scored, experiment.correct))
     with np.errstate(invalid="ignore", divide="ignore"):
-        accuracy = np.where(n_scored > 0, n_correct / n_scored, -1.0)
+        accuracy = np.where(n_scored > 0, n_correct.astype(np.float64) / n_scored, -1.0)
     # Prompts that are not tried get -2, less than the -1 of unscored ones; argmax takes the lowest id of ties.
     best = np.array([np.where(np.less(order.T, n_tries), accuracy, -2.0).argmax(axis=0) for n_tries in tries])
     return _search_rows(experiment, in_train, np.asarray(tries), best)
@@ -190,22 +191,6 @@ def search(experiment: Experiment, tries: Sequence[int], *, n_splits: int = 100,
 def train_size(n_examples: int) -> int:
     """Return the number of examples in the train part."""
     return int(TRAIN_SHARE * n_examples)
-
-
-def _in_common(rows: Bools, others: Bools) -> Ints:
-    """Count the columns that are True in both, for each pair of rows: [rows, others].
-
-    Bits are counted 64 at a time: a matrix product of such sizes is slower, and starts every BLAS thread.
-    """
-    left, right = (_bit_words(table) for table in (rows, others))
-    counts: Ints = np.bitwise_count(left[:, None] & right[None]).sum(axis=-1, dtype=np.int64)
-    return counts
-
-
-def _bit_words(table: Bools) -> npt.NDArray[np.uint64]:
-    """Pack each row into 64-bit words, padded with zeros."""
-    packed = np.packbits(table, axis=1)
-    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
 def _orders(rng: np.random.Generator, n_splits: int, size: int) -> Ints:

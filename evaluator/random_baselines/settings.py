@@ -69,14 +69,14 @@ def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: Floats | fl
     by_setting, items = _chances_by_setting(chance, several_sizes=sizes.ndim > 0)
     arrays = [sizes, by_setting, n_tries, np.asarray(extra)]
     try:
-        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        broadcast = np.broadcast_arrays(*arrays)
     except ValueError:
         listed = ", ".join(str(array.shape) for array in arrays if array.ndim)
         raise BaselineError(
             f"Settings do not fit each other: n, chance, tries and further arguments have shapes {listed}, which must "
             "broadcast."
         ) from None
-    size, of_setting, tried, more = (np.broadcast_to(array, shape).ravel() for array in arrays)
+    size, of_setting, tried, more = (array.ravel() for array in broadcast)
     # Complex numbers sort by their real part first, so that distributions are ascending in n.
     distinct, row = np.unique(size + 1j * of_setting, return_inverse=True)
     distinct_n = distinct.real.astype(np.int64)
@@ -89,7 +89,7 @@ def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: Floats | fl
         distributions = poisson_binomials([*dict(zip(content, of_row, strict=True)).values()])
         rows = {key: number for number, key in enumerate(dict.fromkeys(content))}
         row = np.array([rows[key] for key in content], dtype=np.int64)[row]
-    return Settings(shape=shape, distributions=distributions, row=row, tries=tried, extra=more)
+    return Settings(shape=broadcast[0].shape, distributions=distributions, row=row, tries=tried, extra=more)
 
 
 def _chances_by_setting(

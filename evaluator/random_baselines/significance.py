@@ -13,14 +13,14 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
-from scipy.special import betainc
+from scipy.special import betainc, betaincinv
 
 from evaluator.arrays import Floats
 from evaluator.errors import BaselineError
 from evaluator.schemas import TEST_OF_GUESSING
 from evaluator.statistics.paired import holm
-from evaluator.statistics.proportion import lower_confidence_bound
 
 Verdict = Literal["below both", "between", "above both"]
 """Position of an accuracy relative to the standard random baseline (chance) and the maximum random baseline.
@@ -156,11 +156,14 @@ def with_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:
     corrected, n_tests = holm(p_value), p_value.count().cast(pl.Int64)
     if family:
         corrected, n_tests = corrected.over(family), n_tests.over(family)
+    has_test = pl.col("log10_tail").is_not_null()
+    right, n_queries, chosen_from = (rows[name].to_numpy() for name in ("n_right", "n_queries", "n_chosen_from"))
+    bounds = pl.Series(lower_confidence_bound(right, n_queries, (1 - ASSURANCE) / chosen_from), dtype=pl.Float64)
     tested = rows.with_columns(
         p_value=p_value,
         p_holm=corrected,
-        n_tests=pl.when(pl.col("log10_tail").is_not_null()).then(n_tests),
-        accuracy_lower_bound=pl.Series(_lower_bounds(rows), nan_to_null=True),
+        n_tests=pl.when(has_test).then(n_tests),
+        accuracy_lower_bound=pl.when(has_test).then(bounds),
     )
     planned = tested.select("accuracy_lower_bound", "chance", "tries", "n_tests").iter_rows()
     return tested.with_columns(
@@ -177,12 +180,17 @@ def queries_needed(accuracy: float | None, chance: float, tries: int, n_tests: i
     return examples_needed(accuracy, chance, tries, level=TAIL_TO_TELL / n_tests)
 
 
-def _lower_bounds(rows: pl.DataFrame) -> Floats:
-    """Return the lower bound of each accuracy, NaN where there is no test."""
-    bounds = np.full(rows.height, np.nan)
-    has_test = rows["log10_tail"].is_not_null().to_numpy()
-    right, n_queries, chosen_from = (
-        rows[name].to_numpy()[has_test] for name in ("n_right", "n_queries", "n_chosen_from")
-    )
-    bounds[has_test] = lower_confidence_bound(right, n_queries, (1 - ASSURANCE) / chosen_from)
-    return bounds
+def lower_confidence_bound(successes: npt.ArrayLike, n: npt.ArrayLike, error: npt.ArrayLike) -> Floats:
+    """Return the exact one-sided lower bound of a proportion; broadcasts.
+
+    The true proportion is below it with probability `error` at most. It is 0 without successes.
+
+    Args:
+        successes: whole numbers from 0 to n.
+        n: numbers of independent trials.
+        error: between 0 and 1.
+
+    Source: Clopper & Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial".
+    """
+    count, size, level = (np.asarray(values, dtype=np.float64) for values in (successes, n, error))
+    return np.where(count > 0, betaincinv(np.maximum(count, 1), size - count + 1, level), 0.0)

@@ -15,52 +15,40 @@ from scipy.special import fdtrc
 from evaluator.arrays import Floats
 from evaluator.errors import MetricError
 
-ONE_WAY = pl.Schema(  # after the columns that rows are grouped by
-    {
-        "f": pl.Float64(),  # NaN where it is not defined
-        "p": pl.Float64(),
-        "df_between": pl.Int64(),
-        "df_within": pl.Int64(),
-    }
-)
-REPEATED_MEASURES = pl.Schema(  # after the columns that rows are grouped by
-    {
-        "f": pl.Float64(),  # NaN where it is not defined
-        "p": pl.Float64(),  # assumes that the differences between any two conditions vary equally (sphericity)
-        "df_condition": pl.Int64(),
-        "df_residual": pl.Int64(),
-        "epsilon": pl.Float64(),  # from 1 / df_condition to 1, where sphericity holds (Greenhouse & Geisser)
-        "corrected_p": pl.Float64(),  # with both degrees of freedom times epsilon
-        "ss_condition": pl.Float64(),  # sums of squares; the three add up to the total
-        "ss_query": pl.Float64(),
-        "ss_residual": pl.Float64(),
-        "n_queries": pl.Int64(),
-        "n_left_out": pl.Int64(),  # queries without a finite value in every condition
-    }
-)
-
 
 class OneWay(NamedTuple):
-    """The result of a one-way analysis: the columns of ONE_WAY."""
+    """The result of a one-way analysis."""
 
-    f: float
+    f: float  # NaN where it is not defined
     p: float
     df_between: int
     df_within: int
 
 
 class RepeatedMeasures(NamedTuple):
-    """The result of an analysis with repeated measures: the columns of REPEATED_MEASURES except numbers of queries."""
+    """The result of an analysis with repeated measures."""
 
-    f: float
-    p: float
+    f: float  # NaN where it is not defined
+    p: float  # assumes that the differences between any two conditions vary equally (sphericity)
     df_condition: int
     df_residual: int
-    epsilon: float
-    corrected_p: float
-    ss_condition: float
+    epsilon: float  # from 1 / df_condition to 1, where sphericity holds (Greenhouse & Geisser)
+    corrected_p: float  # with both degrees of freedom times epsilon
+    ss_condition: float  # sums of squares; the three add up to the total
     ss_query: float
     ss_residual: float
+
+
+_TYPES: dict[type, pl.DataType] = {float: pl.Float64(), int: pl.Int64()}
+ONE_WAY = pl.Schema({name: _TYPES[kind] for name, kind in OneWay.__annotations__.items()})
+"""After the columns that rows are grouped by: the fields of OneWay."""
+
+REPEATED_MEASURES = pl.Schema(
+    {name: _TYPES[kind] for name, kind in RepeatedMeasures.__annotations__.items()}
+    | dict.fromkeys(("n_queries", "n_left_out"), pl.Int64())
+)
+"""After the columns that rows are grouped by: the fields of RepeatedMeasures, the number of queries, and how many are
+left out because they lack a finite value in some condition."""
 
 
 def one_way(groups: Sequence[Floats]) -> OneWay:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluator.statistics.proportion import jeffreys_interval, lower_confidence_bound
+from evaluator.metrics.guessing import jeffreys_interval
+from evaluator.random_baselines.significance import lower_confidence_bound
 
 COUNTS = [(0, 7), (1, 7), (7, 7), (58, 100), (299, 512)]
 

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from evaluator.random_baselines.held_out_prediction import ranking_curves
 from evaluator.report.charts import BLUE, GREEN, GREY, GRID, VERMILION, Drawing, Room, chart_svg, stacked, unit_channel
-from evaluator.statistics.ranking import ranking_curves
 
 WIDTH, HEIGHT, ROOM = 205, 130, Room(left=40, right=8, top=6, bottom=36)
 TAIL_HEIGHT = 62
