@@ -232,10 +232,8 @@ class ScoresRecord:
     prompts: int  # scored by this run or an earlier one
     reused_prompts: int  # of these, those scored by an earlier run
     prompt_tokens: int
-    cached_tokens: int | None  # None, as below: the engine does not tell
-    computed_tokens: int | None
+    cached_tokens: int | None  # None: the engine does not tell
     elapsed_s: float
-    tokens_per_s: float
     replicas: int = 1  # for which shards were cut, busy or idle
     throughput: ThroughputRecord = ThroughputRecord()
     kernels: dict[str, str] = field(default_factory=dict)  # kernel -> implementation used
@@ -245,6 +243,16 @@ class ScoresRecord:
     def fingerprint(self) -> str:
         """16 hex digits that change with every number among the scores."""
         return fingerprint(self.stores, self.tokens, self.tables, self.files)
+
+    @property
+    def computed_tokens(self) -> int | None:
+        """Tokens that no prefix cache served; None: the engine does not tell."""
+        return None if self.cached_tokens is None else self.prompt_tokens - self.cached_tokens
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Prompt tokens a second, cached or computed; 0 if none was scored."""
+        return self.prompt_tokens / self.elapsed_s if self.elapsed_s else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,22 +309,25 @@ class RunRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredRecord:
+class MeasuredRecord(RunRecord):
     """The record of a run that was built, scored and measured, for reports and comparisons."""
 
-    evaluator: str
-    started: str
-    finished: str
-    command: str  # command lines of all stages, one per line
-    elapsed_s: dict[str, float]
     prompts: PromptsRecord
     tokens: TokensRecord
     model: ModelRecord
     engine: EngineRecord
     scores: ScoresRecord
-    tables: dict[str, str]  # MeasuresRecord.tables
-    receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # of these scores
-    preflight: PreflightRecord | None = None
+    measures: MeasuresRecord
+
+    @property
+    def command(self) -> str:
+        """Return the command lines of all stages, one per line."""
+        return "\n".join(dict.fromkeys(self.commands.values()))
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """Return the tables by name with their SHA-256."""
+        return self.measures.tables
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -325,24 +336,13 @@ class MeasuredRecord:
 
 
 def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
-    """Return the record of a measured run. Raises StoreError, with the command to run, where a stage is missing."""
-    prompts, tokens, model, engine, scores = record.prompts, record.tokens, record.model, record.engine, record.scores
-    if not (prompts and tokens and model and engine and scores):
+    """Return the record of a measured run, with the receipts of its scores.
+
+    Raises StoreError, with the command to run, where a stage is missing.
+    """
+    if record.scores is None:
         raise StoreError(f"{where} has no scores yet. Run `evaluator score {where} --model MODEL` first.")
-    if record.measures is None or record.measures.scores != scores.fingerprint:
+    if record.measures is None or record.measures.scores != record.scores.fingerprint:
         raise StoreError(f"The tables in {where} are those of earlier scores. Run `evaluator measure {where}` first.")
-    return MeasuredRecord(
-        evaluator=record.evaluator,
-        started=record.started,
-        finished=record.finished,
-        command="\n".join(dict.fromkeys(record.commands.values())),
-        elapsed_s=record.elapsed_s,
-        prompts=prompts,
-        tokens=tokens,
-        model=model,
-        engine=engine,
-        scores=scores,
-        tables=record.measures.tables,
-        receipts={name: one for name, one in record.receipts.items() if one.scores == scores.fingerprint},
-        preflight=record.preflight,
-    )
+    receipts = {name: one for name, one in record.receipts.items() if one.scores == record.scores.fingerprint}
+    return MeasuredRecord(**vars(record) | {"receipts": receipts})

@@ -38,9 +38,9 @@ from evaluator.methods.predictions import predict
 from evaluator.progress import finish
 from evaluator.prompts.rows import PromptPlan, requests
 from evaluator.run.build import Built, added_rows, check_config, measured_parts
+from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.resolved_models import ResolvedModel, prompt_form
 from evaluator.run.score import check_capabilities, score_run
-from evaluator.run.scored_run import complete_run, scored_run
 from evaluator.store.prompt_store import open_intact_store
 from evaluator.store.store_writer import as_request_rows, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of

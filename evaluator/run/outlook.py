@@ -1,41 +1,46 @@
-"""Estimate, before scoring, how many prompts are scored, how many have scores of earlier runs, and what is written."""
+"""Show the work that is ahead before prompts are scored, and first results while others are still being scored."""
 
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from evaluator.files.whole import size_text
+from evaluator.methods import REFERENCE_METHOD
+from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.methods.predictions import scored_definitions
+from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
 from evaluator.models.source import ModelSource
-from evaluator.progress import Progress
+from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built
-from evaluator.run.scored_run import ScoredStore
-from evaluator.schemas import TOKEN_SCORES
+from evaluator.run.measure import ScoredStore
+from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES, Definition
+from evaluator.scores.compute import AfterShard, no_progress
 from evaluator.scores.plan import Plan
-from evaluator.scores.table import Kind
+from evaluator.scores.table import Kind, ScoreTable, prompt_scores
+from evaluator.store.ids import id_numbers
+from evaluator.suites import SUITES, methods_of
 
 logger = logging.getLogger(__name__)
+
+STAGE = "First results"
 
 ID_BYTES = 40  # of a row's key, with its offset
 PAGE_BYTES = 5_000_000  # most that a page takes
 KEPT_BYTES = 250  # of a scored request without its numbers, on disk while a run is measured: twice where it is sorted
 
 
-class Outlook(NamedTuple):
-    """The work that is left in a run, without the prompts that methods add after the first scores."""
+def show_outlook(
+    built: Built, part: ScoredStore, plans: Mapping[Kind, Plan], source: ModelSource, data: Path
+) -> Stage[None]:
+    """Show how many prompts are scored, how many have scores of earlier runs, and what is written.
 
-    prompts: int
-    scored: int  # of these, those that have scores already
-    bytes_to_write: int  # an estimate from above, temporary files included: files are compressed
-    bytes_free: int  # on the disk of prompts and scores
-
-
-def outlook(built: Built, part: ScoredStore, plans: Mapping[Kind, Plan], source: ModelSource, data: Path) -> Outlook:
-    """Estimate the work of a run whose prompts are tokenised.
+    Prompts that methods add after the first scores do not count. Warns if the disk may become full.
 
     Args:
         built: the run.
@@ -45,7 +50,8 @@ def outlook(built: Built, part: ScoredStore, plans: Mapping[Kind, Plan], source:
         data: folder of prompts and scores.
     """
     assert TOKEN_SCORES["log_likelihoods"] == pl.List(pl.Float64), "a continuation has 8 bytes, and 4 of a count"
-    prompts, scored, n_bytes = 0, 0, PAGE_BYTES + _table_bytes(built, part)
+    prompts, scored = 0, 0
+    to_write = PAGE_BYTES + _table_bytes(built, part)  # an estimate from above: files are compressed
     for kind, plan in plans.items():
         reused, planned = plan.record.reused_prompts, plan.record.prompts
         done = sum(shard.prompts for shard in part.scores.manifest.shards_of([plan.key]))  # by an interrupted run
@@ -53,8 +59,21 @@ def outlook(built: Built, part: ScoredStore, plans: Mapping[Kind, Plan], source:
         n_rows = plan.rows.height * (planned - done) // max(planned, 1)
         n_continuations = plan.rows.column(pl.col("continuations").list.len()).sum()
         numbers = 4 * source.hidden_size if kind == "states" else 12 * n_continuations / max(plan.rows.height, 1)
-        n_bytes += n_rows * (ID_BYTES + round(numbers))
-    return Outlook(prompts, scored, n_bytes, shutil.disk_usage(_existing(data)).free)
+        to_write += n_rows * (ID_BYTES + round(numbers))
+    free = shutil.disk_usage(next(path for path in (data, *data.absolute().parents) if path.exists())).free
+    to_score = f"{prompts - scored:,} prompts to score"
+    if scored:
+        to_score = f"Of {prompts:,} prompts {scored:,} have scores already, {prompts - scored:,} to score"
+    line = f"{to_score}; at most {size_text(to_write)} to write, {size_text(free)} free"
+    yield Progress(stage="Looking ahead", done=scored, total=prompts, unit="prompts", line=line)
+    if to_write > free:
+        logger.warning(
+            "The disk of %s has %s free, and this run may write %s. Make room (`evaluator clean` says what can go), or "
+            "take another disk with --store or --out.",
+            data,
+            size_text(free),
+            size_text(to_write),
+        )
 
 
 def _table_bytes(built: Built, part: ScoredStore) -> int:
@@ -73,23 +92,87 @@ def _table_bytes(built: Built, part: ScoredStore) -> int:
     return round(n_predictions * numbers + n_requests * (numbers + query_bytes + 2 * (numbers + KEPT_BYTES)))
 
 
-def _existing(folder: Path) -> Path:
-    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+class _Shown(NamedTuple):
+    """Suite, part and definition of the accuracy that is shown."""
+
+    suite: str
+    part: str
+    definition: Definition
 
 
-def said(ahead: Outlook, data: Path) -> Iterator[Progress]:
-    """Yield one line about what is ahead; warn if the disk may become full."""
-    left = ahead.prompts - ahead.scored
-    to_score = f"{left:,} prompts to score"
-    if ahead.scored:
-        to_score = f"Of {ahead.prompts:,} prompts {ahead.scored:,} have scores already, {left:,} to score"
-    line = f"{to_score}; at most {size_text(ahead.bytes_to_write)} to write, {size_text(ahead.bytes_free)} free"
-    yield Progress(stage="Looking ahead", done=ahead.scored, total=ahead.prompts, unit="prompts", line=line)
-    if ahead.bytes_to_write > ahead.bytes_free:
-        logger.warning(
-            "The disk of %s has %s free, and this run may write %s. Make room (`evaluator clean` says what can go), or "
-            "take another disk with --store or --out.",
-            data,
-            size_text(ahead.bytes_free),
-            size_text(ahead.bytes_to_write),
+def early_results(built: Built, part: ScoredStore, plans: Mapping[Kind, Plan]) -> AfterShard:
+    """Return a function that shows the accuracy of each dataset once its last prompt is scored.
+
+    It is vanilla's accuracy in the run's first part of classification, as the table of metrics will have it. A run
+    without such a part, or one that chooses prompts by scores, shows none.
+    """
+    shown = _first_part(built)
+    return _EarlyResults(built, part, plans["scores"], shown).after_shard if shown else no_progress
+
+
+def _first_part(built: Built) -> _Shown | None:
+    if REFERENCE_METHOD not in built.config.methods:
+        return None
+    for suite, parts in built.parts.items():
+        if SUITES[suite].family.rounds:
+            return None
+        for name, part in parts.items():
+            shared = [each for each in DEFINITIONS if each in built.config.definitions and each in part.definitions]
+            if part.kind == "classification" and shared:
+                return _Shown(suite, name, shared[0])
+    return None
+
+
+class _EarlyResults:
+    """Yields a line for each dataset whose shards are finished."""
+
+    def __init__(self, built: Built, part: ScoredStore, plan: Plan, shown: _Shown) -> None:
+        self._built, self._part, self._plan, self._shown = built, part, plan, shown
+        self._unfinished: dict[str, set[str]] | None = None  # dataset -> names of the shards that it waits for
+        self._n_datasets = 0
+
+    def after_shard(self, table: ScoreTable) -> Iterator[Progress]:
+        """Yield the accuracies that a finished shard completes."""
+        if self._unfinished is None:
+            self._unfinished = self._shards_by_dataset(table)
+            self._n_datasets = len(self._unfinished)
+        finished = table.manifest.shards.keys()
+        for dataset in sorted(name for name, shards in self._unfinished.items() if shards <= finished):
+            del self._unfinished[dataset]
+            done = self._n_datasets - len(self._unfinished)
+            line = f"{dataset}: {self._accuracy(dataset, table)} ({done} of {self._n_datasets} datasets scored)"
+            yield Progress(stage=STAGE, done=done, total=self._n_datasets, unit="datasets", line=line)
+
+    def _shards_by_dataset(self, table: ScoreTable) -> dict[str, set[str]]:
+        """Return the shards of the plan that have rows of each dataset; none if all its scores are of earlier runs."""
+        shards = replace(self._plan, record=table.manifest.plans[str(self._plan.key)]).shards()
+        names, n_rows = pl.Series([*shards], dtype=pl.String), [shard.n_rows for shard in shards.values()]
+        ids = self._plan.rows.column(id_numbers("token_id"))
+        planned = pl.LazyFrame({"token_id": ids, "shard": np.arange(len(shards)).repeat(n_rows)})
+        requests = self._part.store.requests().filter(suite=self._shown.suite, part=self._shown.part)
+        rows = (
+            requests.select("dataset", id_numbers("prompt_id"))
+            .join(self._part.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id")), on="prompt_id")
+            .join(planned, on="token_id", how="left")
+            .select("dataset", "shard")
+            .unique()
+            .collect(engine="streaming")
         )
+        by_dataset = rows.group_by("dataset").agg(pl.col("shard").drop_nulls())
+        return {dataset: {*names.gather(numbers)} for dataset, numbers in by_dataset.iter_rows()}
+
+    def _accuracy(self, dataset: str, table: ScoreTable) -> str:
+        suite, part, definition = self._shown
+        requests = self._part.store.requests().filter(suite=suite, part=part, dataset=dataset)
+        tokens = self._part.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
+        rows = requests.join(prompt_scores(tokens, table.read("scores")), on=PROMPTS_KEY, maintain_order="left")
+        record = self._built.parts[suite][part]
+        parts = {part: MeasuredPart(record.kind, record.definitions)}
+        method = methods_of(self._built.config.suites)[REFERENCE_METHOD]
+        answers = method.label_probs(
+            ScoredRequests(rows=rows, parts=parts, answered_part=part), scored_definitions([definition])[0]
+        )
+        predicted = answers.select("position", "query_id", "gold", "label_probs").collect(engine="streaming")
+        n_labels, where = len(predicted["label_probs"][0]), f"{suite}, {part}, {dataset}"
+        correct = per_request_columns(predicted, n_labels, definition, where)["correct"]
+        return f"accuracy {correct.sum() / predicted.height:.3f} on {predicted.height:,} requests"

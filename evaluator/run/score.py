@@ -23,19 +23,16 @@ from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord
 from evaluator.run.build import Built
-from evaluator.run.early_results import early_results
 from evaluator.run.folders import lock_folder
-from evaluator.run.label_distances import load_head, write_distances
-from evaluator.run.outlook import outlook, said
+from evaluator.run.measure import ScoredStore, scored_run
+from evaluator.run.outlook import early_results, show_outlook
 from evaluator.run.resolved_models import ResolvedModel
-from evaluator.run.scored_run import ScoredStore, scored_run
-from evaluator.run.second_round import build_second_round
+from evaluator.run.second_round import build_second_round, load_head, write_distances
 from evaluator.run.tokenise import tokenise_scorable
 from evaluator.run_log import seconds_since
 from evaluator.scores.compute import AfterShard, Arithmetic, no_progress, score_rows
 from evaluator.scores.plan import Plan, plan_rows
 from evaluator.scores.table import Kind, ScoreManifest, open_scores
-from evaluator.scores.throughput import scoring_seconds
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
 from evaluator.tokens.rows import TokenRows
@@ -114,8 +111,8 @@ def score_run(
                 plans = _plans(parts[-1])
                 after_shard: AfterShard = no_progress
                 if len(parts) == 1:
-                    yield from said(outlook(run, parts[0], plans, resolved.source, data), data)
-                    after_shard = early_results(run, parts[0])
+                    yield from show_outlook(run, parts[0], plans, resolved.source, data)
+                    after_shard = early_results(run, parts[0], plans)
                 for plan in _steps(run, parts, plans):
                     table = yield from score_rows(
                         plan,
@@ -134,7 +131,6 @@ def score_run(
     elapsed_s = {
         "tokenise": round(tokenised_s, 3),
         "load": round(loader.take_waited_s(), 3),
-        "score": scoring_seconds([shard for part in parts for shard in part.scores.manifest.counted_shards]),
     }
     return Scored(run, parts, left_out, _engine_facts(parts), elapsed_s)
 

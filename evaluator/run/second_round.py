@@ -1,23 +1,33 @@
-"""Build the second store of a run: the requests that methods add once the first prompts are scored."""
+"""Build what follows from the first scores: a second store with the requests that methods add, and label distances."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from evaluator.datasets.base import AnyDataset
+from evaluator.engine.devices import device_kind
+from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
-from evaluator.methods.base import ScoredRequests
+from evaluator.methods.base import Method, ScoredRequests
+from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint
 from evaluator.run.folders import lock_folder
-from evaluator.run.scored_run import ScoredStore, scored_run
+from evaluator.run.measure import ScoredStore, scored_run
 from evaluator.schemas import PROMPTS_KEY
+from evaluator.scores.table import distances_file, open_scores
+from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore, open_intact_store
 from evaluator.store.store_writer import StoreWriter, as_request_rows
 from evaluator.store.tables import kept
 from evaluator.suites import chosen_methods
+
+if TYPE_CHECKING:
+    import torch
 
 
 def build_second_round(built: Built, first: ScoredStore, data: Path) -> Stage[PromptStore | None]:
@@ -82,3 +92,59 @@ def _requests(
         if method.prompts.follow_up:
             for frame in method.prompts.follow_up(context, scored.answering(part, dataset.name)):
                 yield frame.with_columns(for_part=pl.lit(part))
+
+
+def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
+    """Return the LM head, on the CPU, if a method of the run takes distances; else None.
+
+    Raises ModelError as skeleton.load_lm_head does.
+    """
+    methods = _methods(built)
+    if not methods:
+        return None
+    from evaluator.models.skeleton import load_lm_head  # here, because torch is slow to import
+
+    return load_lm_head(source, f"the methods {', '.join(methods)}")
+
+
+def write_distances(built: Built, part: ScoredStore, head: "torch.Tensor", loader: EngineLoader) -> Stage[ScoredStore]:
+    """Compute schemas.LABEL_DISTANCES of each method that takes them and write them next to the hidden states.
+
+    A model that is loaded stays loaded, unless it leaves too little of a GPU's memory: then it is released first.
+    """
+    import torch
+
+    lock = yield from lock_folder(part.scores.folder)
+    with lock:
+        # Another run may have added to the same scores meanwhile.
+        part = replace(part, scores=open_scores(part.scores.folder))
+        try:
+            return _compute_and_write(built, part, head)
+        except torch.OutOfMemoryError:
+            pass  # and let go of what the error holds
+        loader.close()
+        return _compute_and_write(built, part, head)
+
+
+def _methods(built: Built) -> dict[str, Method]:
+    return {name: method for name, method in chosen_methods(built.config).items() if method.distances}
+
+
+def _compute_and_write(built: Built, part: ScoredStore, head: "torch.Tensor") -> ScoredStore:
+    import torch
+
+    head = head.to(device_kind())
+    scored = scored_run(built, [part]).scored
+    digests = {}
+    for name, method in _methods(built).items():
+        assert method.distances is not None
+        kinds = {*method.part_kinds} - {"null"}
+        names = [part_name for part_name, measured in scored.parts.items() if measured.kind in kinds]
+        frame = pl.concat(method.distances(scored.answering(part_name), head) for part_name in names)
+        frame = frame.unique(maintain_order=True)
+        digests[name] = shards.write_shard(part.scores.folder / distances_file(name), frame)
+    del head
+    torch.cuda.empty_cache()  # for replicas in other processes
+    manifest = part.scores.manifest
+    table = part.scores.write_manifest(replace(manifest, distances=manifest.distances | digests))
+    return replace(part, scores=table)

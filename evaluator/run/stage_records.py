@@ -1,8 +1,11 @@
 """Make and write the sections of run.json that building and scoring leave."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from evaluator.config import RunConfig
 from evaluator.datasets.base import AnyDataset
@@ -19,7 +22,7 @@ from evaluator.record import (
 from evaluator.run.build import Built
 from evaluator.run.record import config_to_json, new_record, read_run_if_intact, with_stage, write_run
 from evaluator.run.score import Scored
-from evaluator.scores.throughput import scoring_seconds, throughput
+from evaluator.scores.table import ShardRecord
 from evaluator.suites import SUITES
 from evaluator.suites.base import Described
 from evaluator_kernels import implementations
@@ -90,14 +93,15 @@ def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
 
 def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:
     """Write and return the record of a run whose prompts are scored."""
+    scores = _scores_record(scored, model)
     record = with_stage(
         record,
         "score",
-        elapsed_s=dict(scored.elapsed_s),
+        elapsed_s={**scored.elapsed_s, "score": scores.elapsed_s},
         tokens=_tokens_record(scored),
         model=model,
         engine=scored.engine,
-        scores=_scores_record(scored, model),
+        scores=scores,
     )
     write_run(out, record)
     return record
@@ -136,9 +140,7 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         reused_prompts=sums["reused_prompts"],
         prompt_tokens=sums["prompt_tokens"],
         cached_tokens=sums["cached_tokens"] if scored.engine.counts_cached_tokens else None,
-        computed_tokens=sums["prompt_tokens"] - sums["cached_tokens"] if scored.engine.counts_cached_tokens else None,
         elapsed_s=elapsed_s,
-        tokens_per_s=sums["prompt_tokens"] / elapsed_s if elapsed_s else 0.0,
         replicas=n_replicas,
         throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),
         kernels=implementations(),
@@ -160,3 +162,54 @@ def _with_arithmetic(
     flop_per_s = rates.computed_tokens_per_s * (model.flop_per_token or 0)
     peak = peak_of_replicas(engine, n_replicas, model.quantization)
     return replace(rates, flop_per_s=flop_per_s, peak_share=flop_per_s / peak if peak and flop_per_s else None)
+
+
+MAX_PERIODS = 60
+"""Into how many equal periods the time is cut at most; fewer if there are fewer shards."""
+
+
+def scoring_seconds(shards: Sequence[ShardRecord]) -> float:
+    """Return the time in which any of these shards was computed; replicas compute several at once."""
+    undated = sum(shard.elapsed_s for shard in shards if not shard.finished_s)  # of earlier versions, one at a time
+    return round(undated + throughput(shards).elapsed_s, 3)
+
+
+def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
+    """Return the rates at which shards were computed, whichever processes did it.
+
+    Time in which no shard was computed, such as that between two commands, does not count. Within a shard, requests and
+    tokens are taken as spread evenly.
+
+    Args:
+        shards: those of earlier versions, which have no `finished_s`, are left out.
+    """
+    dated = [shard for shard in shards if shard.finished_s and shard.elapsed_s]
+    shards = sorted(dated, key=lambda shard: shard.finished_s - shard.elapsed_s)
+    if not shards:
+        return ThroughputRecord()
+    elapsed = np.array([shard.elapsed_s for shard in shards])
+    ends = np.array([shard.finished_s for shard in shards])
+    starts = ends - elapsed
+    # Idle time before each shard but the first: from the latest end so far to its start.
+    idle = np.maximum(starts[1:] - np.maximum.accumulate(ends)[:-1], 0)
+    first = starts - starts[0] - np.concatenate([[0.0], np.cumsum(idle)])
+    last = first + elapsed
+    edges = np.linspace(0, last.max(), min(MAX_PERIODS, len(shards)) + 1)
+    # The part of each shard that falls into each period: [period, shard].
+    inside = np.minimum(edges[1:, None], last) - np.maximum(edges[:-1, None], first)
+    parts = inside.clip(min=0) / elapsed
+    requests = np.array([shard.prompts for shard in shards])
+    computed = np.array([shard.prompt_tokens - shard.cached_tokens for shard in shards])
+    period_s = edges[1]
+    replicas = np.array([shard.replica for shard in shards])
+    spent = np.bincount(replicas, weights=elapsed)
+    replica_rates = np.bincount(replicas, weights=computed)[spent > 0] / spent[spent > 0]
+    return ThroughputRecord(
+        elapsed_s=round(float(edges[-1]), 3),
+        requests_per_s=round(float(requests.sum() / edges[-1]), 3),
+        computed_tokens_per_s=round(float(computed.sum() / edges[-1]), 3),
+        replica_computed_tokens_per_s=np.round(replica_rates, 3).tolist(),
+        period_s=round(float(period_s), 3),
+        period_requests_per_s=np.round(parts @ requests / period_s, 3).tolist(),
+        period_computed_tokens_per_s=np.round(parts @ computed / period_s, 3).tolist(),
+    )

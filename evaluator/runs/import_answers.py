@@ -17,10 +17,10 @@ from evaluator.imports.files import read_files
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, PartRecord
 from evaluator.run.build import Built
+from evaluator.run.measure import ScoredStore
 from evaluator.run.pipeline import Finished, measure_and_report
 from evaluator.run.replacement import check_comparison, check_configuration, check_datasets, finished_run
 from evaluator.run.score import Scored
-from evaluator.run.scored_run import ScoredStore
 from evaluator.run.stage_records import prompts_record, record_build, record_scores
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKENS

@@ -27,14 +27,14 @@ from evaluator.files.whole import write_table
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, ReceiptRecord, RunRecord
 from evaluator.run.folder import open_built, open_scored, read_table, refuse_imported_answers, scores_section
+from evaluator.run.measure import ScoredStore, complete_run, on_disk, scored_run
 from evaluator.run.record import require_run, with_stage, write_run
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.score import LOGS
-from evaluator.run.scored_run import ScoredStore, complete_run, on_disk, scored_run
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
-from evaluator.scores.prompts import prompt_scores
 from evaluator.scores.shard_job import engine_requests, score_frame
+from evaluator.scores.table import prompt_scores
 from evaluator.suites import families_of
 from evaluator.suites.base import ScoredRun
 

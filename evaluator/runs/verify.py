@@ -15,9 +15,9 @@ from evaluator.run import pipeline
 from evaluator.run.build import build_prompts
 from evaluator.run.folder import command_for, config_from_json, open_built, open_scored, read_table, score_command
 from evaluator.run.folders import RunFolder
+from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.record import RUN_FILE
 from evaluator.run.report import PAGE
-from evaluator.run.scored_run import complete_run, scored_run
 from evaluator.scores.table import SCHEMAS, ScoreManifest
 from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore, StoreManifest

@@ -33,7 +33,7 @@ def test_an_engine_without_a_prefix_cache_has_no_floor_in_blocks() -> None:
 
 
 def test_where_it_is_not_told_what_was_cached_nothing_is_said_of_computed_tokens() -> None:
-    untold = made_record(scores={"cached_tokens": None, "computed_tokens": None})
+    untold = made_record(scores={"cached_tokens": None})
     assert "Computed" not in facts.token_counts(untold)["name"].to_list()
     assert facts.token_summary(untold).endswith(
         "The engine does not tell how many of the tokens sent came from a prefix cache."
@@ -56,13 +56,15 @@ def test_the_summary_of_tokens_says_only_what_was_counted() -> None:
     ],
 )
 def test_the_arithmetic_rate_stands_beside_the_throughput(rates: ThroughputRecord, said: str) -> None:
-    record = made_record(scores={"tokens_per_s": 6543.21, "throughput": rates})
+    record = made_record(scores={"prompt_tokens": 654_321, "elapsed_s": 100.0, "throughput": rates})
     assert facts.token_summary(record).endswith(f"Scoring went through 6,543 tokens a second, at {said}.")
     assert facts.record_facts(record)["Model and engine"]["Arithmetic rate"] == said
 
 
 def test_a_model_of_unknown_operations_has_no_arithmetic_rate() -> None:
-    record = made_record(scores={"tokens_per_s": 6543.21, "throughput": ThroughputRecord(requests_per_s=3.0)})
+    record = made_record(
+        scores={"prompt_tokens": 654_321, "elapsed_s": 100.0, "throughput": ThroughputRecord(requests_per_s=3.0)}
+    )
     assert facts.token_summary(record).endswith("Scoring went through 6,543 tokens a second.")
     assert "Arithmetic rate" not in facts.record_facts(record)["Model and engine"]
 

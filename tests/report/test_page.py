@@ -167,7 +167,7 @@ def test_print_holds_every_definition_and_every_dataset(page: webdriver.Chrome) 
 @pytest.mark.usefixtures("narrow")
 def test_on_a_phone_the_page_does_not_scroll_sideways(opened: Opened, report_data: MadeRun) -> None:
     long_name = "organisation/" + "a-model-with-a-very-long-name-" * 4
-    run = replace(made_record(model={"name": long_name}), command="evaluator " + "x" * 300)
+    run = replace(made_record(model={"name": long_name}), commands={"run": "evaluator " + "x" * 300})
     browser = opened(report_data.but(record=run))
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
 
@@ -179,7 +179,7 @@ def test_names_from_data_and_models_are_text_and_never_markup(opened: Opened, re
     renamed = {name: rename(report_data.table(name)) for name in ("metrics", "reliability", "confusion")}
     labels = pl.col("label_names").list.eval(pl.element().replace("cat", EVIL))
     spaces = rename(report_data.table("label_spaces")).with_columns(labels)
-    record = replace(made_record(model={"name": EVIL, "revision": EVIL}), command=EVIL)
+    record = replace(made_record(model={"name": EVIL, "revision": EVIL}), commands={"run": EVIL})
     browser = opened(report_data.but(record=record, label_spaces=spaces, **renamed))
     assert browser.execute_script("return window.broken") is None
     assert browser.get_log("browser") == []

@@ -80,7 +80,7 @@ def test_the_speed_of_scoring_is_a_line() -> None:
 
 def test_where_it_is_not_told_what_was_cached_the_speed_is_that_of_prompts() -> None:
     throughput = ThroughputRecord(elapsed_s=8, requests_per_s=30)
-    scores = replace(made_record().scores, cached_tokens=None, computed_tokens=None, throughput=throughput)
+    scores = replace(made_record().scores, cached_tokens=None, throughput=throughput)
     assert throughput_line(scores) == "Scored at 30.0 prompts/s"
 
 

@@ -18,8 +18,8 @@ from evaluator.files.json_files import read_json, write_json
 from evaluator.models.fake_source import FakeModelSource
 from evaluator.progress import finish
 from evaluator.run import folder, measure, pipeline
+from evaluator.run.measure import complete_run
 from evaluator.run.record import read_run
-from evaluator.run.scored_run import complete_run
 from evaluator.run_log import started_as
 from evaluator.runs.verify import verify
 from evaluator.store.shards import write_shard

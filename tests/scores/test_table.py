@@ -17,8 +17,7 @@ from evaluator.record import EngineRecord
 from evaluator.schemas import TOKEN_STATES, TOKENS
 from evaluator.scores.compute import score_rows
 from evaluator.scores.plan import Plan, Shard, cut_shards, find_requests, plan_rows
-from evaluator.scores.prompts import prompt_scores
-from evaluator.scores.table import Kind, ScoreTable, open_scores
+from evaluator.scores.table import Kind, ScoreTable, open_scores, prompt_scores
 from evaluator.store import shards
 from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import with_last_tokens, with_token_ids

@@ -1,8 +1,8 @@
 """Rates of scoring, worked by hand."""
 
 from evaluator.record import ThroughputRecord
+from evaluator.run.stage_records import scoring_seconds, throughput
 from evaluator.scores.table import ShardRecord
-from evaluator.scores.throughput import scoring_seconds, throughput
 
 
 def shard(finished_s: float, elapsed_s: float, prompts: int, replica: int = 0) -> ShardRecord:
