@@ -26,12 +26,10 @@ def install() -> None:
 
     from evaluator.files import digests
     from evaluator.report import figures
-    from evaluator.suites.in_context_pvi.report import figures as pvi_figures
 
     _remember(digests, "code_digest", lambda source: source)
-    for module in (figures, pvi_figures):
-        for name in [name for name, value in vars(module).items() if hasattr(value, "cache_info")]:
-            _remember(module, name, lambda *drawn: drawn)  # compiled charts
+    for name in [name for name, value in vars(figures).items() if hasattr(value, "cache_info")]:
+        _remember(figures, name, lambda *drawn: repr(drawn))  # compiled charts
     _remember(vl_convert, "vegalite_to_vega", lambda spec, vl_version: [spec, vl_version])
     _remember(vl_convert, "vega_to_svg", lambda spec: spec)
     _remember(jinja2.Environment, "compile", lambda _environment, source, *names: [source, *names])

@@ -2,38 +2,102 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
 
 import polars as pl
 
 from evaluator.compare.across_models import with_measure
-from evaluator.compare.report_correlations import Triangle, triangles
-from evaluator.compare.report_scaling import ScalingPanel, improvement_panels, value_panels
+from evaluator.compare.report_figures import improvement_panels, value_panels
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.classification import REQUEST_COLUMNS
-from evaluator.report import facts, tables
-from evaluator.report.differences import (
-    JUDGED_BY,
-    MAX_PAIRS,
-    Difference,
-    Differences,
-    DifferenceTable,
-    Pair,
-    against_vanilla,
-    pairs_of_models,
-)
+from evaluator.random_baselines.significance import POWER
+from evaluator.report import facts
+from evaluator.report.methods import difference_column
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.page import Header
-from evaluator.report.section import PackageFile, Section
+from evaluator.report.section import Block, Group, Legend, Matrices, Matrix, MatrixCell, PackageFile, Section
+from evaluator.report.table import (
+    DATASET,
+    Column,
+    Row,
+    Table,
+    count_column,
+    line,
+    marked,
+    p_text,
+    plural,
+    signed,
+    text_column,
+)
+from evaluator.report.tables import DEFINITIONS, dataset_order, in_order, lower_is_better, value_tip
 from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.statistics.paired import LEVEL
+
+JUDGED_BY = "accuracy"
+
+MAX_PAIRS = 15
+"""Largest number of pairs of models for which differences by dataset are shown: the pairs of six models."""
 
 SCALED = ("true_label_probability", JUDGED_BY)
 """Metrics with larger figures, the first as in figure 4; the expected value of a random guess is 1 / n_labels."""
 
-RUN_FACTS = ("Parameters", "dtype", "Engine", "Revision", "Weights fingerprint", "Finished")
+RUN_FACTS = ("dtype", "Engine", "Revision", "Weights fingerprint", "Finished")
 """Facts of the record that distinguish runs."""
+
+
+def _model_name(row: Row) -> str:
+    return marked('<span class="place">{}</span> {}', row["number"], row["model"])
+
+
+MODEL = Column(title="Model", value="number", cell=_model_name, style="")
+"""The first column of tables with a row for each model."""
+
+SCALING_KEYS = {
+    "value": "a model, by its number above, and its 95% interval",
+    "line": "least-squares line over log₁₀ of parameters",
+    "reference": "chance",
+}
+SCALING_NOTE = (
+    "Vanilla, mean over datasets. Slopes, here and below, are per tenfold parameters, with a 95% interval. A line fit "
+    "gives all models equal weight and assumes that they are independent; for models of one family they are not, and "
+    "the interval is too narrow."
+)
+MEANS_CAPTION = (
+    "A column is a method; below each value its 95% interval, clustered by query. A value is bold where it is "
+    "significantly the best of its column: its paired difference to every other model, on the same queries, is above 0 "
+    "at the 5% level after Holm's correction for all pairs of models, datasets and methods. Without a bold value, no "
+    "model is significantly the best."
+)
+VANILLA_CAPTION = (
+    "Gain of each method over vanilla within one model: the mean over datasets of paired differences on the same "
+    "queries, with its 95% interval and its p-value before and after Holm's correction for all models, datasets and "
+    "methods. Shaded where the difference is not 0 at the 5% level after the correction, blue above and orange below."
+)
+RANKS_NOTE = (
+    "Spearman's rho under vanilla, ties at their average rank: blue is positive, orange negative. Underlined where "
+    "p < 0.05, from all permutations of up to eight points and from the t approximation beyond; of twenty unrelated "
+    "pairs, one is underlined by chance alone."
+)
+POINTS_NOTE = (
+    "Over models, a point is a model's mean over datasets. Over models and datasets, every dataset of every model is a "
+    "point: these points are not independent, because a dataset that is hard for one model is hard for others, so no "
+    "p-value is given."
+)
+PAIRS_NOTE = (
+    "Paired differences under vanilla: both models answered the same prompts, so the difficulty of a query cancels, "
+    "and the interval is narrower than those of the two accuracies suggest. 95% intervals are clustered by query, and "
+    "over queries and demonstration sets where all queries share the sets. p-values are before and after Holm's "
+    "correction for all pairs of models, datasets and methods of the same metric; they are exact (McNemar's test, or "
+    "all signs of the differences) where answers are few or whole. Shaded where the difference is not 0 at the 5% "
+    "level after the correction. Point at a difference for the smallest true difference that the test would have "
+    f"detected with probability {POWER}: a smaller one may be there and not be seen."
+)
+EQUIVALENCE_NOTE = (
+    "Each difference of mean accuracy, tested against a margin of {}: a is no worse than b if it is not worse by the "
+    "margin or more, and both are equivalent if neither is. The p-values are those of one-sided tests, corrected by "
+    "Holm's procedure over all datasets and methods; the uncorrected ones are below them. A missing proof of no worse "
+    "is no proof of worse. Differences by dataset are in <code>tables/equivalence.parquet</code>."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,128 +113,66 @@ class ComparisonData:
     texts: MetricTexts  # titles of metrics
     equivalence: pl.DataFrame | None = None  # schema.EQUIVALENCE, with a margin
 
-
-class Cell(NamedTuple):
-    value: float
-    ci_low: float | None
-    ci_high: float | None
-    n_queries: int
-    n_requests: int
-
-
-class ModelCell(NamedTuple):
-    cell: Cell
-    is_best: bool
-
-
-class ModelTable(NamedTuple):
-    """A table with one row a model and one number a cell."""
-
-    columns: list[str]  # methods, measures or datasets
-    rows: list[tuple[ComparedRun, list[ModelCell | None]]]  # None where a model was not measured
-
-
-class AccuracyView(NamedTuple):
-    """The accuracies of one suite's part."""
-
-    measure: str
-    models: ModelTable  # a column a method
-    against_vanilla: DifferenceTable
-    improvements: list[ScalingPanel]
-    pairs: list[Pair]
+    @property
+    def models(self) -> pl.DataFrame:
+        """Return `number` and `model` of each run."""
+        return pl.DataFrame([{"number": run.number, "model": run.model} for run in self.runs])
 
     @property
-    def means(self) -> dict[tuple[str, str], Difference]:
-        """Return the mean difference of each pair of models."""
-        return {(pair.a, pair.b): pair.mean for pair in self.pairs}
+    def datasets(self) -> list[str]:
+        """Return the compared datasets, in the order of the benchmark."""
+        return dataset_order(self.comparison, self.runs[0].record.prompts.datasets)
 
+    @property
+    def measures(self) -> dict[str, str]:
+        """Return the metric of each measure, in the order of columns."""
+        pairs = with_measure(self.comparison).select("measure", "metric").unique().rows()
+        order = self.texts.in_order(metric for _, metric in pairs)
+        return dict(sorted(pairs, key=lambda pair: (order.index(pair[1]), pair[0])))
 
-class Names(NamedTuple):
-    """Names of models, measures and metrics on the page."""
-
-    numbers: Mapping[str, int]  # model -> its number on the page
-    model_titles: Mapping[str, str]
-    titles: Mapping[str, str]  # of measures, in their order
-    metric_titles: Mapping[str, str]
-    lower_is_better: frozenset[str]  # measures
-
-
-class RunsContext(NamedTuple):
-    names: Names
-    runs: Sequence[tuple[ComparedRun, list[str | None]]]  # with RUN_FACTS
-    fact_names: Sequence[str]
-
-
-class MeansContext(NamedTuple):
-    names: Names
-    definition: str
-    title: str
-    table: ModelTable  # a column a method, or a dataset
-
-
-class ScalingContext(NamedTuple):
-    drawn: Sequence[ScalingPanel]
-
-
-class OverVanillaContext(NamedTuple):
-    names: Names
-    definition: str
-    table: DifferenceTable
-    improvements: Sequence[ScalingPanel]
-
-
-class MeasuresContext(NamedTuple):
-    names: Names
-    definition: str
-    measures: ModelTable  # a column a measure
-    drawn: Sequence[ScalingPanel]
-
-
-class RankCorrelationsContext(NamedTuple):
-    names: Names
-    definition: str
-    measure_triangles: Sequence[Triangle]
-    model_triangles: Sequence[Triangle]
-
-
-class PairsContext(NamedTuple):
-    names: Names
-    definition: str
-    models: Sequence[str]
-    pairs: Sequence[Pair]
-    means: Mapping[tuple[str, str], Difference]
-    max_pairs: int
-    mean_over_datasets: str
-
-
-class EquivalenceContext(NamedTuple):
-    names: Names
-    definition: str
-    margin: float
-    rows: Sequence[dict[str, Any]]  # schema.EQUIVALENCE of means over datasets
+    def title(self, measure: str) -> str:
+        """Return the title of a measure: that of its metric, and its suite and part where several have it."""
+        metric = self.measures[measure]
+        return self.texts.title(metric) + measure.removeprefix(metric)
 
 
 def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
     """Build the head of the page: the compared models, warnings and notes."""
     first = data.runs[0].record
     measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort()
-    n_datasets, n_shots = len(_datasets(data)), first.prompts.n_shots
-    shots = "" if n_shots is None else f" · {n_shots} shot{'s' * (n_shots != 1)}"
+    n_shots = first.prompts.n_shots
+    shots = "" if n_shots is None else f" · {plural(n_shots, 'shot')}"
     warnings = [
         (run.model, warning)
         for run in data.runs
         for warning in (facts.warning(run.record), *facts.left_out_warnings(run.record))
     ]
+    rows = [
+        {"number": run.number, "model": run.model, "run": run.name, "n_parameters": run.record.model.n_parameters}
+        | {name: values[name] or "not recorded" for name in RUN_FACTS}
+        for run in data.runs
+        for values in [facts.headline_facts(run.record)]
+    ]
+    table = Table(
+        rows=pl.DataFrame(rows, schema_overrides={"n_parameters": pl.Int64}),
+        columns=[
+            MODEL,
+            text_column("Run", "run"),
+            count_column("Parameters", "n_parameters"),
+            *(text_column(name, name, tip=lambda row, name=name: f"{name} {row[name]}") for name in RUN_FACTS),
+        ],
+        label="Runs",
+        style="metrics runs",
+    )
     return Header(
         kicker="In-context classification",
         heading=f"{len(data.runs)} models compared",
-        subject=f"{'; '.join(measured)} · {n_datasets} dataset{'s' * (n_datasets != 1)}{shots}",
+        subject=f"{'; '.join(measured)} · {plural(len(data.datasets), 'dataset')}{shots}",
         warnings=tuple((model, warning) for model, warning in warnings if warning),
         about=Section(
             anchor="runs",
             title="What is compared",
-            template=_template("runs"),
-            context=RunsContext(_names(data), [(run, _run_facts(run)) for run in data.runs], RUN_FACTS),
+            content=[table],
             notes=tuple(notes),
             style=PackageFile("evaluator.compare", "assets/compare.css"),
         ),
@@ -179,161 +181,151 @@ def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
 
 def comparison_sections(data: ComparisonData) -> Iterator[Section]:
     """Yield for each definition: means, scaling, methods against vanilla, every measure, rank correlations, pairs."""
-    names, datasets, present = _names(data), _datasets(data), set(data.comparison["definition"])
-    definitions = {name: meaning for name, meaning in tables.DEFINITIONS.items() if name in present}
+    present = set(data.comparison["definition"])
+    definitions = {name: meaning for name, meaning in DEFINITIONS.items() if name in present}
     for number, definition in enumerate(definitions):
-        sections = _definition_sections(data, names, definition, datasets)
-        first = next(sections)
-        yield first if number else replace(first, definitions=definitions, datasets=tuple(datasets))
-        yield from sections
+        first, *others = _definition_sections(data, definition)
+        yield first if number else replace(first, definitions=definitions, datasets=tuple(data.datasets))
+        yield from others
 
 
-def _definition_sections(
-    data: ComparisonData, names: Names, definition: str, datasets: Sequence[str]
-) -> Iterator[Section]:
-    section = partial(_section, definition)
+def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Section]:
+    def section(anchor: str, title: str, subtitle: str, navigation: str, *content: Block) -> Section:
+        return Section(
+            anchor=f"{definition}-{anchor}",
+            title=title,
+            subtitle=subtitle,
+            navigation=navigation,
+            content=content,
+            definition=definition,
+        )
+
     rows = with_measure(data.comparison).filter(definition=definition)
     means = rows.filter(dataset=MEAN_OVER_DATASETS)
     by_dataset = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
     vanilla = means.filter(method=REFERENCE_METHOD)
-    points, lines = (frame.filter(definition=definition) for frame in (data.points, data.lines))
-    judged = [name for name in names.titles if name in _measures(means, JUDGED_BY)]
-    views = [_accuracy_view(data, means.filter(measure=name), points, lines, datasets) for name in judged]
-    for number, view in enumerate(views, 1):
-        title = names.titles[view.measure]
-        context = MeansContext(names, definition, title, view.models)
-        yield section(f"means-{number}", title, "mean over datasets", "means", context, title)
-        table = _model_table(data.runs, by_dataset.filter(measure=view.measure), "dataset", datasets)
-        by_model = MeansContext(names, definition, title, table)
-        yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "by_dataset", by_model, "By dataset")
-    large_panels, panels = _panels(points, lines, vanilla, names.titles)
-    if large_panels:
-        title = f"{' and '.join(panel.title for panel in large_panels)} by size".capitalize()
+    points, lines, all_differences = (
+        frame.filter(definition=definition) for frame in (data.points, data.lines, data.differences)
+    )
+    judged = [name for name in data.measures if name in set(means.filter(metric=JUDGED_BY)["measure"])]
+    # The differences of each measure that judges models: those of its suite and part.
+    places = {name: means.filter(measure=name).select("suite", "part").row(0, named=True) for name in judged}
+    differences = {name: all_differences.filter(**place) for name, place in places.items()}
+    for number, measure in enumerate(judged, 1):
+        title, of_measure = data.title(measure), means.filter(measure=measure)
+        methods = [REFERENCE_METHOD, *sorted(set(of_measure["method"]) - {REFERENCE_METHOD})]
+        best = significantly_best(differences[measure])
+        table = _model_table(data, of_measure, "method", methods, f"{title}, {definition}", MEANS_CAPTION, best=best)
+        yield section(f"means-{number}", title, "mean over datasets", title, table)
+        caption = "A column is a dataset; below each value its 95% interval, clustered by query."
+        label = f"{title} by dataset, {definition}"
+        table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, label, caption)
+        yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
+    scaled = [
+        name for metric in SCALED for name in data.measures if name in set(vanilla.filter(metric=metric)["measure"])
+    ]
+    titles = {name: data.title(name) for name in data.measures}
+    chances = _chances(vanilla)
+    large, small = (
+        value_panels(points, lines, {name: titles[name] for name in names}, chances, are_large=names is scaled)
+        for names in (scaled, [name for name in titles if name not in scaled])
+    )
+    if large.panels:
+        title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"
         subtitle = "after figure 4 of Cho & Inoue 2025"
-        yield section("scaling", title, subtitle, "scaling", ScalingContext(large_panels), "By size")
-    for number, view in enumerate(views, 1):
-        if view.against_vanilla.columns:
-            subtitle = f"{names.titles[view.measure]}, after figure 5"
-            against = OverVanillaContext(names, definition, view.against_vanilla, view.improvements)
-            title = "Methods against vanilla"
-            yield section(f"over-vanilla-{number}", title, subtitle, "over_vanilla", against, "Methods")
-    if panels:
-        table = _model_table(data.runs, vanilla, "measure", list(names.titles))
-        measures = MeasuresContext(names, definition, table, panels)
-        yield section("measures", "Every measure", "and by size, after figure 7", "measures", measures, "Every measure")
-    ranks = _rank_correlations_context(data, names, definition)
-    yield section("ranks", "Rank correlations", "after figure 8", "rank_correlations", ranks, "Rank correlations")
-    for number, view in enumerate(views, 1):
-        models = [run.model for run in data.runs]
-        pairs = PairsContext(names, definition, models, view.pairs, view.means, MAX_PAIRS, MEAN_OVER_DATASETS)
-        title, subtitle = "Model against model", names.titles[view.measure]
-        yield section(f"pairs-{number}", title, subtitle, "pairs", pairs, title)
+        yield section("scaling", title.capitalize(), subtitle, "By size", Legend(SCALING_KEYS), SCALING_NOTE, large)
+    for number, measure in enumerate(judged, 1):
+        against = _against_vanilla(data, differences[measure], definition)
+        if against:
+            methods = [column.title for column in against.columns[1:]]
+            panels = improvement_panels(points, lines, measure, methods)
+            subtitle = f"{titles[measure]}, after figure 5"
+            yield section(f"over-vanilla-{number}", "Methods against vanilla", subtitle, "Methods", against, panels)
+    if small.panels:
+        low = lower_is_better([of for name, of in data.measures.items() if name in {*vanilla["measure"]}], data.texts)
+        caption = f"Vanilla, mean over datasets; below each value its 95% interval, if it has one.{low}"
+        table = _model_table(
+            data, vanilla, "measure", list(titles), f"Every measure, {definition}", caption, titles=titles
+        )
+        yield section("measures", "Every measure", "and by size, after figure 7", "Every measure", table, small)
+    correlations = data.rank_correlations.filter(definition=definition)
+    ranks = _rank_correlations(data, correlations, titles, definition)
+    yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
+    for number, measure in enumerate(judged, 1):
+        pairs = _pairs(data, differences[measure], definition)
+        title = "Model against model"
+        yield section(f"pairs-{number}", title, titles[measure], title, PAIRS_NOTE, *pairs)
     margins = None if data.equivalence is None else data.equivalence.filter(definition=definition)
     if margins is not None and not margins.is_empty():
-        rows = margins.filter(dataset=MEAN_OVER_DATASETS)
-        equivalence = EquivalenceContext(names, definition, rows.item(0, "margin"), rows.to_dicts())
-        title, subtitle = "No worse, and equivalent", "two one-sided tests"
-        yield section("equivalence", title, subtitle, "equivalence", equivalence, "Margin")
+        blocks = _equivalence(margins.filter(dataset=MEAN_OVER_DATASETS), definition)
+        yield section("equivalence", "No worse, and equivalent", "two one-sided tests", "Margin", *blocks)
 
 
-def _section(
-    definition: str, anchor: str, title: str, subtitle: str, template: str, context: object, navigation: str
-) -> Section:
-    return Section(
-        anchor=f"{definition}-{anchor}",
-        title=title,
-        subtitle=subtitle,
-        template=_template(template),
-        context=context,
-        navigation=navigation,
-        definition=definition,
-    )
+def significantly_best(differences: pl.DataFrame) -> pl.DataFrame:
+    """Return `model` and `method` of the mean accuracies that are significantly above those of every other model.
 
-
-def _panels(
-    points: pl.DataFrame, lines: pl.DataFrame, vanilla: pl.DataFrame, titles: Mapping[str, str]
-) -> tuple[list[ScalingPanel], list[ScalingPanel]]:
-    """Return the large panels of the measures of SCALED, and the panels of all other measures."""
-    scaled = {name: titles[name] for metric in SCALED for name in titles if name in _measures(vanilla, metric)}
-    others = {name: title for name, title in titles.items() if name not in scaled}
-    chances = _chances(vanilla)
-    return value_panels(points, lines, scaled, chances, are_large=True), value_panels(points, lines, others, chances)
-
-
-def _rank_correlations_context(data: ComparisonData, names: Names, definition: str) -> RankCorrelationsContext:
-    correlations = data.rank_correlations.filter(definition=definition)
-    measures = triangles(correlations, "measures", list(names.titles))
-    models = triangles(correlations, "models", [run.model for run in data.runs])
-    return RankCorrelationsContext(names, definition, measures, models)
-
-
-def _template(name: str) -> PackageFile:
-    return PackageFile("evaluator.compare", f"templates/{name}.html")
-
-
-def _datasets(data: ComparisonData) -> list[str]:
-    return tables.dataset_order(data.comparison, data.runs[0].record.prompts.datasets)
-
-
-def _names(data: ComparisonData) -> Names:
-    measures = with_measure(data.comparison).select("measure", "metric").unique().sort("measure")
-    metrics: dict[str, str] = dict(measures.iter_rows())
-    order = data.texts.in_order(metrics.values())
-    return Names(
-        numbers={run.model: run.number for run in data.runs},
-        model_titles={run.model: f"{run.number} {run.model}" for run in data.runs},
-        titles={
-            name: data.texts.title(metrics[name]) + name.removeprefix(metrics[name])
-            for name in sorted(metrics, key=lambda name: (order.index(metrics[name]), name))
-        },
-        metric_titles={metric: data.texts.title(metric) for metric in {*metrics.values(), *REQUEST_COLUMNS}},
-        lower_is_better=frozenset(name for name, metric in metrics.items() if data.texts.lower_is_better(metric)),
-    )
-
-
-def _run_facts(run: ComparedRun) -> list[str | None]:
-    values = facts.headline_facts(run.record)
-    return [values[name] for name in RUN_FACTS]
-
-
-def _accuracy_view(
-    data: ComparisonData, means: pl.DataFrame, points: pl.DataFrame, lines: pl.DataFrame, datasets: Sequence[str]
-) -> AccuracyView:
-    suite, part, measure, definition = means.select("suite", "part", "measure", "definition").row(0)
-    differences = Differences(data.differences.filter(suite=suite, part=part, definition=definition))
-    models = [run.model for run in data.runs]
-    others = sorted(set(means["method"]) - {REFERENCE_METHOD})
-    return AccuracyView(
-        measure,
-        _model_table(data.runs, means, "method", [REFERENCE_METHOD, *others], differences),
-        against_vanilla(differences, models, others),
-        improvement_panels(points, lines, measure, others),
-        pairs_of_models(differences, models, datasets),
-    )
+    Args:
+        differences: schema.DIFFERENCES of one suite, part and definition.
+    """
+    between = differences.filter(
+        pl.col("model_a") != pl.col("model_b"), dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY
+    ).rename({"method_a": "method"})
+    winner = pl.when(pl.col("difference") > 0).then("model_a").otherwise("model_b")
+    is_win = (pl.col("p_holm") <= LEVEL) & (winner == pl.col("model"))
+    sides = [between.with_columns(model=side) for side in ("model_a", "model_b")]
+    won = pl.concat(sides).group_by("model", "method").agg(is_win.all().alias("is_best"))
+    return won.filter("is_best").drop("is_best")
 
 
 def _model_table(
-    runs: Sequence[ComparedRun],
-    means: pl.DataFrame,
+    data: ComparisonData,
+    rows: pl.DataFrame,
     column: str,
     order: Sequence[str],
-    differences: Differences | None = None,
-) -> ModelTable:
-    """Build a table of models without its empty columns; only with `differences` are best cells marked."""
+    label: str,
+    caption: str,
+    *,
+    titles: Mapping[str, str] = {},
+    best: pl.DataFrame | None = None,
+) -> Table:
+    """Return a table with a row for each model and a column for each method, dataset or measure that has values.
+
+    Args:
+        rows: schema.COMPARISON, one row for each model and value of `column`.
+        order: values of `column`.
+        titles: of the columns.
+        best: model and method of values in bold.
+    """
+    wins = set() if best is None else set(best.select("model", "method").rows())
+    names = {row["number"]: row["model"] for row in data.models.iter_rows(named=True)}
     numbers = ("value", "ci_low", "ci_high", "n_queries", "n_requests")
-    cells = {(number, name): Cell(*rest) for number, name, *rest in means.select("number", column, *numbers).rows()}
-    models = [run.model for run in runs]
-    columns = [name for name in order if any((run.number, name) in cells for run in runs)]
-
-    def cell(run: ComparedRun, name: str) -> ModelCell | None:
-        value = cells.get((run.number, name))
-        return value and ModelCell(value, differences is not None and differences.is_best(run.model, name, models))
-
-    return ModelTable(columns, [(run, [cell(run, name) for name in columns]) for run in runs])
-
-
-def _measures(rows: pl.DataFrame, metric: str) -> set[str]:
-    return set(rows.filter(metric=metric)["measure"])
+    model = pl.col("number").replace_strict(names, return_dtype=pl.String)
+    cells = rows.select("number", key=column, cell=pl.struct(*numbers, "method", column=column, model=model))
+    wide = cells.pivot(on="key", index="number", values="cell") if cells.height else cells.select("number")
+    return Table(
+        rows=data.models.join(wide, on="number", how="left", maintain_order="left"),
+        columns=[
+            MODEL,
+            *(
+                Column(
+                    title=titles.get(name, name),
+                    value="value",
+                    of=name,
+                    interval=("ci_low", "ci_high"),
+                    tip=value_tip,
+                    bold=lambda cell: (cell["model"], cell["method"]) in wins,
+                    style="number value",
+                    data={"model": "model", "column": "column"},
+                )
+                for name in order
+                if name in wide.columns
+            ),
+        ],
+        label=label,
+        caption=caption,
+        style="metrics models",
+        data={"definition": label.rpartition(", ")[2]},
+    )
 
 
 def _chances(vanilla: pl.DataFrame) -> dict[str, float]:
@@ -341,3 +333,194 @@ def _chances(vanilla: pl.DataFrame) -> dict[str, float]:
     chances = vanilla.filter(metric=JUDGED_BY).select("suite", "part", "chance").unique()
     scaled = vanilla.filter(pl.col("metric").is_in(SCALED)).select("suite", "part", "measure").unique()
     return dict(scaled.join(chances, on=["suite", "part"]).select("measure", "chance").iter_rows())
+
+
+def _wide(differences: pl.DataFrame, index: str, on: str) -> pl.DataFrame:
+    """Return differences as structs in a column for each value of `on`."""
+    cells = differences.select(index, on=on, cell=pl.struct(pl.all()))
+    return cells.pivot(on="on", index=index, values="cell", maintain_order=True)
+
+
+def _between(row: Row) -> str:
+    """Name both sides of a difference."""
+    if row["model_a"] == row["model_b"]:
+        return f"{row['model_a']}, {row['method_a']} minus {row['method_b']}"
+    return f"{row['model_a']} minus {row['model_b']}"
+
+
+def _against_vanilla(data: ComparisonData, differences: pl.DataFrame, definition: str) -> Table | None:
+    """Return the gain in accuracy of each method over vanilla, within each model; None without other methods."""
+    gains = differences.filter(
+        pl.col("model_a") == pl.col("model_b"),
+        method_b=REFERENCE_METHOD,
+        dataset=MEAN_OVER_DATASETS,
+        metric=JUDGED_BY,
+    ).rename({"model_a": "model"})
+    if gains.is_empty():
+        return None
+    wide = _wide(gains.with_columns(model_a="model"), "model", "method_a")
+    return Table(
+        rows=data.models.join(wide, on="model", how="left", maintain_order="left"),
+        columns=[MODEL, *(difference_column(name, name, _between) for name in sorted(set(gains["method_a"])))],
+        label=f"Methods against vanilla, {definition}",
+        caption=VANILLA_CAPTION,
+        style="metrics over-vanilla",
+        data={"definition": definition},
+    )
+
+
+def _pairs(data: ComparisonData, differences: pl.DataFrame, definition: str) -> Iterator[Block]:
+    """Yield the differences between models under vanilla: means, then a folded table by dataset for each pair."""
+    of_vanilla = differences.filter(pl.col("model_a") != pl.col("model_b"), method_a=REFERENCE_METHOD)
+    means = of_vanilla.filter(dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
+    _, *others = data.models.iter_rows(named=True)
+    wide = _wide(means.with_columns(model="model_a"), "model", "model_b")
+    yield Table(
+        rows=data.models.head(-1).join(wide, on="model", how="left", maintain_order="left"),
+        columns=[MODEL, *(difference_column(_model_name(one), one["model"], _between) for one in others)],
+        label=f"Model against model, {definition}",
+        caption="The model of the row minus that of the column, mean over datasets.",
+        style="metrics between",
+        data={"definition": definition},
+    )
+    pairs = means.select("model_a", "model_b").rows()
+    if len(pairs) > MAX_PAIRS:
+        yield marked(
+            "With {} pairs, differences by dataset are not shown; <code>tables/differences.parquet</code> has them.",
+            len(pairs),
+        )
+        return
+    for a, b in pairs:
+        of_pair = in_order(of_vanilla.filter(model_a=a, model_b=b), data.datasets)
+        rows = _wide(of_pair, "dataset", "metric")
+        metrics = [name for name in REQUEST_COLUMNS if name in rows.columns]
+        n_queries = pl.coalesce(pl.col(name).struct.field("n_queries") for name in metrics)
+        table = Table(
+            rows=rows.with_columns(n_queries=n_queries),
+            columns=[
+                DATASET,
+                *(difference_column(data.texts.title(name), name, _between) for name in metrics),
+                count_column("Queries", "n_queries"),
+            ],
+            label=f"{a} minus {b}, {definition}",
+            style="metrics pair-table",
+            data={"definition": definition, "a": a, "b": b},
+            is_mean_last=True,
+        )
+        yield Group(
+            content=[table],
+            title=f"{a} minus {b}, by dataset",
+            style="pair-details",
+            is_folded=True,
+            is_open=len(pairs) == 1,
+        )
+
+
+def _rank_correlations(
+    data: ComparisonData, correlations: pl.DataFrame, titles: Mapping[str, str], definition: str
+) -> Iterator[Block]:
+    """Yield the correlations between measures and between models, each kind of points as a triangle."""
+    models = {run.model: f"{run.number} {run.model}" for run in data.runs}
+    matrices, notes = [], []
+    for between, names in (("measures", titles), ("models", models)):
+        rows = correlations.filter(between=between)
+        groups = rows.partition_by("over", "measure", as_dict=True, maintain_order=True)
+        for (over, measure), group in groups.items():
+            by = f", by {titles[str(measure)].lower()}" if between == "models" else ""
+            about = f"{between.capitalize()}, over {over}{by}"
+            data_of = {"definition": definition, "over": over}
+            matrix = triangle(group, names, about, f"{about}, {definition}", data_of)
+            if matrix:
+                matrices.append(matrix)
+            else:
+                notes.append(
+                    f"No correlation between {between} over {over}: {'; '.join(sorted(set(group['reason'])))}."
+                )
+    yield RANKS_NOTE
+    yield Matrices(matrices, absent="")
+    yield from notes
+    yield POINTS_NOTE
+
+
+def triangle(
+    pairs: pl.DataFrame,
+    titles: Mapping[str, str],
+    about: str,
+    label: str,
+    data: Mapping[str, object],
+    *,
+    coefficient: str = "rho",
+    points: str = "points",
+) -> Matrix | None:
+    """Return correlations as a triangle, in which every pair is shown once; None where none is defined.
+
+    Args:
+        pairs: a, b, rho, p_value, n_points and reason, as in schema.RANK_CORRELATIONS.
+        titles: of what a and b name, in the order of rows and columns.
+        about: title of the triangle.
+        label: its name for a screen reader.
+        data: data attributes.
+        coefficient: name of the correlation.
+        points: what it is over.
+    """
+    if pairs["rho"].is_null().all():
+        return None
+    cells = {frozenset((row["a"], row["b"])): row for row in pairs.iter_rows(named=True)}
+    names = [name for name in titles if name in {*pairs["a"], *pairs["b"]}]
+
+    def cell(a: str, b: str) -> MatrixCell | None:
+        row = cells.get(frozenset((a, b)))
+        if row is None:
+            return None
+        between = f"{titles[a]} and {titles[b]}"
+        pair = {"a": a, "b": b}
+        if row["rho"] is None:
+            return MatrixCell("–", 0, f"{between}: {row['reason']}", "correlation absent", pair)
+        p_value = row["p_value"]
+        tip = f"{between}: {coefficient} {row['rho']} over {row['n_points']} {points}"
+        tip += "" if p_value is None else f", p = {p_value:.3g}"
+        style = "correlation " + ("falling" if row["rho"] < 0 else "rising")
+        style += " unlikely" if p_value is not None and p_value < 0.05 else ""
+        numbers = {**pair, "value": row["rho"], "p": p_value}
+        return MatrixCell(signed(row["rho"], 2), 70 * abs(row["rho"]), tip, style, numbers)
+
+    most = max(pairs["n_points"].to_list())
+    return Matrix(
+        title=f"{about}: {most:,} {points}",
+        label=label,
+        columns=[titles[name] for name in names[:-1]],
+        rows=[
+            (titles[name], [cell(other, name) if place < row else None for place, other in enumerate(names[:-1])])
+            for row, name in enumerate(names)
+            if row
+        ],
+        style="triangle",
+        data=data,
+    )
+
+
+def _equivalence(rows: pl.DataFrame, definition: str) -> Iterator[Block]:
+    """Yield the tests against a margin; `rows` are schema.EQUIVALENCE of means over datasets."""
+
+    def p_column(title: str, name: str) -> Column:
+        return Column(title=title, value=f"{name}_holm", show=p_text, below=(line(name, p_text),))
+
+    table = Table(
+        rows=rows.with_columns(
+            a=pl.format("{}, {}", "model_a", "method_a"), b=pl.format("{}, {}", "model_b", "method_b")
+        ),
+        columns=[
+            text_column("a", "a"),
+            text_column("b", "b"),
+            Column(title="Difference", value="difference", show=signed),
+            p_column("p no worse", "p_no_worse"),
+            p_column("p equivalent", "p_equivalent"),
+            text_column("Shown", "shown"),
+        ],
+        label=f"Equivalence, {definition}",
+        style="metrics equivalence",
+    )
+    shown = [rows.filter(shown=name).height for name in ("equivalent", "no worse")]
+    title = f"{shown[0]} equivalent and {shown[1]} no worse, of {rows.height} differences"
+    yield marked(EQUIVALENCE_NOTE, rows["margin"][0])
+    yield Group(content=[table], title=title, is_folded=True)

@@ -1,20 +1,110 @@
-"""Draw the figures of a comparison, after those of Cho & Inoue 2025, as SVG elements."""
+"""Draw points and fitted lines over numbers of parameters, after the figures of Cho & Inoue 2025."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import altair as alt
 import polars as pl
 
-from evaluator.report.charts import BLUE, GREY, GRID, INK, VERMILION, Drawing, Room, chart_svg, stacked
+from evaluator.report.charts import GREY, INK, VERMILION, Drawing, Room, stacked
+from evaluator.report.figures import Axis, Mark, Size, panel
+from evaluator.report.section import Panel, Panels
 
-WIDTH, HEIGHT, ROOM = 200, 140, Room(left=50, right=18, top=12, bottom=38)
-LARGE_WIDTH, LARGE_HEIGHT = 320, 200
+ROOM = Room(left=50, right=18, top=12, bottom=38)
+SMALL, LARGE = Size(200, 140, ROOM), Size(320, 200, ROOM)
+
 MARGIN = 2
 """Factor between the outermost models and the ends of the axis of parameters."""
 
 SHIFTS = ((6, -5), (6, 13), (-14, -5), (-14, 13), (6, -16), (6, 24))
 """Pixels from a point to the start of its number, in the order in which places are tried."""
+
+MODEL_MARKS = (
+    Mark("rule", y="value", rows="reference", color=GREY, dash=(4, 3), size=1.2),
+    Mark("line", "n_parameters", "value", rows="line", color=VERMILION, size=1.8),
+    Mark("rule", "n_parameters", "ci_low", rows="models", y2="ci_high", size=1.6),
+    Mark("point", "n_parameters", "value", rows="models", size=46),
+    Mark("text", "n_parameters", "value", rows="models", text="number", color=INK, size=10),
+    # A transparent point holds the description.
+    Mark("point", "n_parameters", "value", rows="models", opacity=0, size=340, is_described=True),
+)
+
+ABSENT = "No model has both a finite value and a recorded number of parameters."
+
+
+def value_panels(
+    points: pl.DataFrame,
+    lines: pl.DataFrame,
+    titles: Mapping[str, str],
+    references: Mapping[str, float],
+    *,
+    are_large: bool = False,
+) -> Panels:
+    """Return a panel for each measure.
+
+    Args:
+        points: compare.across_models.scaling_points of one definition.
+        lines: schema.SCALING of that definition.
+        titles: of the measures to draw, in their order.
+        references: measure -> value to compare with, drawn as a dashed line.
+    """
+    rows = {row["measure"]: row for row in lines.filter(of="value").iter_rows(named=True)}
+    panels = []
+    for measure, title in titles.items():
+        if line := rows.get(measure):
+            drawn = _drawn(points.filter(of="value", measure=measure), title)
+            panels.append(_panel(title, line, drawn, reference=references.get(measure), is_large=are_large))
+    return Panels(panels, style="scaling large" if are_large else "scaling", absent=ABSENT)
+
+
+def improvement_panels(points: pl.DataFrame, lines: pl.DataFrame, measure: str, methods: Sequence[str]) -> Panels:
+    """Return a panel for each method, all on one scale, with a line at 0. Arguments as for value_panels."""
+    rows = {row["method"]: row for row in lines.filter(of="improvement", measure=measure).iter_rows(named=True)}
+    drawn = {
+        method: _drawn(points.filter(of="improvement", measure=measure, method=method), method)
+        for method in methods
+        if method in rows
+    }
+    if not drawn:
+        return Panels([], absent="")
+    limits = value_limits([*drawn.values(), *(line_ends(shown, rows[method]) for method, shown in drawn.items())], 0)
+    panels = [_panel(method, rows[method], shown, reference=0, limits=limits) for method, shown in drawn.items()]
+    return Panels(panels, style="scaling", absent=ABSENT)
+
+
+def _panel(title: str, line: Mapping[str, Any], points: pl.DataFrame, **more: Any) -> Panel:
+    drawings = [] if points.is_empty() else [scaling_figure(points, line_ends(points, line), **more)]
+    data = {name: line[name] for name in ("of", "measure", "method", "slope")}
+    return Panel(title, drawings, line_text(line), data={**data, "low": line["ci_low"], "high": line["ci_high"]})
+
+
+def line_text(line: Mapping[str, Any]) -> str:
+    """Describe the slope of a line, a row of schema.SCALING."""
+    if line["slope"] is None:
+        return f"no line: {line['reason']}"
+    slope, low, high = (
+        None if end is None else f"{end:+.3g}".replace("-", "−")
+        for end in (line["slope"], line["ci_low"], line["ci_high"])
+    )
+    return f"slope {slope}, {line['reason']}" if low is None else f"slope {slope} ({low} to {high})"
+
+
+def _drawn(points: pl.DataFrame, title: str) -> pl.DataFrame:
+    finite = points.filter(pl.col("n_parameters").is_not_null(), pl.col("value").is_finite())
+    values = (pl.col(column).round(3).cast(pl.String).fill_null("unknown") for column in ("value", "ci_low", "ci_high"))
+    description = pl.format(
+        "{} {}: {} {}, 95% interval {} to {}, {} parameters", "number", "model", pl.lit(title), *values, "n_parameters"
+    )
+    return finite.with_columns(description=description)
+
+
+def line_ends(points: pl.DataFrame, line: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the line at the smallest and the largest model; no rows where there is no line."""
+    if line["slope"] is None:
+        return pl.DataFrame(schema={"n_parameters": pl.Int64, "value": pl.Float64})
+    ends = points.select(n_parameters=pl.concat_list(pl.col("n_parameters").min(), pl.col("n_parameters").max()))
+    value = line["intercept"] + line["slope"] * pl.col("n_parameters").log10()
+    return ends.explode("n_parameters").with_columns(value=value)
 
 
 def scaling_figure(
@@ -34,49 +124,22 @@ def scaling_figure(
         reference: a value to compare with, drawn as a dashed line across.
         limits: of the axis of values, where several figures share it; those of its points and line if left out.
     """
-    ends = limits or value_limits([points, line], reference)
+    ends, size = limits or value_limits([points, line], reference), LARGE if is_large else SMALL
     decimals = max(2, 1 + math.ceil(-math.log10(ends[1] - ends[0])))
-    values = alt.Axis(format=f".{decimals}f", gridColor=GRID, tickCount=5)
-    y = alt.Y("value:Q", title=None, axis=values, scale=alt.Scale(domain=ends, zero=False, nice=False))
-    x = _parameter_axis(points["n_parameters"].to_list())
-    width, height = (LARGE_WIDTH, LARGE_HEIGHT) if is_large else (WIDTH, HEIGHT)
-    shifts = _label_shifts(_pixels(points, ends, width=width, height=height))
+    x, y = _parameter_axis(points["n_parameters"].to_list()), Axis(domain=ends, form=f".{decimals}f")
+    shifts = _label_shifts(_pixels(points, ends, size))
     shifted = points.with_columns(dx=pl.Series([dx for dx, _ in shifts]), dy=pl.Series([dy for _, dy in shifts]))
-    across = alt.Chart(pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64}))
-    layers = [
-        across.mark_rule(color=GREY, strokeDash=[4, 3], strokeWidth=1.2, aria=False).encode(y=y),
-        alt.Chart(line).mark_line(color=VERMILION, strokeWidth=1.8, aria=False).encode(x=x, y=y),
-        *_model_layers(alt.Chart(shifted).encode(x=x), y),
-    ]
-    return chart_svg(alt.layer(*layers).properties(width=width, height=height), ROOM, stacked(models=points, line=line))
+    across = pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64})
+    data = stacked(models=points, line=line)
+    return panel(MODEL_MARKS, x, y, size=size, data=data, models=shifted, line=line, reference=across)
 
 
-def _model_layers(base: alt.Chart, y: alt.Y) -> list[alt.Chart]:
-    """Return the layers of intervals, values, numbers of models, and transparent marks with their descriptions."""
-    numbers = base.mark_text(
-        align="left",
-        baseline="alphabetic",
-        dx=alt.expr("datum.dx"),
-        dy=alt.expr("datum.dy"),
-        fontSize=10,
-        color=INK,
-        aria=False,
-    )
-    low = alt.Y("ci_low:Q", scale=y["scale"], title=None)
-    return [
-        base.mark_rule(color=BLUE, strokeWidth=1.6, aria=False).encode(y=low, y2="ci_high:Q"),
-        base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(y=y),
-        numbers.encode(y=y, text="number:N"),
-        base.mark_point(filled=True, color="#ffffff", opacity=0, size=340).encode(y=y, description="description:N"),
-    ]
-
-
-def _pixels(points: pl.DataFrame, limits: tuple[float, float], *, width: int, height: int) -> list[tuple[float, float]]:
+def _pixels(points: pl.DataFrame, limits: tuple[float, float], size: Size) -> list[tuple[float, float]]:
     """Return the positions of points, in pixels from the top left corner."""
     low, high = map(math.log, _parameter_limits(points["n_parameters"].to_list()))
     bottom, top = limits
     return [
-        (width * (math.log(n_parameters) - low) / (high - low), height * (top - value) / (top - bottom))
+        (size.width * (math.log(n_parameters) - low) / (high - low), size.height * (top - value) / (top - bottom))
         for n_parameters, value in points.select("n_parameters", "value").iter_rows()
     ]
 
@@ -111,15 +174,16 @@ def value_limits(frames: Sequence[pl.DataFrame], reference: float | None = None)
     return min(shown) - margin, max(shown) + margin
 
 
-def _parameter_axis(counts: Sequence[int]) -> alt.X:
+def _parameter_axis(counts: Sequence[int]) -> Axis:
     low, high = _parameter_limits(counts)
     steps = (1,) if high / low > 500 else (1, 3) if high / low > 50 else (1, 2, 5)
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
-    # Numbers of parameters are read as billions: replace SI's G by B.
-    named = alt.Axis(
-        values=[tick for tick in ticks if low <= tick <= high],
-        labelExpr="replace(format(datum.value, '~s'), 'G', 'B')",
-        gridColor=GRID,
+    return Axis(
+        title="parameters",
+        domain=(low, high),
+        ticks=tuple(tick for tick in ticks if low <= tick <= high),
+        # Numbers of parameters are read as billions: replace SI's G by B.
+        labels="replace(format(datum.value, '~s'), 'G', 'B')",
+        is_logarithmic=True,
     )
-    return alt.X("n_parameters:Q", title="parameters", axis=named).scale(type="log", domain=[low, high], nice=False)

@@ -436,7 +436,7 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
             content=[
                 Panels(
                     [
-                        Panel(results.texts.title(metric), [figures.interval_figure(_interval_rows(metric, rows))])
+                        Panel(results.texts.title(metric), [figures.interval_rows(_interval_rows(metric, rows))])
                         for metric in INTERVAL_FIGURES
                         if metric in rows.columns
                     ],

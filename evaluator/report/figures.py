@@ -1,7 +1,13 @@
-"""Draw the figures of a classification run as SVG elements."""
+"""Draw the figures of pages by three functions: rows of intervals, panels of marks, and curves.
 
-from collections.abc import Sequence
+Their compiled charts are kept, because compiling takes five times as long as drawing: figures that differ only in their
+data share a chart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import altair as alt
 import polars as pl
@@ -17,36 +23,133 @@ from evaluator.report.charts import (
     compiled,
     draw_svg,
     styled,
-    unit_channel,
 )
 
 ROW_HEIGHT, TICK = 26, 18
 INTERVAL_WIDTH, INTERVAL_ROOM = 320, Room(left=134, right=12, top=4, bottom=22)
-PANEL_WIDTH, PANEL_ROOM = 150, Room(left=48, right=12, top=12, bottom=36)
 
-CHANCE_LINE = {"noise_rate": pl.Float64(), "accuracy": pl.Float64()}
-
-Names = tuple[str, ...]
+DASHES: dict[str, list[int]] = {"solid": [1, 0], "dashed": [5, 3], "dotted": [2, 2], "mixed": [8, 3, 2, 3]}
+"""Name of a dash pattern -> its lengths in pixels. Dashes tell lines apart where colours do not."""
 
 
-def interval_figure(rows: pl.DataFrame) -> Drawing:
-    """Draw values with their intervals, one row a dataset, on a scale from 0 to 1.
+class Size(NamedTuple):
+    """Pixels of a plot, and around it for labels and titles of its axes."""
+
+    width: int
+    height: int
+    room: Room
+
+
+PANEL = Size(150, 150, Room(left=48, right=12, top=12, bottom=36))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """An axis of a plot."""
+
+    title: str | None = None
+    domain: tuple[float, float] | None = None  # None: from the data
+    ticks: tuple[float, ...] | int = 5  # values, or about how many
+    form: str = ""  # d3 format of the labels
+    labels: str = ""  # Vega expression of the labels, instead of a format
+    is_logarithmic: bool = False
+    has_grid: bool = True
+
+
+CONFIDENCE, ACCURACY = (
+    Axis(title=title, domain=(0, 1), ticks=(0, 0.5, 1), form=".1f") for title in ("confidence", "accuracy")
+)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A layer of a plot: a shape for each row of a table. A null or NaN is not drawn."""
+
+    kind: Literal["line", "point", "rule", "bar", "text", "band"]
+    """A band is transparent: it holds the description of its rows, for the pointer and for screen readers."""
+
+    x: str = ""  # columns
+    y: str = ""
+    _: KW_ONLY
+    rows: str = "rows"  # name of the table
+    x2: str = ""
+    y2: str | float = ""  # a column, or a value
+    color: str = BLUE  # a colour, or the column `colour`
+    opacity: float = 1
+    size: float = 2  # width of lines, area of points, size of letters
+    dash: tuple[int, ...] = ()
+    area: str = ""  # column of shares that are the areas of points, instead of `size`
+    text: str = ""  # column; `dx` and `dy` are pixels from the place of a text
+    is_described: bool = False  # the column `description` is said of each shape
+    is_dashed: bool = False  # the column `dash` has names of DASHES
+    order: str = ""  # column that orders the points of a line
+    steps: bool = False  # a line goes in steps
+
+
+def panel(
+    marks: Sequence[Mark],
+    x: Axis,
+    y: Axis,
+    *,
+    size: Size = PANEL,
+    data: pl.DataFrame | None = None,
+    **tables: pl.DataFrame,
+) -> Drawing:
+    """Draw one plot of marks.
 
     Args:
-        rows: dataset, value, ci_low, ci_high, chance, max_random, majority and description, in drawing order. A null is
-            not drawn.
+        data: what a reader gets as the figure's CSV; the tables, if left out.
+        tables: name -> rows.
     """
-    return draw_svg(_interval_chart(tuple(rows["dataset"])), rows=rows)
+    return draw_svg(_plot(tuple(marks), x, y, size), data=data, **tables)
 
 
-def strip_figure(rows: pl.DataFrame, dots: pl.DataFrame) -> Drawing:
-    """Draw several values a dataset as dots, and their mean with its interval, on a scale from 0 to 1.
+def curves(
+    lines: pl.DataFrame,
+    x: Axis,
+    y: Axis,
+    *,
+    size: Size,
+    more: Sequence[Mark] = (),
+    width: float = 1.6,
+    opacity: float = 1,
+    data: pl.DataFrame | None = None,
+    **tables: pl.DataFrame,
+) -> Drawing:
+    """Draw one line for each description.
 
     Args:
-        rows: dataset, value, ci_low, ci_high and description, in drawing order. A null is not drawn.
-        dots: dataset and value.
+        lines: x, y, colour, dash (a name of DASHES) and description.
+        more: further marks, of `tables`; lines are over them.
+        width: of a line, in pixels.
+        opacity: of a line.
+        data: what a reader gets as the figure's CSV; the lines, if left out.
     """
-    return draw_svg(_strip_chart(tuple(rows["dataset"])), rows=rows, dots=dots)
+    # All lines are one mark: a layer a line would take several times as long to draw.
+    line = Mark(
+        "line",
+        "x",
+        "y",
+        rows="lines",
+        color="colour",
+        size=width,
+        opacity=opacity,
+        is_dashed=True,
+        is_described=True,
+    )
+    return panel([*more, line], x, y, size=size, data=lines if data is None else data, lines=lines, **tables)
+
+
+def interval_rows(rows: pl.DataFrame, dots: pl.DataFrame | None = None) -> Drawing:
+    """Draw values with their intervals, one row a dataset, on a scale from 0 to 1. A null is not drawn.
+
+    Args:
+        rows: dataset, value, ci_low, ci_high and description, in drawing order; chance, max_random and majority are
+            drawn where they are columns.
+        dots: dataset and value, further values of a dataset.
+    """
+    tables = {"rows": rows} if dots is None else {"rows": rows, "dots": dots}
+    return draw_svg(_rows_chart(tuple(rows["dataset"]), "chance" in rows.columns, dots is not None), **tables)
 
 
 def reliability_figure(bins: pl.DataFrame) -> Drawing:
@@ -56,16 +159,22 @@ def reliability_figure(bins: pl.DataFrame) -> Drawing:
         bins: bin_low, bin_high, n_requests, mean_confidence and accuracy of one dataset; an empty bin is not drawn.
     """
     filled = bins.filter(pl.col("n_requests") > 0)
-    descriptions = [
-        f"Confidence {row['bin_low']} to {row['bin_high']}: {row['n_requests']} predictions, mean confidence "
-        f"{round(row['mean_confidence'], 3)}, accuracy {round(row['accuracy'], 3)}"
-        for row in filled.iter_rows(named=True)
-    ]
-    filled = filled.with_columns(
-        share=pl.col("n_requests") / pl.col("n_requests").sum(),
-        description=pl.Series(descriptions, dtype=pl.String),
+    description = pl.format(
+        "Confidence {} to {}: {} predictions, mean confidence {}, accuracy {}",
+        *("bin_low", "bin_high", "n_requests"),
+        *(pl.col(name).round(3) for name in ("mean_confidence", "accuracy")),
     )
-    return draw_svg(_reliability_chart(), data=bins, bins=filled)
+    filled = filled.with_columns(share=pl.col("n_requests") / pl.col("n_requests").sum(), description=description)
+    at = ("mean_confidence", "accuracy")
+    marks = [
+        Mark("line", "at", "at", rows="diagonal", color=GREY, size=1, dash=(3, 3)),
+        Mark("rule", *at, rows="bins", y2="mean_confidence", color=VERMILION, size=1.5),
+        Mark("line", *at, rows="bins", size=1, opacity=0.5),
+        Mark("point", *at, rows="bins", area="share", opacity=0.85),
+        Mark("band", "bin_low", rows="bins", x2="bin_high"),
+    ]
+    diagonal = pl.DataFrame({"at": [0, 1]})
+    return panel(marks, CONFIDENCE, ACCURACY, data=bins, bins=filled, diagonal=diagonal)
 
 
 def noise_figure(points: pl.DataFrame, chance: float | None) -> Drawing:
@@ -77,19 +186,38 @@ def noise_figure(points: pl.DataFrame, chance: float | None) -> Drawing:
     # Each point has a transparent band, halfway to the next rates, that holds its description.
     rate, reach = pl.col("noise_rate"), 0.5 / max(points.height - 1, 1)
     banded = points.with_columns(low=(rate - reach).clip(0, 1), high=(rate + reach).clip(0, 1))
-    guess = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [chance, chance]}, schema_overrides=CHANCE_LINE)
-    return draw_svg(_noise_chart(), data=points.with_columns(chance=pl.lit(chance)), points=banded, guess=guess)
+    schema = {"noise_rate": pl.Float64(), "accuracy": pl.Float64()}
+    guess = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [chance, chance]}, schema_overrides=schema)
+    at = ("noise_rate", "accuracy")
+    marks = [
+        Mark("line", *at, rows="guess", color=GREY, size=1, dash=(3, 3)),
+        Mark("line", *at),
+        Mark("point", *at, size=46),
+        Mark("band", "low", x2="high"),
+    ]
+    x = Axis(title="noise rate", domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
+    return panel(marks, x, ACCURACY, data=points.with_columns(chance=pl.lit(chance)), rows=banded, guess=guess)
 
 
 def learning_curve_figure(points: pl.DataFrame) -> Drawing:
-    """Accuracy with its interval over the number of preceding demonstrations, chance as a dashed line.
+    """Draw accuracy with its interval over the number of preceding demonstrations, chance as a dashed line.
 
     Args:
         points: n_shots, value, ci_low, ci_high, chance and description of one dataset.
     """
-    reach = 0.5
-    banded = points.with_columns(low=pl.col("n_shots") - reach, high=pl.col("n_shots") + reach)
-    return draw_svg(_learning_curve_chart(max(points["n_shots"].to_list())), data=points, points=banded)
+    banded = points.with_columns(low=pl.col("n_shots") - 0.5, high=pl.col("n_shots") + 0.5)
+    n_shots = max(points["n_shots"].to_list())
+    # No more labels than there is room for.
+    ticks = tuple(range(0, n_shots + 1, max(1, -(-n_shots // 8))))
+    x = Axis(title="demonstrations before", domain=(-0.5, n_shots + 0.5), ticks=ticks, form="d", has_grid=False)
+    marks = [
+        Mark("line", "n_shots", "chance", color=GREY, size=1, dash=(3, 3)),
+        Mark("rule", "n_shots", "ci_low", y2="ci_high", size=1.5, opacity=0.6),
+        Mark("line", "n_shots", "value"),
+        Mark("point", "n_shots", "value", size=46),
+        Mark("band", "low", x2="high"),
+    ]
+    return panel(marks, x, ACCURACY, data=points, rows=banded)
 
 
 def throughput_figure(rates: Sequence[float], period_s: float, title: str) -> Drawing:
@@ -100,138 +228,111 @@ def throughput_figure(rates: Sequence[float], period_s: float, title: str) -> Dr
         period_s: length of a period in seconds.
         title: of the vertical axis.
     """
-    places = range(len(rates))
-    rows = pl.DataFrame(
-        {
-            "start_s": [place * period_s for place in places],
-            "end_s": [(place + 1) * period_s for place in places],
-            "rate": list(rates),
-            "description": [
-                f"{place * period_s:,.0f} to {(place + 1) * period_s:,.0f} s: {rate:,.1f} {title}"
-                for place, rate in zip(places, rates, strict=True)
-            ],
-        }
-    )
-    return draw_svg(_throughput_chart(title), rows=rows)
+    rows = [
+        {"start_s": place * period_s, "end_s": (place + 1) * period_s, "rate": rate}
+        | {"description": f"{place * period_s:,.0f} to {(place + 1) * period_s:,.0f} s: {rate:,.1f} {title}"}
+        for place, rate in enumerate(rates)
+    ]
+    marks = [
+        Mark("bar", x="start_s", x2="end_s", y="rate", y2=0, opacity=0.45),
+        Mark("band", "start_s", x2="end_s"),
+    ]
+    x, y = Axis(title="seconds of scoring", ticks=4), Axis(title=title, ticks=3, form="~s")
+    return panel(marks, x, y, rows=pl.DataFrame(rows))
 
 
 @cache
-def _interval_chart(names: Names) -> VegaSpec:
-    base, x = alt.Chart(alt.NamedData("rows")).encode(y=_dataset_rows(names)), _unit_x
+def _plot(marks: tuple[Mark, ...], x: Axis, y: Axis, size: Size) -> VegaSpec:
+    layers = [_layer(mark, x, y) for mark in marks]
+    chart = alt.layer(*layers).properties(width=size.width, height=size.height)
+    return compiled(styled(chart, size.room))
+
+
+def _layer(mark: Mark, x: Axis, y: Axis) -> alt.Chart:
+    base = alt.Chart(alt.NamedData(mark.rows))
+    shape: dict[str, Any] = {"aria": mark.is_described or mark.kind == "band"}
+    channels: dict[str, Any] = {}
+    if mark.color == "colour":
+        channels["color"] = alt.Color("colour:N", scale=None)
+    else:
+        shape["color"] = mark.color
+    if mark.x:
+        channels["x"] = _channel(alt.X, mark.x, x)
+    if mark.y:
+        channels["y"] = _channel(alt.Y, mark.y, y)
+    if mark.x2:
+        channels["x2"] = f"{mark.x2}:Q"
+    if mark.y2 != "":
+        channels["y2"] = f"{mark.y2}:Q" if isinstance(mark.y2, str) else alt.datum(mark.y2)
+    if mark.is_described or mark.kind == "band":
+        channels["description"] = "description:N"
+    if mark.is_dashed:
+        scale = alt.Scale(domain=list(DASHES), range=list(DASHES.values()))
+        channels |= {"strokeDash": alt.StrokeDash("dash:N", legend=None, scale=scale), "detail": "description:N"}
+    if mark.order:
+        channels["order"] = f"{mark.order}:Q"
+    if mark.area:
+        channels["size"] = alt.Size(f"{mark.area}:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[12, 420]))
+    if mark.kind in ("line", "rule"):
+        shape |= {"strokeWidth": mark.size, "opacity": mark.opacity}
+        shape |= {"strokeDash": list(mark.dash)} if mark.dash else {}
+        shape |= {"interpolate": "step-before"} if mark.steps else {}
+        return (base.mark_line if mark.kind == "line" else base.mark_rule)(**shape).encode(**channels)
+    if mark.kind == "point":
+        shape |= {} if mark.area else {"size": mark.size}
+        return base.mark_point(filled=True, opacity=mark.opacity, **shape).encode(**channels)
+    if mark.kind == "text":
+        moved = {name: alt.expr(f"datum.{name}") for name in ("dx", "dy")}
+        drawn = base.mark_text(align="left", baseline="alphabetic", fontSize=mark.size, **moved, **shape)
+        return drawn.encode(text=f"{mark.text}:N", **channels)
+    if mark.kind == "band":
+        return base.mark_rect(color="#ffffff", fillOpacity=0).encode(**channels)
+    return base.mark_rect(opacity=mark.opacity, **shape).encode(**channels)
+
+
+def _channel(channel: type[alt.X] | type[alt.Y], column: str, axis: Axis) -> Any:
+    """Return the encoding of a column along an axis."""
+    ticks: Mapping[str, Any] = (
+        {"tickCount": axis.ticks} if isinstance(axis.ticks, int) else {"values": list(axis.ticks)}
+    )
+    labels = {"format": axis.form} if axis.form else {"labelExpr": axis.labels} if axis.labels else {}
+    drawn = alt.Axis(**ticks, **labels, gridColor=GRID, grid=axis.has_grid)
+    scale: dict[str, Any] = {"nice": False} if axis.domain else {}
+    scale |= {"domain": list(axis.domain)} if axis.domain else {}
+    scale |= {"type": "log"} if axis.is_logarithmic else {"zero": axis.domain is None}
+    return channel(f"{column}:Q", title=axis.title, axis=drawn, scale=alt.Scale(**scale))
+
+
+@cache
+def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> VegaSpec:
+    axis = alt.Axis(labelFontSize=12, labelLimit=INTERVAL_ROOM.left - 10, grid=True, gridColor=GRID)
+    y = alt.Y("dataset:N", sort=list(names), title=None, axis=axis)
+    base, x = alt.Chart(alt.NamedData("rows")).encode(y=y), _unit_x
     guessed = base.transform_filter("isValid(datum.max_random)")
-    layers = [
+    ticks = {"color": VERMILION, "size": TICK, "opacity": 1, "aria": False}
+    baselines = [
         guessed.mark_bar(color=VERMILION, opacity=0.3, height=TICK, aria=False).encode(
             x=x("chance"), x2="max_random:Q"
         ),
-        guessed.mark_tick(color=VERMILION, thickness=1, size=TICK, opacity=1, aria=False).encode(x=x("max_random")),
-        base.mark_tick(color=VERMILION, thickness=2, size=TICK, opacity=1, aria=False).encode(x=x("chance")),
+        guessed.mark_tick(thickness=1, **ticks).encode(x=x("max_random")),
+        base.mark_tick(thickness=2, **ticks).encode(x=x("chance")),
         base.mark_point(shape="diamond", color=GREY, size=42, strokeWidth=1.5, aria=False).encode(x=x("majority")),
-        *_values_with_intervals(base),
     ]
-    return _row_chart(layers, names)
-
-
-@cache
-def _strip_chart(names: Names) -> VegaSpec:
-    y = _dataset_rows(names)
     dots = alt.Chart(alt.NamedData("dots")).mark_point(filled=True, color=GREY, size=46, opacity=0.45, aria=False)
-    means = alt.Chart(alt.NamedData("rows")).encode(y=y)
-    return _row_chart([dots.encode(y=y, x=_unit_x("value")), *_values_with_intervals(means)], names)
-
-
-def _dataset_rows(names: Names) -> alt.Y:
-    axis = alt.Axis(labelFontSize=12, labelLimit=INTERVAL_ROOM.left - 10, grid=True, gridColor=GRID)
-    return alt.Y("dataset:N", sort=list(names), title=None, axis=axis)
+    layers = [
+        *(baselines if has_baselines else []),
+        *([dots.encode(y=y, x=x("value"))] if has_dots else []),
+        base.mark_rule(color=BLUE, strokeWidth=2, aria=False).encode(x=x("ci_low"), x2="ci_high:Q"),
+        base.mark_point(filled=True, color=BLUE, size=58, opacity=1, aria=False).encode(x=x("value")),
+        # Transparent bands hold the descriptions.
+        base.mark_bar(color="#ffffff", fillOpacity=0, height=ROW_HEIGHT - 2).encode(
+            x=alt.datum(0, scale=alt.Scale(domain=[0, 1])), x2=alt.datum(1), description="description:N"
+        ),
+    ]
+    chart = alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=ROW_HEIGHT * len(names))
+    return compiled(styled(chart, INTERVAL_ROOM))
 
 
 def _unit_x(column: str) -> alt.X:
     axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
     return alt.X(f"{column}:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, 1], clamp=True))
-
-
-def _values_with_intervals(base: alt.Chart) -> list[alt.Chart]:
-    """Return the top layers: values with their intervals, and transparent bands with their descriptions."""
-    return [
-        base.mark_rule(color=BLUE, strokeWidth=2, aria=False).encode(x=_unit_x("ci_low"), x2="ci_high:Q"),
-        base.mark_point(filled=True, color=BLUE, size=58, opacity=1, aria=False).encode(x=_unit_x("value")),
-        base.mark_bar(color="#ffffff", fillOpacity=0, height=ROW_HEIGHT - 2).encode(
-            x=alt.datum(0, scale=alt.Scale(domain=[0, 1])), x2=alt.datum(1), description="description:N"
-        ),
-    ]
-
-
-def _row_chart(layers: list[alt.Chart], names: Names) -> VegaSpec:
-    chart = alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=ROW_HEIGHT * len(names))
-    return compiled(styled(chart, INTERVAL_ROOM))
-
-
-@cache
-def _reliability_chart() -> VegaSpec:
-    base = alt.Chart(alt.NamedData("bins"))
-    x, y = unit_channel(alt.X, "mean_confidence", "confidence"), unit_channel(alt.Y, "accuracy", "accuracy")
-    diagonal = alt.Chart(alt.InlineData(values=[{"at": 0}, {"at": 1}]))
-    area = alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[12, 420]))
-    return _panel(
-        diagonal.mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(
-            x=unit_channel(alt.X, "at", "confidence"), y=unit_channel(alt.Y, "at", "accuracy")
-        ),
-        base.mark_rule(color=VERMILION, strokeWidth=1.5, aria=False).encode(x=x, y=y, y2="mean_confidence:Q"),
-        base.mark_line(color=BLUE, strokeWidth=1, opacity=0.5, aria=False).encode(x=x, y=y),
-        base.mark_point(filled=True, color=BLUE, opacity=0.85, aria=False).encode(x=x, y=y, size=area),
-        base.mark_rect(color="#ffffff", fillOpacity=0).encode(
-            x=unit_channel(alt.X, "bin_low", "confidence"), x2="bin_high:Q", description="description:N"
-        ),
-    )
-
-
-@cache
-def _noise_chart() -> VegaSpec:
-    base, guess = alt.Chart(alt.NamedData("points")), alt.Chart(alt.NamedData("guess"))
-    x, y = unit_channel(alt.X, "noise_rate", "noise rate"), unit_channel(alt.Y, "accuracy", "accuracy")
-    return _panel(
-        guess.mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(x=x, y=y),
-        base.mark_line(color=BLUE, strokeWidth=2, aria=False).encode(x=x, y=y),
-        base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(x=x, y=y),
-        base.mark_rect(color="#ffffff", fillOpacity=0).encode(
-            x=unit_channel(alt.X, "low", "noise rate"), x2="high:Q", description="description:N"
-        ),
-    )
-
-
-@cache
-def _learning_curve_chart(n_shots: int) -> VegaSpec:
-    base = alt.Chart(alt.NamedData("points"))
-    # No more labels than there is room for.
-    ticks = list(range(0, n_shots + 1, max(1, -(-n_shots // 8))))
-    scale = alt.Scale(domain=[-0.5, n_shots + 0.5], nice=False)
-
-    def place(column: str) -> alt.X:
-        axis = alt.Axis(values=ticks, format="d", grid=False)
-        return alt.X(f"{column}:Q", title="demonstrations before", axis=axis, scale=scale)
-
-    y = unit_channel(alt.Y, "value", "accuracy")
-    return _panel(
-        base.mark_line(color=GREY, strokeDash=[3, 3], strokeWidth=1, aria=False).encode(
-            x=place("n_shots"), y=unit_channel(alt.Y, "chance", "accuracy")
-        ),
-        base.mark_rule(color=BLUE, strokeWidth=1.5, opacity=0.6, aria=False).encode(
-            x=place("n_shots"), y=unit_channel(alt.Y, "ci_low", "accuracy"), y2="ci_high:Q"
-        ),
-        base.mark_line(color=BLUE, strokeWidth=2, aria=False).encode(x=place("n_shots"), y=y),
-        base.mark_point(filled=True, color=BLUE, size=46, opacity=1, aria=False).encode(x=place("n_shots"), y=y),
-        base.mark_rect(color="#ffffff", fillOpacity=0).encode(x=place("low"), x2="high:Q", description="description:N"),
-    )
-
-
-@cache
-def _throughput_chart(title: str) -> VegaSpec:
-    base = alt.Chart(alt.NamedData("rows"))
-    x = alt.X("start_s:Q", title="seconds of scoring", axis=alt.Axis(gridColor=GRID, tickCount=4))
-    y = alt.Y("rate:Q", title=title, axis=alt.Axis(gridColor=GRID, tickCount=3, format="~s"))
-    bars = base.mark_rect(color=BLUE, opacity=0.45, aria=False).encode(x=x, x2="end_s:Q", y=y, y2=alt.datum(0))
-    described = base.mark_rect(color="#ffffff", fillOpacity=0).encode(x=x, x2="end_s:Q", description="description:N")
-    return _panel(bars, described)
-
-
-def _panel(*layers: alt.Chart) -> VegaSpec:
-    return compiled(styled(alt.layer(*layers).properties(width=PANEL_WIDTH, height=PANEL_WIDTH), PANEL_ROOM))

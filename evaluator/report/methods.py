@@ -1,7 +1,7 @@
 """Build the section that compares the methods of a part: one table a metric, with differences to vanilla."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -47,18 +47,17 @@ def method_summary(method: str) -> str | None:
     return METHODS[method].summary if method in METHODS else None
 
 
-def difference_column(title: str, of: str = "", about: str = "") -> Column:
+def difference_column(title: str, of: str, between: Callable[[Row], str] | None = None) -> Column:
     """Return a column of paired differences: compare.schema.DIFFERENCES, shaded by their sign.
 
     Args:
         of: column of structs with the columns of DIFFERENCES.
-        about: what the difference is between, for the tooltip.
+        between: names both sides, for the tooltip.
     """
 
     def tip(row: Row) -> str:
-        return (
-            f"{about}: {row['difference']}, {row['n_queries']:,} queries; {test_tip(row)}" if about else test_tip(row)
-        )
+        sides = "" if between is None else f"{between(row)}: {row['difference']}, {row['n_queries']:,} queries; "
+        return sides + test_tip(row)
 
     return Column(
         title=title,

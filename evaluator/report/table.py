@@ -177,11 +177,11 @@ class Table:
     def footer(self) -> list["ShownRow"]:
         """Return the rows of the foot."""
         foot = self.rows.filter(dataset=MEAN_OVER_DATASETS) if self.is_mean_last else self.foot
-        return [] if foot is None else [self._shown(row) for row in foot.iter_rows(named=True)]
+        return [] if foot is None else [self._shown(row, of_all=True) for row in foot.iter_rows(named=True)]
 
-    def _shown(self, row: Row) -> "ShownRow":
+    def _shown(self, row: Row, *, of_all: bool = False) -> "ShownRow":
         data = {name: row[column] for name, column in self.row_data.items()}
-        if row.get("dataset") not in (None, MEAN_OVER_DATASETS):
+        if not of_all and row.get("dataset") not in (None, MEAN_OVER_DATASETS):
             data["dataset"] = row["dataset"]
         return ShownRow(_attributes(data), [shown_cell(column, row) for column in self.columns])
 
@@ -218,7 +218,12 @@ def shown_cell(column: Column, row: Row) -> ShownCell:
         "class": (column.style if isinstance(column.style, str) else column.style(fields)) or None,
         **of_dataset,
         **_attributes(
-            {"number": column.value or None, "value": value, **data, "tip": column.tip(fields) if column.tip else None}
+            {
+                "number": f"{column.of} {column.value}".strip() or None,
+                "value": value,
+                **data,
+                "tip": column.tip(fields) if column.tip else None,
+            }
         ),
     }
     shown = column.cell(fields) if column.cell else column.show(value)

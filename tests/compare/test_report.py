@@ -63,8 +63,8 @@ def table(compared: Path, name: str) -> pl.DataFrame:
     return pl.read_parquet(compared / "tables" / f"{name}.parquet")
 
 
-def number(text: str) -> float | None:
-    return None if text == "None" else float(text)
+def number(text: str | None) -> float | None:
+    return None if text in (None, "None") else float(text)
 
 
 def test_the_page_opens_without_a_console_message_and_asks_the_network_for_nothing(page: webdriver.Chrome) -> None:

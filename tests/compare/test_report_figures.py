@@ -29,7 +29,7 @@ def places(svg: str) -> list[tuple[float, float]]:
 def test_points_lie_on_a_logarithmic_axis_of_parameters() -> None:
     # From 2 million less a factor of 2 to 32 million more: 1 to 64 million, so that 8 million lies halfway.
     svg = figures.scaling_figure(points([2 * 10**6, 8 * 10**6, 32 * 10**6], [0.2, 0.4, 0.6]), NO_LINE)
-    assert [x / figures.WIDTH for x, _ in places(svg)] == pytest.approx([1 / 6, 3 / 6, 5 / 6], abs=0.004)
+    assert [x / figures.SMALL.width for x, _ in places(svg)] == pytest.approx([1 / 6, 3 / 6, 5 / 6], abs=0.004)
     heights = [y for _, y in places(svg)]
     assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.1)
     assert heights[0] > heights[2]
@@ -43,7 +43,7 @@ def test_billions_are_named_so() -> None:
 
 def test_models_of_one_size_are_drawn_too() -> None:
     svg = figures.scaling_figure(points([10**9, 10**9], [0.2, 0.4]), NO_LINE)
-    assert [x / figures.WIDTH for x, _ in places(svg)] == pytest.approx([0.5, 0.5], abs=0.004)
+    assert [x / figures.SMALL.width for x, _ in places(svg)] == pytest.approx([0.5, 0.5], abs=0.004)
 
 
 def test_each_point_has_its_models_number_and_its_description() -> None:

@@ -35,7 +35,7 @@ def x_of(mark: ElementTree.Element) -> float:
 
 
 def test_points_and_intervals_lie_where_their_values_are() -> None:
-    svg = figures.interval_figure(interval_rows())
+    svg = figures.interval_rows(interval_rows())
     points = [x_of(mark) for mark in marks(svg, "symbol")]
     assert points == pytest.approx([0.25 * figures.INTERVAL_WIDTH, 0.5 * figures.INTERVAL_WIDTH], abs=0.6)
     rules = [(x_of(mark), abs(float(mark.get("x2", "nan")))) for mark in marks(svg, "rule")]
@@ -44,7 +44,7 @@ def test_points_and_intervals_lie_where_their_values_are() -> None:
 
 
 def test_the_way_from_chance_to_max_random_is_shaded_where_both_are_known() -> None:
-    svg = figures.interval_figure(interval_rows())
+    svg = figures.interval_rows(interval_rows())
     # Of two rows one has no max random; 0.5 to 0.625 of a width of 320 is 160 to 200.
     shaded = [mark.get("d", "") for mark in marks(svg, "rect") if mark.get("opacity") == "0.3"]
     assert [re.match(r"M([-\d.]+),[-\d.]+h([\d.]+)", path).groups() for path in shaded] == [("160", "40")]  # type: ignore[union-attr]
@@ -58,7 +58,7 @@ def test_an_empty_bin_draws_no_point() -> None:
     )
     svg = figures.reliability_figure(bins)
     (point,) = marks(svg, "symbol")
-    assert x_of(point) == pytest.approx(0.55 * figures.PANEL_WIDTH, abs=0.6)
+    assert x_of(point) == pytest.approx(0.55 * figures.PANEL.width, abs=0.6)
     assert "Confidence 0.5 to 0.6: 8 predictions, mean confidence 0.55, accuracy 0.25" in svg
 
 
@@ -74,18 +74,18 @@ def test_a_point_of_a_reliability_diagram_grows_with_the_share_of_its_bin() -> N
 
 
 def test_a_name_in_a_figure_is_text_and_never_markup() -> None:
-    root = ElementTree.fromstring(figures.interval_figure(interval_rows(EVIL)))
+    root = ElementTree.fromstring(figures.interval_rows(interval_rows(EVIL)))
     assert [element.tag for element in root.iter() if element.tag.endswith("script")] == []
     assert any(EVIL in element.get("aria-label", "") for element in root.iter())
 
 
 def test_the_same_frame_is_drawn_the_same_way_twice() -> None:
-    assert figures.interval_figure(interval_rows()) == figures.interval_figure(interval_rows())
+    assert figures.interval_rows(interval_rows()) == figures.interval_rows(interval_rows())
 
 
 def strip_svg(dots: list[float]) -> str:
     rows = interval_rows().drop("chance", "max_random", "majority")
-    return figures.strip_figure(rows, pl.DataFrame({"dataset": ["zoo"] * len(dots), "value": dots}))
+    return figures.interval_rows(rows, pl.DataFrame({"dataset": ["zoo"] * len(dots), "value": dots}))
 
 
 def test_a_strip_has_a_dot_a_value_and_the_mean_over_them() -> None:
@@ -97,7 +97,7 @@ def test_accuracies_lie_at_their_noise_rates_and_chance_on_a_level_line() -> Non
     rates, accuracies = [0.0, 0.25, 0.5, 0.75, 1.0], [0.75, 0.5, 0.5, 0.25, 0.125]
     points = pl.DataFrame({"noise_rate": rates, "accuracy": accuracies, "description": ["-"] * 5})
     drawn = figures.noise_figure(points, 0.25)
-    assert [x_of(mark) / figures.PANEL_WIDTH for mark in marks(drawn, "symbol")] == pytest.approx(rates)
+    assert [x_of(mark) / figures.PANEL.width for mark in marks(drawn, "symbol")] == pytest.approx(rates)
     chance, line = (mark.get("d") for mark in marks(drawn, "line"))
     # Downwards from the top of a panel 150 high: 0.25 is at 112.5, 0.75 at 37.5, 0.5 at 75 and 0.125 at 131.25.
     assert chance == "M0,112.5L150,112.5"

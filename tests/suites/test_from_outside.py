@@ -25,6 +25,8 @@ from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.prompts.rows import normal_requests, of_parts
 from evaluator.report.section import MeasuredRun, Section
+from evaluator.report.table import Column, digits, text_column
+from evaluator.report.table import Table as PageTable
 from evaluator.run import pipeline
 from evaluator.suites import SUITES
 from evaluator.suites.base import Family, Part, Requests, ScoredRun, Suite, Table
@@ -62,7 +64,9 @@ def toy_measure(run: ScoredRun) -> Iterator[Table]:
 
 def toy_sections(run: MeasuredRun) -> Iterator[Section]:
     yield from classification_page(run)
-    yield Section(anchor="toy", title="How loud it was", context={"rows": run.table("toy_lengths").rows()})
+    columns = [text_column("Part", "part"), Column(title="Characters", value="length", show=digits(1))]
+    table = PageTable(rows=run.table("toy_lengths"), columns=columns, label="Lengths")
+    yield Section(anchor="toy", title="How loud it was", content=[table])
 
 
 TOY = Suite(
@@ -88,7 +92,10 @@ def test_a_suite_runs_from_prompts_to_its_section_of_the_page(toy):
     metrics = toy.run.table("metrics")
     assert set(metrics["suite"]) == {"toy"}
     assert set(metrics.filter(part="plain", metric="accuracy")["method"]) == {"vanilla", "batch_calibration"}
-    assert "How loud it was" in toy.page.read_text()
+    page = toy.page.read_text()
+    assert "How loud it was" in page
+    loud = toy.run.table("toy_lengths").filter(part="loud")["length"].item()
+    assert f">{loud:.1f}</td>" in page
     assert toy.run.table("toy_lengths")["part"].to_list() == ["loud", "plain"]
 
 

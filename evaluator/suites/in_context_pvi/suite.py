@@ -186,21 +186,21 @@ def _total_error(pvi: pl.DataFrame, source: PviSource) -> dict[str, pl.DataFrame
 def sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of the report."""
     # Here, because only a report needs figures.
-    from evaluator.suites.in_context_pvi.report.sections import pvi_sections
+    from evaluator.suites.in_context_pvi.report import pvi_sections
 
     yield from pvi_sections(run)
 
 
 def query_numbers(run: MeasuredRun) -> QueryNumbers:
     """Return the PVI of each query for the page's table of queries."""
-    from evaluator.suites.in_context_pvi.report.queries import pvi_numbers
+    from evaluator.suites.in_context_pvi.report import pvi_numbers
 
     return pvi_numbers(run)
 
 
 def comparison(runs: Sequence[ComparedRun]) -> Comparison:
     """Compare the PVIs of several models: tables, and the section of the comparison page."""
-    from evaluator.suites.in_context_pvi.report.comparison import pvi_comparison_sections
+    from evaluator.suites.in_context_pvi.report import pvi_comparison_sections
 
     agreement = pvi_agreement(runs)
     tables = {"pvi_models": agreement.models, "pvi_consistency": agreement.consistency}

@@ -1,16 +1,41 @@
 """Build the report sections of a prompt search from its tables. Nothing is computed here."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 import polars as pl
-from markupsafe import Markup
 
-from evaluator.report.section import MeasuredRun, PackageFile, Section
-from evaluator.report.tables import dataset_order
+from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
+from evaluator.report.charts import BLUE, GREY, VERMILION, Drawing, Room
+from evaluator.report.figures import DASHES, Axis, Mark, Size, curves
+from evaluator.report.query_rows import RUN, QueryNumbers
+from evaluator.report.section import (
+    Block,
+    Filled,
+    Group,
+    MeasuredRun,
+    PackageFile,
+    Panel,
+    Panels,
+    Section,
+    core_template,
+)
+from evaluator.report.table import (
+    DATASET,
+    Column,
+    Row,
+    Table,
+    count,
+    count_column,
+    interval,
+    line,
+    marked,
+    plural,
+    probability,
+    text_column,
+)
+from evaluator.report.tables import NEEDED, TESTED, VERDICT, dataset_order, in_order
 from evaluator.report.total_error import total_error_sections
-from evaluator.suites.prompt_search.report_figures import curve_figure
-from evaluator.suites.prompt_search.schema import SEARCH_GROUP
+from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_GROUP
 
 VARIED = {
     "demonstrations": "Sets of demonstrations were tried.",
@@ -19,55 +44,68 @@ VARIED = {
 }
 """Part of a search -> what differs between its prompts."""
 
+CURVE = Size(260, 180, Room(left=54, right=54, top=12, bottom=38))
 
-class SearchTables(NamedTuple):
-    """Tables of a prompt search; schema.py has the columns."""
+NOTE = (
+    "{} Every prompt answered the same queries. The best of them is compared with <em>chance</em>, the expected "
+    "accuracy of one random classifier, and with <em>max random</em>, the expected accuracy of the best of as many "
+    "random classifiers as there are different prompts. A tail is the probability that guessing reaches at least the "
+    "accuracy of the best prompt. The verdict compares accuracies with expected accuracies, as Yauney and Mimno 2024 "
+    "do, and is no test. The test is in the column after it: the best prompt is better than guessing where the tail of "
+    "max random is at most {} after Holm's correction for all {} searches of the run.{}"
+)
+HALVED = (
+    " By halving, the worse half of the prompts was stopped after each round: a stopped prompt counts as a try, but "
+    "its accuracy on all queries is unknown, so a search with stopped prompts has no curve and no held-out results."
+)
+CAPTION = (
+    "Below the mean accuracy its 95% interval over queries and prompts, both as samples; below the best one limits of "
+    "at least 95% that hold for all tried prompts at once, so that they hold for the winner too. Prompts of the same "
+    "text count once. Ties are answers with several equally probable choices, of which one was drawn at random. The "
+    "accuracy of the best prompt is too high, because it was chosen for being the highest: with "
+    f"{100 * ASSURANCE:g}% confidence its true accuracy is at least the lower bound, which holds for all prompts at "
+    "once. On the queries needed, a search of as many prompts calls a prompt of that true accuracy better than "
+    f"guessing with probability {POWER}, after correction; a dash: the bound is not above chance, so that this search "
+    "does not say how many."
+)
+CURVE_NOTE = (
+    "Blue: the expected best accuracy of so many prompts, drawn from all that were tried; one line for each number of "
+    "shots. Orange: the same for random classifiers, max random. Grey: chance."
+)
+HELD_OUT_NOTE = (
+    "The queries of each search were split 75 to 25, 100 times. Whether the best prompt on the larger part is above a "
+    "baseline there predicts whether it is above chance on the smaller part. An accuracy equal to a baseline is not "
+    "above it. There are no intervals: the splits share their queries."
+)
 
-    prompts: pl.DataFrame  # SEARCH_PROMPTS
-    results: pl.DataFrame  # SEARCH_RESULTS
-    curves: pl.DataFrame  # SEARCH_CURVES
+COLUMNS = [
+    DATASET,
+    count_column("Shots", "n_shots"),
+    count_column("Queries", "n_queries"),
+    count_column("Prompts", "n_prompts", note="different", below=(line("tries", count),)),
+    Column(title="Mean accuracy", value="mean_accuracy", interval=("mean_low", "mean_high")),
+    Column(
+        title="Best accuracy",
+        value="best_accuracy",
+        note="correct",
+        below=(line("best_correct", str), lambda row: interval(row["best_low"], row["best_high"])),
+        bold=lambda _row: True,
+    ),
+    Column(title="Chance", value="chance", note="tail", below=(line("log10_standard_tail", probability),)),
+    Column(title="Max random", value="max_random", note="tail", below=(line("log10_tail", probability),)),
+    VERDICT,
+    TESTED,
+    NEEDED,
+    count_column("Ties", "n_ties"),
+]
+STOPPED = count_column("Stopped", "n_stopped", note="could have won", below=(line("n_could_have_won", count),))
 
-
-class BestPrompt(NamedTuple):
-    """One of the best prompts of a search."""
-
-    result: dict[str, Any]  # its row of SEARCH_RESULTS
-    prompt_number: int
-    n_others: int  # other prompts with the same accuracy
-    demonstrations: list[str]
-    text: str
-
-
-class CurvePanel(NamedTuple):
-    dataset: str
-    svg: Markup
-
-
-class SearchView(NamedTuple):
-    """The results of one part of the search and one method."""
-
-    part: str
-    varied: str
-    method: str
-    results: list[dict[str, Any]]  # rows of SEARCH_RESULTS, in the order of datasets and shots
-    curves: list[CurvePanel]
-    best: list[BestPrompt]
-
-    @property
-    def n_tests(self) -> int:
-        """Return the number of searches that were tested together."""
-        return int(self.results[0]["n_tests"])
-
-
-class SearchContext(NamedTuple):
-    """Variables of the template search.html."""
-
-    view: SearchView
-    is_halved: bool
-
-
-class HeldOutContext(NamedTuple):
-    held_out: list[dict[str, Any]]  # rows of HELD_OUT_PREDICTION
+HELD_OUT_COLUMNS = [
+    text_column("Predictor", "predictor"),
+    count_column("Trials", "n_trials"),
+    Column(title="Above chance held out", value="held_out_share"),
+    *(Column(title=title, value=title.lower()) for title in ("Accuracy", "Precision", "Recall", "AUROC", "AUPR")),
+]
 
 
 def search_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -76,60 +114,142 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
     Args:
         run: with the tables search_prompts, search_results, search_curves and search_held_out_prediction.
     """
-    tables = SearchTables(*(run.table(f"search_{name}") for name in ("prompts", "results", "curves")))
-    results = tables.results
+    prompts, results, all_curves = (run.table(f"search_{name}") for name in ("prompts", "results", "curves"))
     order = dataset_order(results, run.record.prompts.datasets)
-    is_halved = "is_stopped" in tables.prompts.columns and bool(tables.prompts["is_stopped"].any())
+    is_halved = "is_stopped" in prompts.columns and bool(prompts["is_stopped"].any())
     groups = results.select("part", "method").unique(maintain_order=True).rows()
     for number, (part, method) in enumerate(groups, 1):
-        view = search_view(tables, part, method, order)
+        rows = in_order(results.filter(part=part, method=method), order, "n_shots")
+        note = marked(NOTE, VARIED[part], TAIL_TO_TELL, f"{rows['n_tests'][0]:,}", HALVED if is_halved else "")
+        table = Table(
+            rows=rows,
+            columns=[*COLUMNS, STOPPED] if is_halved else COLUMNS,
+            label="Prompt search results",
+            caption=CAPTION,
+            style="metrics searched",
+            row_data={"shots": "n_shots"},
+        )
+        drawn = _curve_panels(all_curves.filter(part=part, method=method), order)
+        curve_group = [Group(content=[CURVE_NOTE, Panels(drawn, style="curves")], title="The best of fewer prompts")]
+        best = Group(content=best_prompts(prompts, rows), title="The best prompts")
         yield Section(
             anchor=f"search-{number}",
             title="Prompt search",
             subtitle=f"{part}, {method}",
             kind="search",
             navigation=f"{part.capitalize()}, {method}",
-            template=PackageFile("evaluator.suites.prompt_search", "templates/search.html"),
-            context=SearchContext(view, is_halved),
+            content=[note, table, *(curve_group if drawn else []), best],
             style=PackageFile("evaluator.suites.prompt_search", "assets/search.css"),
             datasets=tuple(order),
         )
     yield from total_error_sections(run, order)
-    held_out = run.table("search_held_out_prediction").to_dicts()
-    if held_out:
+    held_out = run.table("search_held_out_prediction")
+    if held_out.height:
+        table = Table(rows=held_out, columns=HELD_OUT_COLUMNS, label="Held-out prediction")
         yield Section(
             anchor="held-out",
             title="Does it hold on other queries?",
             kind="held-out",
             navigation="Held-out queries",
-            template=PackageFile("evaluator.suites.prompt_search", "templates/held_out.html"),
-            context=HeldOutContext(held_out),
+            content=[HELD_OUT_NOTE, table],
         )
 
 
-def search_view(tables: SearchTables, part: str, method: str, order: Sequence[str]) -> SearchView:
-    """Return the results of one part and method, by dataset in the given order and by number of shots."""
-    results, curves = (frame.filter(part=part, method=method) for frame in (tables.results, tables.curves))
-    rows = sorted(results.to_dicts(), key=lambda row: (order.index(row["dataset"]), row["n_shots"]))
-    return SearchView(
-        part=part,
-        varied=VARIED[part],
-        method=method,
-        results=rows,
-        curves=list(_curves(curves, order)),
-        best=[_best(tables.prompts, row) for row in rows],
+def right_answers(run: MeasuredRun) -> QueryNumbers:
+    """Return `is_right` of every answer: any of the correct choices of a query is right."""
+    query = ["dataset", "query_id"]
+    correct = run.side_table("search_examples", SEARCH_EXAMPLES).lazy().select(*query, "correct")
+    answers = run.scan("predictions").join(correct, on=query, how="left", maintain_order="left")
+    is_right = pl.col("correct").list.contains(pl.col("pred"))
+    return QueryNumbers((), answers.select(*RUN, *query, "method", is_right=is_right), is_right=True)
+
+
+def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
+    """Return the first of the best prompts of each search, folded.
+
+    Args:
+        prompts: SEARCH_PROMPTS.
+        results: rows of SEARCH_RESULTS.
+    """
+    groups = []
+    for row in results.iter_rows(named=True):
+        number, *others = row["best_prompt_numbers"]
+        is_same_search = pl.all_horizontal(pl.col(name) == row[name] for name in SEARCH_GROUP)
+        prompt = prompts.filter(is_same_search, prompt_number=number).row(0, named=True)
+        examples = f", examples {', '.join(map(str, prompt['demonstrations']))}" if prompt["demonstrations"] else ""
+        do = "does" if len(others) == 1 else "do"
+        also = f", as {plural(len(others), 'other')} {do}" if others else ""
+        content: list[Block] = [
+            f"Try {number}{examples}.",
+            Filled(core_template("lines.html"), {"lines": prompt["text"]}),
+        ]
+        title = f"{row['dataset']}, {row['n_shots']}-shot: {row['best_correct']} of {row['n_queries']} correct{also}"
+        groups.append(Group(content=content, title=title, dataset=row["dataset"], style="best", is_folded=True))
+    return groups
+
+
+def _curve_panels(rows: pl.DataFrame, order: Sequence[str]) -> list[Panel]:
+    by_dataset = in_order(rows, order).partition_by("dataset", as_dict=True, maintain_order=True)
+    return [Panel(str(name), [curve_figure(of)], dataset=str(name)) for (name,), of in by_dataset.items()]
+
+
+def curve_figure(rows: pl.DataFrame) -> Drawing:
+    """Draw the expected maximum accuracy by tries, a blue line for each number of shots, and both random baselines.
+
+    Args:
+        rows: SEARCH_CURVES of one dataset, part and method.
+    """
+    shots = rows["n_shots"].unique().sort().to_list()
+    values = rows.select("expected_maximum", "max_random", "chance").unpivot()["value"].to_numpy()
+    margin = 0.05 * (values.max() - values.min() or 0.1)
+    limits = (max(0.0, float(values.min() - margin)), min(1.0, float(values.max() + margin)))
+    max_tries = max(int(rows["tries"].to_numpy().max()), 2)
+    ticks = tuple(tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000) if tick <= max_tries)
+    dashes = list(DASHES)
+    dash = {n: dashes[place % len(dashes)] for place, n in enumerate(shots)}
+    ends = rows.group_by("n_shots", maintain_order=True).last()
+    described = {row["n_shots"]: _description(row) for row in ends.iter_rows(named=True)}
+    lines = rows.select(
+        x="tries",
+        y="expected_maximum",
+        colour=pl.lit(BLUE),
+        dash=pl.col("n_shots").replace_strict(dash, return_dtype=pl.String),
+        description=pl.col("n_shots").replace_strict(described, return_dtype=pl.String),
+    )
+    return curves(
+        lines,
+        # On a linear scale the first tries, which gain most, would be one pixel wide.
+        Axis(title="prompts tried", domain=(1, max_tries), ticks=ticks, form="~s", is_logarithmic=True),
+        Axis(title="accuracy", domain=limits, form=".2f"),
+        size=CURVE,
+        width=2,
+        more=[
+            Mark("line", "tries", "chance", rows="baselines", color=GREY, size=1.5),
+            Mark("line", "tries", "max_random", rows="baselines", color=VERMILION),
+            Mark("text", "tries", "expected_maximum", rows="names", text="name", size=11),
+        ],
+        data=rows,
+        # The baselines at a number of tries are equal for all numbers of shots, so that one row of each is drawn.
+        baselines=rows.unique("tries", maintain_order=True),
+        # A name is about 7% of the axis high.
+        names=_line_names(rows, min_distance=0.07 * (limits[1] - limits[0])),
     )
 
 
-def _curves(curves: pl.DataFrame, order: Sequence[str]) -> Iterator[CurvePanel]:
-    for dataset in order:
-        rows = curves.filter(dataset=dataset)
-        if not rows.is_empty():
-            yield CurvePanel(dataset, Markup(curve_figure(rows)))
+def _description(end: Row) -> str:
+    return (
+        f"{end['n_shots']}-shot: the best of {end['tries']} prompts has accuracy {end['expected_maximum']:.3f}, the "
+        f"best of as many random classifiers {end['max_random']:.3f}, chance {end['chance']:.3f}"
+    )
 
 
-def _best(prompts: pl.DataFrame, result: dict[str, Any]) -> BestPrompt:
-    number, *others = result["best_prompt_numbers"]
-    is_same_search = pl.all_horizontal(pl.col(name) == result[name] for name in SEARCH_GROUP)
-    row = prompts.filter(is_same_search, prompt_number=number).row(0, named=True)
-    return BestPrompt(result, number, len(others), row["demonstrations"], row["text"])
+def _line_names(rows: pl.DataFrame, min_distance: float) -> pl.DataFrame:
+    """Return the end and the name of each line; lines whose ends are closer than `min_distance` share one name."""
+    ends = rows.sort("tries").group_by("n_shots").last().sort("expected_maximum", "n_shots")
+    apart = (pl.col("expected_maximum").diff() >= min_distance).fill_null(True)
+    return (
+        ends.group_by(apart.cum_sum().alias("group"), maintain_order=True)
+        .agg(pl.col("tries").max(), pl.col("expected_maximum").mean(), pl.col("n_shots").sort().cast(pl.String))
+        .with_columns(name=pl.col("n_shots").list.join(", ") + "-shot", dx=5, dy=4)
+        .drop("n_shots")
+    )

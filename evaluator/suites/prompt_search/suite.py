@@ -109,7 +109,7 @@ def sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def query_numbers(run: MeasuredRun) -> QueryNumbers:
-    from evaluator.suites.prompt_search.report_queries import right_answers
+    from evaluator.suites.prompt_search.report import right_answers
 
     return right_answers(run)
 

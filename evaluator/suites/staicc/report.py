@@ -233,7 +233,7 @@ def _strip_panels(accuracies: pl.DataFrame, measured: pl.DataFrame) -> Iterator[
                 return f"{value_text(row)}; {named}: {listed}"
 
             dots = in_order(varied, rows["dataset"].to_list()).select("dataset", "value")
-            yield Panel(title, [figures.strip_figure(rows.with_columns(described(rows, text)), dots)])
+            yield Panel(title, [figures.interval_rows(rows.with_columns(described(rows, text)), dots)])
 
 
 def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Section:

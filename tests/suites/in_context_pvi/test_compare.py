@@ -46,7 +46,7 @@ CELLS = """return [...document.querySelectorAll("section#pvi-models td.correlati
 });"""
 ROWS = """return [...document.querySelectorAll("table.pvi-models tr:has(td)")].map((row) => [
   row.closest("table").dataset.definition, row.dataset.dataset ?? "all",
-  Object.fromEntries([...row.querySelectorAll("[data-number]")].map(({ dataset }) =>
+  Object.fromEntries([...row.querySelectorAll("td[data-number]")].map(({ dataset }) =>
     [dataset.number, Number(dataset.value)]))]);"""
 SHOWN = """return [...document.querySelectorAll("table.pvi-models[data-definition=paper] tbody tr")]
   .filter((row) => row.checkVisibility()).map((row) => row.dataset.dataset);"""
@@ -156,7 +156,7 @@ def test_the_rows_by_dataset_have_both_coefficients_with_their_shares(
     assert [row[:2] for row in rows] == [[name, own] for name in DEFINITIONS for own in ("zoo", "abc", "all")]
     for definition, dataset, numbers in rows:
         datasets = list(RUNS) if dataset == "all" else [dataset]
-        assert numbers.pop("n") == 4 * len(datasets)
+        assert numbers.pop("pearson n") == 4 * len(datasets)
         for coefficient in ("pearson", "spearman"):
             shown = [numbers.pop(f"{coefficient} {name}") for name in ("mean", "strong_share", "weak_share")]
             assert shown == pytest.approx(strengths(cases_of(by_scipy(pvi_of, definition, coefficient), datasets)))

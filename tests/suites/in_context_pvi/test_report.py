@@ -30,7 +30,8 @@ EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.br
 
 SUMMARY = """return [...document.querySelectorAll("table[data-table=summary] tbody tr")].map((row) => [
   row.closest("table").dataset.definition, row.dataset.dataset, row.dataset.run,
-  Object.fromEntries([...row.querySelectorAll("[data-number]")].map(({dataset}) => [dataset.number, dataset.value]))
+  Object.fromEntries([...row.querySelectorAll("td[data-number]")].map(({dataset}) => [dataset.number, dataset.value])),
+  row.querySelector("[data-missing]").dataset.missing
 ]);"""
 IN_VIEW = """const box = document.querySelector(".window").getBoundingClientRect();
 return [...document.querySelectorAll(".queries .row")].filter((row) => {
@@ -187,8 +188,11 @@ def test_the_summary_holds_every_number_of_its_table(page: webdriver.Chrome, rep
         for row in report.tables["pvi_summary"].to_dicts()
     }
     found = {
-        (definition, dataset, run): {name: float(value) for name, value in numbers.items()}
-        for definition, dataset, run, numbers in page.execute_script(SUMMARY)
+        (definition, dataset, run): {
+            "n_missing": float(missing),
+            **{name: float(value) for name, value in numbers.items() if name in named},
+        }
+        for definition, dataset, run, numbers, missing in page.execute_script(SUMMARY)
     }
     assert found == expected
     assert {definition for definition, *_ in found} == {"paper", "label_space"}
@@ -202,14 +206,12 @@ def test_what_the_tables_show_is_rounded_from_them(page: webdriver.Chrome, repor
         .filter(dataset="large", n_shots=6, demonstration_set=1, definition="paper")
         .row(0, named=True)
     )
-    assert cells[2] == f"{row['v_information']:.3f}\n{row['ci_low']:.3f} to {row['ci_high']:.3f}"
+    assert cells[2] == f"{row['v_information']:.3f}\n{row['ci_low']:.3f}–{row['ci_high']:.3f}"
     assert cells[3:5] == [f"{row['accuracy']:.3f}", f"{row['lowest_fifth_accuracy']:.3f}"]
     assert cells[-2] == f"{row['threshold']:.3f}\n{row['threshold_accuracy']:.3f}"
     assert cells[-1] == "10,000\n0"
-    missing = page.find_elements(
-        By.CSS_SELECTOR, "table[data-definition=paper] tr[data-dataset=small] [data-number=n_missing]"
-    )
-    assert [cell.text for cell in missing] == ["1", "1"]
+    missing = page.find_elements(By.CSS_SELECTOR, "table[data-definition=paper] tr[data-dataset=small] [data-missing]")
+    assert [cell.text for cell in missing] == ["4\n1", "4\n1"]
 
 
 def test_heat_maps_hold_the_correlations_of_their_tables(page: webdriver.Chrome, report: MadeRun) -> None:
@@ -452,7 +454,7 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
         "2-shot, hardest 1",
     ]
     items = [item.text for item in listed.find_elements(By.TAG_NAME, "li")]
-    assert items[1] == f"labelled yes, -1.500 bits, row 31\n{EVIL} 0"
+    assert items[1] == f"labelled yes, −1.500 bits, row 31\n{EVIL} 0"
     assert len(items) == 4
 
 

@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from evaluator.suites.prompt_search.report import SearchTables, search_view
-from evaluator.suites.prompt_search.report_figures import curve_figure
+from evaluator.suites.prompt_search.report import best_prompts, curve_figure
 from evaluator.suites.prompt_search.schema import SEARCH_CURVES, SEARCH_PROMPTS, SEARCH_RESULTS
 
 SEARCH = {"part": "demonstrations", "method": "per_token"}
@@ -20,37 +19,20 @@ def curves(*shots: int, tries: int = 3) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SEARCH_CURVES)
 
 
-def tables() -> SearchTables:
+def test_the_first_of_the_best_prompts_is_shown_with_how_many_others_reach_as_much():
     results = [
-        SEARCH | {"dataset": dataset, "n_shots": k, "n_queries": 4, "best_correct": 3, "best_prompt_numbers": [2, 5]}
-        for dataset in ("abc", "zoo")
-        for k in (4, 1)
+        SEARCH | {"dataset": "abc", "n_shots": k, "n_queries": 4, "best_correct": 3, "best_prompt_numbers": [2, 5]}
+        for k in (1, 4)
     ]
     prompts = [
         row | {"prompt_number": 2, "text": f"{row['dataset']} {row['n_shots']}", "demonstrations": ["x"]}
         for row in results
     ]
-    return SearchTables(
-        prompts=pl.DataFrame(prompts, schema=SEARCH_PROMPTS),
-        results=pl.DataFrame(results, schema=SEARCH_RESULTS),
-        curves=curves(1, 4),
-    )
-
-
-def test_rows_follow_the_order_of_the_datasets_and_then_the_shots():
-    view = search_view(tables(), "demonstrations", "per_token", ["zoo", "abc"])
-    assert [(row["dataset"], row["n_shots"]) for row in view.results] == [
-        ("zoo", 1),
-        ("zoo", 4),
-        ("abc", 1),
-        ("abc", 4),
-    ]
-    assert [panel.dataset for panel in view.curves] == ["zoo"]
-
-
-def test_the_first_of_the_best_prompts_is_shown_with_how_many_others_reach_as_much():
-    best = search_view(tables(), "demonstrations", "per_token", ["abc", "zoo"]).best[0]
-    assert (best.text, best.prompt_number, best.n_others, best.demonstrations) == ("abc 1", 2, 1, ["x"])
+    best, _ = best_prompts(pl.DataFrame(prompts, schema=SEARCH_PROMPTS), pl.DataFrame(results, schema=SEARCH_RESULTS))
+    assert best.title == "abc, 1-shot: 3 of 4 correct, as 1 other does"
+    about, text = best.content
+    assert about == "Try 2, examples x."
+    assert text.variables == {"lines": "abc 1"}
 
 
 def test_a_curve_names_each_number_of_shots_and_says_its_end_to_a_screen_reader():

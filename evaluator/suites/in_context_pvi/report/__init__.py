@@ -1,1 +1,0 @@
-"""The sections of the page: an entry point (sections.py) and a module for what belongs together."""

@@ -1,0 +1,127 @@
+"""Draw the figures of in-context PVI, after those of Lu et al. 2023, and name and order the runs on its page.
+
+The name of a run includes the source of its demonstrations only if the page has several sources.
+"""
+
+import math
+from typing import get_args
+
+import polars as pl
+
+from evaluator.report.charts import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Drawing, Room
+from evaluator.report.figures import DASHES, Axis, Mark, Size, curves, panel
+from evaluator.suites.in_context_pvi.options import PviSource
+from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
+
+DENSITY = Size(175, 92, Room(left=32, right=8, top=6, bottom=36))
+DECILES = Size(250, 150, Room(left=48, right=12, top=8, bottom=38))
+
+SOURCE_COLOURS = {"hardest": VERMILION, "easiest": GREEN, "middle": PURPLE}
+"""Colours of the lines of demonstrations chosen by PVI, as in assets/pvi.css; other lines are blue."""
+
+BY_SOURCE = pl.col("demonstrations").cast(pl.Enum((*get_args(PviSource), *PVI_ORDERS)))
+"""Sort key: demonstrations of the suite, then those chosen by PVI."""
+
+RUN = ["demonstrations", "n_shots", "demonstration_set"]
+"""Columns that tell the runs of a dataset apart."""
+
+UNIT = "bits"  # of PVI, under every definition
+
+
+def has_several(rows: pl.DataFrame) -> bool:
+    """Return whether the demonstrations of these rows have more than one source."""
+    return rows["demonstrations"].n_unique() > 1
+
+
+def set_name(source: object, number: object, *, several: bool) -> str:
+    """Return the name of a demonstration set, as "hardest 0" or "0"."""
+    return f"{source} {number}" if several else f"{number}"
+
+
+def run_name(n_shots: object, source: object, number: object, *, several: bool) -> str:
+    """Return the name of a run, as "4-shot, hardest 0" or "4-shot, set 0"."""
+    return f"{n_shots}-shot, {set_name(source, number, several=True) if several else f'set {number}'}"
+
+
+def threshold_text(threshold: float | None) -> str:
+    """Describe the threshold of PVI_SUMMARY in words."""
+    if threshold is None:
+        return "no threshold"
+    if math.isinf(threshold):
+        return "at least half are right " + ("from the lowest PVI up" if threshold < 0 else "at no PVI")
+    return f"at least half are right from {threshold:.3f} {UNIT} up"
+
+
+def density_figure(densities: pl.DataFrame, threshold: float | None) -> Drawing:
+    """Draw histograms of the PVIs of right (blue) and wrong (vermilion) predictions and the threshold; figure 4.
+
+    Args:
+        densities: PVI_DENSITIES of one run; the two outer bins are drawn no wider than the others.
+        threshold: of PVI_SUMMARY; not drawn where it is None or outside the axis.
+    """
+    inner = densities.filter(pl.col("bin") == 1).row(0, named=True)
+    step = inner["bin_high"] - inner["bin_low"]
+    low, high = inner["bin_low"] - step, float(densities["bin_low"].to_numpy().max() + step)
+    bars = densities.filter(pl.col("n") > 0).select(
+        low=pl.col("bin_low").clip(low, high),
+        high=pl.col("bin_high").clip(low, high),
+        density="density",
+        colour=pl.when("correct").then(pl.lit(BLUE)).otherwise(pl.lit(VERMILION)),
+    )
+    at = [threshold] if threshold is not None and low < threshold < high else []
+    right, wrong = (densities.filter(correct=correct)["n"].sum() for correct in (True, False))
+    description = f"{right:,} right and {wrong:,} wrong predictions; {threshold_text(threshold)}"
+    marks = [
+        Mark("bar", "low", "density", rows="bars", x2="high", y2=0, color="colour", opacity=0.45),
+        Mark("rule", "low", rows="threshold", color=INK, size=1.5, dash=(4, 3)),
+        Mark("band", "low", rows="whole", x2="high"),
+    ]
+    return panel(
+        marks,
+        Axis(title=f"PVI, {UNIT}", domain=(low, high), form="~r"),
+        Axis(ticks=3, form="~r"),
+        size=DENSITY,
+        data=densities.with_columns(threshold=pl.lit(threshold, pl.Float64)),
+        bars=bars,
+        threshold=pl.DataFrame({"low": at}, schema={"low": pl.Float64}),
+        whole=pl.DataFrame({"low": [low], "high": [high], "description": [description]}),
+    )
+
+
+def decile_figure(deciles: pl.DataFrame, *, several: bool) -> Drawing:
+    """Draw accuracy by PVI decile, one line a run; dashes by number of shots, colours by source of demonstrations.
+
+    Args:
+        deciles: PVI_DECILES of one dataset and definition.
+        several: whether names of runs include their sources.
+    """
+    dashes = list(DASHES)
+    dash = {n: dashes[place % len(dashes)] for place, n in enumerate(deciles["n_shots"].unique().sort())}
+    runs = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile").partition_by(
+        RUN, as_dict=True, maintain_order=True
+    )
+    lines = pl.concat(
+        run.select(
+            x="decile",
+            y="accuracy",
+            colour=pl.lit(SOURCE_COLOURS.get(str(source), BLUE)),
+            dash=pl.lit(dash[n_shots]),
+            description=pl.format(
+                "{}: accuracy {} in the lowest decile, {} in the highest",
+                pl.lit(run_name(n_shots, source, number, several=several)),
+                pl.lit(f"{run['accuracy'][0]:.3f}"),
+                pl.lit(f"{run['accuracy'][-1]:.3f}"),
+            ),
+        )
+        for (source, n_shots, number), run in runs.items()
+    )
+    return curves(
+        lines,
+        Axis(title="PVI decile, lowest first", domain=(1, 10), ticks=tuple(range(1, 11)), form="d"),
+        Axis(title="accuracy", domain=(0, 1), ticks=(0, 0.25, 0.5, 0.75, 1), form=".2f"),
+        size=DECILES,
+        more=[Mark("rule", y="half", rows="halves", color=GREY, size=1, dash=(3, 3))],
+        opacity=0.8,
+        data=deciles,
+        halves=pl.DataFrame({"half": [0.5]}),
+    )
