@@ -9,7 +9,8 @@ some and the user names none.
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -163,14 +164,22 @@ def read_split(name: HubName, texts: Sequence[str], label: str, *, columns_hint:
             f"{hint}"
         )
     columns = list(dict.fromkeys([*texts, label]))
-    try:
+    with _reading(where):
         present = column_names(files[0])
-        if missing := [column for column in columns if column not in present]:
-            raise DatasetError(f"there is no column {missing[0]!r}. It has: {', '.join(present)}. {columns_hint}")
+    if missing := [column for column in columns if column not in present]:
+        raise DatasetError(f"{where}: there is no column {missing[0]!r}. It has: {', '.join(present)}. {columns_hint}")
+    with _reading(where):
         rows = pl.concat([read_columns(file, columns) for file in files], how="vertical_relaxed")
-    except DatasetError as error:
-        raise DatasetError(f"{where}: {error}") from error
     return HubRows(rows=rows, commit=snapshot.name, where=where, label_names=_label_names(files[0], label))
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Name the split in errors about its files."""
+    try:
+        yield
+    except (DatasetError, pl.exceptions.PolarsError) as error:
+        raise DatasetError(f"{where}: {error} Remove the file, to have it downloaded again.") from error
 
 
 def with_label(part: HubRows, split: str, is_labelled: pl.Expr) -> HubRows:
