@@ -39,11 +39,21 @@ def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[A
 
 def read_columns(path: Path, columns: Sequence[str], hint: str = "") -> pl.DataFrame:
     """Return columns of a table that is no file of JSON lines, in the given order. Raises as read_rows does."""
+    return _read_columns(path, path.suffix, columns, hint)
+
+
+def read_parquet(path: Path, columns: Sequence[str]) -> pl.DataFrame:
+    """Return columns of a file that is Parquet, or Arrow by its suffix, whatever it is called. Raises as read_rows."""
+    return _read_columns(path, ".arrow" if path.suffix == ".arrow" else ".parquet", columns, "")
+
+
+def _read_columns(path: Path, suffix: str, columns: Sequence[str], hint: str) -> pl.DataFrame:
     _require_distinct(path, columns)
-    content, names = _opened(path, columns)
+    form = _form(path, suffix)
+    content, names = _opened(path, form, columns)
     _require_columns(names, columns, str(path), hint)
-    with _reading(path):
-        return _FORMS[path.suffix].read(content, columns).select(columns)
+    with _reading(path, form):
+        return form.read(content, columns).select(columns)
 
 
 def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
@@ -59,7 +69,7 @@ def column_names(path: Path) -> list[str]:
     """Return the names of a table's columns; of JSON lines, the keys of the first row. Raises DatasetError."""
     if path.suffix == JSON_LINES:
         return next((list(row) for _, row in _json_rows(path)), [])
-    return _opened(path)[1]
+    return _opened(path, _form(path, path.suffix))[1]
 
 
 def table_in(folder: Path, stem: str) -> Path | None:
@@ -194,21 +204,25 @@ SUFFIXES = (".csv", JSON_LINES, ".xlsx", ".arrow", ".parquet")
 """Endings of tables, in the order in which a folder is searched."""
 
 
-def _opened(path: Path, columns: Sequence[str] = ()) -> tuple[bytes, list[str]]:
-    """Return the bytes of a table and the names of its columns. Raises DatasetError if it cannot be read."""
-    if path.suffix not in _FORMS:
-        sheet = " Save a spreadsheet as .xlsx, or as CSV in UTF-8." if path.suffix in (".xls", ".xlsm", ".ods") else ""
+def _form(path: Path, suffix: str) -> _Form:
+    if suffix not in _FORMS:
+        sheet = " Save a spreadsheet as .xlsx, or as CSV in UTF-8." if suffix in (".xls", ".xlsm", ".ods") else ""
         raise DatasetError(f"{path}: a table must end in {', '.join(SUFFIXES)}; a BIG-bench task in .json.{sheet}")
-    with _reading(path):
+    return _FORMS[suffix]
+
+
+def _opened(path: Path, form: _Form, columns: Sequence[str] = ()) -> tuple[bytes, list[str]]:
+    """Return the bytes of a table and the names of its columns. Raises DatasetError if it cannot be read."""
+    with _reading(path, form):
         content = read_bytes(path)
-    if path.suffix == ".csv":
+    if form is _FORMS[".csv"]:
         _check_csv(path, content, columns)
-    with _reading(path):
-        return content, _FORMS[path.suffix].names(content)
+    with _reading(path, form):
+        return content, form.names(content)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _reading(path: Path, form: _Form) -> Iterator[None]:
     """Convert the errors of all readers to DatasetError."""
     try:
         yield
@@ -216,7 +230,7 @@ def _reading(path: Path) -> Iterator[None]:
         expected = (OSError, ValueError, MemoryError, pa.ArrowException, pl.exceptions.PolarsError)
         if not isinstance(error, expected) and not is_panic(error):
             raise
-        form, what = _FORMS[path.suffix], reason(error) if isinstance(error, OSError) else str(error)
+        what = reason(error) if isinstance(error, OSError) else str(error)
         raise DatasetError(f"{path} cannot be read as {form.kind} ({what}). {form.hint}") from error
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluator.datasets.tables import read_columns, scan_columns
+from evaluator.datasets.tables import read_columns, read_parquet, scan_columns
 from evaluator.errors import DatasetError
 
 
@@ -36,3 +36,11 @@ def test_bytes_that_other_programs_keep_with_a_column_change_nothing(tmp_path: P
     field = pa.field("a", pa.int64(), metadata={b"origin\xff": b"\x00\xff"})
     pq.write_table(pa.table([[1, 2]], schema=pa.schema([field])), tmp_path / "rows.parquet")
     assert read_columns(tmp_path / "rows.parquet", ["a"])["a"].to_list() == [1, 2]
+
+
+def test_a_parquet_file_may_have_any_name(path: Path) -> None:
+    named = path.rename(path.with_name("rows.csv"))
+    assert read_parquet(named, ["b"])["b"].to_list() == ["x", "y"]
+    named.write_text("a,b\n1,x\n")
+    with pytest.raises(DatasetError, match=r"rows.csv cannot be read as Parquet"):
+        read_parquet(named, ["b"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets.tables import read_columns
+from evaluator.datasets.tables import read_parquet
 from evaluator.errors import DatasetError
 from evaluator.suites.in_context_pvi.correlations import correlations
 from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY
@@ -30,7 +30,7 @@ def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
     Raises:
         DatasetError: a file that cannot be read or lacks a column, or a pair in more than one row.
     """
-    rows = pl.concat(read_columns(path, [*TEXTS, *ANNOTATIONS]) for path in paths)
+    rows = pl.concat(read_parquet(path, [*TEXTS, *ANNOTATIONS]) for path in paths)
     if (repeated := rows.filter(rows.select(TEXTS).is_duplicated())).height:
         raise DatasetError(
             f"{', '.join(map(str, paths))}: {repeated.height} annotated pairs are in more than one row, the first with "

@@ -14,7 +14,7 @@ import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
-from evaluator.datasets.tables import read_columns
+from evaluator.datasets.tables import read_parquet
 from evaluator.errors import ConfigError, TemplateError
 from evaluator.prompts.render import prompt_spans, render_prompts
 from evaluator.schemas import PROMPTS
@@ -94,7 +94,7 @@ def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
     assert pvi.prompts is not None, "resolved_options names the file"
     path = pvi.prompts
     title = PUBLISHED_TABLES[name].prompts if name in PUBLISHED_TABLES else name
-    texts = read_columns(path, _PROMPT_COLUMNS).filter(dataset=title).sort("prompt_set")
+    texts = read_parquet(path, _PROMPT_COLUMNS).filter(dataset=title).sort("prompt_set")
     published = texts["shots"].unique().sort().to_list()
     if not published:
         raise ConfigError(
