@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import Engine, versions_for_transformers, versions_for_vllm
+from evaluator.engine.base import Engine, EngineIdentity, versions_for_transformers, versions_for_vllm
 from evaluator.engine.devices import Machine, lay_out, this_machine, this_processor
+from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.server_engine import ServerEngine, server_identity
 from evaluator.errors import ConfigError
 from evaluator.models.adapters import find_adapter
 from evaluator.models.embedded import shipped_model
@@ -29,7 +31,7 @@ class EngineKind:
 
     load: Callable[[ModelSource, ModelConfig], Engine]
     versions: Callable[[], dict[str, str]]  # package -> version; packages that affect the numbers
-    identity: Callable[[ModelSource, ModelConfig], dict[str, object]] | None = None
+    identity: Callable[[ModelSource, ModelConfig], EngineIdentity] | None = None
     """Returns what determines the scores. None: the packages, device and dtype of this process (engine_identity)."""
 
     has_hidden_states: bool = True
@@ -57,24 +59,6 @@ def _transformers(source: ModelSource, config: ModelConfig) -> Engine:
     return TransformersEngine(source, config)
 
 
-def _server(source: ModelSource, config: ModelConfig) -> Engine:
-    from evaluator.engine.server_engine import ServerEngine
-
-    return ServerEngine(source, config)
-
-
-def _server_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
-    from evaluator.engine.server_engine import server_identity
-
-    return server_identity(source, config)
-
-
-def _fake(_source: ModelSource, _config: ModelConfig) -> Engine:
-    from evaluator.engine.fake_engine import FakeEngine
-
-    return FakeEngine()
-
-
 ENGINES: dict[str, EngineKind] = {
     "vllm": EngineKind(
         summary="vLLM with its prefix cache; the fastest engine.",
@@ -93,15 +77,15 @@ ENGINES: dict[str, EngineKind] = {
     ),
     "server": EngineKind(
         summary="vLLM or SGLang servers that already run, over HTTP (--server-url).",
-        load=_server,
+        load=ServerEngine,
         versions=dict,
-        identity=_server_identity,
+        identity=server_identity,
         has_hidden_states=False,
     ),
     "fake": EngineKind(
         summary="No model: scores are hashes of the tokens, for tests.",
         find=lambda _config, **_: fake_model_source(),
-        load=_fake,
+        load=lambda _source, _config: FakeEngine(),
         versions=dict,
         runs_a_model=False,
     ),
@@ -170,31 +154,22 @@ def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
     return ENGINES[engine_name(config)].load(source, config)
 
 
-def engine_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
-    """Return the settings that affect the numbers, besides model and tokens; known before the model is loaded.
-
-    Settings that affect only speed (cache and step sizes) are left out.
-    """
+def engine_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:
+    """Return what the scores depend on besides model and tokens. Raises ModelError if servers do not answer."""
     name = engine_name(config)
     kind = ENGINES[name]
     if not kind.runs_a_model:
-        return {"name": name, "versions": kind.versions()}
+        return EngineIdentity(name=name, versions=kind.versions())
     if kind.identity:
-        return {"name": name} | kind.identity(source, config)
-    # Loaded with adapters, an engine rounds otherwise, also for the base.
-    lora = {"lora_rank": max(adapter.rank for adapter in source.adapters)} if source.adapters else {}
-    own_code = {"trust_remote_code": True} if config.trust_remote_code else {}
-    invariant = {"batch_invariant": True} if os.environ.get("VLLM_BATCH_INVARIANT") == "1" else {}
-    return (
-        lora
-        | own_code
-        | invariant
-        | {
-            "name": name,
-            "versions": kind.versions(),
-            "device": find_machine(config).name,
-            "dtype": scoring_dtype(source, config),
-            "quantization": config.quantization,
-            "tensor_parallel": config.devices.tensor_parallel or 1,  # sums over devices round differently
-        }
+        return kind.identity(source, config)
+    return EngineIdentity(
+        name=name,
+        versions=kind.versions(),
+        device=find_machine(config).name,
+        dtype=scoring_dtype(source, config),
+        quantization=config.quantization,
+        tensor_parallel=config.devices.tensor_parallel or 1,
+        lora_rank=max((adapter.rank for adapter in source.adapters), default=None),
+        runs_own_code=config.trust_remote_code,
+        is_batch_invariant=os.environ.get("VLLM_BATCH_INVARIANT") == "1",
     )

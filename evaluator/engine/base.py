@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple, Protocol, Self, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -79,16 +79,53 @@ class Engine(Protocol):
 
 
 class AdaptableEngine(Engine, Protocol):
-    """An engine that was loaded with LoRA adapters."""
+    """An engine that was loaded with LoRA adapters: a call names the one that it scores with, None the base alone."""
 
-    def with_adapter(self, adapter: Adapter) -> Self:
-        """Return the engine as it scores with one of its adapters. Both share the model and the counts."""
-        ...
+    def log_likelihoods(
+        self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
+    ) -> Iterator[ContinuationScores]: ...
+
+    def hidden_states(
+        self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None
+    ) -> npt.NDArray[np.float32]: ...
+
+
+class AdaptedEngine:
+    """An engine whose calls all name the same adapter."""
+
+    def __init__(self, engine: AdaptableEngine, adapter: Adapter) -> None:
+        self._engine, self._adapter = engine, adapter
+        self.facts, self.counts, self.close = engine.facts, engine.counts, engine.close
+
+    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+        return self._engine.log_likelihoods(requests, self._adapter)
+
+    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+        return self._engine.hidden_states(texts, self._adapter)
 
 
 def adapted(engine: Engine, adapter: Adapter | None) -> Engine:
-    """Return an engine as it scores with an adapter that it was loaded with; None: with the base alone."""
-    return cast(AdaptableEngine, engine).with_adapter(adapter) if adapter else engine
+    """Return an engine as it scores with an adapter that it was loaded with; None: with the base model alone."""
+    return AdaptedEngine(cast(AdaptableEngine, engine), adapter) if adapter else engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineIdentity:
+    """The settings that affect the numbers, besides model and tokens; known before the model is loaded.
+
+    Settings that affect only speed (cache and step sizes) are left out.
+    """
+
+    name: str
+    versions: dict[str, str]  # package -> version
+    device: str | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+    tensor_parallel: int | None = None  # sums over devices round differently
+    lora_rank: int | None = None  # loaded with adapters, an engine rounds otherwise, also for the base
+    runs_own_code: bool = False  # the model's, by --trust-remote-code
+    is_batch_invariant: bool = False  # VLLM_BATCH_INVARIANT
+    served_name: str | None = None  # of the model that servers score with
 
 
 _MAX_CHARACTERS = 300

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+MAX_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request can return
+
 TokenPath = tuple[int, ...]  # the first tokens of a continuation; () is the end of the context
 
 

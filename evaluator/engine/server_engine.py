@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts, longest_request
-from evaluator.engine.continuation_trie import ContinuationTrie, Question, TokenPath
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineIdentity, TokenCounts, longest_request
+from evaluator.engine.continuation_trie import MAX_IDS, ContinuationTrie, Question, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient
 from evaluator.engine.server_protocols import ScoringPrompt
 from evaluator.engine.server_work import answer_all
-from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
 from evaluator.models.source import ModelSource
 from evaluator.record import EngineRecord
@@ -151,13 +150,14 @@ def served_dtype(config: ModelConfig) -> str:
     return "as served" if config.dtype == "auto" else config.dtype
 
 
-def server_identity(source: ModelSource, config: ModelConfig) -> dict[str, object]:
+def server_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:
     """Return the facts that a served model's scores depend on. Addresses are left out: a server may move to another."""
     clients = [ServerClient(url) for url in config.server.urls]
     served = served_model(clients, source, config)
     for client in clients:
         client.close()
-    return {"served": served.name, "versions": {served.kind: served.version}, "dtype": served_dtype(config)}
+    versions: dict[str, str] = {served.kind: served.version}
+    return EngineIdentity(name="server", versions=versions, dtype=served_dtype(config), served_name=served.name)
 
 
 def _check_tokenizer(client: ServerClient, served: ServedModel, source: ModelSource) -> None:

@@ -1,21 +1,22 @@
 """Share work out over servers: prompts with a common prefix go to one server, and failed work is tried again."""
 
 import heapq
+import math
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from queue import SimpleQueue
-from typing import Generic, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TypeVar
 
 from evaluator.engine.server_client import BadAnswerError, InternalError, UnavailableError
 from evaluator.errors import ModelError
 
 FIRST_WAIT_S, MAX_WAIT_S = 0.25, 30.0
-"""How long a job or a thread waits after its first failure, and at most after many."""
+"""How long a job or a slot waits after its first failure, and at most after many."""
 PATIENCE_S = 900.0
 """How long all servers may be silent: a large model takes minutes to load after a restart."""
 MAX_BAD_ANSWERS = 5
@@ -24,6 +25,15 @@ MAX_BAD_ANSWERS = 5
 JobT = TypeVar("JobT")
 AnswerT = TypeVar("AnswerT")
 ServerT = TypeVar("ServerT")
+
+
+@dataclass
+class _Slot:
+    """Room for one request to a server."""
+
+    server: int
+    free_from_s: float = 0.0  # of a monotonic clock; infinite while a request is in flight
+    failed_in_a_row: int = 0
 
 
 def answer_all(
@@ -41,7 +51,7 @@ def answer_all(
 
     - the job, after a BadAnswerError or an InternalError. The first counts against it; the second only if the same
       server has answered another job since this one's first failure.
-    - the server's thread, after an InternalError or any other UnavailableError, or as long as the server says. So a
+    - the server's slot, after an InternalError or any other UnavailableError, or as long as the server says. So a
       server that is down is not flooded.
 
     Args:
@@ -54,130 +64,101 @@ def answer_all(
         ModelError: no server answered for PATIENCE_S, or MAX_BAD_ANSWERS count against one job.
         Exception: whatever else `ask` raises.
     """
-    work: _Work[JobT, AnswerT] = _Work(jobs, len(servers))
-    threads = [
-        threading.Thread(target=work.run, args=(place, server, ask), daemon=True)  # so that Ctrl-C never waits for one
-        for place, server in enumerate(servers)
-        for _ in range(min(concurrency, len(jobs)))
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        for _ in jobs:
-            place, answer = work.next_answer()
-            yield jobs[place], answer
-    finally:
-        work.stop()
+    work = _Work(len(jobs), len(servers))
+    slots = [_Slot(server) for server in range(len(servers)) for _ in range(min(concurrency, len(jobs)))]
+    results: SimpleQueue[tuple[_Slot, int, AnswerT | BaseException]] = SimpleQueue()
+
+    def send(slot: _Slot, job: int) -> None:
+        try:
+            results.put((slot, job, ask(servers[slot.server], jobs[job])))
+        except BaseException as error:  # handed over to the caller's thread, not swallowed
+            results.put((slot, job, error))
+
+    def fill_slots(now: float) -> None:
+        for slot in slots:
+            if slot.free_from_s <= now and (job := work.take(slot.server, now)) is not None:
+                slot.free_from_s = math.inf
+                Thread(target=send, args=(slot, job), daemon=True).start()  # so that Ctrl-C never waits for one
+
+    n_answered = 0
+    while n_answered < len(jobs):
+        now = time.monotonic()
+        fill_slots(now)
+        try:
+            slot, job, result = results.get(timeout=work.seconds_to_wait(slots, now))
+        except Empty:  # a job or a slot has waited
+            continue
+        slot.free_from_s = time.monotonic()
+        if isinstance(result, UnavailableError):
+            work.put_back(slot, job, result)
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            slot.failed_in_a_row = 0
+            work.last_answers_s[slot.server] = slot.free_from_s
+            n_answered += 1
+            fill_slots(slot.free_from_s)  # servers go on while the caller is at work
+            yield jobs[job], result
 
 
 @dataclass
 class _Failures:
     """The failures of one job."""
 
-    first_s: float  # time of the first, of a monotonic clock
+    first_s: float  # of a monotonic clock
     total: int = 0
-    counted: int = 0  # those that count against the job
+    counted: int = 0  # failures that count against the job
 
 
-class _Work(Generic[JobT, AnswerT]):
-    """Jobs, by their place in the sequence.
+class _Work:
+    """Jobs, by their place in the sequence, that are not with a server: in the queue of one, or waiting."""
 
-    A job is in the queue of a server, or with a thread, or waiting after a failure, or answered.
-    """
-
-    def __init__(self, jobs: Sequence[JobT], n_servers: int) -> None:
-        self._jobs = jobs
-        bounds = [len(jobs) * part // n_servers for part in range(n_servers + 1)]
+    def __init__(self, n_jobs: int, n_servers: int) -> None:
+        bounds = [n_jobs * part // n_servers for part in range(n_servers + 1)]
         self._queues = [deque(range(*part)) for part in pairwise(bounds)]
-        self._unanswered = len(jobs)
         self._failures: dict[int, _Failures] = {}
         self._waiting: list[tuple[float, int]] = []  # heap of failed jobs, with the time from which they may be tried
-        self._last_answers = [time.monotonic()] * n_servers
-        self._changed = threading.Condition()
-        self._stopped = threading.Event()
-        self._results: SimpleQueue[tuple[int, AnswerT] | BaseException] = SimpleQueue()
+        self.last_answers_s = [time.monotonic()] * n_servers
 
-    def run(self, server_place: int, server: ServerT, ask: Callable[[ServerT, JobT], AnswerT]) -> None:
-        """Answer jobs until none is left. Runs in a thread."""
-        failed_in_a_row = 0
-        while (place := self._take(server_place)) is not None:
-            try:
-                answer = ask(server, self._jobs[place])
-            except BadAnswerError as error:  # of a server that is there, so that the thread goes on
-                self._put_back(server_place, place, error)
-            except UnavailableError as error:
-                self._put_back(server_place, place, error)
-                self._stopped.wait(error.retry_after_s or _wait_s(failed_in_a_row))
-                failed_in_a_row += 1
-            except BaseException as error:  # handed over to the caller's thread, not swallowed
-                self._results.put(error)
-                return
-            else:
-                failed_in_a_row = 0
-                self._finish(server_place, place, answer)
-
-    def next_answer(self) -> tuple[int, AnswerT]:
-        """Wait for an answer; returns the job's place with it. Raises what a thread failed with."""
-        result = self._results.get()
-        if isinstance(result, BaseException):
-            raise result
-        return result
-
-    def stop(self) -> None:
-        """Let threads end. What they still receive is dropped."""
-        self._stopped.set()
-        with self._changed:
-            self._changed.notify_all()
-
-    def _take(self, server_place: int) -> int | None:
-        """Return the next job for a server; None when all are answered.
+    def take(self, server: int, now: float) -> int | None:
+        """Return the next job for a server, None if there is none now.
 
         That is a failed job that has waited, else the server's next, else the last one of the server with most jobs.
         """
-        with self._changed:
-            while self._unanswered and not self._stopped.is_set():
-                wait_s = self._waiting[0][0] - time.monotonic() if self._waiting else None
-                if wait_s is not None and wait_s <= 0:
-                    return heapq.heappop(self._waiting)[1]
-                if mine := self._queues[server_place]:
-                    return mine.popleft()
-                if longest := max(self._queues, key=len):
-                    return longest.pop()
-                self._changed.wait(wait_s)  # a job may fail
-            return None
+        if self._waiting and self._waiting[0][0] <= now:
+            return heapq.heappop(self._waiting)[1]
+        if queue := self._queues[server]:
+            return queue.popleft()
+        longest = max(self._queues, key=len)
+        return longest.pop() if longest else None
 
-    def _put_back(self, server_place: int, place: int, error: UnavailableError) -> None:
-        given_up = False
-        with self._changed:
-            if isinstance(error, BadAnswerError | InternalError):
-                given_up = self._let_wait(server_place, place, error)
-            else:
-                self._queues[server_place].appendleft(place)
-            self._changed.notify()
-            silent = time.monotonic() - max(self._last_answers) > PATIENCE_S
-        if given_up or silent:
-            how = f"{MAX_BAD_ANSWERS} times" if given_up else f"for {PATIENCE_S:.0f} s"
-            self._results.put(
-                ModelError(f"{error} ({how}). What was scored is kept: the same command goes on from there.")
-            )
+    def seconds_to_wait(self, slots: Sequence[_Slot], now: float) -> float | None:
+        """Return how long until a job or a slot may be tried again; None where only an answer changes anything."""
+        times = [*(slot.free_from_s for slot in slots), *(time_s for time_s, _ in self._waiting[:1])]
+        return min((time_s - now for time_s in times if now < time_s < math.inf), default=None)
 
-    def _let_wait(self, server_place: int, place: int, error: UnavailableError) -> bool:
-        """Let a job wait before it is tried again. Returns whether too much counts against it by now."""
+    def put_back(self, slot: _Slot, job: int, error: UnavailableError) -> None:
+        """Let a failed job, the slot or both wait. Raises ModelError if too much counts against the job or servers."""
         now = time.monotonic()
-        failures = self._failures.setdefault(place, _Failures(now))
-        failures.total += 1
-        server_is_well = isinstance(error, BadAnswerError) or self._last_answers[server_place] > failures.first_s
-        failures.counted += server_is_well
-        heapq.heappush(self._waiting, (now + _wait_s(failures.total), place))
-        return failures.counted >= MAX_BAD_ANSWERS
+        if not isinstance(error, BadAnswerError):  # after which a server is there, so that the slot goes on
+            slot.free_from_s = now + (error.retry_after_s or _wait_s(slot.failed_in_a_row))
+            slot.failed_in_a_row += 1
+        if not isinstance(error, BadAnswerError | InternalError):
+            self._queues[slot.server].appendleft(job)
+        else:
+            failures = self._failures.setdefault(job, _Failures(now))
+            failures.total += 1
+            server_is_well = isinstance(error, BadAnswerError) or self.last_answers_s[slot.server] > failures.first_s
+            failures.counted += server_is_well
+            heapq.heappush(self._waiting, (now + _wait_s(failures.total), job))
+            if failures.counted >= MAX_BAD_ANSWERS:
+                raise _given_up(error, f"{MAX_BAD_ANSWERS} times")
+        if now - max(self.last_answers_s) > PATIENCE_S:
+            raise _given_up(error, f"for {PATIENCE_S:.0f} s")
 
-    def _finish(self, server_place: int, place: int, answer: AnswerT) -> None:
-        with self._changed:
-            self._unanswered -= 1
-            self._last_answers[server_place] = time.monotonic()
-            if not self._unanswered:
-                self._changed.notify_all()
-        self._results.put((place, answer))
+
+def _given_up(error: UnavailableError, how: str) -> ModelError:
+    return ModelError(f"{error} ({how}). What was scored is kept: the same command goes on from there.")
 
 
 def _wait_s(n_failures: int) -> float:

@@ -4,8 +4,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +47,7 @@ class TransformersEngine:
         self._device = device_kind()
         self._model = _load(source, getattr(torch, dtype)).to(self._device).eval()
         self._adapted = _with_adapters(self._model, source)
-        self._adapter: str | None = None  # fingerprint of the one in use
+        self._adapter: str | None = None  # fingerprint of the one that the last call named
         accepted = inspect.signature(self._model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keeps_logits = "logits_to_keep" in accepted
@@ -65,7 +64,10 @@ class TransformersEngine:
         )
         self.counts = TokenCounts()
 
-    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+    def log_likelihoods(
+        self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
+    ) -> Iterator[ContinuationScores]:
+        self._adapter = adapter.fingerprint if adapter else None
         self._check_lengths(requests)
         texts = [text for index, request in enumerate(requests) for text in _texts_of(index, request)]
         n_continuations = [len(request.continuations) for request in requests]
@@ -77,7 +79,8 @@ class TransformersEngine:
                     by_place = scores.pop(text.request)
                     yield ContinuationScores(text.request, [by_place[place] for place in range(len(by_place))])
 
-    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    def hidden_states(self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None) -> npt.NDArray[np.float32]:
+        self._adapter = adapter.fingerprint if adapter else None
         self._check_lengths([ContinuationRequest(text, []) for text in texts])
         states = np.empty((len(texts), self._model.config.get_text_config().hidden_size), np.float32)
         for batch in self._batches([_Text(index, list(tokens), 1, []) for index, tokens in enumerate(texts)]):
@@ -85,12 +88,6 @@ class TransformersEngine:
                 last = self._model.base_model(**self._padded(batch)).last_hidden_state[:, -1]
             states[[text.request for text in batch]] = last.float().cpu().numpy()
         return states
-
-    def with_adapter(self, adapter: Adapter) -> Self:
-        """Return the engine as it scores with one of its adapters. Both share the model and the counts."""
-        with_it = copy(self)
-        with_it._adapter = adapter.fingerprint
-        return with_it
 
     @contextmanager
     def _computing(self) -> Iterator[None]:

@@ -8,9 +8,8 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from itertools import count, islice, pairwise
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from evaluator.engine.base import (
     versions_for_vllm,
     way_out,
 )
-from evaluator.engine.continuation_trie import ContinuationTrie, Question
+from evaluator.engine.continuation_trie import MAX_IDS, ContinuationTrie, Question
 from evaluator.engine.devices import device_name
 from evaluator.engine.prefixes import max_kept_blocks, n_shared, shared_prefixes
 from evaluator.engine.vllm_loading import (
@@ -37,7 +36,6 @@ from evaluator.engine.vllm_loading import (
     stopping_vllm,
 )
 from evaluator.engine.vllm_requests import (
-    MAX_IDS,
     Recording,
     learn_question,
     learn_suffix,
@@ -71,9 +69,9 @@ class VllmEngine:
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         self._llm: Any = start_vllm(source, config)
         self._model_name = source.name
-        self._warned: list[int] = []  # shared with copies: said once
+        self._has_warned = False
         self._adapters = add_adapters(self._llm, source)
-        self._lora_request: Any = None  # of the adapter in use
+        self._lora_request: Any = None  # of the adapter that the last call named
         # With adapters, vLLM 0.32 computes the LM head for as many rows as there are requests, and no more.
         self._scores_several_rows = scores_several_rows(self._llm) and not source.adapters
         self._scores_whole_prompts = not source.adapters
@@ -102,7 +100,10 @@ class VllmEngine:
         )
         self.counts = TokenCounts()
 
-    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+    def log_likelihoods(
+        self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
+    ) -> Iterator[ContinuationScores]:
+        self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
         self._check_lengths(requests)
         empty_cache(self._llm)  # calls do not depend on earlier ones
         short = [i for i, request in enumerate(requests) if max(map(len, request.continuations)) == 1]
@@ -113,7 +114,8 @@ class VllmEngine:
         for group in self._groups(requests, long):
             yield from self._score_group(requests, group)
 
-    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    def hidden_states(self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None) -> npt.NDArray[np.float32]:
+        self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
         self._check_lengths([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts])
         empty_cache(self._llm)
         states: dict[int, npt.NDArray[np.float32]] = {}
@@ -136,12 +138,6 @@ class VllmEngine:
         taken = recording.take()
         return {index: taken[number] for index, number in numbers.items()}
 
-    def with_adapter(self, adapter: Adapter) -> Self:
-        """Return the engine as it scores with one of its adapters. Both share the model, its cache and the counts."""
-        with_it = copy(self)
-        with_it._lora_request = self._adapters[adapter.fingerprint]
-        return with_it
-
     def close(self) -> None:
         with stopping_vllm(self._llm):
             del self._llm
@@ -159,11 +155,11 @@ class VllmEngine:
     def _warn_if_nothing_is_shared(self, contexts: Sequence[Sequence[int]]) -> None:
         """Warn once if vLLM's unit of sharing is longer than what any two neighbours have in common."""
         unit = self.facts.prefix_block_tokens
-        if self._warned or len(contexts) < 2 or (unit is not None and unit <= _PLAIN_BLOCK_TOKENS):
+        if self._has_warned or len(contexts) < 2 or (unit is not None and unit <= _PLAIN_BLOCK_TOKENS):
             return
         longest = max(n_shared(one, other) for one, other in pairwise(contexts))
         if 0 < longest < (unit or math.inf):
-            self._warned.append(longest)
+            self._has_warned = True
             how = f"in units of {unit} tokens" if unit else "not at all"
             _log.warning(
                 "vLLM shares prefixes %s for %s, and these prompts have at most %d tokens in common: every prompt is "

@@ -12,8 +12,8 @@ from typing import Any
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import first_sentence, way_out
+from evaluator.engine.continuation_trie import MAX_IDS
 from evaluator.engine.devices import DeviceKind, cores, device_kind, return_freed_memory, split
-from evaluator.engine.vllm_requests import MAX_IDS
 from evaluator.engine.vllm_settings import (
     check_memory,
     device_share,
@@ -50,9 +50,10 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
     device = device_kind()
     if device == "cpu" and source.architecture in _WRONG_ON_A_CPU:
         raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
+    sharing = _block_sharing() if device == "cpu" else None  # never tried on a GPU
     try:
         with quiet(), _without_llvmlite_module():
-            return LLM(**_options(source, config, device))
+            return LLM(**_options(source, config, device), kv_transfer_config=sharing)
     except Exception as error:  # damaged files and code of models can raise anything
         lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
@@ -88,7 +89,6 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         **_states(source),
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
-        "kv_transfer_config": _block_sharing() if device == "cpu" else None,  # never tried on a GPU
         **_memory(source, config),
     }
 

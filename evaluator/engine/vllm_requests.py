@@ -25,8 +25,6 @@ from evaluator.engine.continuation_trie import ContinuationTrie, Question, Token
 from evaluator.engine.prefixes import MAX_SHARED_TOKENS, NO_REUSE
 from evaluator.errors import ScoreError
 
-MAX_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request can return
-
 
 def scores_several_rows(llm: Any) -> bool:
     """Return whether a request can name tokens for several positions of its prompt."""

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
@@ -192,7 +192,7 @@ def _naming_bad_tensor(source: ModelSource) -> Iterator[None]:
 
 def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
     """Return the folder of a model's scores with this engine and dtype, for all runs."""
-    identity = engine_identity(source, model)
+    identity = asdict(engine_identity(source, model))
     return data / "scores" / fingerprint(SCORES_FORMAT, source.fingerprint, identity, source_fingerprint("engine"))
 
 

@@ -116,7 +116,7 @@ def test_facts_and_identity_name_the_program(serve):
     server = serve()
     assert engine_of(server).facts.versions == {"sglang": "0.5.9"}
     config = ModelConfig(model="x", engine="server", server=ServerConfig(urls=(server.url,)))
-    assert engine_identity(fake_model_source(), config)["versions"] == {"sglang": "0.5.9"}
+    assert engine_identity(fake_model_source(), config).versions == {"sglang": "0.5.9"}
 
 
 def test_servers_of_two_kinds_are_refused(serve):

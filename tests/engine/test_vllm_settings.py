@@ -105,7 +105,7 @@ def test_a_model_that_shares_nothing_of_these_prompts_is_warned_about_once(
     (message,) = caplog.messages
     assert "shares prefixes in units of 141 tokens" in message
     assert "these prompts have at most 140 tokens in common" in message
-    engine._warned.clear()
+    engine._has_warned = False
 
 
 def test_log_probabilities_of_prompt_tokens_take_a_gibibyte_at_most(told, tiny_source: ModelSource) -> None:

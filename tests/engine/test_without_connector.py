@@ -5,23 +5,53 @@ In a process of its own, in which the connector was never imported.
 
 import subprocess
 import sys
+from pathlib import Path
 
-PROGRAM = """
+from tests.engine.cpu_only import cpu_only
+
+WITHOUT_CONNECTOR = """
+import sys
 from evaluator.engine.vllm_settings import import_vllm
 import_vllm()
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
 del base.SupportsHMA
+"""
 
+REQUESTS = """
 from evaluator.engine.vllm_engine import VllmEngine
 from evaluator.engine.vllm_requests import suffix_params
 print(suffix_params(5).extra_args["kv_transfer_params"])
+print("evaluator.engine.block_sharing" in sys.modules)
+"""
 
-from evaluator.engine.vllm_loading import _block_sharing
-print(_block_sharing())
+SCORES = """
+from evaluator.config import ModelConfig
+from evaluator.engine import find_source, load_engine
+from evaluator.engine.base import ContinuationRequest
+
+config = ModelConfig(model=sys.argv[1], engine="vllm", dtype="float32", kv_cache_gib=0.01)
+engine = load_engine(find_source(config), config)
+context = list(range(5, 45))  # one whole block and part of another
+requests = [ContinuationRequest([*context, last], [[7], [8, 9]]) for last in range(4)]
+print(sorted(answer.index for answer in engine.log_likelihoods(requests)), engine.counts.cached_tokens)
+engine.close()
 """
 
 
-def test_the_engine_makes_its_requests_and_a_cpu_says_that_it_shares_whole_blocks_only():
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == ["{'no_reuse': True, 'max_shared_tokens': 4}", "None"]
-    assert "Prompts share whole blocks of the cache only: cannot import name 'SupportsHMA'" in run.stderr
+def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+
+
+def test_the_engine_makes_its_requests() -> None:
+    run = python(WITHOUT_CONNECTOR + REQUESTS)
+    assert run.stdout.splitlines() == ["{'no_reuse': True, 'max_shared_tokens': 4}", "False"]
+
+
+@cpu_only
+def test_a_cpu_shares_whole_blocks_only_and_says_so_once(tiny_model: Path) -> None:
+    run = python(WITHOUT_CONNECTOR + SCORES, str(tiny_model))
+    indices, cached = run.stdout.rsplit(maxsplit=1)
+    assert indices == "[0, 1, 2, 3]"
+    assert int(cached) > 0
+    assert int(cached) % 32 == 0  # tokens of a block
+    assert run.stderr.count("Prompts share whole blocks of the cache only: cannot import name 'SupportsHMA'") == 1
