@@ -26,9 +26,11 @@ IMPROVED = "accuracy"
 
 def with_measure(rows: pl.DataFrame) -> pl.DataFrame:
     """Add `measure`: the name of the metric, with suite and part where several of them have this metric."""
-    place = pl.format("{} / {}", "suite", "part")
-    ambiguous = place.n_unique().over("metric") > 1
-    return rows.with_columns(measure=pl.when(ambiguous).then(pl.format("{} ({})", "metric", place)).otherwise("metric"))
+    part = pl.format("{} / {}", "suite", "part")
+    is_ambiguous = part.n_unique().over("metric") > 1
+    return rows.with_columns(
+        measure=pl.when(is_ambiguous).then(pl.format("{} ({})", "metric", part)).otherwise("metric")
+    )
 
 
 def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:

@@ -1,25 +1,14 @@
 """Collect the runs of a comparison, and check that they are comparable."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 import polars as pl
 
 from evaluator.errors import ConfigError, StoreError
 from evaluator.record import MeasuredRecord
-
-
-def settings(record: MeasuredRecord) -> Mapping[str, tuple[str, str]]:
-    """Return the settings that must be equal in all runs: name -> value and the option that sets it."""
-    prompts = record.prompts
-    return {
-        "shots": (prompts.shots, "--shots"),
-        "queries of each dataset": ("all" if prompts.n_queries is None else str(prompts.n_queries), "--queries"),
-        "label boundary": (record.scores.label_boundary, "--label-boundary"),
-    }
 
 
 def prompt_form(record: MeasuredRecord) -> str:
@@ -67,33 +56,21 @@ def compared_runs(
     names = _distinct([folder.resolve().name for folder in folders], [str(folder) for folder in folders])
     models = _distinct_forms(records)
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
-    runs = [
-        ComparedRun(
-            number=number,
-            folder=folder,
-            name=name,
-            model=model,
-            record=record,
-            metrics=_metrics(folder, record, table),
-            table=table,
+    runs: list[ComparedRun] = []
+    for folder, record, table, name, model in zip(folders, records, tables, names, models, strict=True):
+        metrics = table("metrics")
+        if metrics.is_empty():
+            suites = ", ".join(record.prompts.suites)
+            raise StoreError(f"{folder} has no metrics to compare: {suites} measures none. Leave it out.")
+        run = ComparedRun(
+            number=len(runs) + 1, folder=folder, name=name, model=model, record=record, metrics=metrics, table=table
         )
-        for number, (folder, name, model, record, table) in enumerate(
-            zip(folders, names, models, records, tables, strict=True), start=1
-        )
-    ]
+        runs.append(run)
     if not of_one_model:
         _require_different_models(runs)
-    _require_equal_settings(runs)
+    for run in runs[1:]:
+        _require_equal_settings(runs[0], run)
     return runs
-
-
-def _metrics(folder: Path, record: MeasuredRecord, table: Callable[[str], pl.DataFrame]) -> pl.DataFrame:
-    metrics = table("metrics")
-    if metrics.is_empty():
-        raise StoreError(
-            f"{folder} has no metrics to compare: {', '.join(record.prompts.suites)} measures none. Leave it out."
-        )
-    return metrics
 
 
 def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
@@ -110,34 +87,36 @@ def _distinct_forms(records: Sequence[MeasuredRecord]) -> list[str]:
 
 
 def _require_different_models(runs: Sequence[ComparedRun]) -> None:
-    for first, second in combinations(runs, 2):
-        if _identity(first.record) == _identity(second.record):
+    by_weights: dict[tuple[str, str, str], ComparedRun] = {}
+    for run in runs:
+        weights = run.record.model.weights_fingerprint, run.record.engine.dtype, prompt_form(run.record)
+        first = by_weights.setdefault(weights, run)
+        if first is not run:
             raise ConfigError(
-                f"{first.folder} and {second.folder} are the same model: weights {', '.join(_identity(first.record))}. "
+                f"{first.folder} and {run.folder} are the same model: weights {', '.join(weights)}. "
                 "Counted twice it would bias every correlation and every line fit. Leave one of them out."
             )
 
 
-def _identity(record: MeasuredRecord) -> tuple[str, str, str]:
-    return record.model.weights_fingerprint, record.engine.dtype, prompt_form(record)
+def _require_equal_settings(first: ComparedRun, run: ComparedRun) -> None:
+    expected, given = _settings(first), _settings(run)
+    if (first.record.scores.chat is None) != (run.record.scores.chat is None):
+        del given["label boundary"]  # a plain prompt and a conversation begin labels in different places
+    for name, (value, option) in given.items():
+        if value != expected[name][0]:
+            raise ConfigError(
+                f"The runs differ in their {name}: {expected[name][0]} in {first.folder}, {value} in {run.folder}. "
+                "Their numbers would differ for more reasons than the model. Run one of them again with the other's "
+                f"{option}."
+            )
 
 
-def _require_equal_settings(runs: Sequence[ComparedRun]) -> None:
-    first = runs[0]
-    for run in runs[1:]:
-        # A plain prompt and a conversation begin labels in different places.
-        same_kind = (run.record.scores.chat is None) == (first.record.scores.chat is None)
-        for name, (value, option) in settings(run.record).items():
-            if name == "label boundary" and not same_kind:
-                continue
-            _require_equal(name, option, (first, run), [settings(first.record)[name][0], value])
-        values = [", ".join(compared.definitions) for compared in (first, run)]
-        _require_equal("definitions", "--definition", (first, run), values)
-
-
-def _require_equal(name: str, option: str, runs: tuple[ComparedRun, ComparedRun], values: Sequence[str]) -> None:
-    if values[0] != values[1]:
-        raise ConfigError(
-            f"The runs differ in their {name}: {values[0]} in {runs[0].folder}, {values[1]} in {runs[1].folder}. Their "
-            f"numbers would differ for more reasons than the model. Run one of them again with the other's {option}."
-        )
+def _settings(run: ComparedRun) -> dict[str, tuple[str, str]]:
+    """Return the settings that must be equal in all runs: name -> value and the option that sets it."""
+    prompts = run.record.prompts
+    return {
+        "shots": (prompts.shots, "--shots"),
+        "queries of each dataset": ("all" if prompts.n_queries is None else str(prompts.n_queries), "--queries"),
+        "label boundary": (run.record.scores.label_boundary, "--label-boundary"),
+        "definitions": (", ".join(run.definitions), "--definition"),
+    }

@@ -27,11 +27,6 @@ N_REQUESTS = {"n": pl.lit(1.0)}
 """Statistic that counts requests."""
 
 
-def unit_interval(_n_labels: int) -> Limits:
-    """Return the limits of a metric that lies between 0 and 1."""
-    return 0.0, 1.0
-
-
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """A metric; each of its functions takes the number of labels.
@@ -43,7 +38,7 @@ class Metric:
     statistics: Callable[[int], dict[str, pl.Expr]]
     value: Callable[[int], pl.Expr]
     interval: IntervalForm
-    limits: Callable[[int], Limits] = unit_interval
+    limits: Callable[[int], Limits] = lambda _n_labels: (0.0, 1.0)
 
 
 def mean_metric(

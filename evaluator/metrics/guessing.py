@@ -142,12 +142,14 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     Args:
         datasets, means: as returned by with_baselines, the second with a row for each mean over rows of the first.
     """
-    repeats = pl.col("label_counts").list.len().eq_missing(1)
-    family = pl.concat([datasets, means.filter(~repeats)], how="diagonal_relaxed").with_columns(n_chosen_from=1)
-    tested = with_tests(family, ["definition"])
-    of_dataset = tested.select(*MEAN, *TEST_OF_GUESSING)
-    again = means.filter(repeats).join(of_dataset, on=MEAN, how="left")
-    rows = pl.concat([tested, again], how="diagonal_relaxed")
+    # A mean over one dataset is left out of the tests, and gets those of its dataset, which is above it.
+    means = means.with_columns(is_repeat=pl.col("label_counts").list.len().eq_missing(1))
+    rows = pl.concat([datasets.with_columns(is_repeat=False), means], how="diagonal_relaxed")
+    rows = rows.with_columns(
+        n_chosen_from=1, tail="log10_tail", log10_tail=pl.when(~pl.col("is_repeat")).then("log10_tail")
+    )
+    test = pl.when("is_repeat").then(pl.col(*TEST_OF_GUESSING).first().over(MEAN)).otherwise(pl.col(*TEST_OF_GUESSING))
+    rows = with_tests(rows, ["definition"]).with_columns(test, log10_tail="tail")
     has_test = rows["p_value"].is_not_null()
     right = pl.select(pl.when(has_test).then(rows["value"] * rows["n_queries"]).otherwise(0)).to_series()
     low, high = jeffreys_interval(right.to_numpy(), rows["n_queries"].to_numpy())

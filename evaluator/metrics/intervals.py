@@ -79,9 +79,7 @@ def two_way_standard_error(
     degrees = np.array([n_queries - 1, (n_queries - 1) * (n_templates - 1), *by_value.degrees])
     if not degrees.all():
         return None, 0.0
-    residuals = cells - query_means[:, None] - template_means + cells.mean()
-    by_query = query_means.var(ddof=1) / n_queries
-    by_both = (residuals**2).sum() / degrees[1] / cells.size
+    by_query, by_both = query_means.var(ddof=1) / n_queries, _noise(cells)
     # The noise of single answers is in the variance of every attribute's values, and must be in V once.
     by_values = template_weight * by_value.variances
     by_template, n_attributes = by_values.sum(), template_weight * len(by_values)
@@ -106,6 +104,13 @@ def _joint_degrees(by_query: float, degrees: float, by_template: float, by_value
     t = math.sqrt((by_query * squares[0] + by_template * squares[1]) / (by_query + by_template))
     joint = float(stdtridf((1 + CONFIDENCE_LEVEL) / 2, t))
     return min(max(joint, ends[0]), ends[1]) if math.isfinite(joint) else ends[1]
+
+
+def _noise(cells: Floats) -> float:
+    """Return the residual variance of cells [Q, T] divided by their number: the part of V that single answers make."""
+    residuals = cells - cells.mean(axis=1)[:, None] - cells.mean(axis=0) + cells.mean()
+    n_queries, n_templates = cells.shape
+    return float((residuals**2).sum() / ((n_queries - 1) * (n_templates - 1)) / cells.size)
 
 
 class AttributeVariances(NamedTuple):
@@ -148,12 +153,9 @@ def total_standard_error(
         return None, 0.0
     template_means = cells.mean(axis=0)
     by_value = attribute_variances(template_means, attributes)
-    residuals = cells - cells.mean(axis=1)[:, None] - template_means + cells.mean()
-    noise = (residuals**2).sum() / ((n_queries - 1) * (n_templates - 1)) / cells.size
     # From the variance of a mean over k values to that of one of them.
     of_one = (by_value.degrees + 1) * by_value.variances
-    by_template = float((of_one - (by_value.degrees + 1) * noise).sum())
-    by_template = max(by_template, 0.0)
+    by_template = max(float((of_one - (by_value.degrees + 1) * _noise(cells)).sum()), 0.0)
     of_values = by_value._replace(variances=of_one)
     joint = _joint_degrees(standard_error**2, degrees_of_freedom, by_template, of_values)
     return math.sqrt(standard_error**2 + by_template), joint

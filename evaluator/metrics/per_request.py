@@ -58,18 +58,14 @@ DEFINITIONS: dict[str, DefinitionRules] = {
 }
 
 
-def per_request_columns(
-    predictions: pl.DataFrame, n_labels: int, definition: str, where: str, *, softmaxed: bool | None = None
-) -> pl.DataFrame:
+def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
     """Return one row a request: query_id, gold, pred, correct, true_label_prob, squared_error, confidence and bin.
 
     The bin is null for a request in no bin. The label probabilities are in the columns p0, p1, ...
 
     Args:
-        predictions: columns query_id, gold and label_probs (List[f64] of n_labels), of one dataset and method.
+        predictions: columns query_id, gold and label_probs (List[f64] of n_labels), all of one dataset and method.
         where: name of the rows, for messages.
-        softmaxed: whether the definition takes the softmax of label probabilities; None: the rows are complete, and
-            decide.
 
     Raises:
         MetricError: rows that `definition` does not accept, or gold labels outside the label space.
@@ -77,9 +73,7 @@ def per_request_columns(
     rules = _rules(definition)
     matrix = label_matrix(predictions, n_labels, definition, where)
     require_gold(predictions["gold"], n_labels, where)
-    if softmaxed is None:
-        softmaxed = rules.check is not None and not rules.check(matrix)
-    if softmaxed:
+    if rules.check and not rules.check(matrix):
         # Operations and their order as in the toolkit: a confidence on a bin's edge must fall on the same side of it.
         exponentials = matrix.select((pl.all() - pl.max_horizontal(pl.all())).exp())
         matrix = exponentials.select(pl.all() / sum_in_order(map(pl.col, matrix.columns)))
