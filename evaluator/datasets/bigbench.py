@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.datasets.base import MultipleChoiceDataset
-from evaluator.datasets.multiple_choice import ChoiceRow, correct_of_scores, dataset_of_file
+from evaluator.datasets.multiple_choice import ChoiceRow, choice_list, correct_of_scores, dataset_of_file
 from evaluator.datasets.tables import read_rows
 from evaluator.errors import DatasetError, shown
 from evaluator.files.json_files import parse_json
@@ -61,10 +61,9 @@ def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
         for number, cells in enumerate(read_rows(path, LITE_COLUMNS, _LITE_HINT)):
             text, choices, scores, subtask, source_row = cells
             where = f"{path}, row {number} (from 0)"
-            if not isinstance(choices, list) or not all(isinstance(choice, str | None) for choice in choices):
-                raise DatasetError(f"{where}: choices must be a list of texts, got {shown(choices)}.")
+            listed = choice_list(choices, where)
             example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
-            yield ChoiceRow(number, example_id, text, choices, _correct(scores, choices, where))
+            yield ChoiceRow(number, example_id, text, listed, _correct(scores, listed, where))
 
     template = template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
     return dataset_of_file(path, name=path.stem, read_as=path.stem, rows=rows(), template=template)
@@ -138,7 +137,7 @@ def _task_row(example: Any, row: int, path: Path) -> ChoiceRow:
 
 
 def _correct(scores: Any, choices: Any, where: str) -> list[int]:
-    n_choices = len(choices) if choices is not None else 0
+    n_choices = len(choices)
     numbers = isinstance(scores, list) and all(
         isinstance(score, (int, float)) and not isinstance(score, bool) and -math.inf < score < math.inf
         for score in scores

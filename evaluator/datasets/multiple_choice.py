@@ -174,7 +174,7 @@ def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:
     for number, (text, choices, gold, *given_id) in enumerate(cells):
         where = f"{path}, row {number} (from 0)"
         example_id = _text(given_id[0], f"{where}, column {columns.example_id}") if id_column else str(number)
-        listed = _choices(choices, where)
+        listed = choice_list(choices, where)
         correct = _correct(gold, listed, where)
         yield ChoiceRow(number, example_id, _text(text, f"{where}, column {inputs[0]}"), listed, correct)
 
@@ -188,7 +188,8 @@ def _text(cell: Any, where: str) -> str | None:
     raise DatasetError(f"{where}: a text or a finite number was expected, got {shown(cell)}.")
 
 
-def _choices(cell: Any, where: str) -> list[str | None]:
+def choice_list(cell: Any, where: str) -> list[str | None]:
+    """Return the choices in a cell. Raises DatasetError unless it is a list of texts."""
     values = parsed(cell) if isinstance(cell, str) else cell
     if not isinstance(values, list) or not all(value is None or isinstance(value, str) for value in values):
         raise DatasetError(f"{where}: choices must be a list of texts (in CSV a JSON array), got {shown(cell)}.")
