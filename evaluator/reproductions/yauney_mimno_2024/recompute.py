@@ -9,7 +9,6 @@ import polars as pl
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines.max_random import max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.cells import judged_cells
-from evaluator.reproductions.yauney_mimno_2024.chances import best_prompt_mixes, example_chances
 from evaluator.reproductions.yauney_mimno_2024.curves import baseline_curves, expected_curves
 from evaluator.reproductions.yauney_mimno_2024.data import (
     EXPERIMENT,
@@ -31,7 +30,9 @@ from evaluator.reproductions.yauney_mimno_2024.rules import (
     RELEASED,
     SOUND,
     Mix,
+    best_prompt_mixes,
     best_prompts,
+    example_chances,
     judge,
     per_example,
     reasons,
