@@ -7,9 +7,11 @@ four of which an increasing share has a wrong label. It prints the numbers of MO
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from scipy.special import stdtrit
 
 from evaluator.config import ModelConfig
 from evaluator.datasets.base import ClassificationDataset
@@ -17,6 +19,7 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.engine import load_engine
 from evaluator.methods.base import softmax
+from evaluator.metrics.intervals import CONFIDENCE_LEVEL
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
 from evaluator.prompts.rows import normal_requests
@@ -24,7 +27,7 @@ from evaluator.random_baselines import max_random_accuracy, max_random_tail
 from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.store.prefix_order import prefix_order
 from evaluator.store.prompt_ids import with_prompt_ids
-from evaluator.suites.staicc.label_noise import label_noise_requests, noise_slope
+from evaluator.suites.staicc.label_noise import label_noise_requests, slope_weights
 from evaluator.tokens.rows import ragged
 from evaluator.tokens.table import tokenise
 
@@ -108,6 +111,32 @@ def _under_noise(scored: pl.DataFrame) -> pl.DataFrame:
         for (name,), rows in noisy.partition_by("dataset", as_dict=True, maintain_order=True).items()
     ]
     return accuracies.join(pl.DataFrame(slopes), on="dataset", maintain_order="left")
+
+
+class NoiseSlope(NamedTuple):
+    """Change of accuracy from no wrong demonstration label to only wrong ones; below 0 where a model uses them."""
+
+    slope: float  # accuracy per unit of noise rate
+    ci_low: float  # 95%, over queries
+    ci_high: float
+
+
+def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
+    """Fit the least-squares line of accuracy over `noise_rate`; its slope is minus `gler` of the paper.
+
+    The slope of accuracies is the mean of the slopes of single queries, so its standard error is that of a mean over
+    queries: a query's answers at all rates and after all demonstration sets count as one observation.
+
+    Args:
+        answers: `query_id`, `noise_rate` and `correct` (bool); two queries or more at the same rates, equally often.
+    """
+    accuracies = answers.group_by("query_id", "noise_rate").agg(pl.col("correct").mean()).sort("query_id", "noise_rate")
+    weights = np.array(slope_weights(accuracies["noise_rate"].unique().sort().to_list()))
+    slopes = accuracies["correct"].to_numpy().reshape(-1, len(weights)) @ weights
+    slope = float(slopes.mean())
+    standard_error = float(slopes.std(ddof=1)) / len(slopes) ** 0.5
+    margin = float(stdtrit(len(slopes) - 1, (1 + CONFIDENCE_LEVEL) / 2)) * standard_error
+    return NoiseSlope(slope, slope - margin, slope + margin)
 
 
 if __name__ == "__main__":

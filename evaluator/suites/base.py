@@ -40,9 +40,8 @@ class Part:
 class Requests(NamedTuple):
     """The requests of a suite for one dataset, and its side tables."""
 
-    rows: Iterable[
-        pl.DataFrame
-    ]  # REQUESTS and PROMPTS of schemas, both without prompt_id, and without the column suite
+    # REQUESTS and PROMPTS of schemas, both without prompt_id, and without the column suite.
+    rows: Iterable[pl.DataFrame]
     tables: Mapping[str, pl.DataFrame] = {}  # side tables by name, written to the store with their rows as given
 
 
@@ -86,6 +85,11 @@ class Comparison(NamedTuple):
     sections: Sequence[Section]
 
 
+def declared(rows: pl.DataFrame, schema: pl.Schema, key: Sequence[str]) -> pl.DataFrame:
+    """Return the columns of a schema with their types, sorted by the key of its table."""
+    return rows.select(schema.names()).cast(schema).sort(key)
+
+
 Keep = Callable[[str, pl.LazyFrame], pl.LazyFrame]
 """Writes a large table of the measure stage from its name and rows, and returns a scan of it."""
 
@@ -126,15 +130,17 @@ class Family:
     Two families are equal only if they are the same object.
     """
 
+    # What is measured.
     measure: Callable[[ScoredRun], Iterator[Table]]
     """Yield the tables of a run."""
-
-    sections: Callable[[MeasuredRun], Iterable[Section]]
-    """Yield the sections of a run's page."""
 
     rounds: Callable[[ScoredRun], Iterator[pl.DataFrame]] | None = None
     """Yield prompt_id of the requests of each round. The run has all scores of the rounds before the yielded one.
     Without this function there is one round with all requests."""
+
+    # What is shown.
+    sections: Callable[[MeasuredRun], Iterable[Section]]
+    """Yield the sections of a run's page."""
 
     query_numbers: Callable[[MeasuredRun], QueryNumbers | None] = lambda _run: None
     """Return numbers of single queries for the page, of a family whose suites have a run to themselves."""
@@ -170,8 +176,9 @@ class Suite:
     """A benchmark, as data and functions. It never sees an engine or a folder."""
 
     summary: str
+
+    # What is asked.
     parts: Mapping[str, Part]  # every part that its requests can have
-    family: Family
 
     requests: Callable[[Any, RunConfig], Requests]
     """Build the requests for a dataset of the type that `take` returns."""
@@ -180,13 +187,16 @@ class Suite:
     """Convert a dataset to the type that the suite needs. Raises DatasetError or TemplateError for what is missing."""
 
     default_datasets: tuple[str, ...] = ()  # default of a run
-    methods: tuple[str, ...] = ("vanilla",)  # those that `--methods all` stands for; the first is a run's default
-    own_methods: Mapping[str, Method] = field(default_factory=dict)  # methods that only this suite can use
-    definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which it can be measured
     label_boundary: LabelBoundary = "separate"  # default of a run
     options: type | None = None  # frozen dataclass whose fields are options of the command line (options.py)
-    measure_options: type | None = None  # the same for `evaluator measure`
     plan: Plan = Plan()
+
+    # What is measured and shown.
+    family: Family
+    methods: tuple[str, ...] = ("vanilla",)  # methods that `--methods all` names; the first is a run's default
+    own_methods: Mapping[str, Method] = field(default_factory=dict)  # methods that only this suite can use
+    definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which it can be measured
+    measure_options: type | None = None  # dataclass of options, as `options`, of `evaluator measure`
 
     describe: Callable[[RunConfig], Described] = described
     """Return the settings of a run for its report."""

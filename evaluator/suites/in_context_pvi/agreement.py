@@ -12,6 +12,7 @@ import polars as pl
 
 from evaluator.datasets.tables import read_parquet
 from evaluator.errors import DatasetError
+from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi.correlations import correlations
 from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY
 
@@ -72,7 +73,7 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
     tested = correlations(both, across="source", by=PVI_ANNOTATORS_KEY, value="value")
     counts = rows.group_by(PVI_ANNOTATORS_KEY).agg(n_annotated=pl.len())
     table = counts.join(tested, on=PVI_ANNOTATORS_KEY, how="left").with_columns(pl.col("n").fill_null(0))
-    return table.select(PVI_ANNOTATORS.names()).cast(PVI_ANNOTATORS).sort(PVI_ANNOTATORS_KEY)
+    return declared(table, PVI_ANNOTATORS, PVI_ANNOTATORS_KEY)
 
 
 def _measured(rows: pl.DataFrame, name: str) -> pl.DataFrame:

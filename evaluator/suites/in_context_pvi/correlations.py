@@ -13,19 +13,8 @@ import polars as pl
 from evaluator.compare.runs import ComparedRun
 from evaluator.statistics.anova import one_way_by, repeated_measures_by, require_one_each
 from evaluator.statistics.correlation import correlation_p
-from evaluator.suites.in_context_pvi.schema import (
-    PVI_CASE,
-    PVI_CONSISTENCY,
-    PVI_CONSISTENCY_KEY,
-    PVI_CORRELATIONS,
-    PVI_MODELS,
-    PVI_MODELS_KEY,
-    PVI_ORDERS,
-    PVI_PAIRS,
-    PVI_PAIRS_KEY,
-    PVI_RUN,
-    PVI_STRENGTHS,
-)
+from evaluator.suites.base import declared
+from evaluator.suites.in_context_pvi import schema
 
 STRONG, WEAK = 0.6, 0.3
 """A correlation above the first is strong, one below the second is weak (table 2)."""
@@ -71,7 +60,7 @@ def correlations(
     )
     n = table["n"].to_numpy()
     p_values = {f"{name}_p": correlation_p(table[name].to_numpy(), n) for name in ("pearson", "spearman")}
-    return table.with_columns(**p_values).select(*by, *PVI_CORRELATIONS).cast(PVI_CORRELATIONS)
+    return table.with_columns(**p_values).select(*by, *schema.PVI_CORRELATIONS).cast(schema.PVI_CORRELATIONS)
 
 
 def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str] = ()) -> pl.DataFrame:
@@ -89,7 +78,7 @@ def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str] = ()) -> p
         "weak_share": (defined < WEAK).mean(),
     }
     table = cases.group_by(by, maintain_order=True).agg(**columns).sort(by) if by else cases.select(**columns)
-    return table.cast({name: PVI_STRENGTHS[name] for name in columns})
+    return table.cast({name: schema.PVI_STRENGTHS[name] for name in columns})
 
 
 def case_strengths(pairs: pl.DataFrame, case: Sequence[str], *, by: Sequence[str]) -> pl.DataFrame:
@@ -99,7 +88,7 @@ def case_strengths(pairs: pl.DataFrame, case: Sequence[str], *, by: Sequence[str
     correlation is, so that the case is undefined.
 
     Args:
-        pairs: PVI_CORRELATIONS after the columns `case`.
+        pairs: schema.PVI_CORRELATIONS after the columns `case`.
         case: columns of a case.
         by: columns of a group of cases.
 
@@ -118,8 +107,8 @@ def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
     runs = pvi.select(_RUN).unique().sort(_RUN).with_row_index("run")
     numbered = pvi.join(runs, on=_RUN)
     # One case at a time, because pairs of rows take many times the memory of rows.
-    cases = numbered.partition_by(PVI_CASE, maintain_order=True)
-    pairs = pl.concat(correlations(rows, across="run", by=PVI_CASE) for rows in cases)
+    cases = numbered.partition_by(schema.PVI_CASE, maintain_order=True)
+    pairs = pl.concat(correlations(rows, across="run", by=schema.PVI_CASE) for rows in cases)
     # From the numbers of the two runs back to their shots and sets.
     for end in ("first", "second"):
         named = {"run": end} | {name: f"{end}_{name}" for name in _RUN}
@@ -127,7 +116,7 @@ def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
     same_shots = pl.col("first_n_shots") == pl.col("second_n_shots")
     same_set = pl.col("first_demonstration_set") == pl.col("second_demonstration_set")
     across = pl.when(same_shots).then(pl.lit("sets")).when(same_set).then(pl.lit("shots")).otherwise(pl.lit("both"))
-    return pairs.with_columns(across=across).select(PVI_PAIRS.names()).cast(PVI_PAIRS).sort(PVI_PAIRS_KEY)
+    return declared(pairs.with_columns(across=across), schema.PVI_PAIRS, schema.PVI_PAIRS_KEY)
 
 
 def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -137,9 +126,9 @@ def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         pvi_of: model -> schema.PVI. Queries and demonstration sets are matched by their numbers, so that all must
             come from equal stores. Demonstrations chosen by PVI differ between models.
     """
-    columns = [*PVI_RUN, "query_id", "pvi_bits"]
+    columns = [*schema.PVI_RUN, "query_id", "pvi_bits"]
     rows = pl.concat(pvi.select(*columns, model=pl.lit(name)) for name, pvi in pvi_of.items())
-    return correlations(rows, across="model", by=PVI_RUN).cast(PVI_MODELS).sort(PVI_MODELS_KEY)
+    return correlations(rows, across="model", by=schema.PVI_RUN).cast(schema.PVI_MODELS).sort(schema.PVI_MODELS_KEY)
 
 
 def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -153,16 +142,16 @@ def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -
         models: schema.PVI_MODELS, where several were compared.
     """
     compared = {
-        "sets": (pairs.filter(across="sets"), [*PVI_CASE, "first_n_shots"]),
-        "shots": (pairs.filter(across="shots"), [*PVI_CASE, "first_demonstration_set"]),
+        "sets": (pairs.filter(across="sets"), [*schema.PVI_CASE, "first_n_shots"]),
+        "shots": (pairs.filter(across="shots"), [*schema.PVI_CASE, "first_demonstration_set"]),
     }
     if models is not None:
-        compared["models"] = (models, PVI_RUN)
+        compared["models"] = (models, schema.PVI_RUN)
     summaries = [
         case_strengths(rows, case, by=["demonstrations", "definition"]).with_columns(across=pl.lit(across))
         for across, (rows, case) in compared.items()
     ]
-    return pl.concat(summaries).select(PVI_CONSISTENCY.names()).cast(PVI_CONSISTENCY).sort(PVI_CONSISTENCY_KEY)
+    return declared(pl.concat(summaries), schema.PVI_CONSISTENCY, schema.PVI_CONSISTENCY_KEY)
 
 
 def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
@@ -173,7 +162,7 @@ def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
     Args:
         summary: schema.PVI_SUMMARY.
     """
-    return one_way_by(summary, by=PVI_CASE, condition="demonstration_set", value="right_pvi")
+    return one_way_by(summary, by=schema.PVI_CASE, condition="demonstration_set", value="right_pvi")
 
 
 def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
@@ -194,8 +183,8 @@ class PviAgreement(NamedTuple):
     models: pl.DataFrame  # schema.PVI_MODELS
     consistency: pl.DataFrame  # schema.PVI_CONSISTENCY, across models only
     # The next three only have the suite's demonstration sets, because sets chosen by PVI differ between models.
-    by_pair: pl.DataFrame  # definition, first, second, PVI_STRENGTHS of Pearson's; a case is a run
-    by_dataset: pl.DataFrame  # definition, dataset, coefficient, PVI_STRENGTHS; cases as in `consistency`
+    by_pair: pl.DataFrame  # definition, first, second, schema.PVI_STRENGTHS of Pearson's; a case is a run
+    by_dataset: pl.DataFrame  # definition, dataset, coefficient, schema.PVI_STRENGTHS; cases as in `consistency`
     over_all: pl.DataFrame  # rows of `consistency`
 
 
@@ -207,16 +196,18 @@ def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement:
     """
     pvi_of = {run.model: run.table("pvi") for run in runs}
     models = models_table(_in_common(pvi_of))
-    consistency = consistency_table(PVI_PAIRS.to_frame(), models)
-    is_of_suite = ~pl.col("demonstrations").is_in(PVI_ORDERS)
+    consistency = consistency_table(schema.PVI_PAIRS.to_frame(), models)
+    is_of_suite = ~pl.col("demonstrations").is_in(schema.PVI_ORDERS)
     models_of_suite = models.filter(is_of_suite)
     by_pair = strengths(models_of_suite, r="pearson", by=["definition", "first", "second"])
-    by_dataset = case_strengths(models_of_suite, PVI_RUN, by=["definition", "dataset"])
+    by_dataset = case_strengths(models_of_suite, schema.PVI_RUN, by=["definition", "dataset"])
     return PviAgreement(models, consistency, by_pair, by_dataset, consistency.filter(is_of_suite))
 
 
 def _in_common(pvi_of: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Keep the runs that all models have, so that means of all pairs are over the same runs."""
-    runs = pl.concat(pvi.select(PVI_RUN).unique() for pvi in pvi_of.values())
-    common = runs.group_by(PVI_RUN).len().filter(len=len(pvi_of))
-    return {model: pvi.join(common, on=PVI_RUN, how="semi", maintain_order="left") for model, pvi in pvi_of.items()}
+    runs = pl.concat(pvi.select(schema.PVI_RUN).unique() for pvi in pvi_of.values())
+    common = runs.group_by(schema.PVI_RUN).len().filter(len=len(pvi_of))
+    return {
+        model: pvi.join(common, on=schema.PVI_RUN, how="semi", maintain_order="left") for model, pvi in pvi_of.items()
+    }

@@ -13,16 +13,11 @@ from evaluator.arrays import Floats
 from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.guessing import GUESSES, prompts_tried, with_baselines
 from evaluator.metrics.intervals import two_way_standard_error, with_intervals
+from evaluator.metrics.total_error import crossed_cells
 from evaluator.random_baselines.significance import with_tests
+from evaluator.suites.base import declared
+from evaluator.suites.in_context_pvi import schema
 from evaluator.suites.in_context_pvi.prompts import INPUT, null_part
-from evaluator.suites.in_context_pvi.schema import (
-    CHOSEN,
-    PVI_CHOSEN,
-    PVI_CHOSEN_KEY,
-    PVI_DEMONSTRATIONS,
-    PVI_DEMONSTRATIONS_KEY,
-    PVI_ORDERS,
-)
 
 DEFINITION = "paper"
 """The definition of the PVI by which demonstrations are chosen and compared."""
@@ -87,7 +82,7 @@ def demonstrations_table(
         for record in _source_records(rows)
     ]
     if not records:
-        return PVI_DEMONSTRATIONS.to_frame()
+        return schema.PVI_DEMONSTRATIONS.to_frame()
     floats = {f"{name}_{field}": pl.Float64() for name in _LIMITS for field in Difference._fields}
     rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides={**floats, **GUESSES}).with_columns(
         definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first()
@@ -97,19 +92,17 @@ def demonstrations_table(
     judged = with_baselines(rows.with_columns(value="best_accuracy", n_requests="n_queries")).drop("value")
     tested = with_tests(judged.with_columns(n_chosen_from="tries"))
     table = _with_intervals(tested).join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
-    return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_DEMONSTRATIONS.items()).sort(
-        PVI_DEMONSTRATIONS_KEY
-    )
+    return declared(table, schema.PVI_DEMONSTRATIONS, schema.PVI_DEMONSTRATIONS_KEY)
 
 
 def tries_by_source(scored: ScoredRequests, source: str) -> pl.DataFrame:
-    """Count the different prompts of a query: dataset, n_shots, demonstrations and tries of PVI_DEMONSTRATIONS.
+    """Count the different prompts of a query: dataset, n_shots, demonstrations and tries of schema.PVI_DEMONSTRATIONS.
 
     Args:
         scored: of the suite pvi.
         source: where the suite's own demonstration sets come from.
     """
-    parts = {source: INPUT} | {order: method for method, order in CHOSEN.items()}
+    parts = {source: INPUT} | {order: method for method, order in schema.CHOSEN.items()}
     rows = [
         scored.rows.filter(part=part).select(*_GROUP, "query_id", "prompt_id", demonstrations=pl.lit(name))
         for name, part in parts.items()
@@ -118,14 +111,14 @@ def tries_by_source(scored: ScoredRequests, source: str) -> pl.DataFrame:
 
 
 def training_counts(measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Count the training rows: dataset, demonstrations, n_shots, n_candidates and n_training of PVI_DEMONSTRATIONS.
+    """Count training rows: dataset, demonstrations, n_shots, n_candidates and n_training of schema.PVI_DEMONSTRATIONS.
 
     Args:
         measured: the result of chosen_demonstrations.training_pvi.
         candidates: schema.PVI_CANDIDATES.
     """
     counts = measured.group_by(_GROUP, maintain_order=True).agg(n_candidates=pl.col("pvi_bits").count())
-    orders = pl.DataFrame({"demonstrations": PVI_ORDERS})
+    orders = pl.DataFrame({"demonstrations": schema.PVI_ORDERS})
     return counts.join(candidates.select("dataset", "n_training").unique(), on="dataset").join(orders, how="cross")
 
 
@@ -138,7 +131,7 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
         candidates: schema.PVI_CANDIDATES; if empty, nothing was chosen.
     """
     if candidates.is_empty():
-        return PVI_CHOSEN.to_frame()
+        return schema.PVI_CHOSEN.to_frame()
     # Null prompts: one row for each chosen set, with the demonstrations of all its queries.
     sets = pl.concat(
         scored.rows.filter(part=null_part(method)).select(
@@ -149,7 +142,7 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
             training_row="demonstration_ids",
             place=pl.int_ranges(pl.col("demonstration_ids").list.len()),
         )
-        for method, order in CHOSEN.items()
+        for method, order in schema.CHOSEN.items()
     )
     rows = sets.explode("training_row", "place").collect()
     table = (
@@ -157,14 +150,14 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
         .join(candidates, on=["dataset", "training_row"], how="left")
         .with_columns(definition=pl.lit(DEFINITION))
     )
-    return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_CHOSEN.items()).sort(PVI_CHOSEN_KEY)
+    return declared(table, schema.PVI_CHOSEN, schema.PVI_CHOSEN_KEY)
 
 
 def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield a record for each source of one dataset and number of shots, without intervals and baselines."""
     sources = rows["demonstrations"].unique().sort().to_list()
-    (reference,) = set(sources) - {*PVI_ORDERS}  # the source of the suite's sets
-    right, bits = (_values_by_set(rows, value, sources) for value in ("correct", "pvi_bits"))
+    (reference,) = set(sources) - {*schema.PVI_ORDERS}  # the source of the suite's sets
+    right, bits = (_values_by_set(rows, value) for value in ("correct", "pvi_bits"))
     n_rows = rows["query_id"].n_unique()
     for source in sources:
         n_queries, n_sets = right[source].shape
@@ -190,19 +183,13 @@ def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: b
     return {f"{name}_{field}": getattr(difference, field, None) for field in Difference._fields}
 
 
-def _values_by_set(rows: pl.DataFrame, value: str, sources: list[str]) -> dict[str, Floats]:
+def _values_by_set(rows: pl.DataFrame, value: str) -> dict[str, Floats]:
     """Return source -> [query, set] of the queries that have the value after every set of every source."""
-    n_runs = rows.select("demonstrations", "demonstration_set").n_unique()
-    defined = rows.filter(pl.col(value).is_not_null())
-    complete = defined.filter(pl.len().over("query_id") == n_runs).sort("query_id", "demonstration_set")
-    n_queries = complete["query_id"].n_unique()
-    return {
-        source: complete.filter(demonstrations=source)[value]
-        .cast(pl.Float64)
-        .to_numpy()
-        .reshape(n_queries, rows.filter(demonstrations=source)["demonstration_set"].n_unique())
-        for source in sources
-    }
+    run = ["demonstrations", "demonstration_set"]
+    runs = rows.select(run).unique().sort(run).with_row_index("run")
+    cells, _ = crossed_cells(rows.join(runs, on=run), value, "run", None)
+    by_source = runs.partition_by("demonstrations", as_dict=True)
+    return {str(source): cells[:, own["run"].to_numpy(), 0] for (source,), own in by_source.items()}
 
 
 def _mean(cells: Floats) -> float | None:

@@ -8,18 +8,8 @@ section 5.5 and tables 6 and 17 to 19, list the queries of lowest PVI in one run
 import polars as pl
 
 from evaluator.metrics.intervals import with_intervals
-from evaluator.suites.in_context_pvi.schema import (
-    PVI_DECILES,
-    PVI_DECILES_KEY,
-    PVI_DENSITIES,
-    PVI_DENSITIES_KEY,
-    PVI_HARDEST,
-    PVI_HARDEST_KEY,
-    PVI_MISLABELLED,
-    PVI_MISLABELLED_KEY,
-    PVI_QUERIES_KEY,
-    PVI_RUN,
-)
+from evaluator.suites.base import declared
+from evaluator.suites.in_context_pvi import schema
 
 N_INNER = 38
 """Number of bins of equal width; one more bin on either side extends to the lowest and the highest PVI."""
@@ -44,15 +34,15 @@ def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
     # Bin 0 is below the inner bins, 1 to N_INNER are the inner ones, N_INNER + 1 is above.
     inner = ((value - low) / (high - low) * N_INNER).floor().cast(pl.Int64).clip(0, N_INNER - 1) + 1
     bin_number = pl.when(value < low).then(0).when(value > high).then(N_INNER + 1).otherwise(inner)
-    counts = judged.join(spans, on=_CASE).group_by(*PVI_RUN, "correct", bin=bin_number).agg(n=pl.len())
+    counts = judged.join(spans, on=_CASE).group_by(*schema.PVI_RUN, "correct", bin=bin_number).agg(n=pl.len())
     # Join counts to all bins, so that empty ones are kept.
-    groups = judged.select(*PVI_RUN, "correct").unique()
-    rows = groups.join(_bins(spans), on=_CASE).join(counts, on=PVI_DENSITIES_KEY, how="left")
+    groups = judged.select(*schema.PVI_RUN, "correct").unique()
+    rows = groups.join(_bins(spans), on=_CASE).join(counts, on=schema.PVI_DENSITIES_KEY, how="left")
     n, width = pl.col("n").fill_null(0), pl.col("bin_high") - pl.col("bin_low")
-    share = n / n.sum().over(*PVI_RUN, "correct")
+    share = n / n.sum().over(*schema.PVI_RUN, "correct")
     # An outer bin without queries may have no width.
     rows = rows.with_columns(n=n, density=pl.when(n > 0).then(share / width).otherwise(0.0))
-    return rows.select(PVI_DENSITIES.names()).cast(PVI_DENSITIES).sort(PVI_DENSITIES_KEY)
+    return declared(rows, schema.PVI_DENSITIES, schema.PVI_DENSITIES_KEY)
 
 
 def _spans(judged: pl.DataFrame) -> pl.DataFrame:
@@ -85,10 +75,10 @@ def _bins(spans: pl.DataFrame) -> pl.DataFrame:
 def deciles_table(judged: pl.DataFrame) -> pl.DataFrame:
     """Compute accuracy by deciles of PVI, with Wilson's interval: schema.PVI_DECILES, sorted by its key."""
     # Average ranks, so that queries of equal PVI are in one decile.
-    rank = pl.col("pvi_bits").rank("average").over(PVI_RUN)
-    decile = ((rank - 0.5) * 10 / pl.len().over(PVI_RUN)).floor().cast(pl.Int64) + 1
+    rank = pl.col("pvi_bits").rank("average").over(schema.PVI_RUN)
+    decile = ((rank - 0.5) * 10 / pl.len().over(schema.PVI_RUN)).floor().cast(pl.Int64) + 1
     n, value = pl.len().cast(pl.Float64), pl.col("correct").mean()
-    means = judged.group_by(*PVI_RUN, decile=decile).agg(
+    means = judged.group_by(*schema.PVI_RUN, decile=decile).agg(
         value=value,
         mean_pvi=pl.col("pvi_bits").mean(),
         standard_error=pl.when(n > 1).then((value * (1 - value) / (n - 1)).sqrt()),
@@ -99,7 +89,7 @@ def deciles_table(judged: pl.DataFrame) -> pl.DataFrame:
         highest=pl.lit(1.0),
     )
     table = with_intervals(means).rename({"value": "accuracy", "n_queries": "n"})
-    return table.select(PVI_DECILES.names()).cast(PVI_DECILES).sort(PVI_DECILES_KEY)
+    return declared(table, schema.PVI_DECILES, schema.PVI_DECILES_KEY)
 
 
 def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
@@ -133,8 +123,8 @@ def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFram
         queries: schema.PVI_QUERIES; `row` and `text` are null for a query that is not in it.
     """
     means = over_runs.filter(pl.col("mean_pvi").is_not_null())
-    listed = _ranked(means, queries, PVI_HARDEST_KEY).filter(pl.col("rank") <= N_HARDEST)
-    return listed.select(PVI_HARDEST.names()).cast(PVI_HARDEST).sort(PVI_HARDEST_KEY)
+    listed = _ranked(means, queries, schema.PVI_HARDEST_KEY).filter(pl.col("rank") <= N_HARDEST)
+    return declared(listed, schema.PVI_HARDEST, schema.PVI_HARDEST_KEY)
 
 
 def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
@@ -150,12 +140,12 @@ def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.Data
     always_negative = (pl.col("highest_pvi") < 0) & (pl.col("n_missing") == 0)
     is_one_label = (pl.col("n_predicted") == pl.col("n_runs")) & (pl.col("predicted") == pl.col("highest_predicted"))
     always_another = (pl.col("n_wrong") == pl.col("n_runs")) & is_one_label
-    listed = _ranked(over_runs.filter(always_negative, always_another), queries, PVI_MISLABELLED_KEY)
-    return listed.select(PVI_MISLABELLED.names()).cast(PVI_MISLABELLED).sort(PVI_MISLABELLED_KEY)
+    listed = _ranked(over_runs.filter(always_negative, always_another), queries, schema.PVI_MISLABELLED_KEY)
+    return declared(listed, schema.PVI_MISLABELLED, schema.PVI_MISLABELLED_KEY)
 
 
 def _ranked(means: pl.DataFrame, queries: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """Add `rank`, the last column of the key, by mean PVI within its other columns, and the queries' rows and texts."""
     rank = pl.int_range(1, pl.len() + 1).over(key[:-1])
     ranked = means.sort(*key[:-1], "mean_pvi", "query_id").with_columns(rank=rank)
-    return ranked.join(queries.select(*PVI_QUERIES_KEY, "row", "text"), on=PVI_QUERIES_KEY, how="left")
+    return ranked.join(queries.select(*schema.PVI_QUERIES_KEY, "row", "text"), on=schema.PVI_QUERIES_KEY, how="left")

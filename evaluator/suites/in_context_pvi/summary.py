@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.metrics.intervals import with_intervals
+from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi.schema import PVI_RUN, PVI_SUMMARY, PVI_SUMMARY_KEY
 
 SHARES = {"fifth": 5, "half": 2}
@@ -49,7 +50,7 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
     counts = counts.with_columns(
         (pl.col(name) * math.log(2)).name.suffix("_nats") for name in ("right_pvi", "wrong_pvi", "v_information")
     )
-    return counts.select(PVI_SUMMARY.names()).cast(PVI_SUMMARY).sort(PVI_SUMMARY_KEY)
+    return declared(counts, PVI_SUMMARY, PVI_SUMMARY_KEY)
 
 
 def judged_queries(pvi: pl.DataFrame) -> pl.DataFrame:

@@ -79,22 +79,20 @@ def _request_rows(dataset: MultipleChoiceDataset, queries: Ints, planned: Sequen
 
 
 def _search_tables(dataset: MultipleChoiceDataset, queries: Ints, planned: Sequence[Tries]) -> dict[str, pl.DataFrame]:
+    name = pl.lit(dataset.name)
     examples = dataset.examples[queries].select(
         "example_id",
         "correct",
+        dataset=name,
+        place=pl.int_range(pl.len()),
         n_choices=pl.col("choices").list.len(),
         query_id=pl.Series(queries),
         source=pl.format("{}, row {} (from 0)", pl.lit(dataset.source), "row"),
     )
-    tables = {
-        "search_examples": (examples.with_columns(place=pl.int_range(pl.len())), SEARCH_EXAMPLES),
-        "tried_prompts": (pl.concat(_tried_prompts(dataset, tries) for tries in planned), TRIED_PROMPTS),
-    }
+    tried = pl.concat(_tried_prompts(dataset, tries) for tries in planned).with_columns(dataset=name)
     return {
-        name: frame.with_columns(dataset=pl.lit(dataset.name)).select(
-            pl.col(column).cast(dtype) for column, dtype in schema.items()
-        )
-        for name, (frame, schema) in tables.items()
+        "search_examples": examples.select(SEARCH_EXAMPLES.names()).cast(SEARCH_EXAMPLES),
+        "tried_prompts": tried.select(TRIED_PROMPTS.names()).cast(TRIED_PROMPTS),
     }
 
 

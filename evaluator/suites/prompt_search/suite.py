@@ -19,19 +19,12 @@ from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import METRICS, PREDICTIONS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
+from evaluator.suites.prompt_search import tables
 from evaluator.suites.prompt_search.answers import answers, break_ties, planned
 from evaluator.suites.prompt_search.halving import rounds
 from evaluator.suites.prompt_search.options import SearchOptions
 from evaluator.suites.prompt_search.prompts import MAX_QUERIES, search_requests
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
-from evaluator.suites.prompt_search.tables import (
-    curves_table,
-    prompts_table,
-    results_table,
-    search_held_out,
-    search_total_error,
-    with_mean_intervals,
-)
 from evaluator.templates.choice_template import LABEL_SPACE
 
 
@@ -88,15 +81,15 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     examples = run.store.table("search_examples", SEARCH_EXAMPLES)
     predictions = break_ties(predict(run.scored, run.methods, ("paper",)).collect(), seed)
     search_answers = answers(predictions, planned(run.store.requests(), examples), examples)
-    prompts = prompts_table(search_answers, run.store.table("tried_prompts", TRIED_PROMPTS), examples)
+    prompts = tables.prompts_table(search_answers, run.store.table("tried_prompts", TRIED_PROMPTS), examples)
     queries = examples.collect()
-    total = search_total_error(search_answers, prompts)
-    trials = search_held_out(search_answers, prompts, queries, seed)
+    total = tables.search_total_error(search_answers, prompts)
+    trials = tables.search_held_out(search_answers, prompts, queries, seed)
     yield "metrics", METRICS.to_frame()
     yield "predictions", predictions.select(PREDICTIONS.names())
     yield "search_prompts", prompts
-    yield "search_results", with_mean_intervals(results_table(prompts, queries), total["total_error"])
-    yield "search_curves", curves_table(prompts, queries)
+    yield "search_results", tables.with_mean_intervals(tables.results_table(prompts, queries), total["total_error"])
+    yield "search_curves", tables.curves_table(prompts, queries)
     yield "search_held_out", trials
     yield "search_held_out_prediction", held_out_prediction(trials)
     yield from total.items()

@@ -15,17 +15,8 @@ from evaluator.random_baselines.calculator import log_spaced
 from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_trials
 from evaluator.random_baselines.max_random import expected_maximum, max_random_accuracy, max_random_tail
 from evaluator.random_baselines.significance import verdict, with_tests
-from evaluator.suites.prompt_search.schema import (
-    SEARCH_CURVES,
-    SEARCH_CURVES_KEY,
-    SEARCH_EXAMPLES_KEY,
-    SEARCH_GROUP,
-    SEARCH_PROMPTS,
-    SEARCH_PROMPTS_KEY,
-    SEARCH_RESULTS,
-    SEARCH_RESULTS_KEY,
-    TRIED_PROMPTS_KEY,
-)
+from evaluator.suites.base import declared
+from evaluator.suites.prompt_search import schema
 
 MAX_CURVE_POINTS = 200
 """Largest number of points of a curve; with more prompts, points are evenly spaced on a logarithmic scale."""
@@ -34,20 +25,20 @@ CHANCE = pl.col("correct").list.len() / pl.col("n_choices")
 """Probability that a random choice is right, from the columns of SEARCH_EXAMPLES; any correct choice counts."""
 
 IS_FIRST = pl.col("prompt_number") == pl.col("first_alike")
-"""Keeps the first of the prompts with the same text, from the columns of SEARCH_PROMPTS."""
+"""Keeps the first of the prompts with the same text, from the columns of schema.SEARCH_PROMPTS."""
 
 
 class Search(NamedTuple):
-    """The prompts of one SEARCH_GROUP and the chance of each query."""
+    """The prompts of one schema.SEARCH_GROUP and the chance of each query."""
 
     key: dict[str, Any]
-    prompts: pl.DataFrame  # SEARCH_PROMPTS of the group
+    prompts: pl.DataFrame  # schema.SEARCH_PROMPTS of the group
     distinct: pl.DataFrame  # the first prompt with each text
     chances: Floats  # [n_queries]
 
 
 def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
-    """Return SEARCH_PROMPTS: one row for each candidate prompt and method, with the number of queries it was scored on.
+    """Return schema.SEARCH_PROMPTS: a row for each candidate prompt and method, with its number of scored queries.
 
     Args:
         answers: as returned by answers.answers.
@@ -55,28 +46,28 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
     """
     counts = (
         answers.lazy()
-        .group_by(SEARCH_PROMPTS_KEY)
+        .group_by(schema.SEARCH_PROMPTS_KEY)
         .agg(n_queries=pl.len().cast(pl.Int64), n_correct=pl.col("is_correct").sum(), n_ties=pl.col("is_tied").sum())
     )
     sizes = examples.group_by("dataset").agg(n_all=pl.len().cast(pl.Int64))
     n_unscored = pl.col("n_all") - pl.col("n_queries")
     # The best count of prompts that were scored on all queries.
-    best = pl.when(n_unscored == 0).then(pl.col("n_correct")).max().over(SEARCH_GROUP)
+    best = pl.when(n_unscored == 0).then(pl.col("n_correct")).max().over(schema.SEARCH_GROUP)
     rows = (
-        counts.join(tried, on=TRIED_PROMPTS_KEY)
+        counts.join(tried, on=schema.TRIED_PROMPTS_KEY)
         .join(sizes, on="dataset")
         .with_columns(
-            first_alike=pl.col("prompt_number").min().over(*SEARCH_GROUP, "text"),
+            first_alike=pl.col("prompt_number").min().over(*schema.SEARCH_GROUP, "text"),
             accuracy=pl.col("n_correct") / pl.col("n_queries"),
             is_stopped=n_unscored > 0,
             could_have_won=(n_unscored > 0) & (pl.col("n_correct") + n_unscored >= best),
         )
     )
-    return _with_schema(rows.collect(), SEARCH_PROMPTS, SEARCH_PROMPTS_KEY)
+    return declared(rows.collect(), schema.SEARCH_PROMPTS, schema.SEARCH_PROMPTS_KEY)
 
 
 def results_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
-    """Return SEARCH_RESULTS: the best of the different prompts of each search, with both random baselines.
+    """Return schema.SEARCH_RESULTS: the best of the different prompts of each search, with both random baselines.
 
     Args:
         prompts: as returned by prompts_table.
@@ -91,32 +82,35 @@ def results_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame
     rows = pl.DataFrame([_result(search) for search in _searches(prompts, examples)], infer_schema_length=None)
     judged = rows.with_columns(verdict=verdict(pl.col("best_accuracy"), pl.col("chance"), pl.col("max_random")))
     tested = with_tests(judged.with_columns(n_right="best_correct", n_chosen_from="tries"))
-    return _with_schema(tested, SEARCH_RESULTS, SEARCH_RESULTS_KEY)
+    return declared(tested, schema.SEARCH_RESULTS, schema.SEARCH_RESULTS_KEY)
 
 
 def with_mean_intervals(results: pl.DataFrame, total: pl.DataFrame) -> pl.DataFrame:
-    """Set mean_low and mean_high of SEARCH_RESULTS, whose queries and prompts are both samples.
+    """Set mean_low and mean_high of schema.SEARCH_RESULTS, whose queries and prompts are both samples.
 
     They stay null where prompts were stopped.
 
     Args:
         total: schemas.TOTAL_ERROR of the mean accuracies.
     """
-    limits = total.select(*SEARCH_GROUP, mean_low="total_low", mean_high="total_high")
-    joined = results.drop("mean_low", "mean_high").join(limits, on=SEARCH_GROUP, how="left")
-    return _with_schema(joined, SEARCH_RESULTS, SEARCH_RESULTS_KEY)
+    limits = total.select(*schema.SEARCH_GROUP, mean_low="total_low", mean_high="total_high")
+    joined = results.drop("mean_low", "mean_high").join(limits, on=schema.SEARCH_GROUP, how="left")
+    return declared(joined, schema.SEARCH_RESULTS, schema.SEARCH_RESULTS_KEY)
 
 
 def curves_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
-    """Return SEARCH_CURVES: the expected best accuracy by number of tries, of prompts and of random classifiers."""
+    """Return schema.SEARCH_CURVES: the expected best accuracy of prompts and random classifiers by number of tries."""
     curves = [_curve(search) for search in _searches(prompts, examples) if not search.prompts["is_stopped"].any()]
-    return _with_schema(pl.concat([pl.DataFrame(schema=SEARCH_CURVES), *curves]), SEARCH_CURVES, SEARCH_CURVES_KEY)
+    rows = pl.concat([schema.SEARCH_CURVES.to_frame(), *curves])
+    return declared(rows, schema.SEARCH_CURVES, schema.SEARCH_CURVES_KEY)
 
 
 def _searches(prompts: pl.DataFrame, examples: pl.DataFrame) -> Iterator[Search]:
-    chances = dict(examples.sort(SEARCH_EXAMPLES_KEY).group_by("dataset", maintain_order=True).agg(CHANCE).rows())
-    for values, rows in prompts.partition_by(SEARCH_GROUP, as_dict=True, maintain_order=True).items():
-        key = dict(zip(SEARCH_GROUP, values, strict=True))
+    chances = dict(
+        examples.sort(schema.SEARCH_EXAMPLES_KEY).group_by("dataset", maintain_order=True).agg(CHANCE).rows()
+    )
+    for values, rows in prompts.partition_by(schema.SEARCH_GROUP, as_dict=True, maintain_order=True).items():
+        key = dict(zip(schema.SEARCH_GROUP, values, strict=True))
         yield Search(key, rows, rows.filter(IS_FIRST), np.array(chances[key["dataset"]]))
 
 
@@ -173,8 +167,8 @@ def _curve(search: Search) -> pl.DataFrame:
             "max_random": max_random_accuracy(n_queries, search.chances, tries.astype(np.float64)),
             "chance": math.fsum(search.chances) / n_queries,
         },
-        schema_overrides=dict(SEARCH_CURVES),
-    ).select(SEARCH_CURVES.names())
+        schema_overrides=dict(schema.SEARCH_CURVES),
+    ).select(schema.SEARCH_CURVES.names())
 
 
 def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -193,8 +187,8 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
     distinct = _complete_searches(prompts).filter(pl.col("n_queries") > 1)
     if distinct.is_empty():
         return pl.DataFrame(schema=HELD_OUT_TRIALS)
-    experiment = pl.concat_str((pl.col(name).cast(pl.String) for name in SEARCH_GROUP), separator="/")
-    correctness = answers.join(distinct, on=[*SEARCH_GROUP, "prompt_number"], how="semi").select(
+    experiment = pl.concat_str((pl.col(name).cast(pl.String) for name in schema.SEARCH_GROUP), separator="/")
+    correctness = answers.join(distinct, on=[*schema.SEARCH_GROUP, "prompt_number"], how="semi").select(
         experiment=experiment, prompt="prompt_number", example="place", correct="is_correct"
     )
     chances = examples.select("dataset", example="place", chance=CHANCE)
@@ -202,7 +196,7 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
     return held_out_trials(
         correctness.lazy(),
         experiments.join(chances, on="dataset").select("experiment", "example", "chance").sort("experiment", "example"),
-        tries=[int(distinct.group_by(SEARCH_GROUP).len()["len"].to_numpy().max())],
+        tries=[int(distinct.group_by(schema.SEARCH_GROUP).len()["len"].to_numpy().max())],
         seed=seed,
     )
 
@@ -216,19 +210,15 @@ def search_total_error(answers: pl.DataFrame, prompts: pl.DataFrame) -> dict[str
     Args:
         answers, prompts: as returned by answers.answers and prompts_table.
     """
-    key = [*SEARCH_GROUP, "prompt_number"]
+    key = [*schema.SEARCH_GROUP, "prompt_number"]
     rows = answers.join(_complete_searches(prompts), on=key, how="semi").rename({"place": "query_id"})
     shared = {"suite": "prompt-search", "definition": "paper"}
     names = {"query": "query", "level": "prompt", "interaction": "query x prompt and residual"}
-    cases = list(crossed_answers(rows, SEARCH_GROUP, "prompt_number", {"accuracy": "is_correct"}, names, shared))
+    cases = list(crossed_answers(rows, schema.SEARCH_GROUP, "prompt_number", {"accuracy": "is_correct"}, names, shared))
     return total_error_tables(cases, [crossed_headline(case, (0.0, 1.0), "queries and prompts") for case in cases])
 
 
 def _complete_searches(prompts: pl.DataFrame) -> pl.DataFrame:
     """Return the different prompts of every search in which none was stopped."""
-    complete = prompts.filter(~pl.col("is_stopped").any().over(SEARCH_GROUP))
+    complete = prompts.filter(~pl.col("is_stopped").any().over(schema.SEARCH_GROUP))
     return complete.filter(IS_FIRST)
-
-
-def _with_schema(frame: pl.DataFrame, schema: pl.Schema, key: list[str]) -> pl.DataFrame:
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items()).sort(key)

@@ -6,20 +6,18 @@ Source: Cho & Inoue 2025, section 3.3.
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
 from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import MetricError, TemplateError
 from evaluator.metrics.base import Measured, Metric, statistic_sums
-from evaluator.metrics.classification import ACCURACY, METRICS, STAICC_METRICS
+from evaluator.metrics.classification import METRICS, STAICC_METRICS
 from evaluator.metrics.groups import PredictionGroup
-from evaluator.metrics.intervals import CONFIDENCE_LEVEL, jackknife
+from evaluator.metrics.intervals import jackknife
 from evaluator.prompts.rows import benchmark_plan, requests, variations
 from evaluator.schemas import Definition
 from evaluator.suites.staicc.robustness import require_complete_grid
@@ -113,32 +111,6 @@ def next_labels(labels: Ints, *, n_labels: int, n_wrong: tuple[int, ...]) -> lis
         np.put_along_axis(is_wrong, random.samples(n_prompts, count, n_shots), True, axis=1)
         shown.append(np.where(is_wrong, (labels + 1) % n_labels, labels))
     return shown
-
-
-class NoiseSlope(NamedTuple):
-    """Change of accuracy from no wrong demonstration label to only wrong ones; below 0 where a model uses them."""
-
-    slope: float  # accuracy per unit of noise rate
-    ci_low: float  # 95%, over queries
-    ci_high: float
-
-
-def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
-    """Fit the least-squares line of accuracy over `noise_rate`; its slope is minus `gler` of the paper.
-
-    The slope of accuracies is the mean of the slopes of single queries, so its standard error is that of a mean over
-    queries: a query's answers at all rates and after all demonstration sets count as one observation.
-
-    Args:
-        answers: `query_id`, `noise_rate` and `correct` (bool); two queries or more at the same rates, equally often.
-    """
-    rates = answers["noise_rate"].unique().sort().to_list()
-    weights = dict(zip(rates, slope_weights(rates), strict=True))
-    slope, standard_error = _slopes(answers, 1, {"accuracy": ACCURACY}, weights)["accuracy"]
-    assert standard_error is not None, "there are two queries or more"
-    n_queries = answers["query_id"].n_unique()
-    margin = float(stdtrit(n_queries - 1, (1 + CONFIDENCE_LEVEL) / 2)) * standard_error
-    return NoiseSlope(slope, slope - margin, slope + margin)
 
 
 def gler(group: PredictionGroup) -> dict[str, Measured]:

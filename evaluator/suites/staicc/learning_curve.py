@@ -85,12 +85,12 @@ def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) ->
     means = (
         datasets.sort(LEARNING_CURVE_KEY)
         .group_by([column for column in LEARNING_CURVE_KEY if column != "dataset"], maintain_order=True)
-        .agg(**mean_of_intervals(), **{name: pl.col(name).sum() for name in ("n_examples", "n_requests")})
-        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
-        .join(
-            datasets.group_by("n_shots", "metric", "definition").agg(pl.col("chance").mean()),
-            on=["n_shots", "metric", "definition"],
+        .agg(
+            **mean_of_intervals(),
+            **{name: pl.col(name).sum() for name in ("n_examples", "n_requests")},
+            chance=pl.col("chance").mean(),
         )
+        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
     )
     tables = [
         table.select(pl.col(name).cast(dtype) for name, dtype in LEARNING_CURVE.items()) for table in (datasets, means)

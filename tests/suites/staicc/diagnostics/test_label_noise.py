@@ -10,9 +10,10 @@ from scipy import stats
 from sklearn.metrics import f1_score
 from StaICC.util import functional
 
+from benchmarks.embedded_model.evaluation import noise_slope
 from evaluator.errors import MetricError
 from evaluator.suites.staicc import label_noise
-from evaluator.suites.staicc.label_noise import RELEASED_RATES, noise_slope
+from evaluator.suites.staicc.label_noise import RELEASED_RATES
 from tests.suites.staicc.diagnostics.part_predictions import Probs, interval, part_predictions, values
 from tests.suites.staicc.measured import staicc_metrics
 from tests.toolkit import plain_summation  # noqa: F401
