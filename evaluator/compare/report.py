@@ -15,23 +15,24 @@ from evaluator.report import facts
 from evaluator.report.methods import difference_column
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.page import Header
-from evaluator.report.section import Block, Group, Legend, Matrices, Matrix, MatrixCell, PackageFile, Section
-from evaluator.report.table import (
-    DATASET,
-    Column,
-    Row,
-    Table,
-    count_column,
-    line,
-    marked,
-    p_text,
-    plural,
-    signed,
-    text_column,
+from evaluator.report.section import (
+    Block,
+    Group,
+    Legend,
+    Matrices,
+    Matrix,
+    MatrixCell,
+    PackageFile,
+    Panels,
+    Section,
+    texts,
 )
+from evaluator.report.table import DATASET, Column, Row, Table, line, marked, p_text, plural, signed, text_column
 from evaluator.report.tables import DEFINITIONS, dataset_order, in_order, lower_is_better, value_tip
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import LEVEL
+
+TEXTS = texts("evaluator.compare")
 
 JUDGED_BY = "accuracy"
 
@@ -49,55 +50,15 @@ def _model_name(row: Row) -> str:
     return marked('<span class="place">{}</span> {}', row["number"], row["model"])
 
 
-MODEL = Column(title="Model", value="number", cell=_model_name, style="")
+MODEL = Column("Model", "number", cell=_model_name, style="")
 """The first column of tables with a row for each model."""
 
 SCALING_KEYS = {
     "value": "a model, by its number above, and its 95% interval",
-    "line": "least-squares line over log₁₀ of parameters",
+    "line vermilion": "least-squares line over log₁₀ of parameters",
     "reference": "chance",
 }
-SCALING_NOTE = (
-    "Vanilla, mean over datasets. Slopes, here and below, are per tenfold parameters, with a 95% interval. A line fit "
-    "gives all models equal weight and assumes that they are independent; for models of one family they are not, and "
-    "the interval is too narrow."
-)
-MEANS_CAPTION = (
-    "A column is a method; below each value its 95% interval, clustered by query. A value is bold where it is "
-    "significantly the best of its column: its paired difference to every other model, on the same queries, is above 0 "
-    "at the 5% level after Holm's correction for all pairs of models, datasets and methods. Without a bold value, no "
-    "model is significantly the best."
-)
-VANILLA_CAPTION = (
-    "Gain of each method over vanilla within one model: the mean over datasets of paired differences on the same "
-    "queries, with its 95% interval and its p-value before and after Holm's correction for all models, datasets and "
-    "methods. Shaded where the difference is not 0 at the 5% level after the correction, blue above and orange below."
-)
-RANKS_NOTE = (
-    "Spearman's rho under vanilla, ties at their average rank: blue is positive, orange negative. Underlined where "
-    "p < 0.05, from all permutations of up to eight points and from the t approximation beyond; of twenty unrelated "
-    "pairs, one is underlined by chance alone."
-)
-POINTS_NOTE = (
-    "Over models, a point is a model's mean over datasets. Over models and datasets, every dataset of every model is a "
-    "point: these points are not independent, because a dataset that is hard for one model is hard for others, so no "
-    "p-value is given."
-)
-PAIRS_NOTE = (
-    "Paired differences under vanilla: both models answered the same prompts, so the difficulty of a query cancels, "
-    "and the interval is narrower than those of the two accuracies suggest. 95% intervals are clustered by query, and "
-    "over queries and demonstration sets where all queries share the sets. p-values are before and after Holm's "
-    "correction for all pairs of models, datasets and methods of the same metric; they are exact (McNemar's test, or "
-    "all signs of the differences) where answers are few or whole. Shaded where the difference is not 0 at the 5% "
-    "level after the correction. Point at a difference for the smallest true difference that the test would have "
-    f"detected with probability {POWER}: a smaller one may be there and not be seen."
-)
-EQUIVALENCE_NOTE = (
-    "Each difference of mean accuracy, tested against a margin of {}: a is no worse than b if it is not worse by the "
-    "margin or more, and both are equivalent if neither is. The p-values are those of one-sided tests, corrected by "
-    "Holm's procedure over all datasets and methods; the uncorrected ones are below them. A missing proof of no worse "
-    "is no proof of worse. Differences by dataset are in <code>tables/equivalence.parquet</code>."
-)
+PAIRS_NOTE = TEXTS["pairs_note"].format(POWER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +115,13 @@ def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
         for values in [facts.headline_facts(run.record)]
     ]
     table = Table(
-        rows=pl.DataFrame(rows, schema_overrides={"n_parameters": pl.Int64}),
-        columns=[
+        pl.DataFrame(rows, schema_overrides={"n_parameters": pl.Int64}),
+        [
             MODEL,
             text_column("Run", "run"),
-            count_column("Parameters", "n_parameters"),
+            Column("Parameters", "n_parameters"),
             *(text_column(name, name, tip=lambda row, name=name: f"{name} {row[name]}") for name in RUN_FACTS),
         ],
-        label="Runs",
         style="metrics runs",
     )
     return Header(
@@ -170,9 +130,9 @@ def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
         subject=f"{'; '.join(measured)} · {plural(len(data.datasets), 'dataset')}{shots}",
         warnings=tuple((model, warning) for model, warning in warnings if warning),
         about=Section(
-            anchor="runs",
-            title="What is compared",
-            content=[table],
+            "runs",
+            "What is compared",
+            [table],
             notes=tuple(notes),
             style=PackageFile("evaluator.compare", "assets/compare.css"),
         ),
@@ -192,12 +152,7 @@ def comparison_sections(data: ComparisonData) -> Iterator[Section]:
 def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Section]:
     def section(anchor: str, title: str, subtitle: str, navigation: str, *content: Block) -> Section:
         return Section(
-            anchor=f"{definition}-{anchor}",
-            title=title,
-            subtitle=subtitle,
-            navigation=navigation,
-            content=content,
-            definition=definition,
+            f"{definition}-{anchor}", title, content, subtitle=subtitle, navigation=navigation, definition=definition
         )
 
     rows = with_measure(data.comparison).filter(definition=definition)
@@ -215,27 +170,21 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         title, of_measure = data.title(measure), means.filter(measure=measure)
         methods = [REFERENCE_METHOD, *sorted(set(of_measure["method"]) - {REFERENCE_METHOD})]
         best = significantly_best(differences[measure])
-        table = _model_table(data, of_measure, "method", methods, f"{title}, {definition}", MEANS_CAPTION, best=best)
+        table = _model_table(data, of_measure, "method", methods, TEXTS["means_caption"], best=best)
         yield section(f"means-{number}", title, "mean over datasets", title, table)
         caption = "A column is a dataset; below each value its 95% interval, clustered by query."
-        label = f"{title} by dataset, {definition}"
-        table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, label, caption)
+        table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, caption)
         yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
-    scaled = [
-        name for metric in SCALED for name in data.measures if name in set(vanilla.filter(metric=metric)["measure"])
-    ]
     titles = {name: data.title(name) for name in data.measures}
-    chances = _chances(vanilla)
-    large, small = (
-        value_panels(points, lines, {name: titles[name] for name in names}, chances, are_large=names is scaled)
-        for names in (scaled, [name for name in titles if name not in scaled])
-    )
+    large, small = _size_panels(vanilla, points, lines, titles)
     if large.panels:
         title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"
         subtitle = "after figure 4 of Cho & Inoue 2025"
-        yield section("scaling", title.capitalize(), subtitle, "By size", Legend(SCALING_KEYS), SCALING_NOTE, large)
+        yield section(
+            "scaling", title.capitalize(), subtitle, "By size", Legend(SCALING_KEYS), TEXTS["scaling_note"], large
+        )
     for number, measure in enumerate(judged, 1):
-        against = _against_vanilla(data, differences[measure], definition)
+        against = _against_vanilla(data, differences[measure])
         if against:
             methods = [column.title for column in against.columns[1:]]
             panels = improvement_panels(points, lines, measure, methods)
@@ -244,21 +193,33 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     if small.panels:
         low = lower_is_better([of for name, of in data.measures.items() if name in {*vanilla["measure"]}], data.texts)
         caption = f"Vanilla, mean over datasets; below each value its 95% interval, if it has one.{low}"
-        table = _model_table(
-            data, vanilla, "measure", list(titles), f"Every measure, {definition}", caption, titles=titles
-        )
+        table = _model_table(data, vanilla, "measure", list(titles), caption, titles=titles)
         yield section("measures", "Every measure", "and by size, after figure 7", "Every measure", table, small)
     correlations = data.rank_correlations.filter(definition=definition)
     ranks = _rank_correlations(data, correlations, titles, definition)
     yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
     for number, measure in enumerate(judged, 1):
-        pairs = _pairs(data, differences[measure], definition)
+        pairs = _pairs(data, differences[measure])
         title = "Model against model"
         yield section(f"pairs-{number}", title, titles[measure], title, PAIRS_NOTE, *pairs)
     margins = None if data.equivalence is None else data.equivalence.filter(definition=definition)
     if margins is not None and not margins.is_empty():
-        blocks = _equivalence(margins.filter(dataset=MEAN_OVER_DATASETS), definition)
+        blocks = _equivalence(margins.filter(dataset=MEAN_OVER_DATASETS))
         yield section("equivalence", "No worse, and equivalent", "two one-sided tests", "Margin", *blocks)
+
+
+def _size_panels(
+    vanilla: pl.DataFrame, points: pl.DataFrame, lines: pl.DataFrame, titles: Mapping[str, str]
+) -> tuple[Panels, Panels]:
+    """Return the large panels of the measures of SCALED, and the panels of all other measures."""
+    measured = {metric: set(vanilla.filter(metric=metric)["measure"]) for metric in SCALED}
+    scaled = {name: titles[name] for metric in SCALED for name in titles if name in measured[metric]}
+    others = {name: title for name, title in titles.items() if name not in scaled}
+    chances = _chances(vanilla)
+    return (
+        value_panels(points, lines, scaled, chances, are_large=True),
+        value_panels(points, lines, others, chances),
+    )
 
 
 def significantly_best(differences: pl.DataFrame) -> pl.DataFrame:
@@ -282,7 +243,6 @@ def _model_table(
     rows: pl.DataFrame,
     column: str,
     order: Sequence[str],
-    label: str,
     caption: str,
     *,
     titles: Mapping[str, str] = {},
@@ -303,13 +263,13 @@ def _model_table(
     cells = rows.select("number", key=column, cell=pl.struct(*numbers, "method", column=column, model=model))
     wide = cells.pivot(on="key", index="number", values="cell") if cells.height else cells.select("number")
     return Table(
-        rows=data.models.join(wide, on="number", how="left", maintain_order="left"),
-        columns=[
+        data.models.join(wide, on="number", how="left", maintain_order="left"),
+        [
             MODEL,
             *(
                 Column(
-                    title=titles.get(name, name),
-                    value="value",
+                    titles.get(name, name),
+                    "value",
                     of=name,
                     interval=("ci_low", "ci_high"),
                     tip=value_tip,
@@ -321,10 +281,8 @@ def _model_table(
                 if name in wide.columns
             ),
         ],
-        label=label,
         caption=caption,
         style="metrics models",
-        data={"definition": label.rpartition(", ")[2]},
     )
 
 
@@ -348,40 +306,33 @@ def _between(row: Row) -> str:
     return f"{row['model_a']} minus {row['model_b']}"
 
 
-def _against_vanilla(data: ComparisonData, differences: pl.DataFrame, definition: str) -> Table | None:
+def _against_vanilla(data: ComparisonData, differences: pl.DataFrame) -> Table | None:
     """Return the gain in accuracy of each method over vanilla, within each model; None without other methods."""
     gains = differences.filter(
-        pl.col("model_a") == pl.col("model_b"),
-        method_b=REFERENCE_METHOD,
-        dataset=MEAN_OVER_DATASETS,
-        metric=JUDGED_BY,
+        pl.col("model_a") == pl.col("model_b"), method_b=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY
     ).rename({"model_a": "model"})
     if gains.is_empty():
         return None
     wide = _wide(gains.with_columns(model_a="model"), "model", "method_a")
     return Table(
-        rows=data.models.join(wide, on="model", how="left", maintain_order="left"),
-        columns=[MODEL, *(difference_column(name, name, _between) for name in sorted(set(gains["method_a"])))],
-        label=f"Methods against vanilla, {definition}",
-        caption=VANILLA_CAPTION,
+        data.models.join(wide, on="model", how="left", maintain_order="left"),
+        [MODEL, *(difference_column(name, name, _between) for name in sorted(set(gains["method_a"])))],
+        caption=TEXTS["vanilla_caption"],
         style="metrics over-vanilla",
-        data={"definition": definition},
     )
 
 
-def _pairs(data: ComparisonData, differences: pl.DataFrame, definition: str) -> Iterator[Block]:
+def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
     """Yield the differences between models under vanilla: means, then a folded table by dataset for each pair."""
     of_vanilla = differences.filter(pl.col("model_a") != pl.col("model_b"), method_a=REFERENCE_METHOD)
     means = of_vanilla.filter(dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
     _, *others = data.models.iter_rows(named=True)
     wide = _wide(means.with_columns(model="model_a"), "model", "model_b")
     yield Table(
-        rows=data.models.head(-1).join(wide, on="model", how="left", maintain_order="left"),
-        columns=[MODEL, *(difference_column(_model_name(one), one["model"], _between) for one in others)],
-        label=f"Model against model, {definition}",
+        data.models.head(-1).join(wide, on="model", how="left", maintain_order="left"),
+        [MODEL, *(difference_column(_model_name(one), one["model"], _between) for one in others)],
         caption="The model of the row minus that of the column, mean over datasets.",
         style="metrics between",
-        data={"definition": definition},
     )
     pairs = means.select("model_a", "model_b").rows()
     if len(pairs) > MAX_PAIRS:
@@ -396,23 +347,18 @@ def _pairs(data: ComparisonData, differences: pl.DataFrame, definition: str) -> 
         metrics = [name for name in REQUEST_COLUMNS if name in rows.columns]
         n_queries = pl.coalesce(pl.col(name).struct.field("n_queries") for name in metrics)
         table = Table(
-            rows=rows.with_columns(n_queries=n_queries),
-            columns=[
+            rows.with_columns(n_queries=n_queries),
+            [
                 DATASET,
                 *(difference_column(data.texts.title(name), name, _between) for name in metrics),
-                count_column("Queries", "n_queries"),
+                Column("Queries", "n_queries"),
             ],
-            label=f"{a} minus {b}, {definition}",
             style="metrics pair-table",
-            data={"definition": definition, "a": a, "b": b},
             is_mean_last=True,
+            data={"a": a, "b": b},
         )
         yield Group(
-            content=[table],
-            title=f"{a} minus {b}, by dataset",
-            style="pair-details",
-            is_folded=True,
-            is_open=len(pairs) == 1,
+            [table], f"{a} minus {b}, by dataset", style="pair-details", is_folded=True, is_open=len(pairs) == 1
         )
 
 
@@ -428,25 +374,23 @@ def _rank_correlations(
         for (over, measure), group in groups.items():
             by = f", by {titles[str(measure)].lower()}" if between == "models" else ""
             about = f"{between.capitalize()}, over {over}{by}"
-            data_of = {"definition": definition, "over": over}
-            matrix = triangle(group, names, about, f"{about}, {definition}", data_of)
+            matrix = triangle(group, names, about, {"definition": definition, "over": over})
             if matrix:
                 matrices.append(matrix)
             else:
                 notes.append(
                     f"No correlation between {between} over {over}: {'; '.join(sorted(set(group['reason'])))}."
                 )
-    yield RANKS_NOTE
+    yield TEXTS["ranks_note"]
     yield Matrices(matrices, absent="")
     yield from notes
-    yield POINTS_NOTE
+    yield TEXTS["points_note"]
 
 
 def triangle(
     pairs: pl.DataFrame,
     titles: Mapping[str, str],
     about: str,
-    label: str,
     data: Mapping[str, object],
     *,
     coefficient: str = "rho",
@@ -458,7 +402,6 @@ def triangle(
         pairs: a, b, rho, p_value, n_points and reason, as in schema.RANK_CORRELATIONS.
         titles: of what a and b name, in the order of rows and columns.
         about: title of the triangle.
-        label: its name for a screen reader.
         data: data attributes.
         coefficient: name of the correlation.
         points: what it is over.
@@ -487,7 +430,6 @@ def triangle(
     most = max(pairs["n_points"].to_list())
     return Matrix(
         title=f"{about}: {most:,} {points}",
-        label=label,
         columns=[titles[name] for name in names[:-1]],
         rows=[
             (titles[name], [cell(other, name) if place < row else None for place, other in enumerate(names[:-1])])
@@ -499,28 +441,25 @@ def triangle(
     )
 
 
-def _equivalence(rows: pl.DataFrame, definition: str) -> Iterator[Block]:
+def _equivalence(rows: pl.DataFrame) -> Iterator[Block]:
     """Yield the tests against a margin; `rows` are schema.EQUIVALENCE of means over datasets."""
 
     def p_column(title: str, name: str) -> Column:
-        return Column(title=title, value=f"{name}_holm", show=p_text, below=(line(name, p_text),))
+        return Column(title, f"{name}_holm", show=p_text, below=(line(name, p_text),))
 
     table = Table(
-        rows=rows.with_columns(
-            a=pl.format("{}, {}", "model_a", "method_a"), b=pl.format("{}, {}", "model_b", "method_b")
-        ),
-        columns=[
+        rows.with_columns(a=pl.format("{}, {}", "model_a", "method_a"), b=pl.format("{}, {}", "model_b", "method_b")),
+        [
             text_column("a", "a"),
             text_column("b", "b"),
-            Column(title="Difference", value="difference", show=signed),
+            Column("Difference", "difference", show=signed),
             p_column("p no worse", "p_no_worse"),
             p_column("p equivalent", "p_equivalent"),
             text_column("Shown", "shown"),
         ],
-        label=f"Equivalence, {definition}",
         style="metrics equivalence",
     )
     shown = [rows.filter(shown=name).height for name in ("equivalent", "no worse")]
     title = f"{shown[0]} equivalent and {shown[1]} no worse, of {rows.height} differences"
-    yield marked(EQUIVALENCE_NOTE, rows["margin"][0])
-    yield Group(content=[table], title=title, is_folded=True)
+    yield marked(TEXTS["equivalence_note"], rows["margin"][0])
+    yield Group([table], title, is_folded=True)

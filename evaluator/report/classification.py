@@ -24,21 +24,9 @@ from evaluator.report.section import (
     Panels,
     Section,
     core_template,
+    texts,
 )
-from evaluator.report.table import (
-    DATASET,
-    Column,
-    Row,
-    Table,
-    count_column,
-    interval,
-    line,
-    marked,
-    number,
-    p_text,
-    plural,
-    probability,
-)
+from evaluator.report.table import DATASET, Column, Row, Table, interval, marked, number, p_text, plural, probability
 from evaluator.report.tables import (
     DEFINITIONS,
     GROUP,
@@ -54,22 +42,13 @@ from evaluator.report.tables import (
 )
 from evaluator.schemas import MEAN_OVER_DATASETS
 
+TEXTS = texts("evaluator.report")
+
 INTERVAL_FIGURES = ("accuracy", "true_label_probability")
 """Metrics with a figure; the expected value of a random guess is 1 / n_labels for both."""
 
 FIGURE_DEFINITION = "paper"
 """Definition of reliability diagrams and confusion matrices, whichever definition the reader has chosen."""
-
-SCORE_MEANING = (
-    " Brier score = reliability − resolution + uncertainty, from 0 to 2; log loss = calibration + refinement. "
-    "Reliability and calibration compare probabilities with frequencies among requests of the same predicted label and "
-    "confidence; their estimates have no bias from small groups, and are around 0, above or below, for a calibrated "
-    "model. A log loss is infinite, and its refinement undefined, where a true label has probability 0."
-)
-MASS_MEANING = (
-    " Label mass is the probability, over the whole vocabulary, that the model goes on with any of the labels; the "
-    "mean is over datasets."
-)
 
 
 @dataclass(frozen=True)
@@ -171,21 +150,21 @@ def _part_sections(
     yield from _result_sections(run, first, subtitle, navigation=f"Results{place}")
     if others:
         yield Section(
-            anchor=f"others-{first.anchor}",
-            title="Other methods",
-            subtitle=f"{first.place}: results, reliability and confusion of each",
-            kind="other-methods",
-            content=[
+            f"others-{first.anchor}",
+            "Other methods",
+            [
                 Section(
-                    anchor=f"folded-{one.anchor}",
-                    title=one.method,
+                    f"folded-{one.anchor}",
+                    one.method,
+                    [*_result_sections(run, one, one.about)],
                     subtitle=method_summary(one.method) or "",
                     kind="method",
                     is_folded=True,
-                    content=[*_result_sections(run, one, one.about)],
                 )
                 for one in others
             ],
+            subtitle=f"{first.place}: results, reliability and confusion of each",
+            kind="other-methods",
         )
 
 
@@ -199,14 +178,11 @@ def _result_sections(
     further = list(by_definition(results.chosen(headline=False), datasets))
     names = results.texts.in_order(results.chosen(headline=True)["metric"])
     yield Section(
-        anchor=results.anchor,
-        title="Results",
-        subtitle=subtitle,
-        kind="results",
-        navigation=navigation,
-        content=[
+        results.anchor,
+        "Results",
+        [
             Group(
-                content=[
+                [
                     *_results(
                         results, definition, rows.join(n_labels, on="dataset", how="left", maintain_order="left"), names
                     )
@@ -216,6 +192,9 @@ def _result_sections(
             )
             for definition, rows in headline
         ],
+        subtitle=subtitle,
+        kind="results",
+        navigation=navigation,
     )
     if navigation:
         yield _intervals_section(results, headline, subtitle)
@@ -257,19 +236,14 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
         columns.append(replace(column, bold=lambda _cell: True))
         columns += baseline_columns(name) if name == "accuracy" else []
     columns += [
-        count_column("Labels", "n_labels"),
-        count_column("Queries", "n_queries", of="sizes", note="requests", below=(line("n_requests", "{:,}".format),)),
+        Column("Labels", "n_labels"),
+        Column("Queries", "n_queries", of="sizes", note="requests", below="n_requests"),
     ]
     yield Table(
-        rows=rows.with_columns(sizes=sizes),
-        is_mean_last=True,
-        columns=columns,
-        label=f"Results table, {definition}",
-        caption=_caption(results, definition, names, tries),
-        data={"definition": definition},
+        rows.with_columns(sizes=sizes), columns, is_mean_last=True, caption=_caption(results, definition, names, tries)
     )
     if accuracies is not None and tries:
-        yield from _against_guessing(definition, accuracies)
+        yield from _against_guessing(accuracies)
 
 
 def _mean_item(metric: str, cell: Row, texts: MetricTexts, accuracy: Row | None) -> dict[str, object]:
@@ -296,27 +270,11 @@ def _mean_item(metric: str, cell: Row, texts: MetricTexts, accuracy: Row | None)
 
 
 def _caption(results: PartResults, definition: str, names: Sequence[str], tries: Sequence[int]) -> Markup:
-    ece = (
-        " On finitely many requests the calibration error is too high on average; below it is an estimate without this "
-        "bias, and its interval, of at least 95%, is around the error on infinitely many."
-    )
+    ece = TEXTS["calibration_meaning"]
     guessed = guessers(tries[-1]) if len(tries) == 1 else "the best of several random classifiers"
-    baselines = (
-        f"; max random, what {guessed} is expected to get on as many queries, with one classifier for each different "
-        "prompt that this method tried a query with"
-    )
-    verdict = (
-        " The verdict compares with these two expectations, as Yauney and Mimno 2024 do, and an accuracy that equals "
-        "one of them is not above it. It is no test: guessing is above both in about half of all runs. The test is in "
-        "the next column: an accuracy is better than guessing where p, the probability that the best random classifier "
-        f"is at least as accurate (the tail), is at most {TAIL_TO_TELL} after Holm's correction for all accuracies of "
-        "the run under this definition."
-    )
-    return Markup(
-        "{}, definition <em>{}</em>. Below each value its 95% interval, clustered by query, for this template.{}"
-        '<details class="more"><summary>What the columns mean</summary>{} Chance is one over the number of labels{}; '
-        "majority, the share of the most frequent gold label.{}</details>"
-    ).format(
+    baselines = TEXTS["baselines_meaning"].format(guessed)
+    verdict = TEXTS["verdict_meaning"].format(TAIL_TO_TELL)
+    return TEXTS["results_caption"].format(
         results.about,
         definition,
         lower_is_better(names, results.texts),
@@ -326,7 +284,7 @@ def _caption(results: PartResults, definition: str, names: Sequence[str], tries:
     )
 
 
-def _against_guessing(definition: str, accuracies: pl.DataFrame) -> Iterator[Block]:
+def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
     """Yield how many accuracies are better than guessing, and the table of the tests."""
     of_datasets = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
     n_datasets = of_datasets.height
@@ -346,73 +304,54 @@ def _against_guessing(definition: str, accuracies: pl.DataFrame) -> Iterator[Blo
             f" Better than guessing on {n_better} of {n_datasets}, at the {100 * TAIL_TO_TELL:g}% level after Holm's "
             f"correction for {plural(tested['n_tests'][0], 'test')}."
         )
-    yield Group(content=[text], style="judged")
+    yield Group([text], style="judged")
     if tested.height:
-        yield Group(
-            content=[_tests_table(definition, tested)],
-            title="Tests against guessing, and the queries they need",
-            is_folded=True,
-        )
+        yield Group([_tests_table(tested)], "Tests against guessing, and the queries they need", is_folded=True)
 
 
-def _tests_table(definition: str, tested: pl.DataFrame) -> Table:
+def _tests_table(tested: pl.DataFrame) -> Table:
     return Table(
-        rows=tested,
-        columns=[
+        tested,
+        [
             DATASET,
-            count_column("Tries", "tries"),
-            Column(title="p", value="log10_tail", show=probability),
-            Column(title="p after Holm", value="p_holm", show=p_text),
+            Column("Tries", "tries"),
+            Column("p", "log10_tail", show=probability),
+            Column("p after Holm", "p_holm", show=p_text),
             replace(TESTED, note="", below=(), tip=None, data={}, style=""),
-            Column(title="Lower bound", value="accuracy_lower_bound"),
-            count_column("Queries needed", "n_needed"),
+            Column("Lower bound", "accuracy_lower_bound"),
+            Column("Queries needed", "n_needed"),
             Column(
-                title="Bayesian interval",
-                value="credible_low",
+                "Bayesian interval",
+                "credible_low",
                 cell=lambda row: interval(row["credible_low"], row["credible_high"]),
             ),
         ],
-        label=f"Tests against guessing, {definition}",
         style="metrics tests",
-        caption=(
-            "p is the probability that the best of so many random classifiers, one a try, is at least as accurate. A "
-            "try is a different prompt that this method tried a query with; other methods, datasets and parts are no "
-            "tries, but tests, for whose number Holm's procedure corrects p. The true accuracy is at least the lower "
-            f"bound with {100 * ASSURANCE:g}% confidence. On the queries needed, a run with as many tries and tests "
-            f"calls an accuracy of that bound better than guessing with probability {POWER}; a dash: the bound is not "
-            "above chance, so that this run does not say how many. The Bayesian interval holds the accuracy with "
-            "probability 95% under Jeffreys' prior, Beta(1/2, 1/2), with the queries as independent trials."
-        ),
+        caption=TEXTS["tests_table_caption"].format(100 * ASSURANCE, POWER),
     )
 
 
 def _further_section(results: PartResults, further: Sequence[tuple[str, pl.DataFrame]]) -> Section:
     """Build the folded section of the metrics that are no headlines: proper scores with their parts, and label mass."""
     names = results.texts.in_order(results.chosen(headline=False)["metric"])
-    caption = Markup(
-        "{}, definition <em>{}</em>. These metrics are not StaICC's. Below each value its 95% interval, clustered by "
-        "query.{}{}{}"
+    caption = TEXTS["further_caption"]
+    meanings = (
+        TEXTS["score_meaning"] if "brier_score" in names else "",
+        TEXTS["mass_meaning"] if "label_mass_median" in names else "",
     )
-    meanings = (SCORE_MEANING if "brier_score" in names else "", MASS_MEANING if "label_mass_median" in names else "")
     return Section(
-        anchor=f"{results.anchor}-further",
-        title="Proper scores and label mass",
-        subtitle=f"{results.about}: Brier score and log loss with their parts, and how much probability the "
-        "labels have",
-        kind="further",
-        is_folded=True,
-        content=[
+        f"{results.anchor}-further",
+        "Proper scores and label mass",
+        [
             Group(
-                content=[
+                [
                     Table(
-                        rows=rows,
+                        rows,
+                        [DATASET, *(metric_column(name, results.texts) for name in names)],
                         is_mean_last=True,
-                        columns=[DATASET, *(metric_column(name, results.texts) for name in names)],
-                        label=f"Proper scores and label mass, {definition}",
                         caption=caption.format(
                             results.about, definition, *meanings, lower_is_better(names, results.texts)
                         ),
-                        data={"definition": definition},
                     )
                 ],
                 definition=definition,
@@ -420,6 +359,10 @@ def _further_section(results: PartResults, further: Sequence[tuple[str, pl.DataF
             )
             for definition, rows in further
         ],
+        subtitle=f"{results.about}: Brier score and log loss with their parts, and how much probability the "
+        "labels have",
+        kind="further",
+        is_folded=True,
     )
 
 
@@ -433,7 +376,7 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
     }
     groups = [
         Group(
-            content=[
+            [
                 Panels(
                     [
                         Panel(results.texts.title(metric), [figures.interval_rows(_interval_rows(metric, rows))])
@@ -449,11 +392,11 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
         for definition, rows in headline
     ]
     return Section(
-        anchor=f"{results.anchor}-intervals",
-        title="Accuracy and true-label probability",
+        f"{results.anchor}-intervals",
+        "Accuracy and true-label probability",
+        [Legend(keys), *groups],
         subtitle=subtitle,
         kind="intervals",
-        content=[Legend(keys), *groups],
     )
 
 
@@ -510,12 +453,7 @@ def _reliability_section(
     rows = headline.get(FIGURE_DEFINITION, pl.DataFrame())
     cells = (row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error"))
     errors = {row["dataset"]: row["expected_calibration_error"]["value"] for row in cells}
-    note = (
-        "Accuracy against the confidence of predictions, under the definition <em>{}</em>. A point is one of ten equal "
-        "confidence bins, its area the share of predictions in it; an orange line is its distance from the diagonal, "
-        "where confidence and accuracy agree. ECE, the expected calibration error, is the mean of these distances, "
-        "weighted by predictions."
-    )
+    note = TEXTS["reliability_note"]
     panels = [
         Panel(
             str(name),
@@ -528,11 +466,11 @@ def _reliability_section(
         .items()
     ]
     return Section(
-        anchor=f"{results.anchor}-reliability",
-        title="Reliability",
+        f"{results.anchor}-reliability",
+        "Reliability",
+        [marked(note, FIGURE_DEFINITION), Panels(panels)],
         subtitle=subtitle,
         kind="reliability",
-        content=[marked(note, FIGURE_DEFINITION), Panels(panels)],
     )
 
 
@@ -547,17 +485,14 @@ def _confusion_section(
     """
     names = dict(spaces.select("dataset", "label_names").iter_rows())
     by_dataset = confusion.partition_by("dataset", as_dict=True)
-    note = (
-        "Rows are gold labels, columns predicted ones, under the definition <em>{}</em>. A cell counts requests and is "
-        "shaded by its share of the row."
-    )
+    note = TEXTS["confusion_note"]
     matrices = [confusion_matrix(name, names[name], by_dataset[name,]) for name in datasets if (name,) in by_dataset]
     return Section(
-        anchor=f"{results.anchor}-confusion",
-        title="Confusion matrices",
+        f"{results.anchor}-confusion",
+        "Confusion matrices",
+        [marked(note, FIGURE_DEFINITION), Matrices(matrices)],
         subtitle=subtitle,
         kind="confusion",
-        content=[marked(note, FIGURE_DEFINITION), Matrices(matrices)],
     )
 
 
@@ -574,4 +509,4 @@ def confusion_matrix(dataset: str, labels: Sequence[str], confusion: pl.DataFram
     places = range(len(labels))
     totals = [sum(counts.get((gold, pred), 0) for pred in places) for gold in places]
     rows = [(labels[gold], [cell(gold, pred, totals[gold]) for pred in places]) for gold in places]
-    return Matrix(title=dataset, label=f"Confusion matrix, {dataset}", columns=labels, rows=rows, dataset=dataset)
+    return Matrix(title=dataset, columns=labels, rows=rows, dataset=dataset)

@@ -12,18 +12,7 @@ from typing import Any, Literal, NamedTuple
 import altair as alt
 import polars as pl
 
-from evaluator.report.charts import (
-    BLUE,
-    GREY,
-    GRID,
-    VERMILION,
-    Drawing,
-    Room,
-    VegaSpec,
-    compiled,
-    draw_svg,
-    styled,
-)
+from evaluator.report.charts import BLUE, GREY, GRID, VERMILION, Drawing, Room, VegaSpec, compiled, draw_svg, styled
 
 ROW_HEIGHT, TICK = 26, 18
 INTERVAL_WIDTH, INTERVAL_ROOM = 320, Room(left=134, right=12, top=4, bottom=22)
@@ -127,15 +116,7 @@ def curves(
     """
     # All lines are one mark: a layer a line would take several times as long to draw.
     line = Mark(
-        "line",
-        "x",
-        "y",
-        rows="lines",
-        color="colour",
-        size=width,
-        opacity=opacity,
-        is_dashed=True,
-        is_described=True,
+        "line", "x", "y", rows="lines", color="colour", size=width, opacity=opacity, is_dashed=True, is_described=True
     )
     return panel([*more, line], x, y, size=size, data=lines if data is None else data, lines=lines, **tables)
 
@@ -233,10 +214,7 @@ def throughput_figure(rates: Sequence[float], period_s: float, title: str) -> Dr
         | {"description": f"{place * period_s:,.0f} to {(place + 1) * period_s:,.0f} s: {rate:,.1f} {title}"}
         for place, rate in enumerate(rates)
     ]
-    marks = [
-        Mark("bar", x="start_s", x2="end_s", y="rate", y2=0, opacity=0.45),
-        Mark("band", "start_s", x2="end_s"),
-    ]
+    marks = [Mark("bar", x="start_s", x2="end_s", y="rate", y2=0, opacity=0.45), Mark("band", "start_s", x2="end_s")]
     x, y = Axis(title="seconds of scoring", ticks=4), Axis(title=title, ticks=3, form="~s")
     return panel(marks, x, y, rows=pl.DataFrame(rows))
 

@@ -8,25 +8,13 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.methods import METHODS
-from evaluator.report.section import Block, Group, Section
-from evaluator.report.table import (
-    Column,
-    Row,
-    Table,
-    count,
-    count_column,
-    interval,
-    line,
-    marked,
-    number,
-    p_text,
-    plural,
-    signed,
-    signed_interval,
-)
+from evaluator.report.section import Block, Group, Section, texts
+from evaluator.report.table import Column, Row, Table, interval, marked, number, p_text, plural, signed, signed_interval
 from evaluator.report.tables import DEFINITIONS, VERDICT_MARKS
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import LEVEL
+
+TEXTS = texts("evaluator.report")
 
 TEST = ("p_value", "p_holm", "n_tests", "test", "min_detectable")
 """Columns of the test of a difference."""
@@ -60,8 +48,8 @@ def difference_column(title: str, of: str, between: Callable[[Row], str] | None 
         return sides + test_tip(row)
 
     return Column(
-        title=title,
-        value="difference",
+        title,
+        "difference",
         show=signed,
         of=of,
         below=(
@@ -122,28 +110,22 @@ def methods_section(
                 rows = method_rows(chosen, anchors, n_shots)
                 columns = _columns(rows, datasets)
                 table = Table(
-                    rows=rows,
-                    columns=columns,
-                    label=f"{title} of all methods, {place}, {definition}",
+                    rows,
+                    columns,
                     caption=_caption(
                         metric, title, is_first=not tables, has_best=chosen["cell"].struct.field("is_best").any()
                     ),
                     style="metrics methods",
-                    data={"definition": definition, "metric": metric},
                     row_data={"method": "method"},
+                    data={"metric": metric},
                 )
-                folded = Group(content=[table], title=f"The same of {title.lower()}", is_folded=True)
+                folded = Group([table], f"The same of {title.lower()}", is_folded=True)
                 tables.append(folded if tables else table)
         if tables:
-            groups.append(Group(content=tables, definition=definition, style="definition"))
+            groups.append(Group(tables, definition=definition, style="definition"))
     anchor = next(iter(anchors.values()))
     return Section(
-        anchor=f"methods-{anchor}",
-        title="Inference methods",
-        subtitle=place,
-        kind="compared-methods",
-        navigation=navigation,
-        content=groups,
+        f"methods-{anchor}", "Inference methods", groups, subtitle=place, kind="compared-methods", navigation=navigation
     )
 
 
@@ -186,8 +168,8 @@ def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
     link = Markup('<a href="#{}">{}</a>')
     return [
         Column(
-            title="Method",
-            value="place",
+            "Method",
+            "place",
             cell=lambda row: link.format(row["anchor"], row["method"]),
             tip=lambda row: row["summary"],
             style="",
@@ -207,14 +189,12 @@ def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
             if f"on {name}" in rows.columns
         ),
         Column(
-            title="Labelled examples",
-            value="labelled",
+            "Labelled examples",
+            "labelled",
             show=lambda n: "all" if math.isinf(n) else f"{n:,.0f}",
             style="number labelled",
         ),
-        count_column(
-            "Requests", "n_requests", of=MEAN, note="queries", below=(line("n_queries", count),), style="number sizes"
-        ),
+        Column("Requests", "n_requests", of=MEAN, note="queries", below="n_queries", style="number sizes"),
     ]
 
 
@@ -233,7 +213,7 @@ def _value_column(title: str, of: str, about: str) -> Column:
         mark = marked('<span class="mark">{}</span> ', VERDICT_MARKS[row["verdict"]]) if row["verdict"] else Markup()
         return mark + marked("<b>{}</b>" if row["is_best"] else "{}", number(row["value"]))
 
-    return Column(title=title, value="value", cell=cell, of=of, tip=tip, data={"low": "ci_low", "high": "ci_high"})
+    return Column(title, "value", cell=cell, of=of, tip=tip, data={"low": "ci_low", "high": "ci_high"})
 
 
 def _caption(metric: str, title: str, *, is_first: bool, has_best: bool) -> str:
@@ -241,15 +221,7 @@ def _caption(metric: str, title: str, *, is_first: bool, has_best: bool) -> str:
         return f"{title}, and below it the gain over vanilla, as in the table above."
     marks = ", ".join(f"{mark} {verdict}" for verdict, mark in VERDICT_MARKS.items())
     verdicts = f", with its verdict against guessing ({marks})" if metric == "accuracy" else ""
-    return (
-        f"{title}{verdicts}, and below it the gain over vanilla: the paired difference on the same queries, each query "
-        "counted once. Shaded where the difference is not 0 at the 5% level after Holm's correction for the "
-        "differences of all datasets and methods of the run, blue above and orange below; the p-values are exact where "
-        "answers are few or whole, and those beside the mean are before and after the correction. A value is bold "
-        f"where it is the highest of its column and shaded above{'' if has_best else '; here none is'}. Labelled "
-        "examples are those that a method uses in addition to the demonstrations of a prompt; all: it chooses these "
-        "among all that a dataset has. A dash: not measured under this definition."
-    )
+    return TEXTS["methods_caption"].format(title, verdicts, "" if has_best else "; here none is")
 
 
 def _labelled_examples(method: str, n_shots: object) -> float | None:

@@ -12,9 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from evaluator.files.whole import write_bytes
-from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.section import PackageFile, Section, core_template
-from evaluator.report.tables import VERDICT_MARKS
 
 STYLE = PackageFile("evaluator.report", "assets/page.css")
 THEME = PackageFile("evaluator.report", "assets/theme.js")
@@ -57,7 +55,6 @@ def write_page(path: Path, title: str, header: Header, sections: Sequence[Sectio
 
 def render(template: PackageFile, variables: Mapping[str, object]) -> Markup:
     """Fill a template. Texts from data and models are escaped; a variable that is missing is an error."""
-    variables = variables._asdict() if hasattr(variables, "_asdict") else dict(variables or {})
     return Markup(_environment().get_template(template.name).render(variables))  # noqa: S704  (the environment escapes)
 
 
@@ -71,14 +68,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["digest"] = _digest
-    environment.globals |= {
-        "render": render,
-        "marks": VERDICT_MARKS,
-        "tail_to_tell": TAIL_TO_TELL,
-        "power": POWER,
-        "assurance": ASSURANCE,
-        "type_of": lambda block: type(block).__name__,
-    }
+    environment.globals |= {"render": render, "type_of": lambda block: type(block).__name__}
     return environment
 
 

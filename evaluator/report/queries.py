@@ -65,13 +65,13 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
         "query_data": packed([data for data, _ in shown]),
     }
     return Section(
-        anchor="queries",
-        title="Query by query",
+        "queries",
+        "Query by query",
+        [Filled(core_template("queries.html"), summary)],
         subtitle="sort, filter and read them, with prompts and log-likelihoods",
         kind="query-table",
         navigation="Query by query",
         is_folded=True,
-        content=[Filled(core_template("queries.html"), summary)],
         style=PackageFile("evaluator.report", "assets/queries.css"),
         script=PackageFile("evaluator.report", "assets/queries.js"),
     )

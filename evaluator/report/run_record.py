@@ -9,19 +9,18 @@ from evaluator.preflight.text import detectable_text, label_text, template_text
 from evaluator.record import MeasuredRecord, PreflightRecord, ReceiptRecord, ThroughputRecord
 from evaluator.report import facts
 from evaluator.report.figures import throughput_figure
-from evaluator.report.section import Filled, Group, List, Panel, Panels, Section, core_template
-from evaluator.report.table import Column, Table, count_column, line, plural, significant, text, text_column
+from evaluator.report.section import Filled, Group, List, Panel, Panels, Section, core_template, texts
+from evaluator.report.table import Column, Table, line, plural, significant, text_column
+
+TEXTS = texts("evaluator.report")
 
 
 def about_section(record: MeasuredRecord) -> Section:
     """Build the section of the main facts and the checks before the run; changes to datasets become notes."""
     return Section(
-        anchor="run",
-        title="What was run",
-        content=(
-            _facts(facts.headline_facts(record)),
-            *([_preflight_section(record.preflight)] if record.preflight else []),
-        ),
+        "run",
+        "What was run",
+        (_facts(facts.headline_facts(record)), *([_preflight_section(record.preflight)] if record.preflight else [])),
         notes=tuple(f"{dataset}: {'; '.join(notes)}." for dataset, notes in record.prompts.notes.items()),
     )
 
@@ -38,27 +37,26 @@ def tokens_section(record: MeasuredRecord) -> Section:
     """Build the section of the tokens of prompts and those computed."""
     bar = Markup('<span style="--share: {:.2f}%"></span>')
     table = Table(
-        rows=facts.token_counts(record),
-        columns=(
-            text_column("Count", "name", below=(line("meaning", text),)),
-            count_column("Tokens", "tokens"),
-            Column(title="× floor", value="times_floor"),
-            Column(title="", value="share", show=lambda share: bar.format(100 * share), style="bar"),
+        facts.token_counts(record),
+        (
+            text_column("Count", "name", below="meaning"),
+            Column("Tokens", "tokens"),
+            Column("× floor", "times_floor"),
+            Column("", "share", show=lambda share: bar.format(100 * share), style="bar"),
         ),
-        label="Token counts",
         style="metrics tokens",
         row_data={"count": "name"},
         absent="Token counts were not recorded.",
     )
     return Section(
-        anchor="tokens",
-        title="Tokens computed",
-        navigation="Tokens",
-        content=(
+        "tokens",
+        "Tokens computed",
+        (
             *([] if table.rows.is_empty() else [facts.token_summary(record)]),
             table,
             *_throughput_sections(record.scores.throughput),
         ),
+        navigation="Tokens",
     )
 
 
@@ -72,39 +70,32 @@ def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
     ]
     drifts = {"Median drift": names[2], "95%": names[3], "99%": names[4], "Largest": names[5]}
     table = Table(
-        rows=pl.DataFrame(rows, schema_overrides={"verdicts": pl.Int64}),
-        columns=(
-            text_column("Scored again with", "name", below=(line("determinism", text),)),
-            count_column("Prompts", "prompts", note="batches", below=(line("batches", str),)),
-            *(
-                Column(title=title, value=name, show=significant, style="number drift")
-                for title, name in drifts.items()
-            ),
-            count_column("Flipped", "flipped", note="predictions", below=(line("predictions", "of {:,}".format),)),
+        pl.DataFrame(rows, schema_overrides={"verdicts": pl.Int64}),
+        (
+            text_column("Scored again with", "name", below="determinism"),
+            Column("Prompts", "prompts", note="batches", below="batches"),
+            *(Column(title, name, show=significant, style="number drift") for title, name in drifts.items()),
+            Column("Flipped", "flipped", note="predictions", below=(line("predictions", "of {:,}".format),)),
             Column(
-                title="Changed",
+                "Changed",
                 cell=lambda row: "not compared" if row["verdicts"] is None else str(row["n_changed"]),
                 note="verdicts",
                 below=(line("verdicts", lambda n: f"of {n}"),),
             ),
         ),
-        label="Numerical receipts",
         row_data={"receipt": "name"},
     )
     return Section(
-        anchor="receipt",
-        title="Numerical receipt",
-        subtitle="a sample of the prompts, scored again",
-        kind="receipt",
-        navigation="Receipt",
-        content=(
-            "Log-likelihoods of the same prompts, scored again in another order, in batches of other sizes and with "
-            "another cache state, minus those of the run: the largest difference over the labels of a prompt, in nats. "
-            "A prediction is flipped if another label is the most probable one; verdicts are those of the whole run "
-            "with the new scores in place.",
+        "receipt",
+        "Numerical receipt",
+        (
+            TEXTS["receipt_content"],
             table,
             *(f"{name}: {'; '.join(one.changed_verdicts)}." for name, one in receipts.items() if one.changed_verdicts),
         ),
+        subtitle="a sample of the prompts, scored again",
+        kind="receipt",
+        navigation="Receipt",
     )
 
 
@@ -135,20 +126,18 @@ def determinism(receipt: ReceiptRecord) -> str:
 def record_section(record: MeasuredRecord) -> Section:
     """Build the section of the command and all other facts of the record."""
     chat = record.scores.chat
-    conversation = (
-        [Group(title="A prompt with a label, as the model gets it", content=[_lines(chat.example)])] if chat else []
-    )
-    groups = [Group(title=title, content=[_facts(group)]) for title, group in facts.record_facts(record).items()]
+    conversation = [Group([_lines(chat.example)], "A prompt with a label, as the model gets it")] if chat else []
+    groups = [Group([_facts(group)], title) for title, group in facts.record_facts(record).items()]
     return Section(
-        anchor="record",
-        title="The record in full",
-        kind="record",
-        navigation="Record",
-        content=(
+        "record",
+        "The record in full",
+        (
             _lines(record.command) if record.command else "The command was not recorded.",
             *conversation,
-            Group(content=groups, style="columns"),
+            Group(groups, style="columns"),
         ),
+        kind="record",
+        navigation="Record",
     )
 
 
@@ -175,18 +164,16 @@ def _preflight_section(record: PreflightRecord) -> Section:
     ]
     columns = (
         text_column("Dataset", "dataset"),
-        count_column("Queries", "queries"),
+        Column("Queries", "queries"),
         text_column("Classes", "classes", style="text"),
         text_column("Tokens of the labels", "labels", style="text"),
         text_column("Smallest detectable difference of two accuracies", "detectable", style="text"),
     )
     found = plural(len(record.findings), "finding") if record.findings else "nothing was found"
     return Section(
-        anchor="preflight",
-        title="Checked before the run",
-        subtitle=f"{found}; labels in place, classes, detectable differences",
-        is_folded=True,
-        content=(
+        "preflight",
+        "Checked before the run",
+        (
             _facts(
                 {
                     "Tokens in front of a prompt": str(record.tokens_in_front),
@@ -200,8 +187,10 @@ def _preflight_section(record: PreflightRecord) -> Section:
                     for one in record.findings
                 ]
             ),
-            Table(rows=pl.DataFrame(rows), columns=columns, label="Datasets before the run"),
+            Table(pl.DataFrame(rows), columns),
         ),
+        subtitle=f"{found}; labels in place, classes, detectable differences",
+        is_folded=True,
     )
 
 
@@ -220,10 +209,7 @@ def _throughput_sections(throughput: ThroughputRecord) -> Sequence[Section]:
         f"Over {throughput.elapsed_s:,.1f} s: {throughput.requests_per_s:,.1f} prompts/s"
         + (f", {tokens:,.0f} tokens computed/s" if tokens else "")
         + (f", {arithmetic}" if arithmetic else "")
-        + ". Time in which nothing was scored, such as that between two commands, is left out; within a shard, prompts "
-        "count as spread evenly."
+        + TEXTS["throughput_summary"]
     )
     panels = [Panel("", [throughput_figure(rate, throughput.period_s, unit)]) for unit, rate in rates.items() if rate]
-    return [
-        Section(anchor="throughput", title="Throughput over time", is_folded=True, content=(summary, Panels(panels)))
-    ]
+    return [Section("throughput", "Throughput over time", (summary, Panels(panels)), is_folded=True)]

@@ -1,10 +1,14 @@
 """Define the sections of a page and the blocks they consist of, and the measured run that sections are built from."""
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from importlib.resources import files
 from typing import NamedTuple, Protocol, TypeAlias
 
 import polars as pl
+from markupsafe import Markup
 
 from evaluator.record import MeasuredRecord
 from evaluator.report.table import Table
@@ -40,6 +44,13 @@ class PackageFile(NamedTuple):
     def name(self) -> str:
         """Return its name for the template loader."""
         return f"{self.package}:{self.file}"
+
+
+@cache
+def texts(package: str) -> Mapping[str, Markup]:
+    """Return the texts of a package's pages, assets/texts.toml: HTML, with {} for values, which `format` escapes."""
+    content = files(package).joinpath("assets/texts.toml").read_text("utf-8")
+    return {name: Markup(html) for name, html in tomllib.loads(content).items()}  # noqa: S704  (a file of a package)
 
 
 def core_template(file: str) -> PackageFile:
@@ -89,7 +100,6 @@ class Matrix:
     """A square of shaded cells."""
 
     title: str
-    label: str  # name for a screen reader
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[MatrixCell | None]]]  # name and cells of each row; None: an empty cell
     dataset: str = ""
@@ -120,12 +130,13 @@ class List:
     style: str = "notes"  # CSS classes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Group:
     """Blocks that a reader shows or hides together: of one definition, of one dataset, or folded under their title."""
 
     content: Sequence["Block"]
     title: str = ""
+    _: KW_ONLY
     definition: str = ""  # hidden while the reader has chosen another one
     dataset: str = ""
     style: str = ""  # CSS classes
@@ -133,7 +144,7 @@ class Group:
     is_open: bool = False  # a folded group that is unfolded at first
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Section:
     """A heading and the blocks below it.
 
@@ -143,13 +154,11 @@ class Section:
 
     anchor: str  # id of the element, unique on the page
     title: str
+    content: Sequence["Block"] = ()
+    _: KW_ONLY
     subtitle: str = ""
     kind: str = ""  # CSS class
     navigation: str = ""  # entry in the page's contents; without one it is not listed there
-    content: Sequence["Block"] = ()
-    template: PackageFile | None = None
-    context: object = None
-    sections: tuple["Section", ...] = ()
     is_folded: bool = False  # closed until the reader opens it; `subtitle` is then part of what opens it
     definition: str = ""  # the only definition that it shows; hidden while the reader has chosen another
     definitions: Mapping[str, str] = field(default_factory=dict)  # definitions that the reader can choose -> meaning
@@ -161,7 +170,7 @@ class Section:
     def with_inner(self) -> Iterator["Section"]:
         """Yield the section and those in its content."""
         yield self
-        for block in (*self.content, *self.sections):
+        for block in self.content:
             if isinstance(block, Section):
                 yield from block.with_inner()
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -83,26 +83,34 @@ def text(value: object) -> str:
     return "–" if value in (None, "") else str(value)
 
 
+def plain(value: object) -> str:
+    """Return a value as its type asks for: whole numbers in groups of three digits, others with three decimals."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return count(value) if isinstance(value, int) else number(value) if isinstance(value, float) else text(value)
+
+
 def digits(n: int) -> Callable[[float | None], str]:
     """Return the format of numbers with n digits after the point."""
     return partial(number, digits=n)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column:
     """A column of a table: its title, and how a cell is made of a row of the frame.
 
-    A cell without value is a dash. A reader sorts by the values at full precision.
+    A cell without value is a dash. A reader sorts by the values at full precision. Numbers are on the right.
     """
 
     title: str
     value: str = ""  # column of the frame
-    show: Callable[[Any], str] = number  # text of a value
+    _: KW_ONLY
+    show: Callable[[Any], str] = plain  # text of a value
     cell: Callable[[Row], str] | None = None  # text of a cell, where it takes more than the value
     of: str = ""  # column of structs: `value` and all other names are fields of these
     note: str | Sequence[str] = ()  # lines below the title
     interval: tuple[str, str] | None = None  # columns of both ends of the interval, which is shown below the value
-    below: Sequence[Callable[[Row], str]] = ()  # further lines below the value; an empty one is left out
+    below: str | Sequence[Callable[[Row], str]] = ()  # column, or texts, below the value; an empty one is left out
     tip: Callable[[Row], str] | None = None  # text for the pointer
     bold: Callable[[Row], bool] = lambda _row: False
     style: str | Callable[[Row], str] = "number"  # CSS classes of the cells
@@ -126,17 +134,9 @@ def line(value: str, show: Callable[[Any], str] = number) -> Callable[[Row], str
     return lambda row: "" if row[value] is None else show(row[value])
 
 
-TEXT = Column(title="", show=text, style="")
-
-
-def text_column(title: str, value: str, **more: Any) -> Column:
-    """Return a column of texts."""
-    return replace(TEXT, title=title, value=value, **more)
-
-
-def count_column(title: str, value: str, **more: Any) -> Column:
-    """Return a column of whole numbers."""
-    return Column(title=title, value=value, show=count, **more)
+def text_column(title: str, value: str, *, style: str = "", **more: Any) -> Column:
+    """Return a column of texts, which are on the left."""
+    return Column(title, value, style=style, **more)
 
 
 def row_name(value: object) -> str:
@@ -144,11 +144,11 @@ def row_name(value: object) -> str:
     return "Mean over datasets" if value == MEAN_OVER_DATASETS else str(value)
 
 
-DATASET = Column(title="Dataset", value="dataset", show=row_name, style="")
+DATASET = Column("Dataset", "dataset", show=row_name, style="")
 """The first column of most tables."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Table:
     """A table of a page. The first column names the rows; a reader can sort by each column.
 
@@ -157,7 +157,7 @@ class Table:
 
     rows: pl.DataFrame
     columns: Sequence[Column]
-    label: str  # name for a screen reader
+    _: KW_ONLY
     caption: str = ""
     style: str = "metrics"  # CSS classes
     data: Mapping[str, object] = field(default_factory=dict)  # data attributes
@@ -211,7 +211,8 @@ def shown_cell(column: Column, row: Row) -> ShownCell:
         return ShownCell("–", (), False, {"class": missing, **of_dataset})
     value = fields[column.value] if column.value else None
     below = [interval(*(fields[name] for name in column.interval))] if column.interval else []
-    below += [line for show in column.below if (line := show(fields))]
+    lines = [line(column.below, plain)] if isinstance(column.below, str) else column.below
+    below += [shown for show in lines if (shown := show(fields))]
     ends = dict(zip(("low", "high"), column.interval, strict=True)) if column.interval else {}
     data = {name: fields[source] for name, source in {**ends, **column.data}.items()}
     attributes = {

@@ -124,7 +124,7 @@ NEEDED = Column(
     value="accuracy_lower_bound",
     cell=lambda row: "–" if row["n_needed"] is None else f"{row['n_needed']:,}",
     note="lower bound",
-    below=(line("accuracy_lower_bound"),),
+    below="accuracy_lower_bound",
     data={"needed": "n_needed"},
 )
 """The column of the queries that a test against guessing needs, with the lower bound of the true accuracy."""
@@ -146,7 +146,7 @@ def baseline_columns(of: str) -> list[Column]:
             value="chance",
             of=of,
             note="max random",
-            below=(line("max_random"),),
+            below="max_random",
             data={"chance": "chance", "random": "max_random"},
         ),
         Column(title="Majority", value="majority", of=of, data={"majority": "majority"}),

@@ -102,9 +102,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
         warnings=tuple(("", text) for text in warnings),
         about=about_section(record),
     )
-    sections = sections or [
-        Section(anchor="unmeasured", title="Results", navigation="Results", content=["No metric was measured."])
-    ]
+    sections = sections or [Section("unmeasured", "Results", ["No metric was measured."], navigation="Results")]
     queries = query_section(run, _query_numbers(run))
     sections += [queries] if queries else []
     sections += [tokens_section(record), *([receipt_section(record.receipts)] if record.receipts else [])]

@@ -65,8 +65,8 @@ def toy_measure(run: ScoredRun) -> Iterator[Table]:
 def toy_sections(run: MeasuredRun) -> Iterator[Section]:
     yield from classification_page(run)
     columns = [text_column("Part", "part"), Column(title="Characters", value="length", show=digits(1))]
-    table = PageTable(rows=run.table("toy_lengths"), columns=columns, label="Lengths")
-    yield Section(anchor="toy", title="How loud it was", content=[table])
+    table = PageTable(run.table("toy_lengths"), columns)
+    yield Section("toy", "How loud it was", [table])
 
 
 TOY = Suite(

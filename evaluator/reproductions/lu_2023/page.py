@@ -1,35 +1,75 @@
 """Write the page of the recomputed in-context PVI: the paper's tables, cell by cell."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import polars as pl
 
 from evaluator.report.page import Header, write_page
-from evaluator.report.section import PackageFile, Section
+from evaluator.report.section import Block, List, PackageFile, Section, texts
+from evaluator.report.table import Column, Row, Table, marked, number, text_column
 from evaluator.reproductions.cells import PrintedTable
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER
 from evaluator.reproductions.lu_2023.paper import GPT3, TABLES
 from evaluator.reproductions.lu_2023.recompute import Published
 from evaluator.reproductions.lu_2023.tried_rules import FIT
 
+TEXTS = texts("evaluator.reproductions.lu_2023")
+
 SIGNIFICANT = 0.05
 
+MARKS = {"within rounding": "≈ ", "differs": "≠ "}
+"""Verdict on a printed number -> its mark; others have none."""
 
-class TableView(NamedTuple):
-    """One of the paper's tables: its cells by row and column, and the notes that its cells share."""
+TOTALS = [
+    text_column("Table", "table"),
+    Column("Printed", "n_printed"),
+    Column("Equal", "equal"),
+    Column("Within rounding", "within_rounding"),
+    Column("Differ", "differ"),
+    Column("Not in the data", "not_in_data"),
+    Column("Not printed", "not_printed"),
+]
 
-    number: str
-    title: str
-    columns: Sequence[str]
-    rows: Mapping[str, list[dict[str, Any]]]  # PUBLISHED_CELLS, in the columns' order
-    notes: list[tuple[str, list[str]]]  # text of a note and the cells that have it
+STRENGTHS = [
+    text_column("Across", "variable"),
+    text_column("Counted", "counted", style="text"),
+    Column("Cases", "n"),
+    Column("Mean", "mean"),
+    Column("Median", "median"),
+    Column("r > 0.6", "strong_share"),
+    Column("r < 0.3", "weak_share"),
+]
+
+DIFFERENCES = [
+    text_column("Model", "model"),
+    Column("Runs", "n_runs"),
+    Column("Fifths", "fifth_difference"),
+    Column("Halves", "half_difference"),
+]
+
+TRIED = [
+    text_column("Table", "table"),
+    text_column("Row", "row", style="text"),
+    Column("Tried", "n_rules"),
+    Column("Cells", "n_printed"),
+    Column("Given", "n_equal"),
+    Column("By", "n_best"),
+    text_column("For example", "example", style="text"),
+]
+
+STRENGTHS_CAPTION = TEXTS["strengths_caption"].format(" and ".join(NOT_IN_PAPER.values()))
+REMARKS = (
+    TEXTS["remarks"],
+    "Accuracy is of sampled answers, not of the most probable label.",
+    TEXTS["remarks_2"],
+    "Causal Language is coded 1 and 3 the other way round in its corpus and in the prompts.",
+)
 
 
 def write_published_page(published: Published, path: Path) -> Path:
     """Write the page and return its path. Equal data give equal bytes."""
-    total = _sums(published)
+    total = _sums(published).row(0, named=True)
     header = Header(
         kicker="Lu et al. 2023, Measuring Pointwise V-Usable Information In-Context-ly, recomputed from the released "
         "results",
@@ -43,25 +83,79 @@ def write_published_page(published: Published, path: Path) -> Path:
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the counts of all tables, then each of the paper's tables, then remarks."""
     tables = published.tables
-    totals = {"totals": tables.totals.to_dicts(), "all": _sums(published)}
-    yield _section("totals", "Cell by cell", "totals", totals)
-    shared = {
-        "strengths": tables.strengths.to_dicts(),
-        "not_in_paper": list(NOT_IN_PAPER.values()),
-        "anova": _anova_facts(tables.anova),
-    }
-    for number, table in enumerate(TABLES, 1):
-        view = _view(table, tables.cells.filter(table=table.number))
-        subtitle = f"table {table.number}"
-        yield _section(f"table-{number}", view.title, "table", {"view": view, **shared}, subtitle)
-    gpt3 = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries")
-    differences = {"rows": tables.differences.to_dicts()}
-    yield _section("figure-2", "Accuracy gained from low to high PVI", "figure_2", differences, "figure 2")
-    yield _section("tried", "Rules that were tried", "tried", {"rows": _tried_shown(tables.tried_rules)})
-    yield _section("known", "Remarks on these results", "known", {"gpt3_sizes": gpt3.to_dicts()})
+    totals = Table(tables.totals, TOTALS, caption=TEXTS["totals_caption"], foot=_sums(published))
+    yield _section("totals", "Cell by cell", totals)
+    for place, table in enumerate(TABLES, 1):
+        content = _table_blocks(table, tables.cells.filter(table=table.number))
+        also: list[Block] = []
+        if table.number == "2":
+            also = [Table(tables.strengths, STRENGTHS, caption=STRENGTHS_CAPTION)]
+        elif table.number == "15":
+            also = [_anova_text(tables.anova)]
+        yield _section(f"table-{place}", table.title, *content, *also, subtitle=f"table {table.number}")
+    caption = TEXTS["published_caption"]
+    differences = Table(tables.differences, DIFFERENCES, caption=caption, data={"table": "differences"})
+    yield _section("figure-2", "Accuracy gained from low to high PVI", differences, subtitle="figure 2")
+    tried = Table(_tried_shown(tables.tried_rules), TRIED, caption=TEXTS["tried_caption"], data={"table": "tried"})
+    yield _section("tried", "Rules that were tried", tried)
+    sizes = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries").rows()
+    listed = "; ".join(" ".join(map(str, row)) for row in sizes)
+    remark = TEXTS["published_remark"].format(listed)
+    last = TEXTS["published_last"]
+    remarks = List([*REMARKS, *([remark] if sizes else []), last])
+    yield _section("known", "Remarks on these results", TEXTS["note"], remarks)
 
 
-def _tried_shown(tried: pl.DataFrame) -> list[dict[str, Any]]:
+def _section(anchor: str, title: str, *content: Block, subtitle: str = "") -> Section:
+    return Section(
+        anchor,
+        title,
+        content,
+        subtitle=subtitle,
+        navigation=subtitle.capitalize() or title,
+        style=PackageFile("evaluator.reproductions.lu_2023", "assets/page.css"),
+    )
+
+
+def _sums(published: Published) -> pl.DataFrame:
+    """Sum the counts of all tables."""
+    return published.tables.totals.select(pl.exclude("table").sum(), table=pl.lit("all"))
+
+
+def _table_blocks(table: PrintedTable, cells: pl.DataFrame) -> Iterator[Block]:
+    """Yield one of the paper's tables, recomputed and as printed, and the notes that its cells share."""
+
+    def recomputed(cell: Row) -> str:
+        decimals = cell["decimals"] + 2 if cell["decimals"] else 0
+        return MARKS.get(cell["verdict"], "") + number(cell["recomputed"], decimals)
+
+    structs = cells.select("row", "column", cell=pl.struct(pl.exclude("row", "column")))
+    columns = [
+        Column(
+            column,
+            cell=recomputed,
+            of=column,
+            below=(lambda cell: number(cell["published"], cell["decimals"]),),
+            style=lambda cell: f"number {cell['verdict'].replace(' ', '-')}",
+            data={"verdict": "verdict", "value": "recomputed"},
+        )
+        for column in table.columns
+    ]
+    yield Table(
+        structs.pivot(on="column", index="row", values="cell", maintain_order=True),
+        [text_column("", "row"), *columns],
+        caption="Recomputed, and below it what the paper prints; ≈ within rounding, ≠ differs.",
+        data={"table": table.number},
+    )
+    noted = cells.filter(pl.col("note") != "").group_by("note", maintain_order=True)
+    items = []
+    for note, places in noted.agg(pl.format("{}, {}", "row", "column")).iter_rows():
+        listed = "; ".join(places) if len(places) <= 4 else f"{places[0]}; and {len(places) - 1} more"
+        items.append(marked("{} <em>({})</em>", note, listed))
+    yield List(items)
+
+
+def _tried_shown(tried: pl.DataFrame) -> pl.DataFrame:
     """Return, for each row of a printed table, how many rules were tried, and one that gives most of its cells."""
     judged = tried.filter(~pl.col("rule").str.starts_with(FIT)).sort("n_equal", descending=True, maintain_order=True)
     return (
@@ -72,43 +166,18 @@ def _tried_shown(tried: pl.DataFrame) -> list[dict[str, Any]]:
             n_best=(pl.col("n_equal") == pl.col("n_equal").max()).sum(),
         )
         .sort("table", "row")
-        .to_dicts()
+        .with_columns(example=pl.when(pl.col("n_equal") > 0).then("rule"))
     )
 
 
-def _section(anchor: str, title: str, template: str, context: Mapping[str, object], subtitle: str = "") -> Section:
-    package = "evaluator.reproductions.lu_2023"
-    return Section(
-        anchor=anchor,
-        title=title,
-        subtitle=subtitle,
-        navigation=subtitle.capitalize() or title,
-        template=PackageFile(package, f"templates/{template}.html"),
-        context=context,
-        style=PackageFile(package, "assets/page.css"),
-    )
-
-
-def _sums(published: Published) -> dict[str, Any]:
-    """Sum the counts of all tables."""
-    return published.tables.totals.select(pl.exclude("table").sum()).row(0, named=True)
-
-
-def _view(table: PrintedTable, cells: pl.DataFrame) -> TableView:
-    rows: dict[str, list[dict[str, Any]]] = {}
-    notes: dict[str, list[str]] = {}
-    for cell in cells.iter_rows(named=True):
-        rows.setdefault(cell["row"], []).append(cell)
-        if cell["note"]:
-            notes.setdefault(cell["note"], []).append(f"{cell['row']}, {cell['column']}")
-    return TableView(table.number, table.title, table.columns, rows, list(notes.items()))
-
-
-def _anova_facts(anova: pl.DataFrame) -> dict[str, Any]:
+def _anova_text(anova: pl.DataFrame) -> str:
+    """Return what the tests of table 15 can and cannot show."""
     tested = anova.filter(pl.col("p").is_finite())
-    return {
-        "n": tested.height,
-        "significant": tested.filter(pl.col("p") < SIGNIFICANT).height,
-        "expected": SIGNIFICANT * tested.height,
-        "kinds": anova.select("df_between", "df_within", "f_needed").unique(maintain_order=True).to_dicts(),
-    }
+    n_significant = tested.filter(pl.col("p") < SIGNIFICANT).height
+    kinds = anova.select("df_between", "df_within", "f_needed").unique(maintain_order=True)
+    needed = "".join(
+        f" With {between} and {within} degrees of freedom, p falls below {SIGNIFICANT} only from F = {number(f, 2)}."
+        for between, within, f in kinds.iter_rows()
+        if within
+    )
+    return TEXTS["anova_text"].format(needed, n_significant, tested.height, number(SIGNIFICANT * tested.height, 1))

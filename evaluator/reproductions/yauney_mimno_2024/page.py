@@ -1,8 +1,8 @@
 """Write the page of the recomputed experiments: the paper's tables and figures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from markupsafe import Markup
@@ -10,12 +10,27 @@ from markupsafe import Markup
 from evaluator.random_baselines.max_random import max_random_accuracy
 from evaluator.report.charts import BLUE, GREY, VERMILION
 from evaluator.report.page import Header, write_page
-from evaluator.report.section import PackageFile, Section
+from evaluator.report.section import (
+    Block,
+    Filled,
+    Group,
+    Legend,
+    List,
+    PackageFile,
+    Panel,
+    Panels,
+    Section,
+    core_template,
+    texts,
+)
+from evaluator.report.table import Column, Row, Table, digits, marked, number, percent, signed, text_column
 from evaluator.report.tables import VERDICT_MARKS
 from evaluator.reproductions.yauney_mimno_2024 import figures
 from evaluator.reproductions.yauney_mimno_2024.curves import accuracy_histogram
 from evaluator.reproductions.yauney_mimno_2024.recompute import Published, PublishedTables
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
+
+TEXTS = texts("evaluator.reproductions.yauney_mimno_2024")
 
 FAMILIES = {
     "Llama-2-7b": ("Llama-2-7b", "Alpaca-7b"),
@@ -29,31 +44,85 @@ FIGURE_1 = {"model": "OLMo-7B", "dataset": "emoji_movie", "shots": 4}
 FIGURE_3 = ("OLMo-7B", ("emoji_movie", "known_unknowns", "bbq_lite_json", "hindu_knowledge"))
 FIGURE_4 = ("emoji_movie", (1, 2))
 
+EXPERIMENT = Column("Experiment", cell=lambda row: f"{row['model']}, {row['dataset']}, {row['shots']}-shot", style="")
 
-class VerdictMark(NamedTuple):
-    """The verdict on one experiment in table 1, as one of VERDICT_MARKS."""
+TOTALS = [
+    Column("Rules", "rules", show=str, bold=lambda row: row["rules"] in ("released", "sound"), style=""),
+    Column("Experiments", "n_experiments"),
+    Column("Above standard", "above_standard"),
+    Column("Above both", "above_max"),
+    Column("Disagreements", "disagreements"),
+    Column("Share", "flipped_share", show=percent),
+]
 
-    released: str  # mark under the authors' rules
-    sound: str  # mark under sound rules
-    changed: bool
-    description: str  # tooltip
+COUNTS = [
+    text_column("Table", "table"),
+    Column("Numbers", "n"),
+    Column("Equal", "equal"),
+    Column("Differ", "differ"),
+    Column("Not in the data", "not_in_data"),
+]
 
+CHANGED = [
+    EXPERIMENT,
+    Column("Accuracy", "accuracy"),
+    Column("Maximum random", "released_max_random", note="authors'"),
+    Column("Maximum random", "sound_max_random", note="sound rules"),
+    Column("Tail", "log10_standard_tail", show=lambda log10: f"{10**log10:.2g}"),
+    Column("Max tail", "log10_max_tail", show=lambda log10: f"{10**log10:.2g}"),
+    text_column("Reason, and the verdict it leads to", "reason", style="text"),
+]
 
-class TaskRow(NamedTuple):
-    """One task in table 1."""
+QUERY_RULES = [
+    text_column("A query is lost where there are", "rule", style="text"),
+    Column("Prompts", "n_prompts"),
+    Column("Experiments", "n_experiments"),
+    Column("", cell=lambda row: "used; " * row["is_used"] + "the stated count" * row["is_stated_count"], style="text"),
+]
 
-    dataset: str
-    n: int
-    cells: list[list[VerdictMark]]  # [column of shots, family]
-    released: int  # number of disagreements between the baselines
-    sound: int
+IDENTICAL = [
+    Column("Task", cell=lambda row: f"{row['dataset']}, {row['shots']}-shot", style=""),
+    Column("Models", cell=lambda row: f"{row['model']}, {row['other_model']}", style="text"),
+    Column("Shared prompts", "shared_prompts"),
+    Column("Identical", "identical_prompts"),
+]
 
+SPREAD = [
+    text_column("Predictor", "predictor"),
+    text_column("Score", "score", style="text"),
+    Column("Authors'", "authors", show=digits(4)),
+    Column("Seeded", "seeded", show=digits(4)),
+    Column("Difference", "difference", show=lambda value: signed(value, 4)),
+    Column("Standard error", "standard_error", show=digits(4)),
+    Column("In standard errors", "z", show=lambda value: signed(value, 1)),
+    Column("", cell=lambda row: "unexplained" if abs(row["z"]) > 3 else "", style="text"),
+]
 
-class Panel(NamedTuple):
-    """A title and figures."""
+SCORES = {"accuracy": "Accuracy", "precision": "Precision", "recall": "Recall", "auroc": "AUROC", "aupr": "AUPR"}
 
-    title: str
-    drawn: list[Markup]  # one below the other
+HELD_OUT = [
+    Column("Held out above", "share", show=percent),
+    *(
+        Column(title, name, of=predictor, show=digits(2))
+        for name in SCORES
+        for predictor, title in (("standard", "std."), ("max", "max"))
+    ),
+    *(Column(SCORES[name], name, of="max tail", show=digits(2)) for name in ("auroc", "aupr")),
+]
+"""Columns of a table of held-out prediction, after those that name its rows."""
+
+SEARCH_KEYS = {
+    "line blue": "base model",
+    "line green": "instruction-tuned",
+    "": "solid 1-shot, dashed 2-shot, dotted 4-shot",
+    "line vermilion": "maximum random baseline",
+    "line grey": "chance; baselines: dashed the authors', solid under sound rules",
+}
+RANKING_KEYS = {
+    "line blue": "above standard",
+    "line vermilion": "above max",
+    "line grey": "distribution function as score",
+}
 
 
 def write_published_page(published: Published, path: Path) -> Path:
@@ -70,109 +139,154 @@ def write_published_page(published: Published, path: Path) -> Path:
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the paper's tables and figures, and the verdicts that change under sound rules."""
     tables = published.tables
-    changed = tables.experiments.filter(pl.col("reason").is_not_null()).to_dicts()
-    yield _section("totals", "Verdicts", "", {"totals": tables.totals.to_dicts()})
-    yield _section("cells", "The paper's numbers", "", _cells_shown(tables.cells))
-    context = {"task_rows": task_rows(tables), "families": list(FAMILIES)}
-    yield _section("table-1", "Every experiment", "table 1", context)
-    yield _section("changed", "Verdicts that change", f"{len(changed)}", {"changed": changed})
-    context = {
-        "identical": tables.identical_models.to_dicts(),
-        "without_query": _without_query(tables.experiments),
-        "query_rules": tables.query_rules.to_dicts(),
-        "from_authors": [name for name, task in TASKS.items() if task.source == "authors"],
-    }
-    yield _section("known", "Remarks on these results", "", context, "Remarks")
+    yield _section("totals", "Verdicts", "", *_totals(tables.totals))
+    yield _section("cells", "The paper's numbers", "", *_cells(tables.cells))
+    yield _section("table-1", "Every experiment", "table 1", *_experiments(tables))
+    changed = tables.experiments.filter(pl.col("reason").is_not_null())
+    table = Table(changed, CHANGED, caption=TEXTS["changed_caption"], absent="None.")
+    yield _section("changed", "Verdicts that change", f"{changed.height}", table)
+    yield _section("known", "Remarks on these results", "", *_remarks(tables), navigation="Remarks")
     histogram = _histogram_panels(published)
     if histogram:
         subtitle = "figure 1: emoji_movie, OLMo-7B, 4-shot"
-        yield _section("figure-1", "One experiment", subtitle, {"histogram": histogram})
+        yield _section("figure-1", "One experiment", subtitle, Panels(histogram, style="panels wide"))
     searches = [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]]
     families = [(FIGURE_4[0], base, (base, tuned), FIGURE_4[1]) for base, tuned in FAMILIES.values()]
-    context = {
-        "figure_3": _search_panels(tables, searches, tails=True),
-        "figure_4": _search_panels(tables, families, tails=True),
-    }
-    yield _section("figure-3", "Searching for a prompt", "figures 3 and 4", context)
-    context = {
-        "held_out": _held_out_rows(tables, "all"),
-        "spread": tables.held_out_spread.to_dicts(),
-        "table_3": _held_out_rows(tables, "model"),
-        "table_4": _held_out_rows(tables, "dataset"),
-        "figure_5": _figure_5(published),
-        "figure_8": _figure_8(published),
-    }
-    subtitle = "figures 5 and 8, tables 3 and 4"
-    yield _section("held-out", "Does a baseline predict held-out accuracy?", subtitle, context, "Held-out accuracy")
-    yield _section("full", "Full results", "figures 9 to 11", {"full_results": _full_results(tables)})
+    panels = [_search_panels(tables, which, tails=True) for which in (searches, families)]
+    title, subtitle = "Searching for a prompt", "figures 3 and 4"
+    yield _section("figure-3", title, subtitle, Legend(SEARCH_KEYS), TEXTS["search_note"], *panels)
+    yield _section(
+        "held-out",
+        "Does a baseline predict held-out accuracy?",
+        "figures 5 and 8, tables 3 and 4",
+        *_held_out(published),
+        navigation="Held-out accuracy",
+    )
+    names = _tasks_by_size(tables)
+    full = [
+        Group([_search_panels(tables, [(name, models[0], models, SHOTS) for name in names])], family)
+        for family, models in FAMILIES.items()
+    ]
+    yield _section("full", "Full results", "figures 9 to 11", TEXTS["full_note"], *full)
 
 
-def _section(
-    anchor: str, title: str, subtitle: str, context: Mapping[str, object], navigation: str | None = None
-) -> Section:
-    package = "evaluator.reproductions.yauney_mimno_2024"
+def _section(anchor: str, title: str, subtitle: str, *content: Block, navigation: str = "") -> Section:
     return Section(
-        anchor=anchor,
-        title=title,
+        anchor,
+        title,
+        content,
         subtitle=subtitle,
         navigation=navigation or title,
-        template=PackageFile(package, f"templates/{anchor.replace('-', '_')}.html"),
-        context=context,
-        style=PackageFile(package, "assets/page.css"),
+        style=PackageFile("evaluator.reproductions.yauney_mimno_2024", "assets/page.css"),
     )
 
 
-def task_rows(tables: PublishedTables) -> list[TaskRow]:
-    """Return table 1: a row for each task, by size, with columns of shots for base and for instruction-tuned models."""
-    by_key = {(row["model"], row["dataset"], row["shots"]): row for row in tables.experiments.iter_rows(named=True)}
-    present = set(tables.experiments["dataset"])
-    sizes = sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)
-    return [_task_row(name, n, by_key) for n, name in sizes]
+def _totals(totals: pl.DataFrame) -> Iterator[Block]:
+    """Yield the share of verdicts that the stronger baseline changes, and every step from one set of rules to the "
+    "next."""
+    items = []
+    for name, rules in (("the authors' rules", totals.head(1)), ("sound rules", totals.filter(rules="sound"))):
+        row = rules.row(0, named=True)
+        counts = f"{row['disagreements']} of {row['above_standard']}; {row['above_max']} above both"
+        title = f"Above the standard baseline and not above the maximum random one, {name}"
+        items.append({"name": title, "number": percent(row["flipped_share"]), "lines": [counts]})
+    yield Filled(core_template("summary.html"), {"items": items})
+    yield Table(totals, TOTALS, caption=marked(TEXTS["totals_caption"]))
 
 
-def _task_row(dataset: str, n: int, by_key: dict[tuple[str, str, int], dict[str, Any]]) -> TaskRow:
-    # `tuned` is the place of a model in FAMILIES: 0 for the base models, 1 for the instruction-tuned ones.
-    columns = [
-        [by_key[pair[tuned], dataset, shots] for pair in FAMILIES.values() if (pair[tuned], dataset, shots) in by_key]
-        for tuned in (0, 1)
-        for shots in SHOTS
-    ]
-    rows = [row for column in columns for row in column]
-    return TaskRow(
-        dataset,
-        n,
-        [[_verdict_mark(row) for row in column] for column in columns],
-        sum(row["released_verdict"] == "between" for row in rows),
-        sum(row["sound_verdict"] == "between" for row in rows),
-    )
-
-
-def _verdict_mark(row: dict[str, Any]) -> VerdictMark:
-    description = f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; "
-    description += f"released {row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
-    released, sound = row["released_verdict"], row["sound_verdict"]
-    return VerdictMark(VERDICT_MARKS[released], VERDICT_MARKS[sound], released != sound, description)
-
-
-def _cells_shown(cells: pl.DataFrame) -> dict[str, Any]:
-    """Count the verdicts of each of the paper's tables, and list the numbers that are not equal."""
+def _cells(cells: pl.DataFrame) -> Iterator[Block]:
+    """Yield how many numbers of each of the paper's tables are equal, and the numbers that are not."""
+    verdict = pl.col("verdict")
     counts = cells.group_by("table", maintain_order=True).agg(
         n=pl.len(),
-        equal=(pl.col("verdict") == "equal").sum(),
-        differ=(pl.col("verdict") == "differs").sum(),
-        not_in_data=(pl.col("verdict") == "not in the data").sum(),
+        equal=(verdict == "equal").sum(),
+        differ=(verdict == "differs").sum(),
+        not_in_data=(verdict == "not in the data").sum(),
     )
-    unequal = cells.filter(pl.col("verdict").is_in(["differs", "not in the data"]))
-    return {"counts": counts.to_dicts(), "unequal": unequal.to_dicts()}
+    caption = marked("Equal: to the printed decimals. <code>tables/cells.parquet</code> has every number.")
+    yield TEXTS["cells_note"]
+    yield Table(counts, COUNTS, caption=caption, data={"table": "cells"})
+    noted = (verdict == "differs") | ((verdict == "not in the data") & (pl.col("note") != ""))
+    items = []
+    for row in cells.filter(noted).iter_rows(named=True):
+        recomputed = (
+            "" if row["recomputed"] is None else f"{number(row['recomputed'], row['decimals'] + 2)} recomputed, "
+        )
+        printed = f"{number(row['published'], row['decimals'])} printed. {row['note'] or ''}"
+        items.append(f"{row['table']}, {row['row']}, {row['column']}: {recomputed}{printed}")
+    yield List(items)
 
 
-def _without_query(experiments: pl.DataFrame) -> dict[str, Any]:
-    return {
-        "prompts": experiments["n_without_query"].sum(),
-        "all_prompts": experiments["n_prompts"].sum(),
-        "experiments": experiments.filter(pl.col("n_without_query") > 0).height,
-        "best": experiments.filter("best_without_query").select("model", "dataset", "shots").to_dicts(),
+def _tasks_by_size(tables: PublishedTables) -> dict[str, int]:
+    """Return the number of examples of each task in the results, by size."""
+    present = set(tables.experiments["dataset"])
+    sizes = sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)
+    return {name: n for n, name in sizes}
+
+
+def _experiments(tables: PublishedTables) -> Iterator[Block]:
+    """Yield table 1: a row for each task, by size, with columns of shots for base and for instruction-tuned models."""
+    experiments = {
+        (row["model"], row["dataset"], row["shots"]): row for row in tables.experiments.iter_rows(named=True)
     }
+    tasks = _tasks_by_size(tables)
+    is_between = [(pl.col(f"{rules}_verdict") == "between").sum().alias(rules) for rules in ("released", "sound")]
+    counts = tables.experiments.group_by("dataset").agg(is_between)
+    sizes = pl.DataFrame(list(tasks.items()), schema={"dataset": pl.String, "n": pl.Int64}, orient="row")
+
+    def moons(tuned: int, shots: int) -> Callable[[Row], str]:
+        """Show the verdicts of every family; `tuned` is the place of a model in FAMILIES."""
+        models = [pair[tuned] for pair in FAMILIES.values()]
+        return lambda row: Markup().join(
+            _moon(experiments[model, row["dataset"], shots])
+            for model in models
+            if (model, row["dataset"], shots) in experiments
+        )
+
+    yield TEXTS["experiments"].format(", ".join(FAMILIES))
+    yield Table(
+        sizes.join(counts, on="dataset", how="left", maintain_order="left"),
+        [
+            text_column("Task", "dataset"),
+            Column("n", "n"),
+            *(
+                Column(f"{kind}, {shots}", cell=moons(tuned, shots), style="moons")
+                for tuned, kind in enumerate(("base", "tuned"))
+                for shots in SHOTS
+            ),
+            Column("◐", "released"),
+            Column("sound", "sound"),
+        ],
+    )
+
+
+def _moon(row: dict[str, Any]) -> Markup:
+    """Return the verdict on one experiment as one of VERDICT_MARKS, and that under sound rules where it differs."""
+    tip = (
+        f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; released "
+        f"{row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
+    )
+    released, sound = (VERDICT_MARKS[row[f"{rules}_verdict"]] for rules in ("released", "sound"))
+    if released == sound:
+        return marked('<span class="moon" data-tip="{}">{}</span>', tip, released)
+    return marked('<span class="moon changed" data-tip="{}">{}→{}</span>', tip, released, sound)
+
+
+def _remarks(tables: PublishedTables) -> Iterator[Block]:
+    """Yield what is known about the released results."""
+    from_authors = ", ".join(name for name, task in TASKS.items() if task.source == "authors")
+    experiments = tables.experiments
+    lost = experiments.filter(pl.col("n_without_query") > 0).height
+    best = experiments.filter("best_without_query").select("model", "dataset", "shots").rows()
+    listed = "; ".join(f"{model}, {dataset}, {shots}-shot" for model, dataset, shots in best)
+    also = f" The best prompt of {len(best)} experiments lost its query: {listed}." if best else ""
+    yield TEXTS["pooled_note"]
+    yield f"The numbers of choices of {from_authors} are the authors', because the tasks' own files were not available."
+    yield TEXTS["remarks"].format(experiments["n_without_query"].sum(), experiments["n_prompts"].sum(), lost, also)
+    caption = "Rules that were tried to tell a prompt without its query from its losses."
+    yield Table(tables.query_rules, QUERY_RULES, caption=caption, data={"table": "query-rules"})
+    if tables.identical_models.height:
+        yield Table(tables.identical_models, IDENTICAL, caption=TEXTS["identical_caption"])
 
 
 def _histogram_panels(published: Published) -> list[Panel]:
@@ -191,8 +305,7 @@ def _histogram_panels(published: Published) -> list[Panel]:
         ("best of many random classifiers", VERMILION, max_random, f"Best of {tries}; expected, {max_random:.3f}"),
     )
     return [
-        Panel(title, [Markup(figures.histogram_panel(histogram, column, colour, at))])
-        for column, colour, at, title in panels
+        Panel(title, [figures.histogram_panel(histogram, column, colour, at)]) for column, colour, at, title in panels
     ]
 
 
@@ -201,54 +314,52 @@ def _search_panels(
     searches: Sequence[tuple[str, str, tuple[str, ...], tuple[int, ...]]],
     *,
     tails: bool = False,
-) -> list[Panel]:
+) -> Panels:
     """Draw a panel for each (task, base model, models, shots) in the results."""
     panels = []
     for dataset, base, models, shots in searches:
         curves = tables.curves.filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)
         if curves.is_empty():
             continue
-        drawn = [Markup(figures.search_panel(curves, tables.baselines.filter(dataset=dataset), base))]
+        drawn = [figures.search_panel(curves, tables.baselines.filter(dataset=dataset), base)]
         if tails:
-            drawn += [Markup(figures.tail_panel(curves, column, base)) for column in ("standard_tail", "max_tail")]
+            drawn += [figures.tail_panel(curves, column, base) for column in ("standard_tail", "max_tail")]
         panels.append(Panel(f"{dataset}, {base}" if tails else dataset, drawn))
-    return panels
+    return Panels(panels, absent="")
 
 
-def _full_results(tables: PublishedTables) -> dict[str, list[Panel]]:
-    """Draw figures 9 to 11: family of models -> a panel for each task."""
-    names = [row.dataset for row in task_rows(tables)]
-    return {
-        family: _search_panels(tables, [(name, models[0], models, SHOTS) for name in names])
-        for family, models in FAMILIES.items()
-    }
-
-
-def _figure_5(published: Published) -> list[Panel]:
+def _held_out(published: Published) -> Iterator[Block]:
+    """Yield tables 3 and 4 and figures 5 and 8, with our splits next to the authors'."""
+    tables = published.tables
+    yield TEXTS["held_out_note"]
+    name = Column("Trials", cell=lambda row: f"{row['splits']} splits, {row['rules']}", style="")
+    yield _held_out_table(tables, "all", [name])
+    yield Table(tables.held_out_spread, SPREAD, caption=TEXTS["spread_caption"], data={"table": "spread"})
+    yield Legend(RANKING_KEYS)
     max_tries = published.authors_trials["tries"].max()
-    both = (
-        ("Authors'", published.authors_trials.filter(tries=max_tries)),
-        ("Sound rules", published.seeded_trials.sound.filter(tries=max_tries)),
-    )
-    return [
-        Panel(f"{title}, {kind}", [Markup(figures.ranking_panel(trials, kind))])
-        for title, trials in both
-        for kind in ("ROC", "precision-recall")
+    both = {"Authors'": published.authors_trials, "Sound rules": published.seeded_trials.sound}
+    kinds: tuple[figures.Kind, ...] = ("ROC", "precision-recall")
+    by_rules = [
+        Panel(f"{title}, {kind}", [figures.ranking_panel(trials.filter(tries=max_tries), kind)])
+        for title, trials in both.items()
+        for kind in kinds
     ]
-
-
-def _figure_8(published: Published) -> list[Panel]:
+    yield Panels(by_rules, style="panels square")
     groups = published.authors_trials.partition_by("tries", as_dict=True, maintain_order=True)
-    return [Panel(f"t = {t}", [Markup(figures.ranking_panel(trials, "ROC"))]) for (t,), trials in groups.items()]
+    by_tries = [Panel(f"t = {tries}", [figures.ranking_panel(trials, "ROC")]) for (tries,), trials in groups.items()]
+    title = "By number of prompts searched, authors' splits"
+    yield Group([Panels(by_tries, style="panels square")], title)
+    trials = Column("Trials", cell=lambda row: f"{row['splits']}, {row['rules']}", style="text")
+    for title, over in (("Model", "model"), ("Task", "dataset")):
+        names = [text_column(title, "group"), trials]
+        yield _held_out_table(tables, over, names)
 
 
-def _held_out_rows(tables: PublishedTables, over: str) -> list[dict[str, Any]]:
+def _held_out_table(tables: PublishedTables, over: str, names: Sequence[Column]) -> Table:
     """Return one row for each group, with the numbers of every predictor, for the highest number of tries."""
-    max_tries = tables.held_out["tries"].max()
-    table = tables.held_out.filter(over=over, tries=max_tries)
-    groups = table.partition_by("splits", "rules", "group", as_dict=True, maintain_order=True)
-    return [
-        {"splits": splits, "rules": rules, "group": group, "share": rows["held_out_share"][0]}
-        | {row["predictor"].replace(" ", "_"): row for row in rows.iter_rows(named=True)}
-        for (splits, rules, group), rows in groups.items()
-    ]
+    chosen = tables.held_out.filter(over=over, tries=tables.held_out["tries"].max())
+    key = ["splits", "rules", "group"]
+    cells = chosen.select(*key, "predictor", share="held_out_share", cell=pl.struct(list(SCORES)))
+    rows = cells.pivot(on="predictor", index=[*key, "share"], values="cell", maintain_order=True)
+    groups = [("", len(names) + 1), *((title, 2) for title in SCORES.values()), ("By tail", 2)]
+    return Table(rows, [*names, *HELD_OUT], groups=groups)

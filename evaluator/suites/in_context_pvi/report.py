@@ -24,6 +24,7 @@ from evaluator.report.section import (
     Panel,
     Panels,
     Section,
+    texts,
 )
 from evaluator.report.table import (
     DATASET,
@@ -31,7 +32,6 @@ from evaluator.report.table import (
     Row,
     Table,
     count,
-    count_column,
     digits,
     line,
     marked,
@@ -48,6 +48,7 @@ from evaluator.suites.in_context_pvi.correlations import PviAgreement
 from evaluator.suites.in_context_pvi.report_figures import (
     BY_SOURCE,
     RUN,
+    SOURCE_COLOURS,
     decile_figure,
     density_figure,
     has_several,
@@ -56,13 +57,12 @@ from evaluator.suites.in_context_pvi.report_figures import (
 )
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_DEFINITIONS, PVI_ORDERS, PVI_RUN, PviDefinition
 
+TEXTS = texts("evaluator.suites.in_context_pvi")
+
 MEANINGS: dict[PviDefinition, str] = {
     "paper": "log-likelihoods over the whole vocabulary (Lu et al. 2023, equation 1).",
     "label_space": "the same normalised over the labels, so that the probability of other words is left out.",
-    "released": "as in the released notebook: at temperature 0.8, over the 20 most probable tokens, where a label that "
-    "is none of these counts as the least probable of them; predictions are drawn from these tokens. The notebook has "
-    "nats; here they are bits, as under the other definitions, and the columns of the tables that end in _nats have "
-    "its numbers.",
+    "released": TEXTS["meanings"],
 }
 """Definition -> one line for the reader, in the order of the page's choice of definitions."""
 
@@ -96,7 +96,7 @@ STYLE = PackageFile("evaluator.suites.in_context_pvi", "assets/pvi.css")
 
 Tables = Mapping[str, pl.DataFrame]
 
-SHOTS = count_column("Shots", "n_shots")
+SHOTS = Column("Shots", "n_shots")
 SET = text_column("Set", "set_name", style="number")
 SOURCE = text_column("Demonstrations", "demonstrations", style="number")
 
@@ -125,14 +125,14 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     sources = {*drawn["pvi_demonstrations"]["demonstrations"]} - {*PVI_ORDERS}
     suite_source = "" if drawn["pvi_chosen"].is_empty() else next(iter(sources))
     yield Section(
-        anchor="v-information",
-        title="V-information and accuracy",
-        kind="pvi",
-        navigation="V-information",
-        content=[
+        "v-information",
+        "V-information and accuracy",
+        [
             "How many bits the input of each query gives the model about its label (Lu et al. 2023).",
             *(_definition(name, _summary_table(name, of["pvi_summary"])) for name, of in by_definition.items()),
         ],
+        kind="pvi",
+        navigation="V-information",
         definitions={name: MEANINGS[name] for name in by_definition},
         datasets=tuple(datasets),
         style=STYLE,
@@ -168,7 +168,7 @@ def _ordered(table: pl.DataFrame, datasets: Sequence[str]) -> pl.DataFrame:
 
 
 def _definition(name: str, *content: Block) -> Group:
-    return Group(content=content, definition=name, style="definition")
+    return Group(content, definition=name, style="definition")
 
 
 def _positive(column: str) -> Callable[[Row], str]:
@@ -188,65 +188,44 @@ def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
         return number(value) if math.isfinite(value) else "never" if value > 0 else "always"
 
     return Table(
-        rows=rows.with_columns(run=pl.format("{} {}", "n_shots", "set_name")),
-        columns=[
+        rows.with_columns(run=pl.format("{} {}", "n_shots", "set_name")),
+        [
             DATASET,
             SHOTS,
             SET,
-            Column(title="V-information", value="v_information", note="bits", interval=("ci_low", "ci_high")),
+            Column("V-information", "v_information", note="bits", interval=("ci_low", "ci_high")),
             Column(
-                title="Accuracy",
-                value="accuracy",
+                "Accuracy",
+                "accuracy",
                 note="other tokens" if is_sampled else "tied labels",
                 below=(_positive("n_other_token" if is_sampled else "n_tied"),),
             ),
             *(
-                Column(title=title, value=f"{end}_accuracy", note="tied", below=(_positive(f"{end}_tied"),))
+                Column(title, f"{end}_accuracy", note="tied", below=(_positive(f"{end}_tied"),))
                 for end, title in ends.items()
             ),
-            Column(title="Right", value="right_pvi", note="bits"),
-            Column(title="Wrong", value="wrong_pvi", note="bits"),
+            Column("Right", "right_pvi", note="bits"),
+            Column("Wrong", "wrong_pvi", note="bits"),
             Column(
-                title="Threshold",
-                value="threshold",
+                "Threshold",
+                "threshold",
                 cell=threshold,
                 note="right above, wrong below",
-                below=(line("threshold_accuracy"),),
+                below="threshold_accuracy",
                 tip=lambda row: threshold_text(row["threshold"]),
             ),
-            count_column(
-                "Queries",
-                "n_queries",
-                note="without PVI",
-                below=(line("n_missing", count),),
-                data={"missing": "n_missing"},
-            ),
+            Column("Queries", "n_queries", note="without PVI", below="n_missing", data={"missing": "n_missing"}),
         ],
-        label=f"V-information, {definition}",
         caption=_summary_caption(rows, is_sampled=is_sampled),
-        data={"table": "summary", "definition": definition},
         row_data={"run": "run"},
+        data={"table": "summary"},
     )
 
 
 def _summary_caption(rows: pl.DataFrame, *, is_sampled: bool) -> str:
     seed = rows["seed"][0] if rows.height else ""
-    accuracy = (
-        "they are strictly below or above a quantile, and those equal to it (their number is below) are in neither. "
-        f"Accuracy is that of drawn tokens (seed {seed}); below it, the number of queries for which the token drawn is "
-        "no label, which counts as wrong."
-        if is_sampled
-        else "where more queries tie at the border than fit in (their number is below), each counts in part. Below the "
-        "accuracy, the number of queries with several labels of the highest score, of which the first counts as "
-        "predicted."
-    )
-    return (
-        "One row for each demonstration set. V-information is the mean PVI, in bits, and below it its 95% interval "
-        "over queries. Lowest and highest: accuracy in the fifth and in the half of queries with the lowest and the "
-        f"highest PVI; {accuracy} Right and wrong: mean PVI of right and of wrong predictions. Threshold: the PVI from "
-        "which at least half of the predictions are right, if accuracy is fitted as a non-decreasing function of PVI; "
-        "below it, the share of queries that are right above and wrong below the threshold."
-    )
+    accuracy = TEXTS["summary_caption_sampled"].format(seed) if is_sampled else TEXTS["summary_caption_predicted"]
+    return TEXTS["summary_caption"].format(accuracy)
 
 
 def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], suite_source: str) -> Section:
@@ -268,19 +247,15 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
             for (source, n_shots, place), rows in runs.items()
         ]
         title = f"{dataset}: chosen demonstrations"
-        lists.append(Group(content=groups, title=title, dataset=str(dataset), style="found", is_folded=True))
-    note = (
-        f"The PVI of training rows was measured after the {suite_source} set 0 of as many shots. For each label, the "
-        "hardest are those of the lowest PVI, the easiest those of the highest, and the middle ones those around the "
-        "median. Set 0 has the first of them, set 1 the next, and so on."
-    )
+        lists.append(Group(groups, title, dataset=str(dataset), style="found", is_folded=True))
+    note = TEXTS["demonstrations_note"].format(suite_source)
     return Section(
-        anchor="chosen",
-        title="Demonstrations chosen by PVI",
+        "chosen",
+        "Demonstrations chosen by PVI",
+        [note, _demonstrations_table(drawn["pvi_demonstrations"], suite_source), *lists],
         subtitle="Lu et al. 2023, section 5.6",
         kind="pvi",
         navigation="Demonstrations",
-        content=[note, _demonstrations_table(drawn["pvi_demonstrations"], suite_source), *lists],
     )
 
 
@@ -290,45 +265,31 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
             return lambda row: signed_interval(row[f"{name}_{kind}low"], row[f"{name}_{kind}high"])
 
         return Column(
-            title=f"Minus {suite_source}",
-            value=f"{name}_difference",
+            f"Minus {suite_source}",
+            f"{name}_difference",
             show=signed,
             note="two intervals",
             below=(ends(""), ends("two_way_")),
         )
 
-    caption = (
-        "One row for each source of demonstrations, under the definition <em>{}</em>: means over its sets. Minus {}: "
-        "the paired difference to the {} sets on the same queries, and below it two 95% intervals. The first is over "
-        "queries, for these sets as they are; in the second the {} sets are a random sample too, and the choice counts "
-        "as one more of them: it holds at least as often as 95% if choices vary no more than sets do, and few sets "
-        "make it wide. The best set is compared with guessing: max random, below it, is the expected accuracy of the "
-        "best of as many random classifiers as there are different sets, and the tail the probability that this best "
-        "classifier is at least as accurate. The verdict compares with expected accuracies and is no test; the best "
-        "set is better than guessing where the tail is at most {} after Holm's correction for all rows. On the queries "
-        "needed, as many sets tell the lower bound of the best set's true accuracy ({}% confidence for all sets at "
-        "once) from guessing with probability {}. The best set is one of several tries, and so is the best source."
-    )
+    caption = TEXTS["demonstrations_table_caption"]
     sources = (DRAWN, *[suite_source] * 3, TAIL_TO_TELL, f"{100 * ASSURANCE:g}", POWER)
     return Table(
-        rows=rows.with_columns(run=pl.format("{} {}", "n_shots", "demonstrations")),
-        columns=[
+        rows.with_columns(run=pl.format("{} {}", "n_shots", "demonstrations")),
+        [
             DATASET,
-            text_column(
-                "Demonstrations", "demonstrations", style="number", note="sets", below=(line("n_sets", count),)
-            ),
+            text_column("Demonstrations", "demonstrations", style="number", note="sets", below="n_sets"),
             SHOTS,
-            count_column("Candidates", "n_candidates", note="of training rows", below=(line("n_training", count),)),
-            Column(title="Accuracy", value="accuracy", note="queries", below=(line("n_queries", count),)),
+            Column("Candidates", "n_candidates", note="of training rows", below="n_training"),
+            Column("Accuracy", "accuracy", note="queries", below="n_queries"),
             difference("accuracy"),
-            Column(title="Best set", value="best_accuracy", note="max random", below=(line("max_random"),)),
+            Column("Best set", "best_accuracy", note="max random", below="max_random"),
             replace(VERDICT, note="tail", below=(line("log10_tail", probability),)),
             TESTED,
             NEEDED,
-            Column(title="V-information", value="v_information", note="bits"),
+            Column("V-information", "v_information", note="bits"),
             difference("v_information"),
         ],
-        label="Demonstrations chosen by PVI",
         caption=marked(caption, *sources),
         data={"table": "demonstrations"},
         row_data={"run": "run"},
@@ -348,17 +309,14 @@ def _densities_section(drawn: Tables, datasets: Sequence[str], *, several: bool)
             name = run_name(n_shots, source, place, several=several)
             panels.append(Panel(name, [density_figure(densities, threshold)], threshold_text(threshold)))
         content = [Panels(panels, style="panels wide", absent="No query has a PVI.")]
-        groups.append(Group(content=content, title=dataset, dataset=dataset))
+        groups.append(Group(content, dataset, dataset=dataset))
     keys = {"right": "right", "wrong": "wrong", "threshold": "threshold: at least half are right from here up"}
-    note = (
-        "Histograms of PVI under the definition <em>{}</em>, each with area one; the lowest and the highest 0.5% of "
-        "queries are in the two outer bins. All runs of a dataset have the same axis."
-    )
+    note = TEXTS["densities_note"]
     return Section(
-        anchor="densities",
-        title="Right and wrong predictions by PVI",
+        "densities",
+        "Right and wrong predictions by PVI",
+        [marked(note, DRAWN), Legend(keys), *groups],
         navigation="Right and wrong",
-        content=[marked(note, DRAWN), Legend(keys), *groups],
     )
 
 
@@ -366,21 +324,18 @@ def _deciles_section(drawn: Tables, suite_source: str, *, several: bool) -> Sect
     """Build the section of the accuracies by decile."""
     present = {*drawn["pvi_summary"]["demonstrations"]}
     sources = [name for name in PVI_ORDERS if name in present]
-    keys = {"line": f"{suite_source} demonstrations", **{f"line {name}": name for name in sources}}
+    keys = {"line": f"{suite_source} demonstrations", **{f"line {SOURCE_COLOURS[name][1]}": name for name in sources}}
     by_dataset = drawn["pvi_deciles"].partition_by("dataset", as_dict=True, maintain_order=True)
     panels = [
         Panel(str(name), [decile_figure(rows, several=several)], dataset=str(name))
         for (name,), rows in by_dataset.items()
     ]
-    note = (
-        "One line for each demonstration set, dashed for more shots, under the definition <em>{}</em>; queries of "
-        "equal PVI are in one decile. Intervals are in <code>tables/pvi_deciles.parquet</code>."
-    )
+    note = TEXTS["deciles_note"]
     return Section(
-        anchor="deciles",
-        title="Accuracy by PVI deciles",
+        "deciles",
+        "Accuracy by PVI deciles",
+        [marked(note, DRAWN), *([Legend(keys)] if sources else []), Panels(panels, style="curves", absent="")],
         navigation="Deciles",
-        content=[marked(note, DRAWN), *([Legend(keys)] if sources else []), Panels(panels, style="curves", absent="")],
     )
 
 
@@ -394,26 +349,18 @@ def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition
         ).items()
     ]
     of_one = " with demonstrations of one source" if several else ""
-    note = marked(
-        "Pearson's correlation of PVI between runs{}, over the queries that have a PVI in both, under the definition "
-        "<em>{}</em>.",
-        of_one,
-        DRAWN,
-    )
+    note = marked(TEXTS["stability_note"], of_one, DRAWN)
     absent = "Each dataset has only one run, so there is nothing to compare."
     return Section(
-        anchor="stability",
-        title="Does a query keep its PVI?",
-        kind="pvi",
-        navigation="Stability",
-        content=[
+        "stability",
+        "Does a query keep its PVI?",
+        [
             *([note] if matrices else []),
             Matrices(matrices, absent),
-            *(
-                Group(content=[*_stability_tables(name, tables)], definition=name)
-                for name, tables in by_definition.items()
-            ),
+            *(Group([*_stability_tables(tables)], definition=name) for name, tables in by_definition.items()),
         ],
+        kind="pvi",
+        navigation="Stability",
     )
 
 
@@ -443,84 +390,55 @@ def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
         return MatrixCell(number(r, 2), share, tip, style, {"value": r})
 
     rows = [(a, [cell(a, b) for b in names]) for a in names]
-    label = f"Correlations, {title}"
-    return Matrix(title=title, label=label, columns=names, rows=rows, dataset=dataset, data={"table": "heat-map"})
+    return Matrix(title=title, columns=names, rows=rows, dataset=dataset, data={"table": "heat-map"})
 
 
-def _stability_tables(definition: str, tables: Tables) -> Iterator[Block]:
+CONSISTENCY = [
+    text_column("Across", "across", cell=lambda row: ACROSS[row["across"]]),
+    SOURCE,
+    text_column("Coefficient", "coefficient", show=str.capitalize, style="number"),
+    Column("Cases", "n", note="undefined", below=[_positive("n_undefined")]),
+    Column("Mean", "mean"),
+    Column("Median", "median"),
+    Column("r > 0.6", "strong_share"),
+    Column("r < 0.3", "weak_share"),
+]
+
+
+def _f_column(between: str, within: str) -> Column:
+    """Return the column of F, with its degrees of freedom."""
+    freedom = lambda row: f"{row[between]:,} and {row[within]:,}"  # noqa: E731
+    return Column("F", "f", show=digits(2), note="degrees of freedom", below=[freedom])
+
+
+P_VALUE = Column("p", "p", show=significant)
+
+REPEATED_MEASURES = [
+    DATASET,
+    SOURCE,
+    SHOTS,
+    _f_column("df_condition", "df_residual"),
+    P_VALUE,
+    Column("Corrected p", "corrected_p", show=significant, note="epsilon", below="epsilon"),
+    Column("Queries", "n_queries", note="left out", below=[_positive("n_left_out")]),
+]
+
+ONE_WAY = [DATASET, SOURCE, _f_column("df_between", "df_within"), P_VALUE]
+
+
+def _stability_tables(tables: Tables) -> Iterator[Block]:
     """Yield the strength of correlations, and the analyses of variance, under one definition."""
     several = has_several(tables["pvi_summary"])
-    source = [SOURCE] if several else []
 
-    def table(rows: pl.DataFrame, columns: Sequence[Column], label: str, name: str, caption: str) -> Table:
-        data = {"table": name, "definition": definition}
-        return Table(rows=rows, columns=columns, label=f"{label}, {definition}", caption=caption, data=data)
+    def shown(name: str, columns: Sequence[Column]) -> list[Table]:
+        rows, caption = tables[f"pvi_{name}"], TEXTS[f"{name}_caption"]
+        kept = [column for column in columns if several or column is not SOURCE]
+        return [Table(rows, kept, caption=caption, data={"table": name.replace("_", "-")})] if rows.height else []
 
-    consistency, repeated, one_way = (
-        tables[name] for name in ("pvi_consistency", "pvi_repeated_measures", "pvi_one_way")
-    )
-    if consistency.height:
-        columns = [
-            text_column("Across", "across", cell=lambda row: ACROSS[row["across"]]),
-            *source,
-            text_column("Coefficient", "coefficient", show=str.capitalize, style="number"),
-            count_column("Cases", "n", note="undefined", below=(_positive("n_undefined"),)),
-            Column(title="Mean", value="mean"),
-            Column(title="Median", value="median"),
-            Column(title="r > 0.6", value="strong_share"),
-            Column(title="r < 0.3", value="weak_share"),
-        ]
-        caption = (
-            "A case is a dataset and number of shots across demonstration sets, a dataset and set across numbers of "
-            "shots, or a run across models; its pairs are averaged first."
-        )
-        strengths = table(consistency, columns, "Strength of correlations", "consistency", caption)
-        yield Group(content=[strengths], title="How strong the correlations are")
-    analyses = []
-    if repeated.height:
-        columns = [
-            DATASET,
-            *source,
-            SHOTS,
-            Column(
-                title="F",
-                value="f",
-                show=digits(2),
-                note="degrees of freedom",
-                below=(lambda row: f"{row['df_condition']:,} and {row['df_residual']:,}",),
-            ),
-            Column(title="p", value="p", show=significant),
-            Column(
-                title="Corrected p", value="corrected_p", show=significant, note="epsilon", below=(line("epsilon"),)
-            ),
-            count_column("Queries", "n_queries", note="left out", below=(_positive("n_left_out"),)),
-        ]
-        caption = (
-            "Analysis of variance over demonstration sets with repeated measures: the same queries with every set. The "
-            "corrected p does not assume that the differences between any two sets vary equally (Greenhouse and "
-            "Geisser)."
-        )
-        analyses.append(table(repeated, columns, "Repeated measures", "repeated-measures", caption))
-    if one_way.height:
-        columns = [
-            DATASET,
-            *source,
-            Column(
-                title="F",
-                value="f",
-                show=digits(2),
-                note="degrees of freedom",
-                below=(lambda row: f"{row['df_between']} and {row['df_within']}",),
-            ),
-            Column(title="p", value="p", show=significant),
-        ]
-        caption = (
-            "As published: one-way analysis of variance of mean PVIs of right predictions, one for each run. With so "
-            "few numbers only a large difference is significant."
-        )
-        analyses.append(table(one_way, columns, "One-way analysis", "one-way", caption))
-    if analyses:
-        yield Group(content=analyses, title="Does PVI depend on the demonstration set?")
+    if consistency := shown("consistency", CONSISTENCY):
+        yield Group(consistency, "How strong the correlations are")
+    if analyses := [*shown("repeated_measures", REPEATED_MEASURES), *shown("one_way", ONE_WAY)]:
+        yield Group(analyses, "Does PVI depend on the demonstration set?")
 
 
 def _annotators_section(by_definition: Mapping[PviDefinition, Tables]) -> Section:
@@ -532,33 +450,17 @@ def _annotators_section(by_definition: Mapping[PviDefinition, Tables]) -> Sectio
         text_column("Annotations", "annotations", style="number"),
         text_column("Measure", "measure", show=lambda name: name.replace("_", " "), style="number"),
         *(
-            Column(title=name.capitalize(), value=name, note="p", below=(line(f"{name}_p", significant),))
+            Column(name.capitalize(), name, note="p", below=(line(f"{name}_p", significant),))
             for name in ("pearson", "spearman")
         ),
-        count_column("Queries", "n", note="annotated", below=(line("n_annotated", count),)),
+        Column("Queries", "n", note="annotated", below="n_annotated"),
     ]
-    note = (
-        "Correlation of PVI with the agreement of annotators about the same queries. Agreement is the share of the "
-        "most frequent annotation, which the paper calls variation ratio. The variation ratio here is one minus that "
-        "share, and entropy is in bits; correlations with these two have the opposite sign."
-    )
+    note = TEXTS["annotators_note"]
     tables = [
-        Group(
-            content=[
-                Table(
-                    rows=of["pvi_annotators"],
-                    columns=columns,
-                    label=f"Annotators, {name}",
-                    data={"table": "annotators", "definition": name},
-                )
-            ],
-            definition=name,
-        )
+        Group([Table(of["pvi_annotators"], columns, data={"table": "annotators"})], definition=name)
         for name, of in by_definition.items()
     ]
-    return Section(
-        anchor="annotators", title="PVI and annotators", kind="pvi", navigation="Annotators", content=[note, *tables]
-    )
+    return Section("annotators", "PVI and annotators", [note, *tables], kind="pvi", navigation="Annotators")
 
 
 def _listed_section(
@@ -566,20 +468,15 @@ def _listed_section(
 ) -> Section:
     """Build the section with the lists of hard and likely mislabelled queries."""
     with_source = f" with {suite_source} demonstrations" if suite_source else ""
-    note = (
-        "By the mean PVI over all runs{}, under the definition <em>{}</em>: up to {} for each gold label. A label "
-        "looks wrong if in every run the PVI is below 0 and the same other label is predicted. This list is for "
-        "inspection: a model can be wrong about one kind of query in every run. The complete lists are in "
-        "<code>tables/</code>."
-    )
+    note = TEXTS["listed_note"]
     groups = []
     for name in datasets:
         hardest, mislabelled = (drawn[table].filter(dataset=name) for table in ("pvi_hardest", "pvi_mislabelled"))
         n_wrong = mislabelled.height
         groups.append(
             Group(
-                content=[*_query_lists(hardest, mislabelled, labels[name])],
-                title=f"{name}: {n_wrong:,} label{'s' * (n_wrong != 1)} that look{'s' * (n_wrong == 1)} wrong",
+                [*_query_lists(hardest, mislabelled, labels[name])],
+                f"{name}: {n_wrong:,} label{'s' * (n_wrong != 1)} that look{'s' * (n_wrong == 1)} wrong",
                 dataset=name,
                 style="found",
                 is_folded=True,
@@ -587,10 +484,10 @@ def _listed_section(
             )
         )
     return Section(
-        anchor="listed",
-        title="The hardest queries, and labels that look wrong",
+        "listed",
+        "The hardest queries, and labels that look wrong",
+        [marked(note, with_source, DRAWN, N_LISTED), *groups],
         navigation="Hardest queries",
-        content=[marked(note, with_source, DRAWN, N_LISTED), *groups],
     )
 
 
@@ -617,7 +514,7 @@ def _query_lists(hardest: pl.DataFrame, mislabelled: pl.DataFrame, labels: Seque
 def _listed(title: str, items: Sequence[tuple[str, str]]) -> Group:
     """Return a list of texts, each below a line about it."""
     item = '<span class="interval">{}</span> <q>{}</q>'
-    return Group(content=[List([marked(item, about, text) for about, text in items], style="listed")], title=title)
+    return Group([List([marked(item, about, text) for about, text in items], style="listed")], title)
 
 
 def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]) -> Iterator[Section]:
@@ -626,21 +523,15 @@ def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]
     datasets = dataset_order(agreement.models, runs[0].record.prompts.datasets)
     present = set(agreement.models["definition"])
     groups = [
-        Group(content=[*_agreement(agreement, name, titles, datasets)], title=name)
-        for name in PVI_DEFINITIONS
-        if name in present
+        Group([*_agreement(agreement, name, titles, datasets)], name) for name in PVI_DEFINITIONS if name in present
     ]
-    note = (
-        "Correlations over the queries of a run, which is a dataset with a number of shots and a demonstration set. "
-        "All definitions of PVI are shown, one below the other: the choice at the top of the page is between "
-        "definitions of accuracy."
-    )
+    note = TEXTS["pvi_comparison_note"]
     yield Section(
-        anchor="pvi-models",
-        title="Does PVI agree between models?",
+        "pvi-models",
+        "Does PVI agree between models?",
+        [note, *groups],
         subtitle="Lu et al. 2023, section 5.1",
         navigation="PVI",
-        content=[note, *groups],
         datasets=tuple(datasets),
     )
 
@@ -657,8 +548,7 @@ def _agreement(
     )
     about = "Mean Pearson correlation over all runs"
     data = {"definition": definition, "over": "runs"}
-    label = f"{about}, {definition}"
-    matrix = triangle(pairs, titles, about, label, data, coefficient="mean Pearson", points="runs")
+    matrix = triangle(pairs, titles, about, data, coefficient="mean Pearson", points="runs")
     yield MEANINGS[definition]
     reason = "they share no queries" if pairs.is_empty() else pairs["reason"][0]
     yield Matrices([matrix], absent="") if matrix else f"No correlation between models: {reason}."
@@ -670,18 +560,16 @@ def _agreement(
     all_datasets = wide(over_all.with_columns(dataset=pl.lit("All datasets")))
     titles_of = {"mean": ("", "mean"), "strong_share": ("r > 0.6", ""), "weak_share": ("r < 0.3", "")}
     columns = [
-        Column(title=title or name.capitalize(), value=value, of=name, note=note or name.capitalize())
+        Column(title or name.capitalize(), value, of=name, note=note or name.capitalize())
         for name in ("pearson", "spearman")
         for value, (title, note) in titles_of.items()
     ]
     undefined = line("n_undefined", lambda n: f"{n} undefined" if n else "")
     yield Table(
-        rows=in_order(wide(by_dataset), datasets),
-        columns=[DATASET, *columns, count_column("Cases", "n", of="pearson", below=(undefined,))],
+        in_order(wide(by_dataset), datasets),
+        [DATASET, *columns, Column("Cases", "n", of="pearson", below=(undefined,))],
         foot=all_datasets,
-        label=f"PVI between models by dataset, {definition}",
-        caption="A case is a run: the mean of its correlations over all pairs of models. Next to the mean over cases "
-        "are the shares of cases with r > 0.6 and with r < 0.3.",
+        caption=TEXTS["agreement_caption"],
         style="metrics pvi-models",
         data={"definition": definition},
     )

@@ -16,8 +16,8 @@ from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 DENSITY = Size(175, 92, Room(left=32, right=8, top=6, bottom=36))
 DECILES = Size(250, 150, Room(left=48, right=12, top=8, bottom=38))
 
-SOURCE_COLOURS = {"hardest": VERMILION, "easiest": GREEN, "middle": PURPLE}
-"""Colours of the lines of demonstrations chosen by PVI, as in assets/pvi.css; other lines are blue."""
+SOURCE_COLOURS = {"hardest": (VERMILION, "vermilion"), "easiest": (GREEN, "green"), "middle": (PURPLE, "purple")}
+"""Colours of the lines of demonstrations chosen by PVI, with their names in assets/page.css; other lines are blue."""
 
 BY_SOURCE = pl.col("demonstrations").cast(pl.Enum((*get_args(PviSource), *PVI_ORDERS)))
 """Sort key: demonstrations of the suite, then those chosen by PVI."""
@@ -104,7 +104,7 @@ def decile_figure(deciles: pl.DataFrame, *, several: bool) -> Drawing:
         run.select(
             x="decile",
             y="accuracy",
-            colour=pl.lit(SOURCE_COLOURS.get(str(source), BLUE)),
+            colour=pl.lit(SOURCE_COLOURS.get(str(source), (BLUE, ""))[0]),
             dash=pl.lit(dash[n_shots]),
             description=pl.format(
                 "{}: accuracy {} in the lowest decile, {} in the highest",

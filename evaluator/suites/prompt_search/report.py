@@ -18,24 +18,14 @@ from evaluator.report.section import (
     Panels,
     Section,
     core_template,
+    texts,
 )
-from evaluator.report.table import (
-    DATASET,
-    Column,
-    Row,
-    Table,
-    count,
-    count_column,
-    interval,
-    line,
-    marked,
-    plural,
-    probability,
-    text_column,
-)
+from evaluator.report.table import DATASET, Column, Row, Table, interval, line, marked, plural, probability, text_column
 from evaluator.report.tables import NEEDED, TESTED, VERDICT, dataset_order, in_order
 from evaluator.report.total_error import total_error_sections
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_GROUP
+
+TEXTS = texts("evaluator.suites.prompt_search")
 
 VARIED = {
     "demonstrations": "Sets of demonstrations were tried.",
@@ -46,65 +36,35 @@ VARIED = {
 
 CURVE = Size(260, 180, Room(left=54, right=54, top=12, bottom=38))
 
-NOTE = (
-    "{} Every prompt answered the same queries. The best of them is compared with <em>chance</em>, the expected "
-    "accuracy of one random classifier, and with <em>max random</em>, the expected accuracy of the best of as many "
-    "random classifiers as there are different prompts. A tail is the probability that guessing reaches at least the "
-    "accuracy of the best prompt. The verdict compares accuracies with expected accuracies, as Yauney and Mimno 2024 "
-    "do, and is no test. The test is in the column after it: the best prompt is better than guessing where the tail of "
-    "max random is at most {} after Holm's correction for all {} searches of the run.{}"
-)
-HALVED = (
-    " By halving, the worse half of the prompts was stopped after each round: a stopped prompt counts as a try, but "
-    "its accuracy on all queries is unknown, so a search with stopped prompts has no curve and no held-out results."
-)
-CAPTION = (
-    "Below the mean accuracy its 95% interval over queries and prompts, both as samples; below the best one limits of "
-    "at least 95% that hold for all tried prompts at once, so that they hold for the winner too. Prompts of the same "
-    "text count once. Ties are answers with several equally probable choices, of which one was drawn at random. The "
-    "accuracy of the best prompt is too high, because it was chosen for being the highest: with "
-    f"{100 * ASSURANCE:g}% confidence its true accuracy is at least the lower bound, which holds for all prompts at "
-    "once. On the queries needed, a search of as many prompts calls a prompt of that true accuracy better than "
-    f"guessing with probability {POWER}, after correction; a dash: the bound is not above chance, so that this search "
-    "does not say how many."
-)
-CURVE_NOTE = (
-    "Blue: the expected best accuracy of so many prompts, drawn from all that were tried; one line for each number of "
-    "shots. Orange: the same for random classifiers, max random. Grey: chance."
-)
-HELD_OUT_NOTE = (
-    "The queries of each search were split 75 to 25, 100 times. Whether the best prompt on the larger part is above a "
-    "baseline there predicts whether it is above chance on the smaller part. An accuracy equal to a baseline is not "
-    "above it. There are no intervals: the splits share their queries."
-)
+CAPTION = TEXTS["caption"].format(100 * ASSURANCE, POWER)
 
 COLUMNS = [
     DATASET,
-    count_column("Shots", "n_shots"),
-    count_column("Queries", "n_queries"),
-    count_column("Prompts", "n_prompts", note="different", below=(line("tries", count),)),
-    Column(title="Mean accuracy", value="mean_accuracy", interval=("mean_low", "mean_high")),
+    Column("Shots", "n_shots"),
+    Column("Queries", "n_queries"),
+    Column("Prompts", "n_prompts", note="different", below="tries"),
+    Column("Mean accuracy", "mean_accuracy", interval=("mean_low", "mean_high")),
     Column(
-        title="Best accuracy",
-        value="best_accuracy",
+        "Best accuracy",
+        "best_accuracy",
         note="correct",
         below=(line("best_correct", str), lambda row: interval(row["best_low"], row["best_high"])),
         bold=lambda _row: True,
     ),
-    Column(title="Chance", value="chance", note="tail", below=(line("log10_standard_tail", probability),)),
-    Column(title="Max random", value="max_random", note="tail", below=(line("log10_tail", probability),)),
+    Column("Chance", "chance", note="tail", below=(line("log10_standard_tail", probability),)),
+    Column("Max random", "max_random", note="tail", below=(line("log10_tail", probability),)),
     VERDICT,
     TESTED,
     NEEDED,
-    count_column("Ties", "n_ties"),
+    Column("Ties", "n_ties"),
 ]
-STOPPED = count_column("Stopped", "n_stopped", note="could have won", below=(line("n_could_have_won", count),))
+STOPPED = Column("Stopped", "n_stopped", note="could have won", below="n_could_have_won")
 
 HELD_OUT_COLUMNS = [
     text_column("Predictor", "predictor"),
-    count_column("Trials", "n_trials"),
-    Column(title="Above chance held out", value="held_out_share"),
-    *(Column(title=title, value=title.lower()) for title in ("Accuracy", "Precision", "Recall", "AUROC", "AUPR")),
+    Column("Trials", "n_trials"),
+    Column("Above chance held out", "held_out_share"),
+    *(Column(title, title.lower()) for title in ("Accuracy", "Precision", "Recall", "AUROC", "AUPR")),
 ]
 
 
@@ -120,38 +80,39 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
     groups = results.select("part", "method").unique(maintain_order=True).rows()
     for number, (part, method) in enumerate(groups, 1):
         rows = in_order(results.filter(part=part, method=method), order, "n_shots")
-        note = marked(NOTE, VARIED[part], TAIL_TO_TELL, f"{rows['n_tests'][0]:,}", HALVED if is_halved else "")
+        note = marked(
+            TEXTS["note"], VARIED[part], TAIL_TO_TELL, f"{rows['n_tests'][0]:,}", TEXTS["halved"] if is_halved else ""
+        )
         table = Table(
-            rows=rows,
-            columns=[*COLUMNS, STOPPED] if is_halved else COLUMNS,
-            label="Prompt search results",
+            rows,
+            [*COLUMNS, STOPPED] if is_halved else COLUMNS,
             caption=CAPTION,
             style="metrics searched",
             row_data={"shots": "n_shots"},
         )
         drawn = _curve_panels(all_curves.filter(part=part, method=method), order)
-        curve_group = [Group(content=[CURVE_NOTE, Panels(drawn, style="curves")], title="The best of fewer prompts")]
-        best = Group(content=best_prompts(prompts, rows), title="The best prompts")
+        curve_group = [Group([TEXTS["curve_note"], Panels(drawn, style="curves")], "The best of fewer prompts")]
+        best = Group(best_prompts(prompts, rows), "The best prompts")
         yield Section(
-            anchor=f"search-{number}",
-            title="Prompt search",
+            f"search-{number}",
+            "Prompt search",
+            [note, table, *(curve_group if drawn else []), best],
             subtitle=f"{part}, {method}",
             kind="search",
             navigation=f"{part.capitalize()}, {method}",
-            content=[note, table, *(curve_group if drawn else []), best],
             style=PackageFile("evaluator.suites.prompt_search", "assets/search.css"),
             datasets=tuple(order),
         )
     yield from total_error_sections(run, order)
     held_out = run.table("search_held_out_prediction")
     if held_out.height:
-        table = Table(rows=held_out, columns=HELD_OUT_COLUMNS, label="Held-out prediction")
+        table = Table(held_out, HELD_OUT_COLUMNS)
         yield Section(
-            anchor="held-out",
-            title="Does it hold on other queries?",
+            "held-out",
+            "Does it hold on other queries?",
+            [TEXTS["held_out_note"], table],
             kind="held-out",
             navigation="Held-out queries",
-            content=[HELD_OUT_NOTE, table],
         )
 
 
@@ -184,7 +145,7 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
             Filled(core_template("lines.html"), {"lines": prompt["text"]}),
         ]
         title = f"{row['dataset']}, {row['n_shots']}-shot: {row['best_correct']} of {row['n_queries']} correct{also}"
-        groups.append(Group(content=content, title=title, dataset=row["dataset"], style="best", is_folded=True))
+        groups.append(Group(content, title, dataset=row["dataset"], style="best", is_folded=True))
     return groups
 
 

@@ -21,14 +21,16 @@ from evaluator.report.methods import method_order
 from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
-from evaluator.report.section import Block, Group, Legend, MeasuredRun, PackageFile, Panel, Panels, Section
+from evaluator.report.section import Block, Group, Legend, MeasuredRun, PackageFile, Panel, Panels, Section, texts
 from evaluator.report.table import DATASET, Column, Row, Table, marked, number, row_name
 from evaluator.report.tables import DEFINITIONS, by_definition, in_order, metric_column
 from evaluator.report.total_error import total_error_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
 
-TEXTS = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
+TEXTS = texts("evaluator.suites.staicc")
+
+TITLES = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
 
 STYLE = PackageFile("evaluator.suites.staicc", "assets/diagnostics.css")
 
@@ -40,23 +42,6 @@ STRIPS = (
     ("sampling", "Accuracy by demonstration set", "demonstration sets", "accuracy_mean_over_demonstration_sets"),
 )
 """Part, title, plural name of what varies, and the metric that is the mean, of figures of accuracies of a part."""
-
-NOISE_NOTE = (
-    "A point is the accuracy at one nominal rate of wrong labels, over all queries and demonstration sets; dashed is "
-    "chance. GLER is the slope over the shares of labels that are wrong in the prompts, which differ from the nominal "
-    "rates where the number of demonstrations is no multiple of four. It falls when a model uses the labels it is "
-    "shown."
-)
-OTHERS_NOTE = (
-    "Definition <em>{}</em>. The interval of the mean over templates is over queries and templates, all others over "
-    "queries alone. GLER of another metric is its loss to wrong labels, below 0 where the metric rises."
-)
-CURVE_NOTE = (
-    "A point is the accuracy at the label of one position in the prompts, after as many demonstrations as the axis "
-    "says; the bar is its 95% interval, clustered by the example that is classified, and dashed is chance. The last "
-    "point is the query, of the test split; the others are demonstrations, of the demonstration split. Points share "
-    "prompts, so that intervals do not say whether two of them differ."
-)
 
 
 def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -72,8 +57,8 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
         *missing_class_notes(run.table("missing_classes")),
         *absent_label_notes(run.table("absent_labels")),
     ]
-    classified = classification_sections(run, texts=TEXTS, without_parts=DIAGNOSTIC_PARTS)
-    sections = [*classified, *diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TEXTS)]
+    classified = classification_sections(run, texts=TITLES, without_parts=DIAGNOSTIC_PARTS)
+    sections = [*classified, *diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TITLES)]
     if any("learning_curve" in parts for parts in run.record.prompts.parts.values()):
         sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
     yield from with_head(sections, run, metrics, notes) if sections else ()
@@ -88,14 +73,14 @@ def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
     headlines = metrics.filter(pl.col("method").is_in(methods), pl.col("metric").is_in(list(HEADLINES)))
     without = {*metrics["definition"]} - {*headlines["definition"]}
     undiagnosed = [
-        Group(content=[f"No diagnostic is measured under the definition {name}."], definition=name)
+        Group([f"No diagnostic is measured under the definition {name}."], definition=name)
         for name in DEFINITIONS
         if name in without
     ]
 
     def section(method: str, **more: Any) -> Section:
         anchor = f"diagnostics-{methods.index(method) + 1}"
-        return Section(anchor=anchor, content=[*undiagnosed, *_diagnostics(run, method)], style=STYLE, **more)
+        return Section(anchor, content=[*undiagnosed, *_diagnostics(run, method)], style=STYLE, **more)
 
     first, *others = methods
     subtitle = f"{first}, after Cho & Inoue 2025, section 3.3"
@@ -103,7 +88,7 @@ def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
     if others:
         folded = [section(name, title=name, kind="diagnosed method", is_folded=True) for name in others]
         title = "Diagnostics of other methods"
-        yield Section(anchor="other-diagnostics", title=title, kind="other-methods", content=folded)
+        yield Section("other-diagnostics", title, folded, kind="other-methods")
 
 
 def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
@@ -117,10 +102,7 @@ def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
     by_dataset = absent.group_by("dataset").agg(pl.col("label_name", "definition").unique().sort()).sort("dataset")
     for dataset, labels, definitions in by_dataset.select("dataset", "label_name", "definition").iter_rows():
         values = in_words([f"{UNDEFINED[definition]} under {definition}" for definition in definitions])
-        yield (
-            f"{dataset}: no query has {labels_in_words(labels)}. The empirical bias of a method that gives "
-            f"{pronoun(labels)} probability is {values}, and so is the mean over datasets."
-        )
+        yield TEXTS["absent_label_notes"].format(dataset, labels_in_words(labels), pronoun(labels), values)
 
 
 def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
@@ -131,10 +113,10 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
     chances = metrics.filter(metric="accuracy").select("dataset", "chance").unique()
     headlines = metrics.filter(is_headline)
     for definition, rows in by_definition(headlines, datasets):
-        names = TEXTS.in_order(headlines["metric"])
+        names = TITLES.in_order(headlines["metric"])
         caption = _caption(definition, rows.columns, has_absent=not run.table("absent_labels").is_empty())
         columns = [replace(_column(name), note=_reading(name, definition)) for name in names]
-        content: list[Block] = [_table(rows, columns, method, definition, "Diagnostics", caption)]
+        content: list[Block] = [_table(rows, columns, method, caption)]
         noisy = accuracies.filter(definition=definition, part="gler")
         if noisy.height:
             slopes = (
@@ -142,17 +124,17 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
             )
             panels = Panels(list(_noise_panels(noisy, slopes, chances, datasets)), style="panels noise")
             title = "Accuracy against wrong labels in demonstrations"
-            content.append(Group(content=[NOISE_NOTE, panels], title=title))
-        yield Group(content=content, definition=definition, style="definition")
+            content.append(Group([TEXTS["noise_note"], panels], title))
+        yield Group(content, definition=definition, style="definition")
     others = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS) & ~is_headline)
     for definition, rows in by_definition(others, datasets):
-        columns = [_column(name) for name in TEXTS.in_order(others["metric"])]
-        caption = marked(OTHERS_NOTE, definition)
-        table = _table(rows, columns, method, definition, "Other metrics of altered prompts", caption)
-        folded = Group(content=[table], title="Other metrics of these parts", is_folded=True)
+        columns = [_column(name) for name in TITLES.in_order(others["metric"])]
+        caption = marked(TEXTS["others_note"], definition)
+        table = _table(rows, columns, method, caption)
+        folded = Group([table], "Other metrics of these parts", is_folded=True)
         strips = list(_strip_panels(accuracies.filter(definition=definition), rows))
-        content = [Group(content=[STRIP_LEGEND, Panels(strips, style="pair")], title=STRIP_TITLE)] if strips else []
-        yield Group(content=[*content, folded], definition=definition, style="definition")
+        content = [Group([STRIP_LEGEND, Panels(strips, style="pair")], STRIP_TITLE)] if strips else []
+        yield Group([*content, folded], definition=definition, style="definition")
 
 
 STRIP_TITLE = "Accuracy by template and by demonstration set"
@@ -162,7 +144,7 @@ STRIP_LEGEND = Legend(
 
 
 def _column(metric: str) -> Column:
-    return replace(metric_column(metric, TEXTS), style="number diagnostic")
+    return replace(metric_column(metric, TITLES), style="number diagnostic")
 
 
 def _reading(metric: str, definition: Any) -> tuple[str, str]:
@@ -171,17 +153,14 @@ def _reading(metric: str, definition: Any) -> tuple[str, str]:
     return reading.unit, reading.meaning
 
 
-def _table(
-    rows: pl.DataFrame, columns: Sequence[Column], method: str, definition: str, about: str, caption: Markup
-) -> Table:
+def _table(rows: pl.DataFrame, columns: Sequence[Column], method: str, caption: Markup) -> Table:
     return Table(
-        rows=rows,
+        rows,
+        [DATASET, *columns],
         is_mean_last=True,
-        columns=[DATASET, *columns],
-        label=f"{about}, {method}, {definition}",
         caption=caption,
         style="metrics diagnostics",
-        data={"definition": definition, "method": method},
+        data={"method": method},
     )
 
 
@@ -248,16 +227,16 @@ def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Sect
             for metric in REQUEST_COLUMNS
             if (points := rows.filter(metric=metric)).height
         ]
-        folded = Group(content=tables, title="The numbers of the learning curve", is_folded=True)
+        folded = Group(tables, "The numbers of the learning curve", is_folded=True)
         content: list[Block] = [Panels(panels, style="panels noise"), folded]
-        groups.append(Group(content=content, definition=definition, style="definition"))
+        groups.append(Group(content, definition=definition, style="definition"))
     return Section(
-        anchor="learning-curve",
-        title="Learning curve",
+        "learning-curve",
+        "Learning curve",
+        [TEXTS["curve_note"], *groups],
         subtitle="vanilla, at every demonstration of the prompts",
         kind="learning-curve",
         navigation="Learning curve",
-        content=[CURVE_NOTE, *groups],
         style=STYLE,
     )
 
@@ -269,8 +248,8 @@ def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
     )
     columns = [
         Column(
-            title=str(n_shots),
-            value="value",
+            str(n_shots),
+            "value",
             of=str(n_shots),
             interval=("ci_low", "ci_high"),
             tip=lambda row: f"{row['n_examples']:,} examples in {row['n_requests']:,} requests",
@@ -281,12 +260,10 @@ def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
     ]
     caption = Markup("{} after as many demonstrations, definition <em>{}</em>. Below each value its 95% interval.")
     return Table(
-        rows=cells.pivot(on="n_shots", index="dataset", values="cell"),
-        columns=[DATASET, *columns],
-        label=f"{title} after demonstrations, {definition}",
+        cells.pivot(on="n_shots", index="dataset", values="cell"),
+        [DATASET, *columns],
         caption=caption.format(title, definition),
         style="metrics curve",
-        data={"definition": definition},
     )
 
 

@@ -55,8 +55,8 @@ def test_search_lines_lie_where_their_accuracies_are() -> None:
         "Best of 200 0.7 of guessing, sound rules": (0.501, 0.7),
     }.items():
         (left, first), (right, last) = drawn[name]
-        assert (left, right) == pytest.approx((0, figures.WIDTH), abs=0.6)
-        expected = [figures.HEIGHT * (0.73 - value) / 0.56 for value in values]
+        assert (left, right) == pytest.approx((0, figures.SEARCH.width), abs=0.6)
+        expected = [figures.SEARCH.height * (0.73 - value) / 0.56 for value in values]
         assert [first, last] == pytest.approx(expected, abs=0.6)
     assert len(drawn) == 6
 
@@ -76,7 +76,7 @@ def test_roc_curves_pass_through_the_rates_of_each_verdict() -> None:
         }
     )
     drawn = lines(figures.ranking_panel(trials, "ROC"))
-    side = figures.SQUARE
+    side = figures.SQUARE.width
     # Standard takes both right ones and one of two wrong ones; max one right one and no wrong one.
     expected = {
         BLUE: [(0, side), (side / 2, 0), (side, 0)],
@@ -96,4 +96,4 @@ def test_a_histogram_has_a_bar_a_count_and_a_line_at_its_number() -> None:
     (rule,) = [e for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("line") and e.get("stroke") == BLUE]
     found = re.match(r"translate\(([-\d.]+),", rule.get("transform", ""))
     assert found
-    assert float(found[1]) == pytest.approx(figures.BAR_WIDTH * 0.5 / 0.75, abs=0.6)
+    assert float(found[1]) == pytest.approx(figures.HISTOGRAM.width * 0.5 / 0.75, abs=0.6)
