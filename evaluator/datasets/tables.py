@@ -239,9 +239,10 @@ def _check_csv(path: Path, content: bytes, columns: Sequence[str]) -> None:
     try:
         names = next(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")), [])
     except UnicodeDecodeError as error:
-        where = _cell_at(content[: error.start].decode("utf-8-sig"))
+        text = error.object  # without a byte order mark
+        where = _cell_at(text[: error.start].decode())
         raise DatasetError(
-            f"{path}{where}: the byte 0x{content[error.start]:02x} is no UTF-8. Save the file as UTF-8."
+            f"{path}{where}: the byte 0x{text[error.start]:02x} is no UTF-8. Save the file as UTF-8."
         ) from None
     except csv.Error:  # such as a cell longer than its reader takes
         return

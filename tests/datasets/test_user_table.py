@@ -130,9 +130,10 @@ def test_a_template_file_with_a_mistake_is_refused_with_its_name(tmp_path, conte
         load(table(tmp_path), template=tmp_path / "mine.toml")
 
 
-def test_a_byte_that_is_no_utf_8_is_refused_with_row_and_column(tmp_path):
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_byte_that_is_no_utf_8_is_refused_with_row_and_column(tmp_path, mark):
     path = tmp_path / "reviews.csv"
-    path.write_bytes('text,label\n"two\nlines",a\nna\u00efve,b\n'.encode("latin-1"))
+    path.write_bytes(mark + 'text,label\n"two\nlines",a\nna\u00efve,b\n'.encode("latin-1"))
     with pytest.raises(DatasetError) as refused:
         load(path, TableColumns())
     assert (
