@@ -44,7 +44,7 @@ def families_of(names: Iterable[str]) -> list[Family]:
 
 
 def methods_of(names: Iterable[str]) -> dict[str, Method]:
-    """Return the methods that all suites can use, then those that only the suites among these names have."""
+    """Return the methods that all suites can use, then methods that only the named suites can use."""
     suites = [SUITES[name] for name in names if name in SUITES]
     return METHODS | {name: method for suite in suites for name, method in suite.own_methods.items()}
 
@@ -56,7 +56,7 @@ def chosen_methods(config: RunConfig) -> dict[str, Method]:
 
 
 def metric_texts(names: Iterable[str]) -> MetricTexts:
-    """Return the titles of all metrics, including those of the families of these suites."""
+    """Return the titles of all metrics, including metrics of the families of the named suites."""
     texts = {name: text for family in families_of(names) for name, text in family.metric_texts.items()}
     return MetricTexts(METRIC_TEXTS | texts)
 

@@ -100,12 +100,12 @@ class ScoredRun:
 
     config: RunConfig
     store: PromptStore  # requests, prompts and the suites' own tables
-    scored: ScoredRequests  # every request with its scores, also those of Method.follow_up
+    scored: ScoredRequests  # every request with its scores, also requests of Method.follow_up
     methods: Mapping[str, Method]
     model: str
     options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
     keep: Keep = lambda _name, rows: rows.collect().lazy()
-    prompts: pl.DataFrame | None = None  # prompt_id of those that the suite has chosen; None: all
+    prompts: pl.DataFrame | None = None  # prompt_id of the prompts that the suite has chosen; None: all
 
     def of_prompts(self, prompts: pl.DataFrame) -> "ScoredRun":
         """Return the run with only the requests of the prompts in the column `prompt_id`."""
@@ -184,7 +184,7 @@ class Suite:
     """Build the requests for a dataset of the type that `take` returns."""
 
     take: Callable[[AnyDataset], Any] = as_classification
-    """Convert a dataset to the type that the suite needs. Raises DatasetError or TemplateError for what is missing."""
+    """Convert a dataset to the type that the suite needs. Raises DatasetError or TemplateError if it does not fit."""
 
     default_datasets: tuple[str, ...] = ()  # default of a run
     label_boundary: LabelBoundary = "separate"  # default of a run

@@ -95,7 +95,7 @@ def first_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[Demonstr
 def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
     """Return the training rows from which demonstrations are chosen, as rows of as_queries.
 
-    These are the first `training_queries` rows of the demonstration split, without those with the same inputs as a
+    Candidates are the first `training_queries` rows of the demonstration split, minus rows with the same inputs as a
     query, which must not be its own demonstration. Raises DatasetError if the dataset has no training rows.
     """
     if dataset.demonstration.is_empty():
@@ -113,7 +113,7 @@ def pvi_candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFr
     """Return schema.PVI_CANDIDATES of a dataset. Raises what candidates raises."""
     rows = candidates(dataset, pvi).rename({"query_id": "training_row"})
     table = rows.with_columns(n_training=pl.lit(dataset.demonstration.height))
-    return table.select(pl.col(name).cast(dtype) for name, dtype in PVI_CANDIDATES.items())
+    return table.select(PVI_CANDIDATES.names()).cast(PVI_CANDIDATES)
 
 
 def candidates_for_set(dataset: ClassificationDataset, pvi: PviOptions, first: DemonstrationSet) -> pl.DataFrame:
@@ -198,7 +198,7 @@ def _follow_up(
     sets = []
     for (n_shots,), rows in measured.partition_by("n_shots", as_dict=True, maintain_order=True).items():
         sets += ranked_sets(dataset, rows, order, int(n_shots), pvi)
-    # Only the queries of the suite, which leaves out those that are demonstrations.
+    # Only the queries of the suite, which leaves out queries that are demonstrations.
     asked = context.rows.select(pl.col("query_id").unique()).collect()["query_id"]
     queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.implode()))
     inputs = queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)

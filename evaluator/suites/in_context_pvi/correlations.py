@@ -33,8 +33,8 @@ def correlations(
             that are not finite are left out.
         across: column of levels, as "demonstration_set", "n_shots" or "model".
 
-    Returns the columns `by` and those of schema.PVI_CORRELATIONS, sorted by group and levels; ties get the mean of
-    their ranks in Spearman's. Raises MetricError if a query is in one group and level twice.
+    Returns the columns `by` and the columns of schema.PVI_CORRELATIONS, sorted by group and levels. In Spearman's, ties
+    get the mean of their ranks. Raises MetricError if a query is in one group and level twice.
     """
     key = [*by, across, query]
     require_one_each(rows, key)
@@ -66,7 +66,7 @@ def correlations(
 def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str] = ()) -> pl.DataFrame:
     """Summarise the correlations `r` of many cases (Lu et al. 2023, table 2).
 
-    Returns one row a group: the columns `by` and those of schema.PVI_STRENGTHS, sorted.
+    Returns one row a group, sorted: the columns `by` and the columns of schema.PVI_STRENGTHS.
     """
     defined = pl.col(r).fill_nan(None)
     columns = {
@@ -92,7 +92,7 @@ def case_strengths(pairs: pl.DataFrame, case: Sequence[str], *, by: Sequence[str
         case: columns of a case.
         by: columns of a group of cases.
 
-    Returns the columns `by`, `coefficient` and those of schema.PVI_STRENGTHS, sorted by coefficient and group.
+    Returns the columns `by`, `coefficient` and the columns of schema.PVI_STRENGTHS, sorted by coefficient and group.
     """
     cases = pairs.group_by(case, maintain_order=True).agg(pl.col(COEFFICIENTS).mean()).sort(case)
     return pl.concat(strengths(cases, r=name, by=by).with_columns(coefficient=pl.lit(name)) for name in COEFFICIENTS)

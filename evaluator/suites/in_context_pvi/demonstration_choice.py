@@ -1,4 +1,4 @@
-"""Compare demonstrations chosen by PVI with those of the suite, and list the chosen ones.
+"""Compare demonstrations chosen by PVI with the demonstration sets of the suite, and list chosen demonstrations.
 
 Lu et al. 2023, section 5.6 and table 7, compare the hardest training instances with random demonstrations by accuracy.
 """

@@ -17,7 +17,6 @@ from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
 from evaluator.datasets.tables import read_parquet
 from evaluator.errors import ConfigError, TemplateError
 from evaluator.prompts.render import prompt_spans, render_prompts
-from evaluator.schemas import PROMPTS
 from evaluator.suites.in_context_pvi.options import PviOptions
 
 MIN_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
@@ -36,10 +35,8 @@ class DemonstrationSet(NamedTuple):
     rows: list[int]  # of the demonstration split, in prompt order; empty for published texts, whose rows are unknown
     text: str
     null_text: str  # the same with every input removed
-    spans: (
-        pl.Series
-    )  # of the demonstrations in the text: `spans` of schemas.PROMPTS, one row; empty for published texts
-    null_spans: pl.Series  # the same in the null text
+    spans: list[dict[str, int]]  # as in schemas.PROMPTS, of the demonstrations in the text; empty for published texts
+    null_spans: list[dict[str, int]]  # the same in the null text
 
 
 def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
@@ -108,8 +105,7 @@ def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
                 f"Choose fewer --sets, or --shots among {', '.join(map(str, published))}."
             )
         for number, (text, null_text) in enumerate(pairs.select("g_prime", "g").head(pvi.sets).rows()):
-            unknown = pl.Series([[]], dtype=PROMPTS["spans"])
-            yield DemonstrationSet(n_shots, number, [], text, null_text, unknown, unknown)
+            yield DemonstrationSet(n_shots, number, [], text, null_text, [], [])
 
 
 def _rows_by_label(dataset: ClassificationDataset, minimum: int) -> list[list[int]]:
@@ -144,7 +140,6 @@ def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> 
         label=label_prefix.str.len_chars(),
     )
     in_order = np.arange(len(rows))[None, :]
-    both = (shown, without_inputs)
-    text, null_text = (render_prompts(template.instruction, each["text"], in_order).item() for each in both)
-    spans, null_spans = (prompt_spans(template.instruction, each, in_order) for each in both)
-    return DemonstrationSet(len(rows), number, rows, text, null_text, spans, null_spans)
+    texts = [render_prompts(template.instruction, one["text"], in_order).item() for one in (shown, without_inputs)]
+    spans = [prompt_spans(template.instruction, one, in_order).to_list()[0] for one in (shown, without_inputs)]
+    return DemonstrationSet(len(rows), number, rows, *texts, *spans)

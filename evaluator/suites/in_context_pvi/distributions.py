@@ -27,15 +27,15 @@ def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
     """Count right and wrong predictions by PVI: schema.PVI_DENSITIES, sorted by its key (Lu et al. 2023, figure 4).
 
     All runs of a dataset under one definition have the same bins, so that they can be drawn on one axis. Empty bins
-    have rows as well, but a run without right predictions has no rows for these; likewise for wrong ones.
+    have rows as well, but a run without right (wrong) predictions has no rows for right (wrong) predictions.
     """
     spans = _spans(judged)
     value, low, high = pl.col("pvi_bits"), pl.col("low"), pl.col("high")
-    # Bin 0 is below the inner bins, 1 to N_INNER are the inner ones, N_INNER + 1 is above.
+    # Bin 0 is below the inner bins, 1 to N_INNER are inner bins, N_INNER + 1 is above.
     inner = ((value - low) / (high - low) * N_INNER).floor().cast(pl.Int64).clip(0, N_INNER - 1) + 1
     bin_number = pl.when(value < low).then(0).when(value > high).then(N_INNER + 1).otherwise(inner)
     counts = judged.join(spans, on=_CASE).group_by(*schema.PVI_RUN, "correct", bin=bin_number).agg(n=pl.len())
-    # Join counts to all bins, so that empty ones are kept.
+    # Join counts to all bins, so that empty bins are kept.
     groups = judged.select(*schema.PVI_RUN, "correct").unique()
     rows = groups.join(_bins(spans), on=_CASE).join(counts, on=schema.PVI_DENSITIES_KEY, how="left")
     n, width = pl.col("n").fill_null(0), pl.col("bin_high") - pl.col("bin_low")

@@ -14,6 +14,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.prompts.render import with_query_span
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME, variations
+from evaluator.schemas import PROMPTS
 from evaluator.suites.base import Requests
 from evaluator.suites.in_context_pvi.demonstration_sets import DemonstrationSet, demonstration_sets
 from evaluator.suites.in_context_pvi.options import PviOptions
@@ -29,8 +30,10 @@ _SETS = {
     "demonstration_ids": pl.List(pl.Int64()),
     "text": pl.String(),
     "null_text": pl.String(),
+    "spans": PROMPTS["spans"],
+    "null_spans": PROMPTS["spans"],
 }
-"""Columns of a table of demonstration sets: the first fields of DemonstrationSet."""
+"""Columns of a table of demonstration sets: the fields of DemonstrationSet."""
 
 
 def null_part(method: str) -> str:
@@ -84,14 +87,15 @@ def queries_after(
             )
             yield _as_requests(dataset, rows, part)
 
-    return variations((({}, after(prefix)) for prefix in _table(sets).iter_slices(1)), n_rows)
+    prefixes = pl.DataFrame(sets, schema=_SETS, orient="row").iter_slices(1)
+    return variations((({}, after(prefix)) for prefix in prefixes), n_rows)
 
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:
     """Build request rows of the prompt without any input of each set; `position` numbers the sets."""
     label_prefix = dataset.template.label_prefix.removesuffix(LABEL_SPACE)
     prompt = pl.concat_str("null_text", pl.lit(dataset.template.query_prefix + label_prefix))
-    rows = _table(sets).with_columns(
+    rows = pl.DataFrame(sets, schema=_SETS, orient="row").with_columns(
         position=pl.int_range(pl.len()),
         query_id=pl.lit(None, pl.Int64),
         gold=pl.lit(None, pl.Int64),
@@ -99,13 +103,6 @@ def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet
         spans=with_query_span(pl.col("null_spans"), pl.col("null_text"), prompt, prompt),
     )
     return _as_requests(dataset, rows, part)
-
-
-def _table(sets: Sequence[DemonstrationSet]) -> pl.DataFrame:
-    table = pl.DataFrame([one[: len(_SETS)] for one in sets], schema=_SETS, orient="row")
-    return table.with_columns(
-        spans=pl.concat([one.spans for one in sets]), null_spans=pl.concat([one.null_spans for one in sets])
-    )
 
 
 def _as_requests(dataset: ClassificationDataset, rows: pl.DataFrame, part: str) -> pl.DataFrame:

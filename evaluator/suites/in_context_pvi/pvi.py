@@ -1,7 +1,7 @@
 """Compute in-context pointwise V-information, one PVI for each query and run, from scores of input and null prompts.
 
 Lu et al. 2023, equation 1: C(x, y) = -log2 G[p](y) + log2 G[p'](y), where p' has the input after its demonstrations
-and p is the same prompt with every input removed, those of demonstrations too.
+and p is the same prompt with every input removed, also the inputs of demonstrations.
 """
 
 import math
@@ -20,7 +20,7 @@ _RUN = ["dataset", "n_shots", "demonstration_set"]
 
 
 def pvi_table(scored: ScoredRequests, source: PviSource = "random", *, seed: int = 0) -> pl.DataFrame:
-    """Compute the PVI of every query after every demonstration set, those of the suite and those chosen by PVI.
+    """Compute the PVI of every query after every demonstration set, drawn, published or chosen by PVI.
 
     Under `paper` log-likelihoods of the gold label are over the whole vocabulary, under `label_space` normalised over
     the labels, under `released` filtered by released_scores.py; the latter has no rows for chosen sets, and none at all

@@ -1,7 +1,7 @@
 """Compute label scores from hidden states as the notebook of Lu et al. 2023 does: filtered log-probabilities.
 
 Source: https://github.com/UKPLab/in-context-pvi, in_context_pvi.ipynb and `predict` in utils.py. The notebook reads the
-scores that `generate` samples from: logits divided by 0.8, those below the 20th highest removed, then log-softmax. A
+scores that `generate` samples from: logits divided by 0.8, logits below the 20th highest removed, then log-softmax. A
 removed label would have minus infinity; lines that are commented out there, but must have run for the released results,
 which are all finite, give it the log-probability of the least probable token that was kept. We do the same for PVI.
 
@@ -91,7 +91,7 @@ def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
 def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
     """Compute schemas.LABEL_DISTANCES with the log-probabilities of labels as `distances`, in nats.
 
-    Rows of method NAME have those of PVI, rows of DRAWN those of the token that is drawn.
+    Rows of method NAME are for PVI, rows of method DRAWN for drawing a token.
 
     Args:
         scored: has the tokens of prompts and labels.
@@ -136,7 +136,7 @@ class Filtered(NamedTuple):
 def filtered(hidden: "torch.Tensor", head: "torch.Tensor", labels: "torch.Tensor") -> Filtered:
     """Compute log-probabilities of labels among the N_KEPT most probable next tokens.
 
-    Probabilities are at TEMPERATURE. Tokens as probable as the last of these are kept as well, as in `generate`.
+    Probabilities are at TEMPERATURE. Tokens that tie with the least probable kept token are kept too, as in `generate`.
 
     Args:
         hidden: float32 [rows, hidden size].

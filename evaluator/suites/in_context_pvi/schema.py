@@ -7,9 +7,9 @@ import polars as pl
 from evaluator.schemas import TEST_OF_GUESSING
 
 PviDefinition = Literal["paper", "label_space", "released"]
-"""`paper`: log-likelihoods over the whole vocabulary. `label_space`: these normalised over the labels. `released`: over
-the 20 most probable tokens at temperature 0.8, as in the published notebook, whose predictions are drawn. Under all of
-them PVI is in bits but in the columns that end in `_nats`, the notebook's unit."""
+"""`paper`: log-likelihoods over the whole vocabulary. `label_space`: the same normalised over the labels. `released`:
+over the 20 most probable tokens at temperature 0.8, as in the published notebook, whose predictions are drawn. PVI is
+in bits under all definitions, except in columns that end in `_nats`, the notebook's unit."""
 PVI_DEFINITIONS: tuple[PviDefinition, ...] = get_args(PviDefinition)
 
 PviOrder = Literal["hardest", "easiest", "middle"]
@@ -90,14 +90,14 @@ PVI_SUMMARY = pl.Schema(
         # Of the fifth or half of queries with the lowest or highest PVI; ties at the border count in part. Under
         # `released` of the queries strictly below or above a quantile (numpy.quantile); null if there are none.
         **_of_ends("accuracy", pl.Float64()),
-        # Queries that tie at the border, if not all of them fit in, else 0; under `released` those equal to the
+        # Queries that tie at the border, if not all of them fit in, else 0; under `released` queries equal to the
         # quantile, which are left out.
         **_of_ends("tied", pl.Int64()),
         **_of_ends("n", pl.Int64()),  # queries in this part
         "right_pvi": pl.Float64(),  # mean PVI of right predictions, bits; null where there are none
         "wrong_pvi": pl.Float64(),
         "v_information": pl.Float64(),  # mean PVI, bits
-        "right_pvi_nats": pl.Float64(),  # these three in nats, the unit of the published tables
+        "right_pvi_nats": pl.Float64(),  # the three columns above in nats, the unit of the published tables
         "wrong_pvi_nats": pl.Float64(),
         "v_information_nats": pl.Float64(),
         "ci_low": pl.Float64(),  # 95% interval of v_information, over queries
@@ -200,7 +200,7 @@ PVI_DEMONSTRATIONS = pl.Schema(  # one row a source of demonstrations, compared 
         "n_training": pl.Int64(),  # all training rows; null for the suite's own sets
         "n_sets": pl.Int64(),
         "n_queries": pl.Int64(),  # with a prediction after every set of this many shots, whatever its source
-        "n_unpredicted": pl.Int64(),  # the others, in no accuracy
+        "n_unpredicted": pl.Int64(),  # without such a prediction: in no accuracy
         "accuracy": pl.Float64(),  # mean over sets
         "best_accuracy": pl.Float64(),  # highest of any set
         "chance": pl.Float64(),

@@ -69,7 +69,7 @@ def queries_every_row(config: RunConfig) -> bool:
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
-    """Yield the tables that all classification suites have, then those of PVI, by name."""
+    """Yield the tables of all classification suites, then the tables of PVI."""
     yield from classification_tables(run, shared="demonstration sets")
     queries, candidates = (
         run.store.table(name, schema).collect()

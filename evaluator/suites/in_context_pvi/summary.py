@@ -28,7 +28,7 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
     Args:
         pvi: schema.PVI.
         judged: judged_queries of it.
-        seed: of the drawn predictions, those under `released`.
+        seed: of the drawn predictions, under `released`.
     """
     is_drawn = pl.col("definition") == "released"
     counts = pvi.group_by(PVI_RUN).agg(
@@ -109,7 +109,7 @@ def _by_rank() -> dict[str, pl.Expr]:
         # The highest are the lowest of the negated values in reverse order.
         for end, value in (("lowest", pl.col("pvi_bits")), ("highest", -pl.col("pvi_bits").reverse())):
             correct = pl.col("correct").reverse() if end == "highest" else pl.col("correct")
-            # Queries inside the border all count; those that tie at it share the places that are left.
+            # Queries inside the border all count; queries that tie at it share the remaining ranks.
             border = value.get(size - 1)
             inside, tied = value < border, value == border
             places_left = size - inside.sum()

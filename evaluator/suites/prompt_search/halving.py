@@ -49,14 +49,14 @@ def rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
 
 
 def rows_of_rounds(plan: pl.DataFrame, answers_so_far: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of `plan` of each round, without those of prompts that earlier rounds stopped.
+    """Yield the rows of `plan` of each round, without rows of prompts that earlier rounds stopped.
 
     The rows of a round depend only on the answers of earlier rounds, so that an interrupted run chooses the same
     prompts when it is resumed.
 
     Args:
         plan: as returned by answers.planned, with the `round` in which each query is first scored.
-        answers_so_far: answers.ANSWERS of one method, with all rows of the rounds before the yielded ones.
+        answers_so_far: answers.ANSWERS of one method, with all rows of the rounds before the yielded round.
     """
     n_queries = plan.group_by("dataset").agg(n_queries=pl.col("place").n_unique())
     remaining = plan.select(TRIED_PROMPTS_KEY).unique()

@@ -46,13 +46,13 @@ class Tries(NamedTuple):
     template_number: int  # within the instructions or templates; 0 if the part is demonstrations
     template: ChoiceTemplate
     demonstrations: Ints  # [n_tries, n_shots], rows of MultipleChoiceDataset.shown
-    first_set: int = 0  # number of the first of these demonstration sets
+    first_set: int = 0  # number of the first demonstration set
 
 
 def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> Requests:
     """Build a request for every query with every candidate prompt, at most ROWS_PER_FRAME rows or one prompt together.
 
-    Columns are those of schemas.REQUESTS without suite and prompt_id, and those of schemas.PROMPTS without prompt_id.
+    Columns are schemas.REQUESTS without suite and prompt_id, and schemas.PROMPTS without prompt_id.
     `part` says what differs between prompts. If it is demonstrations, `demonstration_set` is the number of the prompt
     within its number of shots and `template` is 0; otherwise the reverse. `position` enumerates numbers of shots, then
     prompts, then queries. `query_id` and `demonstration_ids` are rows of the dataset; `gold` is the first correct
@@ -139,7 +139,7 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: 
 
 
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:
-    """Return the requests for every query with each of these demonstration sets, set by set."""
+    """Return the requests for every query with each demonstration set of `tries`, set by set."""
     n_tries = len(tries.demonstrations)
     # One row for each pair of a demonstration set and a query.
     number, place = (index.ravel() for index in np.indices((n_tries, len(queries))))

@@ -68,7 +68,7 @@ SEARCH_RESULTS = pl.Schema(
         "mean_accuracy": pl.Float64(),  # of the different prompts; null where some were stopped
         "mean_low": pl.Float64(),  # 95% interval over queries and prompts; null as well with one prompt
         "mean_high": pl.Float64(),
-        "best_accuracy": pl.Float64(),  # of those scored on all queries
+        "best_accuracy": pl.Float64(),  # highest of the prompts that were scored on all queries
         # Limits of the best prompt's accuracy on all queries there are, at least 95% and for all tried prompts at once,
         # so that they hold for whichever is best:
         "best_low": pl.Float64(),

@@ -1,4 +1,4 @@
-"""Build prompts whose demonstrations have wrong labels, and measure whether a model uses those labels (GLER).
+"""Build prompts whose demonstrations have wrong labels, and measure whether a model uses the labels (GLER).
 
 Source: Cho & Inoue 2025, section 3.3.
 """
@@ -39,7 +39,7 @@ def label_noise_requests(
 ) -> Iterator[pl.DataFrame]:
     """Yield the prompts of normal_requests with wrong demonstration labels at each of NOISE_RATES.
 
-    Columns are those of normal_requests; `position` continues from one rate to the next. Rate 0 has exactly the prompts
+    Columns are as in normal_requests; `position` continues from one rate to the next. Rate 0 has exactly the prompts
     of normal_requests.
 
     Under `paper`, round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong labels by `seed`
@@ -179,7 +179,7 @@ def _slopes(
     statistics = pl.exclude("query_id", "noise_rate")
     weight = pl.col("noise_rate").replace_strict(dict(weights), return_dtype=pl.Float64)
     weighted = {name: weight * metric.value(n_labels) for name, metric in metrics.items()}
-    # For the jackknife: the sums without one query, for each query, then the slope of each of these sums.
+    # For the jackknife: the sums without one query, for each query, then the slope of each sum.
     without_one = (
         sums.with_columns(statistics.sum().over("noise_rate") - statistics)
         .select("query_id", **weighted)

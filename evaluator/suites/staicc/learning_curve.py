@@ -30,11 +30,11 @@ PART = "learning_curve"
 
 
 def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield StaICC-Normal's prompts, cut in front of each demonstration's label, and the whole ones.
+    """Yield StaICC-Normal's prompts, cut in front of each demonstration's label, and the uncut prompts.
 
     The cut prompts have the part `learning_curve`. `n_shots` is the number of demonstrations before the one whose label
-    is asked, `training_row` its row of the demonstration split and `gold` its label; `query_id` is null. The whole ones
-    have the part `normal`, and are left out where the run has staicc-normal, which has the same rows.
+    is asked, `training_row` its row of the demonstration split and `gold` its label; `query_id` is null. Uncut
+    prompts have the part `normal`, and are left out where the run has staicc-normal, which has the same rows.
     """
     for whole in normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries):
         yield from of_parts(

@@ -63,7 +63,7 @@ def sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
 
 
 def _first_queries(dataset: ClassificationDataset, n_queries: int) -> ClassificationDataset:
-    """Return the dataset with only the first test queries, so that the toolkit's generator draws for these alone."""
+    """Return the dataset with only the first test queries, so that the toolkit's generator draws for no other query."""
     return replace(dataset, test=dataset.test.head(n_queries))
 
 
@@ -80,7 +80,7 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
     `paper` and `released` are one formula; they read probabilities differently, which can break ties. The interval is
     over queries, for these templates: with more templates the shares would be smaller, so the data give no interval
-    over other templates. The interval of template_accuracy covers those.
+    over other templates. The interval of template_accuracy covers other templates.
 
     Raises MetricError if queries are not answered equally often with each template.
 

@@ -48,7 +48,7 @@ LABEL_DOMAINS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
-    """Yield the tables of a classification run with the diagnostics, absent_labels and those of total error."""
+    """Yield the tables of a classification run with the diagnostics, absent labels and total error."""
     from evaluator.suites.staicc.label_bias import absent_labels
     from evaluator.suites.staicc.total_error import CrossedParts
 
@@ -84,7 +84,7 @@ def staicc_suite(
     methods: tuple[str, ...] = ("vanilla",),
     plan: Plan | None = None,
 ) -> Suite:
-    """Return a suite with these fields, and with those that all suites of StaICC share."""
+    """Return a suite with the given fields, and with the fields that all suites of StaICC share."""
     return Suite(
         summary=summary,
         parts=parts,
