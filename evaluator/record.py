@@ -30,7 +30,7 @@ class PromptsRecord:
     fingerprint: str  # name of the store's folder
     config: dict[str, Any]  # config.RunConfig, as run/record.py writes it
     suites: list[str]
-    datasets: list[str]  # those that have prompts
+    datasets: list[str]  # with prompts
     methods: list[str]
     definitions: list[Definition]
     prompt_definition: Definition
@@ -44,7 +44,7 @@ class PromptsRecord:
     requests: int
     distinct_prompts: int
     dataset_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of its rows, labels and templates
-    left_out: dict[str, str] = field(default_factory=dict)  # dataset of which no prompts could be made -> why
+    left_out: dict[str, str] = field(default_factory=dict)  # dataset without prompts -> why
 
 
 FindingLevel = Literal["stop", "warning", "note"]
@@ -85,7 +85,7 @@ class CheckedDatasetRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRecord:
-    """An estimate of what a run takes on a device, from its specifications."""
+    """Estimated time and price of a run on a device, from the device's specifications."""
 
     fits: bool  # weights and the cache of the longest prompt are at most 90% of its memory
     elapsed_s: float
@@ -183,7 +183,7 @@ class ModelRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRecord:
-    """What an engine is: stated next to the numbers that it computed."""
+    """Properties of the engine that computed a run's numbers."""
 
     name: str
     versions: dict[str, str]  # package -> version
@@ -210,7 +210,7 @@ class ThroughputRecord:
 
     elapsed_s: float = 0.0
     requests_per_s: float = 0.0
-    computed_tokens_per_s: float = 0.0  # without those that the prefix cache served; 0: not known
+    computed_tokens_per_s: float = 0.0  # without tokens from the prefix cache; 0: not known
     flop_per_s: float = 0.0  # of computed tokens, without attention itself and the LM head; 0: not known
     peak_share: float | None = None  # that rate over the peak of all devices; None where that is not known
     replica_computed_tokens_per_s: list[float] = field(default_factory=list)  # each while it computed
@@ -230,7 +230,7 @@ class ScoresRecord:
     label_boundary: Literal["separate", "merged"]
     chat: ChatRecord | None = None  # None: plain prompts
     prompts: int  # scored by this run or an earlier one
-    reused_prompts: int  # of these, those scored by an earlier run
+    reused_prompts: int  # by an earlier run
     prompt_tokens: int
     cached_tokens: int | None  # None: the engine does not tell
     elapsed_s: float
@@ -281,7 +281,7 @@ class ReceiptRecord:
     p95_drift_nats: float
     median_drift_nats: float
     predictions: int  # prompts with labels to choose from
-    flipped: int  # of these, with another most probable label
+    flipped: int  # predictions with another most probable label
     verdicts: int | None  # compared; None if prompts were chosen by earlier scores
     changed_verdicts: list[str]  # table, row and both verdicts
 

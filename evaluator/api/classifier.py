@@ -276,7 +276,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         resolved = ResolvedModel(model.source, model.config, prompt_form(config, model.config, model.chat))
         stage = score_run(built, resolved, data, model.loader, keep_loaded=True)
         scored = draw(stage) if self.progress else finish(stage)
-        run = complete_run(scored_run(built, scored.parts), scored.parts)
+        run = complete_run(scored_run(built, scored.stores), scored.stores)
         return predict(run.scored, run.methods, config.definitions).collect()
 
 

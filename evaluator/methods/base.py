@@ -1,4 +1,4 @@
-"""Define an inference method: the requests it adds to those of a suite, and its label probabilities from scores."""
+"""Define an inference method: the requests it adds to a suite's requests, and its label probabilities from scores."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,7 +87,7 @@ class ScoredRequests:
         return self.rows.filter(part=self.answered_part)
 
     def answering(self, part: str, dataset: str | None = None) -> "ScoredRequests":
-        """Return the requests needed to predict one part, without those that methods added for other parts.
+        """Return the requests needed to predict one part, without requests that methods added for other parts.
 
         Args:
             part: to predict.
@@ -106,7 +106,7 @@ LabelProbs = Callable[[ScoredRequests, Definition], pl.LazyFrame]
 
 @dataclass(frozen=True, kw_only=True)
 class MethodPrompts:
-    """The prompts that a method adds to those of a suite.
+    """The prompts that a method adds to a suite's prompts.
 
     Requests of a method have the columns of Suite.requests, and their `part` names the method's requests. Equal prompts
     are computed once, even when several methods or suites request them.
@@ -136,7 +136,7 @@ class Method:
     part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # parts that it predicts
     definitions: tuple[Definition, ...] = ("paper", "released")  # under which it has probabilities
     max_label_tokens: int | None = None  # longest label that it can score; None: no limit
-    drawn_once: str = ""  # what is drawn once for all queries, so that intervals over queries do not cover it
+    drawn_once: str = ""  # prompts or demonstrations drawn once for all queries, which intervals over queries ignore
 
     labelled_examples: Callable[[int], float] = lambda _n_shots: 0
     """Returns the number of labelled examples in its training prompts, from `n_shots`; infinity if it chooses
@@ -163,7 +163,7 @@ def softmax_of(score: Callable[[Definition], pl.Expr], part: str | None = None) 
 
     Args:
         score: List[f64] by label, nats, from the columns of scored requests.
-        part: the requests of the method that are its answers; None: those of the suite.
+        part: requests of the method that answer the queries; None: the requests of the suite.
     """
 
     def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:

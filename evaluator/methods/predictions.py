@@ -21,7 +21,7 @@ def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: 
     Args:
         scored: the scores of all requests of a run.
         methods: by name.
-        definitions: those of the run; only `paper` and `released` have predictions, as they score different tokens.
+        definitions: of the run; only `paper` and `released` have predictions, as they score different tokens.
     """
     tables = [
         method.label_probs(scored.answering(part), definition).with_columns(
@@ -53,37 +53,26 @@ def check_labels(
     """Check, before anything is scored, that every method and definition can score all labels.
 
     Args:
-        methods, definitions: those that will use the scores.
+        methods, definitions: of the run.
         tokens, prompts: schemas.TOKENS and schemas.PROMPTS of one store.
 
     Raises LabelError for a label with more tokens than a method allows, or labels with the same score under `released`.
     """
-    limits = [method.max_label_tokens for method in methods.values() if method.max_label_tokens is not None]
+    limits = {name: method.max_label_tokens for name, method in methods.items() if method.max_label_tokens is not None}
     released = any("released" in method.definitions for method in methods.values())
     scores_last = released and "released" in scored_definitions(definitions)
-    # Their texts are looked up only where something is wrong: joins of all prompts take much memory.
-    is_long = pl.col("continuations").list.eval(pl.element().list.len()).list.max() > min(limits, default=2**31)
+    most = min(limits.values(), default=2**31)
+    is_long = pl.col("continuations").list.eval(pl.element().list.len()).list.max() > most
     last = pl.col("continuations").list.eval(pl.element().list.last())
     is_alike = (last.list.n_unique() < last.list.len()) & scores_last
-    wrong = _of_label_spaces(tokens).filter(is_long | is_alike)
+    # Without the single continuation of noisy channel, which is no label space.
+    wrong = tokens.filter(pl.col("continuations").list.len() > 1, is_long | is_alike, ask="labels")
     if wrong.head(1).collect(engine="streaming").is_empty():
         return
-    labels = _label_tokens(wrong, prompts)
-    for name, method in methods.items():
-        _refuse_long_labels(name, method.max_label_tokens, labels)
-    if scores_last:
-        _refuse_equal_last_tokens(labels)
-
-
-def _of_label_spaces(tokens: pl.LazyFrame) -> pl.LazyFrame:
-    """Leave out the single continuation of noisy channel, which is no label space."""
-    return tokens.filter(pl.col("continuations").list.len() > 1, ask="labels")
-
-
-def _label_tokens(tokens: pl.LazyFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
-    """Return one row a distinct label of a distinct label space: `space`, `label`, and its `tokens`."""
-    return (
-        tokens.select("prompt_id", tokens="continuations")
+    # Texts are joined only here, where something is wrong: joins of all prompts take much memory.
+    # One row a distinct label of a distinct label space: `space`, `label`, and its `tokens`.
+    labels = (
+        wrong.select("prompt_id", tokens="continuations")
         .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
         .select("space", "tokens", label="space")
         .unique()
@@ -91,11 +80,13 @@ def _label_tokens(tokens: pl.LazyFrame, prompts: pl.LazyFrame) -> pl.DataFrame:
         .sort("space", "label", maintain_order=True)
         .collect(engine="streaming")
     )
+    for name, limit in limits.items():
+        _refuse_long_labels(name, limit, labels)
+    if scores_last:
+        _refuse_equal_last_tokens(labels)
 
 
-def _refuse_long_labels(method: str, limit: int | None, labels: pl.DataFrame) -> None:
-    if limit is None:
-        return
+def _refuse_long_labels(method: str, limit: int, labels: pl.DataFrame) -> None:
     too_long = labels.filter(pl.col("tokens").list.len() > limit)
     if not too_long.is_empty():
         named = ", ".join(f"{row['label']!r} ({len(row['tokens'])} tokens)" for row in too_long.head(5).to_dicts())

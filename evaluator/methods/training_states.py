@@ -65,7 +65,7 @@ def labelled_examples(n_shots: int) -> int:
 
 
 def dataset_states(scored: ScoredRequests) -> Iterator[DatasetStates]:
-    """Yield the states of state_requests; those of one dataset of one suite are in memory at a time."""
+    """Yield the states of state_requests, of one dataset of one suite at a time."""
     queries = scored.states.filter(part=QUERY_STATES)
     for suite, dataset in queries.select("suite", "dataset").unique().sort("suite", "dataset").collect().iter_rows():
         rows, training = (
@@ -122,7 +122,7 @@ def centroid_probs(scored: ScoredRequests, distances: pl.LazyFrame, definition: 
 
 
 def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
-    """Return the queries with `label_probs`: those of `probs`, or vanilla's under `released` where a class is missing.
+    """Return the queries with `label_probs` from `probs`, or vanilla's under `released` where a class is missing.
 
     Args:
         probs: ROW with `label_probs`.

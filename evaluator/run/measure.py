@@ -42,7 +42,7 @@ class ScoredStore:
 
 def scored_run(
     built: Built,
-    parts: Sequence[ScoredStore],
+    stores: Sequence[ScoredStore],
     *,
     model: str = "",
     options: Mapping[str, object] | None = None,
@@ -51,19 +51,19 @@ def scored_run(
 
     Args:
         built: the run's configuration and the store of its first round.
-        parts: that store, then that of the second round if there is one.
+        stores: the store of the first round, then the store of the second if there is one.
         model: name of the model, for tables.
         options: of the measure stage, by suite.
     """
-    first = parts[0]
+    first = stores[0]
     scored = ScoredRequests(
         rows=pl.concat(
-            _with_requests(part.store, prompt_scores(part.tokens.tokens(), part.scores.read("scores")))
-            for part in parts
+            _with_requests(each.store, prompt_scores(each.tokens.tokens(), each.scores.read("scores")))
+            for each in stores
         ),
         states=pl.concat(
-            _with_requests(part.store, prompt_states(part.tokens.tokens(), part.scores.read("states")))
-            for part in parts
+            _with_requests(each.store, prompt_states(each.tokens.tokens(), each.scores.read("states")))
+            for each in stores
         ),
         distances=first.scores.distances(),
         tokens=first.tokens.tokens(),
@@ -87,19 +87,19 @@ def _with_requests(store: PromptStore, results: pl.LazyFrame) -> pl.LazyFrame:
     return store.requests().join(results, on=PROMPTS_KEY, how="inner", maintain_order="left")
 
 
-def complete_run(run: ScoredRun, parts: Sequence[ScoredStore]) -> ScoredRun:
+def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
     """Check that every request is scored exactly once, and return the run. Raises ScoreError otherwise.
 
-    If the suite chooses prompts by earlier scores (Family.rounds), requests that it did not choose are left out.
+    If the suite chooses prompts by earlier scores (Family.rounds), other requests are left out.
     """
     rounds = families_of(run.config.suites)[0].rounds
     if rounds:
         run = run.of_prompts(pl.concat(rounds(run)).unique())
-    for part in parts:
-        requests, prompts = part.store.requests(), run.of_run(part.store.prompts())
-        tokens, is_state = part.tokens.tokens(), pl.col("ask") == "state"
-        require_complete(requests, prompts.filter(~is_state), prompt_scores(tokens, part.scores.read("scores")))
-        require_states(requests, prompts.filter(is_state), prompt_states(tokens, part.scores.read("states")))
+    for each in stores:
+        requests, prompts = each.store.requests(), run.of_run(each.store.prompts())
+        tokens, is_state = each.tokens.tokens(), pl.col("ask") == "state"
+        require_complete(requests, prompts.filter(~is_state), prompt_scores(tokens, each.scores.read("scores")))
+        require_states(requests, prompts.filter(is_state), prompt_states(tokens, each.scores.read("states")))
     return run
 
 
@@ -112,14 +112,14 @@ def on_disk(run: ScoredRun, folder: Path) -> Iterator[ScoredRun]:
 
 
 def measure_run(
-    record: RunRecord, built: Built, parts: Sequence[ScoredStore], out: Path, options: Mapping[str, object]
+    record: RunRecord, built: Built, stores: Sequence[ScoredStore], out: Path, options: Mapping[str, object]
 ) -> Stage[RunRecord]:
     """Write the tables of a scored run, and return its record with their digests.
 
     Args:
         record: of the run.
         built: the run's configuration and prompts.
-        parts: its scored stores; every request has its score.
+        stores: its scored stores; every request has its score.
         out: folder of the run.
         options: of the measure stage, by suite.
     """
@@ -136,7 +136,7 @@ def measure_run(
     def progress(*, n_left: int) -> Progress:
         return Progress(stage="Measuring", done=len(digests), total=len(digests) + n_left, unit="tables")
 
-    run = replace(complete_run(scored_run(built, parts, model=model, options=options), parts), keep=keep)
+    run = replace(complete_run(scored_run(built, stores, model=model, options=options), stores), keep=keep)
     with on_disk(run, out) as run:
         for name, table in chain.from_iterable(family.measure(run) for family in families_of(run.config.suites)):
             yield progress(n_left=1)
@@ -144,7 +144,7 @@ def measure_run(
         has_predictions = "predictions" in digests
         path = table_path(out, "predictions")
         predictions = scan_parquet(path) if has_predictions else pl.LazyFrame(schema=PREDICTIONS)
-        texts = query_texts(pl.concat(part.store.prompts() for part in parts))
+        texts = query_texts(pl.concat(each.store.prompts() for each in stores))
         keep("queries", queries_table(run.scored, texts, predictions))
     remove_tables(out, record.measures.tables if record.measures else {}, digests)
     chosen = {name: given for name, given in options.items() if given != type(given)()}

@@ -36,7 +36,7 @@ KEPT_BYTES = 250  # of a scored request without its numbers, on disk while a run
 
 
 def show_outlook(
-    built: Built, part: ScoredStore, plans: Mapping[Kind, Plan], source: ModelSource, data: Path
+    built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan], source: ModelSource, data: Path
 ) -> Stage[None]:
     """Show how many prompts are scored, how many have scores of earlier runs, and what is written.
 
@@ -44,28 +44,28 @@ def show_outlook(
 
     Args:
         built: the run.
-        part: its first store, with the scores that it has.
+        scored: its first store, with the scores that it has.
         plans: of the rows of this store.
         source: the model, for the size of its hidden states.
         data: folder of prompts and scores.
     """
     assert TOKEN_SCORES["log_likelihoods"] == pl.List(pl.Float64), "a continuation has 8 bytes, and 4 of a count"
-    prompts, scored = 0, 0
-    to_write = PAGE_BYTES + _table_bytes(built, part)  # an estimate from above: files are compressed
+    n_prompts, n_scored = 0, 0
+    to_write = PAGE_BYTES + _table_bytes(built, scored)  # an estimate from above: files are compressed
     for kind, plan in plans.items():
         reused, planned = plan.record.reused_prompts, plan.record.prompts
-        done = sum(shard.prompts for shard in part.scores.manifest.shards_of([plan.key]))  # by an interrupted run
-        prompts, scored = prompts + reused + planned, scored + reused + done
+        done = sum(shard.prompts for shard in scored.scores.manifest.shards_of([plan.key]))  # by an interrupted run
+        n_prompts, n_scored = n_prompts + reused + planned, n_scored + reused + done
         n_rows = plan.rows.height * (planned - done) // max(planned, 1)
         n_continuations = plan.rows.column(pl.col("continuations").list.len()).sum()
         numbers = 4 * source.hidden_size if kind == "states" else 12 * n_continuations / max(plan.rows.height, 1)
         to_write += n_rows * (ID_BYTES + round(numbers))
     free = shutil.disk_usage(next(path for path in (data, *data.absolute().parents) if path.exists())).free
-    to_score = f"{prompts - scored:,} prompts to score"
-    if scored:
-        to_score = f"Of {prompts:,} prompts {scored:,} have scores already, {prompts - scored:,} to score"
+    to_score = f"{n_prompts - n_scored:,} prompts to score"
+    if n_scored:
+        to_score = f"Of {n_prompts:,} prompts {n_scored:,} have scores already, {n_prompts - n_scored:,} to score"
     line = f"{to_score}; at most {size_text(to_write)} to write, {size_text(free)} free"
-    yield Progress(stage="Looking ahead", done=scored, total=prompts, unit="prompts", line=line)
+    yield Progress(stage="Looking ahead", done=n_scored, total=n_prompts, unit="prompts", line=line)
     if to_write > free:
         logger.warning(
             "The disk of %s has %s free, and this run may write %s. Make room (`evaluator clean` says what can go), or "
@@ -76,17 +76,17 @@ def show_outlook(
         )
 
 
-def _table_bytes(built: Built, part: ScoredStore) -> int:
+def _table_bytes(built: Built, scored: ScoredStore) -> int:
     """Return the bytes of the large tables, and of the rows that measuring keeps on disk meanwhile.
 
     Predictions have a row for each request, method and definition; queries one for each request, with its text.
     """
-    prompts = part.store.prompts().select(
+    prompts = scored.store.prompts().select(
         labels=pl.col("continuations").list.len(),
         query=pl.col("prompt").str.len_bytes() / pl.col("spans").list.len().clip(1),
     )
     n_labels, query_bytes = (mean or 0 for mean in prompts.mean().collect().row(0))
-    n_requests, config = part.store.manifest.n_requests, built.config
+    n_requests, config = scored.store.manifest.n_requests, built.config
     n_predictions = n_requests * len(config.methods) * len(scored_definitions(config.definitions))
     numbers = 8 * n_labels + 2 * ID_BYTES  # of each row
     return round(n_predictions * numbers + n_requests * (numbers + query_bytes + 2 * (numbers + KEPT_BYTES)))
@@ -100,14 +100,14 @@ class _Shown(NamedTuple):
     definition: Definition
 
 
-def early_results(built: Built, part: ScoredStore, plans: Mapping[Kind, Plan]) -> AfterShard:
+def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan]) -> AfterShard:
     """Return a function that shows the accuracy of each dataset once its last prompt is scored.
 
     It is vanilla's accuracy in the run's first part of classification, as the table of metrics will have it. A run
     without such a part, or one that chooses prompts by scores, shows none.
     """
     shown = _first_part(built)
-    return _EarlyResults(built, part, plans["scores"], shown).after_shard if shown else no_progress
+    return _EarlyResults(built, scored, plans["scores"], shown).after_shard if shown else no_progress
 
 
 def _first_part(built: Built) -> _Shown | None:
@@ -126,9 +126,9 @@ def _first_part(built: Built) -> _Shown | None:
 class _EarlyResults:
     """Yields a line for each dataset whose shards are finished."""
 
-    def __init__(self, built: Built, part: ScoredStore, plan: Plan, shown: _Shown) -> None:
-        self._built, self._part, self._plan, self._shown = built, part, plan, shown
-        self._unfinished: dict[str, set[str]] | None = None  # dataset -> names of the shards that it waits for
+    def __init__(self, built: Built, scored: ScoredStore, plan: Plan, shown: _Shown) -> None:
+        self._built, self._scored, self._plan, self._shown = built, scored, plan, shown
+        self._unfinished: dict[str, list[str]] | None = None  # dataset -> shards that it waits for, the last first
         self._n_datasets = 0
 
     def after_shard(self, table: ScoreTable) -> Iterator[Progress]:
@@ -136,35 +136,40 @@ class _EarlyResults:
         if self._unfinished is None:
             self._unfinished = self._shards_by_dataset(table)
             self._n_datasets = len(self._unfinished)
-        finished = table.manifest.shards.keys()
-        for dataset in sorted(name for name, shards in self._unfinished.items() if shards <= finished):
+        for names in self._unfinished.values():
+            while names and names[-1] in table.manifest.shards:
+                names.pop()
+        for dataset in sorted(name for name, names in self._unfinished.items() if not names):
             del self._unfinished[dataset]
             done = self._n_datasets - len(self._unfinished)
             line = f"{dataset}: {self._accuracy(dataset, table)} ({done} of {self._n_datasets} datasets scored)"
             yield Progress(stage=STAGE, done=done, total=self._n_datasets, unit="datasets", line=line)
 
-    def _shards_by_dataset(self, table: ScoreTable) -> dict[str, set[str]]:
-        """Return the shards of the plan that have rows of each dataset; none if all its scores are of earlier runs."""
+    def _shards_by_dataset(self, table: ScoreTable) -> dict[str, list[str]]:
+        """Return the shards of the plan that have rows of each dataset, the last first.
+
+        A dataset whose scores are all of earlier runs has none.
+        """
         shards = replace(self._plan, record=table.manifest.plans[str(self._plan.key)]).shards()
         names, n_rows = pl.Series([*shards], dtype=pl.String), [shard.n_rows for shard in shards.values()]
         ids = self._plan.rows.column(id_numbers("token_id"))
         planned = pl.LazyFrame({"token_id": ids, "shard": np.arange(len(shards)).repeat(n_rows)})
-        requests = self._part.store.requests().filter(suite=self._shown.suite, part=self._shown.part)
+        requests = self._scored.store.requests().filter(suite=self._shown.suite, part=self._shown.part)
         rows = (
             requests.select("dataset", id_numbers("prompt_id"))
-            .join(self._part.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id")), on="prompt_id")
+            .join(self._scored.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id")), on="prompt_id")
             .join(planned, on="token_id", how="left")
             .select("dataset", "shard")
             .unique()
             .collect(engine="streaming")
         )
-        by_dataset = rows.group_by("dataset").agg(pl.col("shard").drop_nulls())
-        return {dataset: {*names.gather(numbers)} for dataset, numbers in by_dataset.iter_rows()}
+        by_dataset = rows.group_by("dataset").agg(pl.col("shard").drop_nulls().sort(descending=True))
+        return {dataset: names.gather(numbers).to_list() for dataset, numbers in by_dataset.iter_rows()}
 
     def _accuracy(self, dataset: str, table: ScoreTable) -> str:
         suite, part, definition = self._shown
-        requests = self._part.store.requests().filter(suite=suite, part=part, dataset=dataset)
-        tokens = self._part.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
+        requests = self._scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
+        tokens = self._scored.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
         rows = requests.join(prompt_scores(tokens, table.read("scores")), on=PROMPTS_KEY, maintain_order="left")
         record = self._built.parts[suite][part]
         parts = {part: MeasuredPart(record.kind, record.definitions)}

@@ -98,18 +98,12 @@ def run(
     compared by; DatasetError, TemplateError, ModelError and ScoreError as the stages do.
     """
     configs, data = [models] if isinstance(models, ModelConfig) else models, data or out
-    check_config(config)
-    check_accepted(accept)
-    if len(configs) > 1:
-        _require_comparable(config)
-    for model in configs:
-        check_capabilities(config, model)
-    with writing_to(out), ExitStack() as loaders:
+    _check_options(config, configs, accept)
+    with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
-        loads = []
-        for group in of_one_load(runs, key=lambda each: each.model):
-            loader = EngineLoader(group[0].model.source, group[0].model.config, group[0].folder / LOGS)
-            loads.append((loaders.enter_context(closing(loader)), group))
+        loads = [
+            (stack.enter_context(_loader(group[0])), group) for group in of_one_load(runs, lambda each: each.model)
+        ]
         yield from begin_loading(runs[0].model, data, loads[0][0])
         build_record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
         labels, built = split_labels(built), built.without_datasets()
@@ -121,13 +115,9 @@ def run(
             for each in group:
                 record = records[each.folder]
                 with _writing_below(out, each.folder):
+                    keep_loaded, tokenised_s = each is not group[-1], record.elapsed_s["tokenise"]
                     scored = yield from score_run(
-                        built,
-                        each.model,
-                        data,
-                        loader,
-                        keep_loaded=each is not group[-1],
-                        tokenised_s=record.elapsed_s["tokenise"],
+                        built, each.model, data, loader, keep_loaded=keep_loaded, tokenised_s=tokenised_s
                     )
                     record = record_scores(record, scored, each.model.record, each.folder)
                     if len(runs) > 1:
@@ -139,6 +129,20 @@ def run(
 
     page = (yield from compare([each.folder for each in runs], out)).page
     return Finished(page, [each.run for each in finished])
+
+
+def _check_options(config: RunConfig, models: Sequence[ModelConfig], accept: Collection[str]) -> None:
+    """Raise ConfigError for options that do not fit, and for suites without what several models are compared by."""
+    check_config(config)
+    check_accepted(accept)
+    incomparable = [name for name in config.suites if not SUITES[name].is_comparable]
+    if len(models) > 1 and incomparable:
+        raise ConfigError(
+            f"{', '.join(incomparable)} measures no metrics that models are compared by. Give --model once, and run "
+            "the others in other commands."
+        )
+    for model in models:
+        check_capabilities(config, model)
 
 
 def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:
@@ -158,6 +162,11 @@ def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *,
         check_configuration(each.folder, each.earlier, config)
         check_model(each.folder, each.earlier, each.model)
     return runs
+
+
+def _loader(run: _ModelRun) -> AbstractContextManager[EngineLoader]:
+    """Return a context with the loader of a run's model."""
+    return closing(EngineLoader(run.model.source, run.model.config, run.folder / LOGS))
 
 
 def _check(
@@ -205,15 +214,6 @@ def _writing_below(out: Path, folder: Path) -> AbstractContextManager[None]:
     return nullcontext() if folder == out else writing_to(folder)
 
 
-def _require_comparable(config: RunConfig) -> None:
-    """Raise ConfigError for suites that do not measure what models are compared by."""
-    if incomparable := [name for name in config.suites if not SUITES[name].is_comparable]:
-        raise ConfigError(
-            f"{', '.join(incomparable)} measures no metrics that models are compared by. Give --model once, and run "
-            "the others in other commands."
-        )
-
-
 def _speed(record: RunRecord) -> Stage[None]:
     """Say how fast one of several models was scored."""
     assert record.model is not None, "it was scored"
@@ -225,7 +225,7 @@ def _speed(record: RunRecord) -> Stage[None]:
 
 def measure_and_report(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:
     """Measure a scored run and write its page."""
-    record = yield from measure_run(record, scored.built, scored.parts, out, {})
+    record = yield from measure_run(record, scored.built, scored.stores, out, {})
     measured = MeasuredFolder(out, record, scored.built.store)
     return Finished((yield from report_run(measured)), [measured])
 
@@ -285,9 +285,9 @@ def measure(out: Path, options: MeasureOptions = lambda _suites: {}) -> Stage[Ma
     with writing_to(out):
         folder = open_built(out)
         chosen = options(folder.built.config.suites)
-        parts = open_scored(folder, out)
+        stores = open_scored(folder, out)
         built = folder.built.without(scores_section(folder.record, out).left_out)
-        record = yield from measure_run(folder.record, built, parts, out, chosen)
+        record = yield from measure_run(folder.record, built, stores, out, chosen)
         assert record.measures is not None, "it was measured"
         return {name: scan_parquet(table_path(out, name)) for name in record.measures.tables}
 

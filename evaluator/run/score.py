@@ -49,7 +49,7 @@ class Scored(NamedTuple):
     """The scored stores of a run: that of the first round, then that of the second if there is one."""
 
     built: Built  # without the datasets that are left out
-    parts: Sequence[ScoredStore]
+    stores: Sequence[ScoredStore]
     left_out: Mapping[str, str]  # dataset that cannot be scored with this model -> why
     engine: EngineRecord
     elapsed_s: Mapping[str, float]
@@ -96,7 +96,8 @@ def score_run(
     """
     head = load_head(built, resolved.source)  # fail before scoring if the model has no LM head
     scores_of_model = scores_folder(resolved.source, resolved.config, data)
-    run, parts, left_out = built, list[ScoredStore](), dict[str, str]()
+    score = partial(score_rows, loader=loader, adapter=resolved.source.adapter, arithmetic=_arithmetic(resolved.record))
+    run, stores, left_out = built, list[ScoredStore](), dict[str, str]()
     with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
         store: PromptStore | None = built.store
         while store:  # that of the first round, then that of the second
@@ -106,43 +107,34 @@ def score_run(
             run, left_out = run.without(refused), left_out | refused
             lock = yield from lock_folder(scores_of_model / tokens.fingerprint)
             with lock:
-                table = open_scores(scores_of_model / tokens.fingerprint)
-                parts.append(ScoredStore(store.without(left_out), tokens, table))
-                plans = _plans(parts[-1])
+                scores = open_scores(scores_of_model / tokens.fingerprint)
+                stores.append(ScoredStore(store.without(left_out), tokens, scores))
+                plans = _plans(stores[-1])
                 after_shard: AfterShard = no_progress
-                if len(parts) == 1:
-                    yield from show_outlook(run, parts[0], plans, resolved.source, data)
-                    after_shard = early_results(run, parts[0], plans)
-                for plan in _steps(run, parts, plans):
-                    table = yield from score_rows(
-                        plan,
-                        parts[-1].scores,
-                        loader,
-                        resolved.source.adapter,
-                        after_shard if plan.key.kind == "scores" else no_progress,
-                        arithmetic=_arithmetic(resolved.record),
-                    )
-                    parts[-1] = replace(parts[-1], scores=table)
-            store = (yield from build_second_round(run, parts[0], data)) if len(parts) == 1 else None
-    parts = [replace(part, store=part.store.without(left_out)) for part in parts]
+                if len(stores) == 1:
+                    yield from show_outlook(run, stores[0], plans, resolved.source, data)
+                    after_shard = early_results(run, stores[0], plans)
+                for plan in _steps(run, stores, plans):
+                    show = after_shard if plan.key.kind == "scores" else no_progress
+                    scores = yield from score(plan, scores, after_shard=show)
+                    stores[-1] = replace(stores[-1], scores=scores)
+            store = (yield from build_second_round(run, stores[0], data)) if len(stores) == 1 else None
+    stores = [replace(each, store=each.store.without(left_out)) for each in stores]
     if head is not None:
         # Only now, because an engine that is not kept loaded has left its memory.
-        parts[0] = yield from write_distances(run, parts[0], head, loader)
-    elapsed_s = {
-        "tokenise": round(tokenised_s, 3),
-        "load": round(loader.take_waited_s(), 3),
-    }
-    return Scored(run, parts, left_out, _engine_facts(parts), elapsed_s)
+        stores[0] = yield from write_distances(run, stores[0], head, loader)
+    elapsed_s = {"tokenise": round(tokenised_s, 3), "load": round(loader.take_waited_s(), 3)}
+    return Scored(run, stores, left_out, _engine_facts(stores), elapsed_s)
 
 
-def _plans(part: ScoredStore) -> dict[Kind, Plan]:
+def _plans(scored: ScoredStore) -> dict[Kind, Plan]:
     """Return the plans of a store's rows by kind: log-likelihoods, then hidden states."""
-    rows, is_state = part.tokens.rows(), pl.col("ask") == "state"
+    rows, is_state = scored.tokens.rows(), pl.col("ask") == "state"
     by_kind: dict[Kind, TokenRows] = {"scores": rows.filter(~is_state), "states": rows.filter(is_state)}
-    return {kind: plan_rows(some, part.scores, kind) for kind, some in by_kind.items() if some.height}
+    return {kind: plan_rows(some, scored.scores, kind) for kind, some in by_kind.items() if some.height}
 
 
-def _steps(run: Built, parts: Sequence[ScoredStore], plans: Mapping[Kind, Plan]) -> Iterator[Plan]:
+def _steps(run: Built, stores: Sequence[ScoredStore], plans: Mapping[Kind, Plan]) -> Iterator[Plan]:
     """Yield the plans to compute one after the other.
 
     A suite that chooses prompts by the scores of earlier rounds (Family.rounds) has a plan for each round of the first
@@ -150,26 +142,26 @@ def _steps(run: Built, parts: Sequence[ScoredStore], plans: Mapping[Kind, Plan])
 
     Args:
         run: the run's configuration and prompts.
-        parts: the stores, of which the last is scored; its scores are read anew for each round.
+        stores: scored stores; the last is at work, and its scores are read again for each round.
         plans: of all rows of the last store.
     """
     rounds = SUITES[run.config.suites[0]].family.rounds
-    if rounds is None or len(parts) > 1:
+    if rounds is None or len(stores) > 1:
         yield from plans.values()
         return
-    rows = parts[0].tokens.rows().filter(pl.col("ask") != "state")
+    rows = stores[0].tokens.rows().filter(pl.col("ask") != "state")
     for number in count():
-        prompts = next(islice(rounds(scored_run(run, parts)), number, None), None)
+        prompts = next(islice(rounds(scored_run(run, stores)), number, None), None)
         if prompts is None:
             break
         chosen = rows.filter(pl.col("prompt_id").is_in(prompts["prompt_id"].implode()))
-        yield plan_rows(chosen, parts[0].scores, "scores")
+        yield plan_rows(chosen, stores[0].scores, "scores")
     if "states" in plans:
         yield plans["states"]
 
 
 def _tokenised(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[tuple[TokenTable, dict[str, str]]]:
-    """Tokenise the datasets that can be scored; also return the others, each with the reason."""
+    """Return the tokens of the datasets that can be scored, and the reason for each other dataset."""
     tokens, errors = yield from tokenise_scorable(built, store, resolved)
     left_out = {dataset: str(error) for dataset, error in errors.items()}
     for dataset, reason in left_out.items():
@@ -197,7 +189,7 @@ def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
 
 
 def begin_loading(resolved: ResolvedModel, data: Path, loader: EngineLoader) -> Stage[None]:
-    """Begin to load a model in processes of its own, unless the data folder holds scores of it: they may suffice."""
+    """Begin to load a model in other processes, unless the data folder holds scores of the model, which may suffice."""
     if not scores_folder(resolved.source, resolved.config, data).exists():
         yield from loader.begin()
 
@@ -207,9 +199,9 @@ def _arithmetic(model: ModelRecord) -> Arithmetic | None:
     return Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
 
 
-def _engine_facts(parts: Sequence[ScoredStore]) -> EngineRecord:
+def _engine_facts(stores: Sequence[ScoredStore]) -> EngineRecord:
     """Return the facts of the engine that computed the scores, in this run or an earlier one."""
-    folder = parts[0].scores.folder.parent
+    folder = stores[0].scores.folder.parent
     earlier = (read_manifest(path, ScoreManifest) for path in sorted(folder.glob(f"*/{MANIFEST}")))
-    manifests = chain((part.scores.manifest for part in parts), earlier)
+    manifests = chain((each.scores.manifest for each in stores), earlier)
     return next(manifest.engine for manifest in manifests if manifest and manifest.engine)

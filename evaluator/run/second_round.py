@@ -17,7 +17,7 @@ from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint
 from evaluator.run.folders import lock_folder
-from evaluator.run.measure import ScoredStore, scored_run
+from evaluator.run.measure import ScoredStore, on_disk, scored_run
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.table import distances_file, open_scores
 from evaluator.store import shards
@@ -121,7 +121,7 @@ def write_distances(built: Built, part: ScoredStore, head: "torch.Tensor", loade
         try:
             return _compute_and_write(built, part, head)
         except torch.OutOfMemoryError:
-            pass  # and let go of what the error holds
+            pass  # the error, with the tensors that it holds, is released here
         loader.close()
         return _compute_and_write(built, part, head)
 
@@ -134,15 +134,15 @@ def _compute_and_write(built: Built, part: ScoredStore, head: "torch.Tensor") ->
     import torch
 
     head = head.to(device_kind())
-    scored = scored_run(built, [part]).scored
     digests = {}
-    for name, method in _methods(built).items():
-        assert method.distances is not None
-        kinds = {*method.part_kinds} - {"null"}
-        names = [part_name for part_name, measured in scored.parts.items() if measured.kind in kinds]
-        frame = pl.concat(method.distances(scored.answering(part_name), head) for part_name in names)
-        frame = frame.unique(maintain_order=True)
-        digests[name] = shards.write_shard(part.scores.folder / distances_file(name), frame)
+    with on_disk(scored_run(built, [part]), part.scores.folder) as run:
+        for name, method in _methods(built).items():
+            assert method.distances is not None
+            kinds = {*method.part_kinds} - {"null"}
+            names = [part_name for part_name, measured in run.scored.parts.items() if measured.kind in kinds]
+            frame = pl.concat(method.distances(run.scored.answering(part_name), head) for part_name in names)
+            frame = frame.unique(maintain_order=True)
+            digests[name] = shards.write_shard(part.scores.folder / distances_file(name), frame)
     del head
     torch.cuda.empty_cache()  # for replicas in other processes
     manifest = part.scores.manifest

@@ -87,7 +87,7 @@ def record_build(
 
 
 def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
-    """Return the decisions about a dataset's data, with those that suites add when they take it."""
+    """Return the decisions about a dataset's data, those of its suites included."""
     return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset).notes))
 
 
@@ -109,7 +109,7 @@ def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Pa
 
 def _tokens_record(scored: Scored) -> TokensRecord:
     block = scored.engine.prefix_block_tokens
-    tables = [part.tokens.manifest.counts for part in scored.parts]
+    tables = [each.tokens.manifest.counts for each in scored.stores]
     floors = [table.block_floor_tokens.get(str(block)) for table in tables]
     return TokensRecord(
         request_tokens=sum(table.request_tokens for table in tables),
@@ -121,21 +121,21 @@ def _tokens_record(scored: Scored) -> TokensRecord:
 
 
 def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
-    totals = [part.scores.totals() for part in scored.parts]
+    totals = [each.scores.totals() for each in scored.stores]
     sums = {name: sum(total[name] for total in totals) for name in totals[0]}
-    shards = [shard for part in scored.parts for shard in part.scores.manifest.counted_shards]
+    shards = [shard for each in scored.stores for shard in each.scores.manifest.counted_shards]
     elapsed_s = scoring_seconds(shards)
     rates = throughput(shards)
-    plans = [plan for part in scored.parts for plan in part.scores.manifest.plans.values()]
+    plans = [plan for each in scored.stores for plan in each.scores.manifest.plans.values()]
     # A run that went on with more replicas keeps the plan that it began with.
     n_replicas = max(len(rates.replica_computed_tokens_per_s), *(plan.n_replicas for plan in plans), 1)
     return ScoresRecord(
-        stores=[part.store.fingerprint for part in scored.parts],
-        tokens=[part.tokens.folder.name for part in scored.parts],
-        tables=[part.scores.name for part in scored.parts],
+        stores=[each.store.fingerprint for each in scored.stores],
+        tokens=[each.tokens.folder.name for each in scored.stores],
+        tables=[each.scores.name for each in scored.stores],
         left_out=dict(scored.left_out),
-        label_boundary=scored.parts[0].tokens.manifest.label_boundary,
-        chat=scored.parts[0].tokens.manifest.chat,
+        label_boundary=scored.stores[0].tokens.manifest.label_boundary,
+        chat=scored.stores[0].tokens.manifest.chat,
         prompts=sums["prompts"] + sums["reused_prompts"],
         reused_prompts=sums["reused_prompts"],
         prompt_tokens=sums["prompt_tokens"],
@@ -144,7 +144,7 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         replicas=n_replicas,
         throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),
         kernels=implementations(),
-        files={name: sha256 for part in scored.parts for name, sha256 in part.scores.files().items()},
+        files={name: sha256 for each in scored.stores for name, sha256 in each.scores.files().items()},
     )
 
 
@@ -153,7 +153,7 @@ def _with_arithmetic(
 ) -> ThroughputRecord:
     """Return the rates with the operations that computed tokens took, and their share of the devices' peak (MFU).
 
-    Of an engine that does not tell which tokens were cached, return the rates without those of computed tokens.
+    If the engine does not tell which tokens were cached, rates of computed tokens are 0 or empty.
     """
     if not engine.counts_cached_tokens:
         return replace(
@@ -169,19 +169,19 @@ MAX_PERIODS = 60
 
 
 def scoring_seconds(shards: Sequence[ShardRecord]) -> float:
-    """Return the time in which any of these shards was computed; replicas compute several at once."""
+    """Return the seconds in which at least one shard was computed; replicas compute several at once."""
     undated = sum(shard.elapsed_s for shard in shards if not shard.finished_s)  # of earlier versions, one at a time
     return round(undated + throughput(shards).elapsed_s, 3)
 
 
 def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
-    """Return the rates at which shards were computed, whichever processes did it.
+    """Return the rates at which shards were computed, by all processes.
 
     Time in which no shard was computed, such as that between two commands, does not count. Within a shard, requests and
     tokens are taken as spread evenly.
 
     Args:
-        shards: those of earlier versions, which have no `finished_s`, are left out.
+        shards: shards of earlier versions, without `finished_s`, are left out.
     """
     dated = [shard for shard in shards if shard.finished_s and shard.elapsed_s]
     shards = sorted(dated, key=lambda shard: shard.finished_s - shard.elapsed_s)
@@ -195,7 +195,7 @@ def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
     first = starts - starts[0] - np.concatenate([[0.0], np.cumsum(idle)])
     last = first + elapsed
     edges = np.linspace(0, last.max(), min(MAX_PERIODS, len(shards)) + 1)
-    # The part of each shard that falls into each period: [period, shard].
+    # The each of each shard that falls into each period: [period, shard].
     inside = np.minimum(edges[1:, None], last) - np.maximum(edges[:-1, None], first)
     parts = inside.clip(min=0) / elapsed
     requests = np.array([shard.prompts for shard in shards])

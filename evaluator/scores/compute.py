@@ -179,8 +179,8 @@ def _sums(update: ShardUpdate) -> npt.NDArray[np.float64]:
 class ShardWriter:
     """Writes finished shards, then the manifest that names them.
 
-    The manifest is written whole, and grows: with more shards than SHARDS_NAMED_AT_ONCE not after each of them, but so
-    that it takes at most a twentieth of the time. A kill loses what it does not name yet.
+    The manifest is written whole, and grows. After SHARDS_NAMED_AT_ONCE shards it is no longer written after each
+    shard, so that manifests take at most a twentieth of the time. A kill loses shards that no manifest names yet.
     """
 
     def __init__(self, table: ScoreTable) -> None:

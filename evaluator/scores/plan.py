@@ -1,8 +1,8 @@
 """Which rows a folder of scores computes, and in which shards.
 
 A plan states which shards of other folders already hold scores of some rows, and cuts the remaining rows into shards.
-The plan is written before the engine is used, and a shard is a pure function of its rows: which rows belong to it
-depends on the tokens and the plan alone, and an engine carries nothing from one call to the next. So a run that was
+The plan is written before the engine is used, and a shard is a pure function of its rows: its rows depend
+only on the tokens and the plan, and an engine carries nothing from one call to the next. So a run that was
 killed and restarted writes the same bytes, also on another number of replicas.
 """
 
@@ -42,16 +42,16 @@ class Shard(NamedTuple):
 
     first: int
     n_rows: int
-    computed_tokens: int  # those that no earlier request of the plan has computed
+    computed_tokens: int  # without tokens that an earlier request of the plan has computed
 
 
 @dataclass(frozen=True)
 class Requests:
     """The requests that an engine gets for some rows; arrays are int64 of [n_requests]."""
 
-    starts_at: npt.NDArray[np.int64]  # its first row; rows of one request stay together
-    fed: npt.NDArray[np.int64]  # tokens: its context, and its continuations without their last tokens
-    shared: npt.NDArray[np.int64]  # tokens that it shares with the request before it
+    starts_at: npt.NDArray[np.int64]  # first row; rows of one request stay together
+    fed: npt.NDArray[np.int64]  # tokens: context, and continuations without their last tokens
+    shared: npt.NDArray[np.int64]  # tokens in common with the request before
     n_rows: int
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Plan:
 
     key: PlanKey
     record: PlanRecord
-    rows: TokenRows  # without those that have scores in reused shards, each token_id once, in prefix order
+    rows: TokenRows  # without rows of reused shards, each token_id once, in prefix order
     requests: Requests  # of these rows
 
     def shards(self) -> dict[str, Shard]:

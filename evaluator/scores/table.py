@@ -2,7 +2,7 @@
 
     scores/<model and engine>/<rows>/manifest.json and shards
 
-Each set of rows that a run needs has its own folder below that of its model and engine. plan.py says which rows a
+Each set of rows that a run needs has a folder below the folder of its model and engine. plan.py plans which rows a
 folder computes, and compute.py computes them.
 """
 
@@ -110,7 +110,7 @@ class ScoreManifest:
 
     @property
     def counted_shards(self) -> list[ShardRecord]:
-        """Shards whose prompts, tokens and time count: not those of a replaced plan, which the newer plan reuses."""
+        """Shards whose prompts, tokens and time count. Shards of a replaced plan do not: the newer plan reuses them."""
         return self.shards_of(map(PlanKey.parse, self.plans))
 
     @property
