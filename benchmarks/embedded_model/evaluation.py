@@ -25,10 +25,8 @@ from evaluator.models.source import find_model
 from evaluator.prompts.rows import normal_requests
 from evaluator.random_baselines import max_random_accuracy, max_random_tail
 from evaluator.scores.shard_job import engine_requests, score_frame
-from evaluator.store.prefix_order import prefix_order
-from evaluator.store.prompt_ids import with_prompt_ids
+from evaluator.store.write_store import with_prompt_ids
 from evaluator.suites.staicc.label_noise import label_noise_requests, slope_weights
-from evaluator.tokens.rows import ragged
 from evaluator.tokens.table import tokenise
 
 N_SHOTS = 4
@@ -57,7 +55,7 @@ def _scored(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
     source = find_model(config)
     distinct = requests.unique("prompt_id", maintain_order=True)
     tokens = tokenise(source.tokenizer, distinct, config.label_boundary or "separate")
-    tokens = tokens[prefix_order(*ragged(tokens["context"]))]
+    tokens = tokens.sort("context", maintain_order=True)
     engine = load_engine(source, config)
     try:
         answers = sorted(engine.log_likelihoods(engine_requests(tokens)), key=lambda answer: answer.index)

@@ -11,10 +11,10 @@ from benchmarks.faults.cases import Undisturbed, finish, finished_fault, table_d
 from benchmarks.faults.trials import Trial
 
 SHARDS = [
-    ("evaluator.store.store_writer", "ROWS_PER_SHARD"),
+    ("evaluator.store.write_store", "ROWS_PER_SHARD"),
     ("evaluator.tokens.table", "ROWS_PER_SHARD"),
     ("evaluator.tokens.table", "PROMPTS_PER_BATCH"),
-    ("evaluator.store.sorted_runs", "BATCH_ROWS"),
+    ("evaluator.tokens.floors", "ROWS_COUNTED"),
 ]
 """Modules with the number of rows of a shard, or of a part of one."""
 
@@ -23,7 +23,6 @@ PIECES = [
     ("evaluator.methods.base", "ROWS_PER_FRAME"),
     ("evaluator.suites.in_context_pvi.prompts", "ROWS_PER_FRAME"),
     ("evaluator.suites.prompt_search.prompts", "ROWS_PER_FRAME"),
-    ("evaluator.run.build", "ROWS_PER_SHARD"),
 ]
 """Modules with the number of rows of a piece, of which one at a time is in memory."""
 

@@ -37,7 +37,7 @@ from evaluator.scores.table import PlanRecord, ScoreManifest, ShardRecord
 from evaluator.store.prompt_store import StoreManifest
 from evaluator.suites.in_context_pvi.agreement import read_annotations
 from evaluator.suites.prompt_search.options import read_candidates
-from evaluator.tokens.counts import TokenTotals
+from evaluator.tokens.floors import TokenTotals
 from evaluator.tokens.table import TokenManifest
 
 PACKAGE = str(Path(evaluator.__file__).parent) + os.sep

@@ -1,4 +1,4 @@
-"""Time shared prefix lengths of sorted token rows, and the prefix order and floors computed with them.
+"""Time shared prefix lengths of token rows in prefix order, and the floors computed with them.
 
 Rows are shaped like few-shot prompts: groups that share their first three quarters (the demonstrations) and differ in
 the rest (the query).
@@ -11,9 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
-from evaluator.store.prefix_order import block_floor, prefix_order, token_floor
+from evaluator.tokens.floors import block_floor, token_floor
+from evaluator.tokens.rows import ragged
 from evaluator_kernels import implementations
 from evaluator_kernels.shared_prefix import numba_kernel, reference, shared_prefix_lengths
 
@@ -25,7 +27,7 @@ Offsets = npt.NDArray[np.int64]
 
 def main(n_rows: int = 140_000, tokens_per_row: int = 200) -> None:
     require_green_tests("tests/kernels/test_shared_prefix.py")
-    unsorted, (tokens, offsets) = make_rows(n_rows, tokens_per_row)
+    tokens, offsets = make_rows(n_rows, tokens_per_row)
     shared_prefix_lengths(tokens[:0], np.zeros(1, np.int64))  # chooses and compiles
 
     def work(case: str) -> Work:
@@ -44,7 +46,6 @@ def main(n_rows: int = 140_000, tokens_per_row: int = 200) -> None:
         },
         runs=5,
     )
-    race(work("prefix order"), {"sort": lambda: prefix_order(*unsorted)}, runs=5)
     race(work("floor"), {"token floor": lambda: token_floor(tokens, offsets)}, runs=5)
     race(work("block floor"), {"blocks of 16": lambda: block_floor(tokens, offsets, 16)}, runs=5)
     if (n_rows, tokens_per_row) == (140_000, 200):
@@ -54,21 +55,15 @@ def main(n_rows: int = 140_000, tokens_per_row: int = 200) -> None:
         )
 
 
-def make_rows(n_rows: int, tokens_per_row: int) -> tuple[tuple[Tokens, Offsets], tuple[Tokens, Offsets]]:
-    """Return (tokens, offsets) of random rows in random order, and of the same rows in prefix order."""
+def make_rows(n_rows: int, tokens_per_row: int) -> tuple[Tokens, Offsets]:
+    """Return tokens and offsets of random rows in prefix order."""
     random = np.random.default_rng(0)
     longest, stem = tokens_per_row * 11 // 10, tokens_per_row * 3 // 4
     lengths = random.integers(tokens_per_row * 9 // 10, longest + 1, n_rows)
     rows = random.integers(0, VOCABULARY, (n_rows, longest), dtype=np.int32)
     stems = random.integers(0, VOCABULARY, (n_rows // GROUP + 1, stem), dtype=np.int32)
     rows[:, :stem] = stems[random.integers(0, len(stems), n_rows)]
-
-    def flat(order: npt.NDArray[np.int64]) -> tuple[Tokens, Offsets]:
-        inside = np.arange(longest) < lengths[order, None]
-        return rows[order][inside], np.concatenate([[0], np.cumsum(lengths[order])])
-
-    as_made = flat(np.arange(n_rows))
-    return as_made, flat(prefix_order(*as_made))
+    return ragged(pl.Series([row[:length] for row, length in zip(rows, lengths, strict=True)]).sort())
 
 
 def python_loop(tokens: Tokens, offsets: Offsets) -> Tokens:

@@ -42,7 +42,7 @@ from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.resolved_models import ResolvedModel, prompt_form
 from evaluator.run.score import check_capabilities, score_run
 from evaluator.store.prompt_store import open_intact_store
-from evaluator.store.store_writer import as_request_rows, write_store
+from evaluator.store.write_store import as_request_rows, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
@@ -271,7 +271,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
         own = rows.with_columns(suite=pl.lit(_SUITE))
         every = pl.concat(map(as_request_rows, [own, *added_rows(_SUITE, dataset, rows.lazy(), config)]))
-        store = open_intact_store(folder) or write_store(folder, every)
+        store = open_intact_store(folder) or write_store(folder, every.lazy())
         built = Built(config, store, measured_parts(config), {dataset.name: dataset})
         resolved = ResolvedModel(model.source, model.config, prompt_form(config, model.config, model.chat))
         stage = score_run(built, resolved, data, model.loader, keep_loaded=True)

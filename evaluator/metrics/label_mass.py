@@ -25,7 +25,7 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_of_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS, METRICS_KEY, Definition
-from evaluator.store.ids import id_numbers
+from evaluator.store.tables import id_numbers
 
 QUANTILES = {"label_mass_median": 0.5, "label_mass_5th_percentile": 0.05}
 _DATASET = ["suite", "part", "dataset"]

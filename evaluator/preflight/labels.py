@@ -10,12 +10,9 @@ from evaluator.config import LabelBoundary
 from evaluator.preflight.findings import finding
 from evaluator.record import FindingRecord, LabelRecord
 from evaluator.scores.checks import longest_tokens
-from evaluator.store.ids import buckets, id_numbers
 from evaluator.store.prompt_store import PromptStore
+from evaluator.store.tables import id_numbers
 from evaluator.tokens.tokenizer import TextTokenizer
-
-PROMPTS_TOGETHER = 1_048_576
-"""Prompts that are joined with their requests and tokens at once; all files are read once for each so many."""
 
 Tokens = list[int]
 Test = Callable[[Tokens, Tokens], bool]
@@ -41,11 +38,10 @@ def prompt_kinds(store: PromptStore, tokens: pl.LazyFrame, boundary: LabelBounda
     n_labels_end_in_space (prompts with such a label), and number, the id of one of these prompts. What tokens tell is
     null for other prompts.
     """
-    # What is joined is in memory, so that ids and digests are numbers.
+    # Ids and digests are numbers, so that little is joined.
     number, continuations = id_numbers("prompt_id").alias("number"), pl.col("continuations")
     ends = pl.col("prompt").str.contains(r"\s$") & ~pl.col("prompt").str.ends_with("\n") & (boundary == "separate")
     prompts = store.prompts().select(
-        "prompt_id",
         number,
         is_of_labels=pl.col("ask") == "labels",
         texts=continuations.hash(),
@@ -53,26 +49,18 @@ def prompt_kinds(store: PromptStore, tokens: pl.LazyFrame, boundary: LabelBounda
         n_labels_end_in_space=continuations.list.eval(pl.element().str.contains(r"\s$")).list.any(),
     )
     tokenised = tokens.select(
-        "prompt_id",
         number,
         tokens=continuations.hash(),
         n_continuations=continuations.list.len(),
         n_tokens=longest_tokens(),
     )
-    requests = store.requests().select("prompt_id", number, pl.col("dataset").cast(pl.Categorical))
+    requests = store.requests().select(number, pl.col("dataset").cast(pl.Categorical)).unique()
     kind = ["dataset", "is_of_labels", "texts", "tokens", "n_continuations"]
     counts = [pl.col("n_tokens").max(), pl.col("number").min()]
     counts += [pl.col("n_prompts", "n_end_in_space", "n_labels_end_in_space").sum()]
 
-    def counted(bucket: pl.Expr) -> pl.DataFrame:
-        of_prompts, of_tokens, of_requests = (
-            rows.filter(bucket).drop("prompt_id") for rows in (prompts, tokenised, requests)
-        )
-        asked = of_prompts.join(of_tokens, on="number", how="left").join(of_requests.unique(), on="number")
-        return asked.with_columns(n_prompts=1).group_by(kind).agg(counts).collect(engine="streaming")
-
-    found = pl.concat(map(counted, buckets(store.manifest.n_prompts, PROMPTS_TOGETHER)))
-    return found.with_columns(pl.col("dataset").cast(pl.String)).group_by(kind).agg(counts)
+    joined = prompts.join(tokenised, on="number", how="left").join(requests, on="number").with_columns(n_prompts=1)
+    return joined.group_by(kind).agg(counts).with_columns(pl.col("dataset").cast(pl.String)).collect(engine="streaming")
 
 
 def longest_prompts(kinds: pl.DataFrame) -> dict[str, int]:

@@ -6,10 +6,8 @@ long as others are left; what the command line gets wrong, such as a name that d
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +27,9 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
 from evaluator.run.folders import lock_folder, mark_user
 from evaluator.run.record import identity
-from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore, open_intact_store
-from evaluator.store.store_writer import REQUEST_ROWS, StoreWriter, as_request_rows
-from evaluator.store.tables import kept, slices
+from evaluator.schemas import PROMPTS_KEY
+from evaluator.store.prompt_store import PromptStore, open_intact_store
+from evaluator.store.write_store import kept_requests, write_store
 from evaluator.suites import SUITES, chosen_methods, methods_of, require_suites
 from evaluator.suites.base import Part, Suite
 
@@ -169,40 +167,37 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
 
 
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:
-    writer, tables = StoreWriter(folder), defaultdict[str, list[pl.DataFrame]](list)
-    n_rows = 0
-    failures = Failures(len(datasets))
-    for done, dataset in enumerate(datasets.values()):
-        yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
-        try:
-            requested = {name: SUITES[name].requests(SUITES[name].take(dataset), config) for name in config.suites}
-            with ExitStack() as files:
-                # All rows of a dataset are built before the first is added: a dataset that fails adds none.
-                keep = partial(_kept, files, folder.parent)
-                rows = [
-                    each for name, one in requested.items() for each in _rows(name, dataset, one.rows, config, keep)
-                ]
-                for some in chain.from_iterable(slices(each, ROWS_PER_SHARD) for each in rows):
-                    writer.add(some)
-                    n_rows += some.height
-        except (DatasetError, TemplateError) as error:
-            failures.add(dataset.name, error)
-            continue
-        for requests in requested.values():
-            for table, frame in requests.tables.items():
-                tables[table].append(frame)
-    yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
-    if not n_rows:
-        raise ConfigError(
-            f"{', '.join(config.suites)} has no prompts in the parts {', '.join(config.parts or ())} with these "
-            "options. Choose other --parts."
-        )
-    return writer.write({name: pl.concat(parts) for name, parts in tables.items()}, failures.reasons)
-
-
-def _kept(files: ExitStack, folder: Path, frames: Iterable[pl.DataFrame]) -> pl.LazyFrame:
-    """Keep rows on disk until the context ends, and return a scan of them."""
-    return files.enter_context(kept(map(as_request_rows, frames), folder, REQUEST_ROWS))
+    tables, failures = defaultdict[str, list[pl.DataFrame]](list), Failures(len(datasets))
+    rows: list[pl.LazyFrame] = []
+    with ExitStack() as files:
+        for done, dataset in enumerate(datasets.values()):
+            yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
+            try:
+                requests = {name: SUITES[name].requests(SUITES[name].take(dataset), config) for name in config.suites}
+                # A dataset that fails adds no rows, and its files are closed.
+                with ExitStack() as dataset_files:
+                    scans = [
+                        scan
+                        for name, requested in requests.items()
+                        for scan in _rows(name, dataset, requested.rows, config, dataset_files, folder.parent)
+                    ]
+                    files.push(dataset_files.pop_all())
+            except (DatasetError, TemplateError) as error:
+                failures.add(dataset.name, error)
+                continue
+            rows += scans
+            for requested in requests.values():
+                for table, frame in requested.tables.items():
+                    tables[table].append(frame)
+        yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
+        every = pl.concat(rows)
+        if not every.select(pl.len()).collect().item():
+            raise ConfigError(
+                f"{', '.join(config.suites)} has no prompts in the parts {', '.join(config.parts or ())} with these "
+                "options. Choose other --parts."
+            )
+        side_tables = {name: pl.concat(parts) for name, parts in tables.items()}
+        return write_store(folder, every, side_tables, failures.reasons)
 
 
 def _rows(
@@ -210,13 +205,16 @@ def _rows(
     dataset: AnyDataset,
     frames: Iterable[pl.DataFrame],
     config: RunConfig,
-    keep: Callable[[Iterable[pl.DataFrame]], pl.LazyFrame],
+    files: ExitStack,
+    folder: Path,
 ) -> Iterator[pl.LazyFrame]:
-    """Yield the rows of a suite's chosen parts, and those that methods add."""
+    """Write the rows of a suite's chosen parts, then those that methods add, to temporary files; yield their scans."""
     chosen = pl.col("part").is_in(list(chosen_parts(SUITES[name], config)))
-    own = keep(rows.filter(chosen).with_columns(suite=pl.lit(name)) for rows in frames)
+    suite_rows = (rows.filter(chosen).with_columns(suite=pl.lit(name)) for rows in frames)
+    own = files.enter_context(kept_requests(suite_rows, folder))
     yield own
-    yield keep(added_rows(name, dataset, own.drop("suite", "for_part"), config))
+    added = added_rows(name, dataset, own.drop("suite", "for_part", *PROMPTS_KEY), config)
+    yield files.enter_context(kept_requests(added, folder))
 
 
 class Failures:

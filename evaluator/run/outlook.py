@@ -23,7 +23,7 @@ from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES, Definition
 from evaluator.scores.compute import AfterShard, no_progress
 from evaluator.scores.plan import Plan
 from evaluator.scores.table import Kind, ScoreTable, prompt_scores
-from evaluator.store.ids import id_numbers
+from evaluator.store.tables import id_numbers
 from evaluator.suites import SUITES, methods_of
 
 logger = logging.getLogger(__name__)

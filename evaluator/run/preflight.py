@@ -40,15 +40,12 @@ from evaluator.preflight.queries import (
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.examined_tokens import BLOCK_TOKENS, Examined, examine, examine_sample
 from evaluator.run.resolved_models import ResolvedModel, prompt_form
 from evaluator.run.score import check_capabilities
+from evaluator.run.tokenise import BLOCK_TOKENS, Examined, examine
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokens_around
-
-MAX_TOKENISED = 16_384
-"""Prompts of which all are tokenised; of more, a sample."""
 
 
 def preflight(
@@ -73,10 +70,7 @@ def preflight(
         built = yield from build_prompts(config, Path(folder))
         yield Progress(stage="Checking", done=0, total=1, unit="models")
         resolved = ResolvedModel(source, model, form)
-        if built.store.manifest.n_prompts > MAX_TOKENISED:
-            examined = examine_sample(built, resolved)
-        else:
-            examined = yield from examine(built, resolved)
+        examined = yield from examine(built, resolved)
         record = checked(built, split_labels(built), resolved, examined, devices, assumptions.utilisation)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record

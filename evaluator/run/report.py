@@ -24,7 +24,7 @@ from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table, scan_table
 from evaluator.store.prompt_store import PromptStore, require_store
-from evaluator.store.shards import alone
+from evaluator.store.shards import compact_copy
 from evaluator.suites import families_of
 
 PAGE = "report.html"
@@ -58,7 +58,7 @@ class MeasuredFolder:
         """Return prompt_id, prompt and spans of those of these prompts that the run built, in both of its rounds."""
         wanted = pl.col("prompt_id").is_in(prompt_ids.implode())
         shards = chain.from_iterable(store.prompts_by_shard() for store in (self._store, *self._later_stores()))
-        found = [alone(rows.select("prompt_id", "prompt", "spans").filter(wanted)) for rows in shards]
+        found = [compact_copy(rows.select("prompt_id", "prompt", "spans").filter(wanted)) for rows in shards]
         return pl.concat(found).unique("prompt_id", keep="first", maintain_order=True)
 
     def _later_stores(self) -> Iterator[PromptStore]:

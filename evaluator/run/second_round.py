@@ -1,6 +1,7 @@
 """Build what follows from the first scores: a second store with the requests that methods add, and label distances."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,8 @@ from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.table import distances_file, open_scores
 from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore, open_intact_store
-from evaluator.store.store_writer import StoreWriter, as_request_rows
 from evaluator.store.tables import kept
+from evaluator.store.write_store import kept_requests, write_store
 from evaluator.suites import chosen_methods
 
 if TYPE_CHECKING:
@@ -66,15 +67,16 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
             )
         datasets = {name: dataset for name, dataset in datasets.items() if name not in built.left_out}
     scored = scored_run(built, [first]).scored
-    writer = StoreWriter(folder)
-    for done, (name, dataset) in enumerate(datasets.items()):
-        yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
-        for suite in built.config.suites:
-            with kept(_with_prompts(built.store, name, suite), folder.parent) as rows:
-                for frame in _requests(suite, dataset, rows, scored, built):
-                    writer.add(as_request_rows(frame.with_columns(suite=pl.lit(suite))))
-    yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
-    return writer.write()
+    with ExitStack() as files:
+        requests = []
+        for done, (name, dataset) in enumerate(datasets.items()):
+            yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
+            for suite in built.config.suites:
+                with kept(_with_prompts(built.store, name, suite), folder.parent) as rows:
+                    frames = _requests(suite, dataset, rows, scored, built)
+                    requests.append(files.enter_context(kept_requests(frames, folder.parent)))
+        yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
+        return write_store(folder, pl.concat(requests))
 
 
 def _with_prompts(store: PromptStore, dataset: str, suite: str) -> pl.LazyFrame:
@@ -91,7 +93,7 @@ def _requests(
     for part, method, context in method_contexts(suite, dataset, rows, built.config):
         if method.prompts.follow_up:
             for frame in method.prompts.follow_up(context, scored.answering(part, dataset.name)):
-                yield frame.with_columns(for_part=pl.lit(part))
+                yield frame.with_columns(suite=pl.lit(suite), for_part=pl.lit(part))
 
 
 def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":

@@ -1,5 +1,8 @@
 """Tokenise the prompts of a run, and find the datasets that a model cannot score."""
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import polars as pl
 
 from evaluator.errors import ConfigError, LabelError, PromptTooLongError
@@ -9,11 +12,36 @@ from evaluator.progress import Stage
 from evaluator.run.build import Built
 from evaluator.run.folders import lock_folder
 from evaluator.run.resolved_models import PromptForm, ResolvedModel
-from evaluator.schemas import Definition
+from evaluator.schemas import TOKENS, Definition
 from evaluator.scores.checks import check_prompt_lengths
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
+from evaluator.tokens.floors import TokenTotals
 from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
+
+BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix cache on a GPU
+
+
+class Examined(NamedTuple):
+    """The tokens of all prompts that can be scored."""
+
+    tokens: pl.LazyFrame  # schemas.TOKENS, a row a prompt
+    counts: TokenTotals
+    refused: Mapping[str, LabelError | PromptTooLongError]  # dataset that cannot be scored -> why
+
+
+def examine(built: Built, resolved: ResolvedModel) -> Stage[Examined]:
+    """Tokenise all prompts; the tokens stay in the store, where scoring finds them."""
+    try:
+        table, refused = yield from tokenise_scorable(built, built.store, resolved)
+    except (LabelError, PromptTooLongError):
+        refused = refusals(built, built.store, resolved)
+        if not refused:
+            raise
+        nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
+        return Examined(pl.LazyFrame(schema=TOKENS), nothing, refused)
+    tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
+    return Examined(tokens, table.manifest.counts, refused)
 
 
 def tokenise_scorable(
@@ -49,12 +77,13 @@ def _check_turns(store: PromptStore, form: PromptForm) -> None:
 
 def refusals(built: Built, store: PromptStore, resolved: ResolvedModel) -> dict[str, LabelError | PromptTooLongError]:
     """Return the datasets that cannot be scored, with the reason."""
-    datasets = sorted(built_datasets(store))
+    form, datasets = resolved.form, sorted(built_datasets(store))
     refused: dict[str, LabelError | PromptTooLongError] = {}
     for dataset in datasets:
         alone = store.without(other for other in datasets if other != dataset)
         try:
-            check_tokens(built, alone, tokens_of(alone, resolved).lazy(), resolved.source)
+            tokens = tokenise(resolved.source.tokenizer, alone.prompts().collect(), form.boundary, form.chat)
+            check_tokens(built, alone, tokens.lazy(), resolved.source)
         except LabelError as error:
             refused[dataset] = _explained(error, built, alone)
         except PromptTooLongError as error:
@@ -65,11 +94,6 @@ def refusals(built: Built, store: PromptStore, resolved: ResolvedModel) -> dict[
 def built_datasets(store: PromptStore) -> set[str]:
     """Return the datasets that have requests."""
     return {*store.requests().select("dataset").unique().collect()["dataset"]}
-
-
-def tokens_of(store: PromptStore, resolved: ResolvedModel) -> pl.DataFrame:
-    """Tokenise all prompts of a store and keep nothing; return schemas.TOKENS."""
-    return tokenise(resolved.source.tokenizer, store.prompts().collect(), resolved.form.boundary, resolved.form.chat)
 
 
 def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[TokenTable]:

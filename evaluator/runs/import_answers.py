@@ -27,9 +27,9 @@ from evaluator.schemas import TOKEN_SCORES, TOKENS
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
 from evaluator.store import shards
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
-from evaluator.store.store_writer import write_store
+from evaluator.store.write_store import REQUEST_ROWS, write_store
 from evaluator.suites.base import Described
-from evaluator.tokens.counts import TokenTotals
+from evaluator.tokens.floors import TokenTotals
 from evaluator.tokens.table import TokenManifest, TokenTable
 
 ENGINE = EngineRecord(
@@ -100,7 +100,9 @@ def import_answers(
 
 def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:
     kinds = pl.DataFrame([(dataset.name, dataset.numbers) for dataset in datasets], schema=NUMBERS, orient="row")
-    return write_store(folder, rows, {IMPORTED: kinds})
+    return write_store(
+        folder, rows.lazy().select(pl.col(name).cast(dtype) for name, dtype in REQUEST_ROWS.items()), {IMPORTED: kinds}
+    )
 
 
 def _write_tokens(store: PromptStore, rows: pl.DataFrame) -> TokenTable:
@@ -114,7 +116,7 @@ def _write_tokens(store: PromptStore, rows: pl.DataFrame) -> TokenTable:
         continuations=labels,
     )
     folder = store.folder / "tokens-imported"
-    written = shards.write_shards(folder, "tokens", [tokens.cast(TOKENS)], rows=ROWS_PER_SHARD)
+    written = shards.write_shards(folder, "tokens", tokens.cast(TOKENS).lazy(), rows_per_shard=ROWS_PER_SHARD)
     totals = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={})
     manifest = TokenManifest(tokenizer="unknown", label_boundary="merged", shards=written, counts=totals)
     write_record(folder / MANIFEST, manifest)

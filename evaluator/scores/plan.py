@@ -22,7 +22,7 @@ from evaluator.files.whole import scan_arrow
 from evaluator.schemas import TOKENS
 from evaluator.scores.table import Kind, PlanKey, PlanRecord, ScoreManifest, ScoreTable
 from evaluator.store import shards
-from evaluator.store.ids import id_numbers
+from evaluator.store.tables import id_numbers
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 

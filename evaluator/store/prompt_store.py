@@ -15,7 +15,7 @@ from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS
 from evaluator.store import shards
-from evaluator.store.ids import id_numbers
+from evaluator.store.tables import id_numbers
 
 ROWS_PER_SHARD = 65_536
 

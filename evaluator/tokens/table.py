@@ -1,6 +1,7 @@
 """Token tables: a store's prompts as token ids, written once per tokenizer, in prefix order, with token counts."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -16,19 +17,15 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import ChatRecord
 from evaluator.schemas import PROMPTS, TOKENS, Definition
 from evaluator.store import shards
-from evaluator.store.prefix_order import prefix_order
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
-from evaluator.store.sorted_runs import SortedRuns
+from evaluator.store.tables import kept
 from evaluator.tokens.boundary import tokenise_prompts
 from evaluator.tokens.chat import ChatForm, chat_texts
-from evaluator.tokens.counts import Floors, TokenTotals
+from evaluator.tokens.floors import TokenTotals, count_tokens
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator.tokens.tokenizer import TextTokenizer
 
 PROMPTS_PER_BATCH = 2_048
-
-ROWS_COUNTED = 16_384
-"""Rows whose shared prefixes are counted together, which takes several times the memory of their tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,55 +88,54 @@ def tokenise_store(
         chat: the chat template that prompts go through; None for plain prompts.
     """
     last_tokens = "released" in definitions
-    code = source_fingerprint("tokens", "store/prefix_order.py", "store/sorted_runs.py")
+    code = source_fingerprint("tokens")
     form = [] if chat is None else [{"chat": chat.fingerprint}]
     name = fingerprint(tokenizer_fingerprint, boundary, last_tokens, code, *store.left_out, *form)
     folder = store.folder / f"tokens-{name}"
     if (existing := open_tokens(folder)) is not None:
         return existing
-    runs = yield from _sorted_runs(store, tokenizer, boundary, chat, last_tokens=last_tokens)
-    floors = Floors()
-    files = shards.write_shards(folder, "tokens", _counted(runs, floors), rows=ROWS_PER_SHARD)
-    manifest = TokenManifest(
-        tokenizer=tokenizer_fingerprint,
-        label_boundary=boundary,
-        shards=files,
-        counts=floors.totals(store.requests(), shards.scan_shards(folder, list(files), TOKENS)),
-        chat=None if chat is None else replace(chat.record, example=chat_example(chat, store.prompts())),
-    )
+    with ExitStack() as files:
+        rows = yield from _unsorted_tokens(store, tokenizer, boundary, chat, files, last_tokens=last_tokens)
+        tokens = files.enter_context(kept(in_prefix_order(rows), store.folder))
+        manifest = TokenManifest(
+            tokenizer=tokenizer_fingerprint,
+            label_boundary=boundary,
+            shards=shards.write_shards(folder, "tokens", tokens, rows_per_shard=ROWS_PER_SHARD),
+            counts=count_tokens(store.requests(), tokens, store.folder),
+            chat=None if chat is None else replace(chat.record, example=chat_example(chat, store.prompts())),
+        )
     write_record(folder / MANIFEST, manifest)
     return TokenTable(folder, manifest)
 
 
-def _sorted_runs(
-    store: PromptStore, tokenizer: TextTokenizer, boundary: LabelBoundary, chat: ChatForm | None, *, last_tokens: bool
-) -> Stage[SortedRuns]:
-    """Tokenise a store shard by shard."""
+def _unsorted_tokens(
+    store: PromptStore,
+    tokenizer: TextTokenizer,
+    boundary: LabelBoundary,
+    chat: ChatForm | None,
+    files: ExitStack,
+    *,
+    last_tokens: bool,
+) -> Stage[pl.LazyFrame]:
+    """Tokenise a store shard by shard, each into a temporary file, and return a scan of them."""
     total = store.prompts().select(pl.len()).collect().item()
-    runs, done = SortedRuns(store.folder, "context", in_prefix_order), 0
+    scans, done = [pl.LazyFrame(schema=TOKENS)], 0
     for prompts in store.prompts_by_shard():
         batches = []
         for rows in prompts.iter_slices(PROMPTS_PER_BATCH):
             yield Progress(stage="Tokenising", done=done, total=total, unit="prompts")
             batches.append(tokenise(tokenizer, rows, boundary, chat))
             done += rows.height
-        tokens = pl.concat([TOKENS.to_frame(), *batches], rechunk=True)
-        runs.add(with_last_tokens(tokens) if last_tokens else tokens)
+        tokens = pl.concat([TOKENS.to_frame(), *batches])
+        tokens = with_last_tokens(tokens) if last_tokens else tokens
+        scans.append(files.enter_context(kept(tokens.lazy(), store.folder)))
     yield Progress(stage="Tokenising", done=total, total=total, unit="prompts")
-    return runs
+    return pl.concat(scans)
 
 
-def in_prefix_order(rows: pl.DataFrame) -> pl.DataFrame:
+def in_prefix_order(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Sort rows of schemas.TOKENS. Equal contexts keep their order, but those with ask "last_tokens" come last."""
-    is_last = pl.col("ask") == "last_tokens"
-    rows = pl.concat([rows.filter(~is_last), rows.filter(is_last)])
-    return rows[prefix_order(*ragged(rows["context"]))]
-
-
-def _counted(runs: SortedRuns, floors: Floors) -> Iterator[pl.DataFrame]:
-    for rows, before in runs.ranges(ROWS_COUNTED):
-        floors.add(rows, before)
-        yield rows
+    return rows.with_row_index("row").sort("context", pl.col("ask") == "last_tokens", "row").drop("row")
 
 
 def tokenise(

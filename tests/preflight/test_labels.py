@@ -1,6 +1,5 @@
 import polars as pl
 
-from evaluator.preflight import labels
 from evaluator.preflight.labels import (
     LabelSpace,
     label_findings,
@@ -10,7 +9,7 @@ from evaluator.preflight.labels import (
     space_findings,
 )
 from evaluator.store.prompt_store import PromptStore
-from evaluator.store.store_writer import as_request_rows, write_store
+from evaluator.store.write_store import as_request_rows, write_store
 from tests.tokens.token_frames import token_table
 
 
@@ -53,7 +52,7 @@ def zoo_and_farm(folder) -> tuple[PromptStore, pl.LazyFrame]:
     datasets, prompts, continuations = zip(*asked, strict=True)
     rows = {"dataset": datasets, "prompt": prompts, "continuations": continuations, "position": range(len(asked))}
     store = write_store(
-        folder / "store", as_request_rows(pl.DataFrame({"suite": "s", "part": "p", "ask": "labels", **rows}))
+        folder / "store", as_request_rows(pl.DataFrame({"suite": "s", "part": "p", "ask": "labels", **rows})).lazy()
     )
     number = {"a": [1], "b": [2], "c ": [3, 4]}
     tokens = token_table(
@@ -72,13 +71,6 @@ def zoo_and_farm(folder) -> tuple[PromptStore, pl.LazyFrame]:
 def test_the_longest_prompt_of_a_dataset_is_counted_with_its_longest_label(tmp_path):
     store, tokens = zoo_and_farm(tmp_path)
     assert longest_prompts(prompt_kinds(store, tokens, "separate")) == {"zoo": 3 + 2, "farm": 4 + 1}
-
-
-def test_prompts_are_counted_in_pieces_as_they_are_at_once(tmp_path, monkeypatch):
-    store, tokens = zoo_and_farm(tmp_path)
-    at_once = prompt_kinds(store, tokens, "separate").sort("dataset", "number")
-    monkeypatch.setattr(labels, "PROMPTS_TOGETHER", 1)
-    assert prompt_kinds(store, tokens, "separate").sort("dataset", "number").equals(at_once)
 
 
 def test_label_spaces_are_told_apart_and_the_most_frequent_comes_first(tmp_path):

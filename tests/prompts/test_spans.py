@@ -12,7 +12,7 @@ from evaluator.methods.scoring_rules import UNCONDITIONAL
 from evaluator.prompts.noisy_channel import noisy_channel_requests
 from evaluator.prompts.render import prompt_spans, shifted
 from evaluator.prompts.rows import normal_requests
-from evaluator.store.prompt_ids import with_prompt_ids
+from evaluator.store.write_store import with_prompt_ids
 from evaluator.suites import SUITES
 from evaluator.suites.base import Suite
 from tests.toolkit import our_dataset

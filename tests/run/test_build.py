@@ -11,8 +11,8 @@ from evaluator.run import build
 from evaluator.run.build import build_prompts, check_config, store_fingerprint
 from evaluator.schemas import PROMPTS, REQUESTS
 from evaluator.store import shards
-from evaluator.store.prompt_ids import with_prompt_ids
 from evaluator.store.prompt_store import PromptStore, open_intact_store, require_store
+from evaluator.store.write_store import with_prompt_ids
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_shots=2, n_queries=8)
 
@@ -55,7 +55,7 @@ def test_the_same_inputs_give_the_same_folder_and_the_same_bytes(tmp_path):
 
 def test_a_store_that_is_there_is_not_built_again(tmp_path, monkeypatch):
     built(CONFIG, tmp_path)
-    monkeypatch.setattr(build, "StoreWriter", None)
+    monkeypatch.setattr(build, "write_store", None)
     assert built(CONFIG, tmp_path).manifest.n_requests == 32
 
 

@@ -9,8 +9,6 @@ import pytest
 from evaluator.config import DataOptions, ModelConfig, RunConfig
 from evaluator.preflight.devices import Assumptions
 from evaluator.progress import finish
-from evaluator.run import examined_tokens
-from evaluator.run import preflight as preflight_module
 from evaluator.run.preflight import preflight
 from tests.command_line import command, command_outputs
 
@@ -184,31 +182,11 @@ def test_the_findings_of_a_run_are_at_the_head_of_its_page(tmp_path):
     assert "prompts end in a space" in page
 
 
-def test_a_sample_of_many_prompts_gives_nearly_the_same_counts(tmp_path, weightless, monkeypatch):
-    config = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"))
-    model = ModelConfig(model=str(weightless))
-    whole = finish(preflight(config, model, Assumptions(), data=tmp_path))
-    monkeypatch.setattr(preflight_module, "MAX_TOKENISED", 1_000)
-    monkeypatch.setattr(examined_tokens, "SAMPLED", 512)
-    monkeypatch.setattr(examined_tokens, "BLOCK", 64)
-    sample = finish(preflight(config, model, Assumptions(), data=tmp_path))
-    assert whole.tokenised_prompts == whole.prompts > 1_000
-    assert 512 <= sample.tokenised_prompts < 1_000
-    assert sample.tokens == pytest.approx(whole.tokens, rel=0.05)
-    assert sample.floor_tokens == pytest.approx(whole.floor_tokens, rel=0.05)
-    assert {name: each.labels for name, each in sample.datasets.items()} == {
-        name: each.labels for name, each in whole.datasets.items()
-    }
-
-
-def test_a_prompt_over_the_context_is_found_among_many_prompts(tmp_path, weightless, monkeypatch):
+def test_a_prompt_over_the_context_is_found_among_many_prompts(tmp_path, weightless):
     path = tmp_path / "long.csv"
     texts = [f"text {row}" for row in range(400)]
     texts[123] = "word " * 2500
     pl.DataFrame({"text": texts, "label": ["no", "yes"] * 200}).write_csv(path)
-    monkeypatch.setattr(preflight_module, "MAX_TOKENISED", 100)
-    monkeypatch.setattr(examined_tokens, "SAMPLED", 32)
-    monkeypatch.setattr(examined_tokens, "BLOCK", 8)
     config = RunConfig(suites=("staicc-normal",), data=DataOptions(paths=(path,)))
     found = finish(preflight(config, ModelConfig(model=str(weightless)), Assumptions(), data=tmp_path))
     assert [one.name for one in found.findings if one.level == "stop"] == ["prompts-over-context"]

@@ -16,7 +16,7 @@ def test_equal_frames_give_equal_bytes_however_they_were_put_together(tmp_path):
 
 
 def test_a_changed_or_missing_shard_is_not_intact(tmp_path):
-    digests = shards.write_shards(tmp_path, "rows", [pl.DataFrame({"a": range(10)})], rows=4)
+    digests = shards.write_shards(tmp_path, "rows", pl.LazyFrame({"a": range(10)}), rows_per_shard=4)
     assert list(digests) == ["rows-00000.arrow", "rows-00001.arrow", "rows-00002.arrow"]
     assert shards.intact(tmp_path, digests)
     shard = tmp_path / "rows-00001.arrow"
@@ -32,12 +32,12 @@ def test_a_changed_or_missing_shard_is_not_intact(tmp_path):
 
 def test_shards_are_read_back_in_the_order_of_the_manifest(tmp_path):
     frame = pl.DataFrame({"a": range(10)})
-    names = list(shards.write_shards(tmp_path, "rows", [frame], rows=3))
+    names = list(shards.write_shards(tmp_path, "rows", frame.lazy(), rows_per_shard=3))
     assert shards.scan_shards(tmp_path, names, frame.schema).collect().equals(frame)
 
 
 def test_an_empty_frame_makes_one_empty_shard(tmp_path):
     frame = pl.DataFrame(schema={"a": pl.Int64})
-    names = list(shards.write_shards(tmp_path, "rows", [frame], rows=3))
+    names = list(shards.write_shards(tmp_path, "rows", frame.lazy(), rows_per_shard=3))
     assert len(names) == 1
     assert shards.scan_shards(tmp_path, names, frame.schema).collect().equals(frame)

@@ -17,9 +17,9 @@ from evaluator.progress import finish
 from evaluator.prompts.rows import normal_requests
 from evaluator.run import pipeline
 from evaluator.schemas import LEARNING_CURVE
-from evaluator.store.prefix_order import prefix_order, token_floor
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokenise_prompts
+from evaluator.tokens.floors import token_floor
 from evaluator.tokens.rows import ragged
 from tests.command_line import command
 from tests.toolkit import our_dataset
@@ -102,10 +102,7 @@ def test_cut_prompts_cost_few_tokens_more_than_the_whole_ones():
         tokens = tokenise_prompts(
             tokenizer, prompts["prompt"].to_list(), ["labels"] * prompts.height, space, "separate"
         )
-        values, offsets = ragged(pl.Series(tokens.contexts))
-        order = prefix_order(values, offsets)
-        lists = pl.Series(tokens.contexts).gather(order)
-        floors[name] = token_floor(*ragged(lists))
+        floors[name] = token_floor(*ragged(pl.Series(tokens.contexts).sort()))
     n_cut = rows.filter(part="learning_curve")["prompt"].n_unique()
     # A cut prompt ends in the space before its label, which in the whole prompt is part of the label's first token:
     # that token alone is new.

@@ -4,13 +4,20 @@ import operator
 from itertools import takewhile
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.store.prefix_order import block_floor, prefix_order, token_floor
+from evaluator.schemas import TOKENS
+from evaluator.tokens import floors
+from evaluator.tokens.floors import block_floor, count_tokens, fed_rows, token_floor
+from evaluator.tokens.table import in_prefix_order
+from tests.tokens.token_frames import token_table
 
-INT32 = np.iinfo(np.int32)
+A, B, C, *MORE = (f"{number:032x}" for number in range(33))  # ids of prompts
+
+INT32, CONTEXT = np.iinfo(np.int32), TOKENS["context"]
 
 tokens_ = st.sampled_from([0, 1, 255, 256, -1, INT32.min, INT32.max])  # bytes, signs and extremes that sort apart
 token_rows = st.lists(st.lists(tokens_, max_size=9), max_size=25)
@@ -23,7 +30,9 @@ def flat(rows):
 
 @given(token_rows)
 def test_order_is_that_of_python_lists_and_equal_rows_keep_theirs(rows):
-    assert prefix_order(*flat(rows)).tolist() == sorted(range(len(rows)), key=rows.__getitem__)
+    numbered = pl.LazyFrame({"number": range(len(rows)), "ask": "labels", "context": pl.Series(rows, dtype=CONTEXT)})
+    order = in_prefix_order(numbered).collect(engine="streaming")["number"].to_list()
+    assert order == sorted(range(len(rows)), key=rows.__getitem__)
 
 
 @given(token_rows)
@@ -70,12 +79,10 @@ def test_floors_count_only_the_rows_of_a_sliced_column():
     tokens, offsets = flat([[9], [1, 2], [1, 3], [0]])
     assert token_floor(tokens, offsets[1:4]) == 3
     assert block_floor(tokens, offsets[1:4], 1) == 3
-    assert prefix_order(tokens, offsets[1:]).tolist() == [2, 0, 1]
 
 
 @pytest.mark.parametrize("rows", [[], [[]], [[], []]])
 def test_nothing_to_compute_is_zero(rows):
-    assert prefix_order(*flat(rows)).tolist() == list(range(len(rows)))
     assert token_floor(*flat(rows)) == block_floor(*flat(rows), 16) == 0
 
 
@@ -85,10 +92,53 @@ def test_floors_refuse_rows_that_are_out_of_order(rows):
         token_floor(*flat(rows))
     else:
         for floor in (token_floor, lambda *args: block_floor(*args, 16)):
-            with pytest.raises(ValueError, match="in prefix order; sort by prefix_order first"):
+            with pytest.raises(ValueError, match="in prefix order; sort the rows first"):
                 floor(*flat(rows))
 
 
 def test_a_block_of_no_tokens_is_refused():
     with pytest.raises(ValueError, match="block_tokens must be 1 or more, got 0"):
         block_floor(*flat([[1]]), 0)
+
+
+def test_the_floor_counts_each_token_after_its_own_prefix_once(tmp_path):
+    tokens = in_prefix_order(
+        token_table((A, [1, 2, 3], [[9], [8]]), (B, [1, 2, 4], [[9], [8]]), (C, [1, 2, 3, 5], [[9], [8]])).lazy()
+    )
+    requests = pl.LazyFrame({"prompt_id": [A, A, B, C]})
+    counts = count_tokens(requests, tokens, tmp_path)
+    assert counts.request_tokens == 3 + 3 + 3 + 4
+    assert counts.tokens == 3 + 3 + 4
+    # The trie: 1, 1 2, 1 2 3, 1 2 4, 1 2 3 5.
+    assert counts.floor_tokens == 5
+    # No row fills a block of 16, so nothing can be shared.
+    assert counts.block_floor_tokens["16"] == 10
+
+
+def test_a_label_of_several_tokens_adds_all_but_its_last_to_what_is_fed(tmp_path):
+    tokens = in_prefix_order(token_table((A, [1, 2], [[7], [8, 9, 3], [8, 9, 4]])).lazy())
+    with fed_rows(tokens, tmp_path) as fed:
+        assert fed.unique().sort("context").collect()["context"].to_list() == [[1, 2], [1, 2, 8, 9]]
+    assert count_tokens(pl.LazyFrame({"prompt_id": [A]}), tokens, tmp_path).floor_tokens == 4
+
+
+def test_floors_do_not_depend_on_how_many_rows_are_counted_together(tmp_path, monkeypatch):
+    # Stems that come after the contexts of many other rows: 1 8 9 after 1 2 ... 1 7.
+    rows = [(MORE[i], [1, *([i] * (i % 3)), i % 5], [[8, 9, i], [8, 7]]) for i in range(30)]
+    tokens = in_prefix_order(token_table(*rows).lazy())
+    fed = [context + stem for _, context, _ in rows for stem in ([], [8, 9], [8])]
+    prefixes = {tuple(row[:n]) for row in fed for n in range(1, len(row) + 1)}
+    requests = pl.LazyFrame({"prompt_id": [MORE[0], MORE[0], MORE[7]]})
+    for n_rows in (3, 1000):
+        monkeypatch.setattr(floors, "ROWS_COUNTED", n_rows)
+        counts = count_tokens(requests, tokens, tmp_path)
+        assert counts.floor_tokens == len(prefixes)
+        assert counts.block_floor_tokens["16"] == sum(map(len, {tuple(row) for row in fed}))  # no row fills a block
+        assert counts.request_tokens == 2 * len(rows[0][1]) + len(rows[7][1])
+
+
+def test_last_tokens_come_after_the_labels_of_the_same_context():
+    rows = token_table((A, [2, 1], [[9]]), (B, [1], [[9]]), (C, [1], [[8]])).with_columns(
+        ask=pl.Series(["labels", "last_tokens", "labels"])
+    )
+    assert in_prefix_order(rows.lazy()).collect()["prompt_id"].to_list() == [C, B, A]
