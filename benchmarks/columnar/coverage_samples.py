@@ -15,7 +15,7 @@ from evaluator.metrics.intervals import total_standard_error, two_way_standard_e
 from evaluator.statistics.variance_components import variance_components
 from evaluator.suites.in_context_pvi.demonstration_choice import difference_from_draws
 from evaluator.suites.prompt_search.tables import simultaneous_limits
-from evaluator.templates.orthogonal_array import ORTHOGONAL_ARRAY
+from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY
 
 
 class Coverage(NamedTuple):

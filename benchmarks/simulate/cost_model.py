@@ -73,7 +73,7 @@ def shard_costs(tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, n_repli
     found = []
     for part in (rows.filter(~is_state), rows.filter(is_state)):
         cut = cut_shards(
-            find_requests(TokenRows.of(part)),
+            find_requests(TokenRows(part.lazy())),
             shard_tokens=STEPS_PER_SHARD * step_tokens,
             min_shard_tokens=MIN_STEPS_PER_SHARD * step_tokens,
             n_replicas=n_replicas,

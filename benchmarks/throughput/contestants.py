@@ -56,7 +56,7 @@ def evaluator(job: Job) -> Score:
         states = pl.col("ask") == "state"
         wanted: dict[Kind, pl.Expr] = {"scores": ~states, "states": states}
         for kind, asked in wanted.items():
-            plan = plan_rows(TokenRows.of(rows.filter(asked)), table, kind)
+            plan = plan_rows(TokenRows(rows.filter(asked).lazy()), table, kind)
             if plan.rows.height:
                 table = finish(score_rows(plan, table, loader))
         scores = rows.lazy().join(table.read("scores"), on="token_id", how="inner", maintain_order="left")

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evaluator.templates.choice_template import ChoiceTemplate
-from evaluator.templates.template import MetaTemplate, Verbalizer
+from evaluator.templates.template import ChoiceTemplate, MetaTemplate, Verbalizer
 
 EXAMPLES = pl.Schema(
     {

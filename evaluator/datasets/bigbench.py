@@ -16,7 +16,7 @@ from evaluator.datasets.tables import read_rows
 from evaluator.errors import DatasetError, shown
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes
-from evaluator.templates.choice_template import ChoiceTemplate
+from evaluator.templates.template import ChoiceTemplate
 
 TASK_FILE = "task.json"
 TASKS_FILE = "tasks.json"

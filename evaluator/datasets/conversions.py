@@ -14,8 +14,7 @@ from evaluator.datasets.base import (
 from evaluator.datasets.labelled_table import split_examples
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.files.digests import short_digest
-from evaluator.templates.choice_template import LABEL_SPACE, ChoiceTemplate
-from evaluator.templates.template import MetaTemplate, Verbalizer
+from evaluator.templates.template import LABEL_SPACE, ChoiceTemplate, MetaTemplate, Verbalizer
 
 TEXT_FIELD = "input"
 

@@ -19,7 +19,7 @@ from evaluator.datasets.tables import parsed, read_rows
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
-from evaluator.templates.choice_template import ChoiceTemplate
+from evaluator.templates.template import ChoiceTemplate
 
 INPUT, CHOICES, GOLD = "input", "choices", "gold"
 """Default columns."""

@@ -36,7 +36,7 @@ from evaluator.datasets.user_table import USER_TRAINING, user_file
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.options import Options, flag, option_name
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.templates.choice_template import ChoiceTemplate
+from evaluator.templates.template import ChoiceTemplate
 
 
 class DatasetSource(NamedTuple):

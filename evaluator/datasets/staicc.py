@@ -22,7 +22,7 @@ from evaluator.datasets.lcg import Lcg
 from evaluator.datasets.staicc_sources import SOURCES, StaiccSource
 from evaluator.errors import DatasetError
 from evaluator.files.digests import short_digest
-from evaluator.templates.orthogonal_array import orthogonal_templates
+from evaluator.templates.nine_templates import orthogonal_templates
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 PACKAGE = "StaICC"

@@ -11,7 +11,7 @@ from evaluator.datasets.labelled_table import LabelledFile, label_cells
 from evaluator.datasets.tables import read_texts, table_in
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.files.toml_files import read_toml, require_known_keys
-from evaluator.templates.alternatives import Alternatives, nine_templates
+from evaluator.templates.nine_templates import Alternatives, nine_templates
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 TEXT, LABEL = "text", "label"

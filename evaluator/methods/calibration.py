@@ -13,8 +13,13 @@ from evaluator.methods.base import (
     label_score,
     softmax,
 )
-from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
-from evaluator.prompts.training_prompts import N_SAMPLES, training_demonstrations, training_requests
+from evaluator.prompts.method_prompts import (
+    N_SAMPLES,
+    domain_queries,
+    empty_queries,
+    training_demonstrations,
+    training_requests,
+)
 from evaluator.schemas import Definition
 
 CONTEXTUAL, DOMAIN = "contextual_calibration", "domain_calibration"

@@ -21,7 +21,7 @@ from evaluator.methods.base import (
     softmax_of,
 )
 from evaluator.methods.training_states import state_array
-from evaluator.prompts.demonstration_sequences import demonstration_sequences
+from evaluator.prompts.demonstrations import demonstration_sequences
 from evaluator.prompts.render import NO_SPANS
 from evaluator.prompts.rows import ASKS_STATE, NOT_VARIED, PromptPlan, requests
 from evaluator.schemas import Definition

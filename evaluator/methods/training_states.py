@@ -13,8 +13,8 @@ import polars as pl
 
 from evaluator.arrays import Floats, Ints
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax
+from evaluator.prompts.method_prompts import N_SAMPLES, training_requests, training_sample
 from evaluator.prompts.rows import ASKS_STATE
-from evaluator.prompts.training_prompts import N_SAMPLES, training_requests, training_sample
 from evaluator.schemas import Definition
 
 QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
@@ -40,7 +40,7 @@ class DatasetStates(NamedTuple):
 def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
     """Return 128 training prompts of a calibration split with their labels as `gold`; DatasetError if it is empty.
 
-    A training prompt is demonstrations and a query of the calibration split (prompts.training_prompts); its query_id is
+    A training prompt is demonstrations and a query of the calibration split (prompts.method_prompts); its query_id is
     null, because it is not a row of the test split.
     """
     dataset = context.classification

@@ -1,8 +1,9 @@
 """Name what a check before a run can find, and refuse what would spoil results."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from evaluator.errors import ConfigError
+from evaluator.models.source import ModelSource
 from evaluator.record import FindingLevel, FindingRecord
 
 FINDINGS: dict[str, tuple[FindingLevel, str]] = {
@@ -55,3 +56,22 @@ def require_accepted(findings: Iterable[FindingRecord], accepted: Collection[str
     where = f"{first.dataset}: " if first.dataset else ""
     kept = "leaves the dataset out" if first.name in LEAVES_OUT else "measures it as it is"
     raise ConfigError(f"{where}{first.text} Nothing was scored{more}; --accept {first.name} {kept}.")
+
+
+def engine_findings(source: ModelSource) -> Iterator[FindingRecord]:
+    """Yield a finding for a model whose scores depend on the engine by more than rounding.
+
+    Source: measured on random models, docs/models.md.
+    """
+    if source.architecture == "BloomForCausalLM":
+        yield finding(
+            "engines-differ",
+            "vLLM computes the GELU of BLOOM exactly, transformers and the model's authors by its tanh approximation: "
+            "scores differ by 2e-4 to 5e-4 nats. Compare runs of one engine; transformers has the authors' numbers.",
+        )
+    elif source.architecture == "FalconForCausalLM" and source.has_alibi:
+        yield finding(
+            "engines-differ",
+            "transformers rounds the ALiBi distances of this Falcon to bf16, vLLM does not: scores differ by 0.07 to "
+            "0.3 nats after 500 tokens and more. Compare runs of one engine; transformers has the authors' numbers.",
+        )

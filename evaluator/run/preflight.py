@@ -16,8 +16,7 @@ from evaluator.errors import LabelError, PromptTooLongError
 from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
-from evaluator.preflight.engines import engine_findings
-from evaluator.preflight.findings import finding, in_order
+from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.preflight.labels import (
     LabelSpace,
     label_findings,

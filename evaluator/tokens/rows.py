@@ -1,54 +1,49 @@
-"""Rows of token shards that are read shard by shard: memory holds their numbers, and one shard."""
+"""Rows of a table of tokens that need not fit into memory: their numbers are in memory, and one piece of the table."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from evaluator.schemas import TOKENS
-
-RowNumbers = npt.NDArray[np.int32]
-Kept = list[tuple[int, RowNumbers]]
-"""The number of a shard, and the rows of it that are kept: for each shard of which some are."""
+from evaluator.store.tables import ROWS_PER_SLICE
 
 
 class TokenRows:
-    """Rows of schemas.TOKENS in prefix order; a pickle holds the rows themselves, for hosts without the files."""
+    """Rows of schemas.TOKENS in prefix order; a pickle holds the rows themselves, for hosts without the files.
 
-    def __init__(self, shards: "Shards", kept: Iterable[tuple[int, RowNumbers]]) -> None:
-        self._shards = shards
-        self._kept: Kept = [(number, rows) for number, rows in kept if len(rows)]
+    Args:
+        tokens: the whole table.
+        numbers: of its rows that belong to this set, ascending, int32 of [n_rows]; None: all.
+    """
 
-    @classmethod
-    def of(cls, tokens: pl.DataFrame) -> "TokenRows":
-        """Return the rows of a frame that is in memory."""
-        return cls(Shards([tokens.lazy()]), [(0, np.arange(tokens.height, dtype=np.int32))])
-
-    @classmethod
-    def of_shards(cls, shards: Sequence[pl.LazyFrame]) -> "TokenRows":
-        """Return all rows of these shards, in order."""
-        heights = (shard.select(pl.len()).collect().item() for shard in shards)
-        return cls(Shards(shards), enumerate(np.arange(height, dtype=np.int32) for height in heights))
+    def __init__(self, tokens: pl.LazyFrame, numbers: npt.NDArray[np.int32] | None = None) -> None:
+        self._tokens = tokens
+        self._numbers = np.arange(_height(tokens), dtype=np.int32) if numbers is None else numbers
+        self._last_piece: dict[int, pl.DataFrame] = {}  # first row -> the piece that was read last, for all subsets
 
     @property
     def height(self) -> int:
-        return sum(len(kept) for _, kept in self._kept)
+        return len(self._numbers)
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Yield the rows, shard by shard; without rows, nothing."""
-        for number, kept in self._kept:
-            yield self._shards.rows(number, kept)
+        """Yield the rows, piece by piece; without rows, nothing."""
+        for first, places in self._pieces():
+            if first not in self._last_piece:
+                self._last_piece.clear()  # before the next is read
+                self._last_piece[first] = self._tokens.slice(first, ROWS_PER_SLICE).collect()
+            piece = self._last_piece[first]
+            yield piece if len(places) == piece.height else piece[places]
 
     def frame(self) -> pl.DataFrame:
         """Return all rows."""
         return pl.concat([*self.frames()] or [TOKENS.to_frame()])
 
     def columns(self, expression: pl.Expr) -> Iterator[pl.Series]:
-        """Yield an expression over the rows, shard by shard."""
-        for number, kept in self._kept:
-            column = self._shards.evaluated(number, expression)
-            yield column if len(kept) == len(column) else column.gather(kept)
+        """Yield an expression over the rows, piece by piece; only the columns that it needs are read."""
+        for first, places in self._pieces():
+            yield self._tokens.slice(first, ROWS_PER_SLICE).select(expression).collect().to_series().gather(places)
 
     def column(self, expression: pl.Expr) -> pl.Series:
         """Return an expression over all rows."""
@@ -56,47 +51,40 @@ class TokenRows:
             [*self.columns(expression)] or [TOKENS.to_frame().select(expression).to_series()], rechunk=True
         )
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> "TokenRows":
-        """Return the rows where the mask, one entry a row, is true."""
-        starts = np.cumsum([0, *(len(kept) for _, kept in self._kept)]).tolist()
-        parts = zip(self._kept, starts, strict=False)
-        kept = ((number, rows[mask[start : start + len(rows)]]) for (number, rows), start in parts)
-        return TokenRows(self._shards, kept)
-
     def filter(self, predicate: pl.Expr) -> "TokenRows":
         """Return the rows for which the predicate is true."""
         return self.where(self.column(predicate.fill_null(False)).to_numpy())
 
+    def where(self, mask: npt.NDArray[np.bool_]) -> "TokenRows":
+        """Return the rows where the mask, one entry a row, is true."""
+        return self._subset(self._numbers[mask])
+
     def slice(self, first: int, n_rows: int) -> "TokenRows":
         """Return `n_rows` rows from the row `first` on."""
-        kept, before = [], 0
-        for number, rows in self._kept:
-            kept.append((number, rows[max(first - before, 0) : max(first + n_rows - before, 0)]))
-            before += len(rows)
-        return TokenRows(self._shards, kept)
+        return self._subset(self._numbers[first : first + n_rows])
+
+    def _subset(self, numbers: npt.NDArray[np.int32]) -> "TokenRows":
+        rows = TokenRows(self._tokens, numbers)
+        rows._last_piece = self._last_piece
+        return rows
+
+    def _pieces(self) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+        """Yield the first row of each piece of the table that has some of the rows, and their places in it."""
+        for piece in np.unique(self._numbers // ROWS_PER_SLICE).tolist():
+            first = piece * ROWS_PER_SLICE
+            start, end = np.searchsorted(self._numbers, [first, first + ROWS_PER_SLICE])
+            yield first, self._numbers[start:end] - first
 
     def __reduce__(self) -> tuple[Callable[[pl.DataFrame], "TokenRows"], tuple[pl.DataFrame]]:
-        return TokenRows.of, (self.frame(),)
+        return _rows_of, (self.frame(),)
 
 
-class Shards:
-    """Token shards, of which the one that was read last stays in memory."""
+def _rows_of(tokens: pl.DataFrame) -> TokenRows:
+    return TokenRows(tokens.lazy())
 
-    def __init__(self, shards: Sequence[pl.LazyFrame]) -> None:
-        self._shards = shards
-        self._last: tuple[int, pl.DataFrame] | None = None
 
-    def rows(self, number: int, kept: RowNumbers) -> pl.DataFrame:
-        """Return some rows of a shard."""
-        if self._last is None or self._last[0] != number:
-            self._last = None  # before the next is read
-            self._last = number, self._shards[number].collect()
-        frame = self._last[1]
-        return frame if len(kept) == frame.height else frame[kept]
-
-    def evaluated(self, number: int, expression: pl.Expr) -> pl.Series:
-        """Return an expression over all rows of a shard; only the columns that it needs are read."""
-        return self._shards[number].select(expression).collect().to_series()
+def _height(tokens: pl.LazyFrame) -> int:
+    return int(tokens.select(pl.len()).collect().item())
 
 
 def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:

@@ -56,8 +56,8 @@ class TokenTable:
         return shards.scan_shards(self.folder, list(self.manifest.shards), TOKENS)
 
     def rows(self) -> TokenRows:
-        """Return the same rows, to be read shard by shard."""
-        return TokenRows.of_shards([shards.scan_shards(self.folder, [name], TOKENS) for name in self.manifest.shards])
+        """Return the same rows, to be read piece by piece."""
+        return TokenRows(self.tokens())
 
 
 def rows_fingerprint(shard_digests: Mapping[str, str]) -> str:

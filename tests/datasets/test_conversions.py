@@ -11,7 +11,7 @@ from evaluator.datasets.multiple_choice import ChoiceRow, choice_examples
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError, TemplateError
-from evaluator.templates.choice_template import ChoiceTemplate
+from evaluator.templates.template import ChoiceTemplate
 
 YES_NO = ("yes", "no")
 

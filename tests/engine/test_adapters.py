@@ -109,7 +109,7 @@ def test_a_replica_computes_each_job_with_its_adapter(
         "context": [request.context for request in REQUESTS],
         "continuations": [request.continuations for request in REQUESTS],
     }
-    token_rows = TokenRows.of(with_token_ids(pl.DataFrame(rows, schema={name: TOKENS[name] for name in rows})))
+    token_rows = TokenRows(with_token_ids(pl.DataFrame(rows, schema={name: TOKENS[name] for name in rows})).lazy())
     for adapter, model in [
         (sources["large"].adapter, folders["large"].with_name("large-merged")),
         (None, tiny_model),

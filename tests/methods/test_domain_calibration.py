@@ -11,7 +11,7 @@ from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.methods.calibration import DOMAIN as PART
 from evaluator.methods.calibration import DOMAIN_CALIBRATION, domain_requests
 from evaluator.methods.predictions import measured_definitions
-from evaluator.prompts.training_prompts import training_demonstrations
+from evaluator.prompts.method_prompts import training_demonstrations
 from evaluator.schemas import DEFINITIONS
 from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset, toolkit_experiment

@@ -23,12 +23,12 @@ class Several(OneReplica):
 
 def score(folder, n_replicas: int, engine: CountingEngine | None = None, n_rows: int = 300) -> ScoreTable:
     loader, table = Loaded(Several(engine or CountingEngine(), n_replicas)), open_scores(folder / "rows")
-    return finish(score_rows(plan_rows(TokenRows.of(token_rows(n_rows)), table, "scores"), table, loader))
+    return finish(score_rows(plan_rows(TokenRows(token_rows(n_rows).lazy()), table, "scores"), table, loader))
 
 
 def cut(n_rows: int, n_replicas: int, size: int = 64, least: int = 4) -> list[int]:
     """Tokens of each shard of rows of four tokens that share nothing."""
-    requests = find_requests(TokenRows.of(token_rows(n_rows)))
+    requests = find_requests(TokenRows(token_rows(n_rows).lazy()))
     sizes = {"shard_tokens": size, "min_shard_tokens": least, "n_replicas": n_replicas}
     shards = cut_shards(requests, **sizes, shares_prefixes=False)
     assert sum(shard.n_rows for shard in shards) == n_rows
@@ -64,7 +64,7 @@ def test_shards_are_never_below_the_least_size_where_there_are_many_replicas():
 
 
 def test_a_plan_of_an_earlier_version_keeps_the_shards_of_one_size():
-    rows = TokenRows.of(token_rows(100))
+    rows = TokenRows(token_rows(100).lazy())
     record = msgspec.convert(
         {
             "reused": {},

@@ -86,11 +86,11 @@ class Loaded(EngineLoader):
 
 
 def planned(tokens: pl.DataFrame, table: ScoreTable, kind: Kind = "scores") -> Plan:
-    return plan_rows(TokenRows.of(tokens), table, kind)
+    return plan_rows(TokenRows(tokens.lazy()), table, kind)
 
 
 def shards_of(tokens: pl.DataFrame, **sizes) -> list[Shard]:
-    return cut_shards(find_requests(TokenRows.of(tokens)), **sizes)
+    return cut_shards(find_requests(TokenRows(tokens.lazy())), **sizes)
 
 
 def answer(tokens, engine, folder, kind="scores"):

@@ -19,7 +19,7 @@ from evaluator.suites.base import Requests
 from evaluator.suites.in_context_pvi.demonstration_sets import DemonstrationSet, demonstration_sets
 from evaluator.suites.in_context_pvi.options import PviOptions
 from evaluator.suites.in_context_pvi.schema import PVI_QUERIES
-from evaluator.templates.choice_template import LABEL_SPACE, continuations
+from evaluator.templates.template import LABEL_SPACE, continuations
 
 INPUT, NULL = "input", "null"
 """Parts: queries after demonstrations, and the same without any input."""

@@ -9,7 +9,7 @@ from evaluator.errors import ConfigError, TemplateError, shown
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes
 from evaluator.options import Options, option
-from evaluator.templates.choice_template import ChoiceTemplate
+from evaluator.templates.template import ChoiceTemplate
 
 SearchPart = Literal["demonstrations", "instructions", "templates"]
 """What a prompt search varies: the `part` of its requests."""

@@ -15,13 +15,13 @@ import polars as pl
 from evaluator.arrays import Ints
 from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.prompts.demonstration_sequences import demonstration_sequences
+from evaluator.prompts.demonstrations import demonstration_sequences
 from evaluator.prompts.render import prompt_spans, render_prompts
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
 from evaluator.suites.base import Requests
 from evaluator.suites.prompt_search.options import SearchOptions, SearchPart, read_candidates
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
-from evaluator.templates.choice_template import ChoiceTemplate, continuations
+from evaluator.templates.template import ChoiceTemplate, continuations
 
 MAX_QUERIES = 200
 """Largest default number of queries of a dataset (Yauney & Mimno 2024, section 5.1)."""

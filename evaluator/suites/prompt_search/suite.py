@@ -25,7 +25,7 @@ from evaluator.suites.prompt_search.halving import rounds
 from evaluator.suites.prompt_search.options import SearchOptions
 from evaluator.suites.prompt_search.prompts import MAX_QUERIES, search_requests
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
-from evaluator.templates.choice_template import LABEL_SPACE
+from evaluator.templates.template import LABEL_SPACE
 
 
 def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> Requests:

@@ -10,7 +10,7 @@ from evaluator.datasets.base import AnyDataset, ClassificationDataset
 from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc import SIZES
-from evaluator.templates.alternatives import INSTRUCTIONS, Alternatives, nine_templates
+from evaluator.templates.nine_templates import INSTRUCTIONS, Alternatives, nine_templates
 
 
 def completed(dataset: AnyDataset) -> ClassificationDataset:

@@ -20,7 +20,7 @@ from evaluator.metrics.base import N_REQUESTS, Measured, Metric, metric_values, 
 from evaluator.metrics.debiased import freedom
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.per_request import label_matrix, passes_released_check, require_gold
-from evaluator.prompts.pseudo_queries import domain_queries, empty_queries
+from evaluator.prompts.method_prompts import domain_queries, empty_queries
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
 

@@ -20,7 +20,7 @@ from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import jackknife, two_way_standard_error
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import normal_requests, variations
-from evaluator.templates.orthogonal_array import ORTHOGONAL_ARRAY
+from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY
 
 N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
 RELEASED_TEMPLATE_QUERIES = 100  # of the part `template`, under `released`

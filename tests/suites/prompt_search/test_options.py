@@ -4,7 +4,7 @@ import pytest
 
 from evaluator.errors import TemplateError
 from evaluator.suites.prompt_search.options import read_candidates
-from evaluator.templates.choice_template import ChoiceTemplate
+from evaluator.templates.template import ChoiceTemplate
 
 
 def write(folder, content):

@@ -12,7 +12,7 @@ from evaluator.errors import ConfigError, DatasetError
 from evaluator.suites.prompt_search.options import SearchOptions
 from evaluator.suites.prompt_search.prompts import search_requests, split_examples
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
-from evaluator.templates.choice_template import ChoiceTemplate
+from evaluator.templates.template import ChoiceTemplate
 
 
 def sums(n_examples: int) -> MultipleChoiceDataset:

@@ -7,7 +7,7 @@ import pytest
 
 from evaluator.config import ModelConfig
 from evaluator.models.source import find_model
-from evaluator.preflight.engines import engine_findings
+from evaluator.preflight.findings import engine_findings
 
 
 @pytest.mark.parametrize(

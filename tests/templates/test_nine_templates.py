@@ -2,7 +2,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations, product
 
-from evaluator.templates.orthogonal_array import ORTHOGONAL_ARRAY, orthogonal_templates
+from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY, orthogonal_templates
 from evaluator.templates.template import MetaTemplate
 
 DEFAULT = MetaTemplate(

@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 
 from evaluator.models.embedded.llama import byte_level_tokenizer
-from evaluator.tokens.pieces import cut, cuts_exactly
-from evaluator.tokens.tokenizer import FastTokenizer
+from evaluator.tokens.tokenizer import FastTokenizer, cut, cuts_exactly
 
 # As they stand in the tokenizer files of these models.
 LLAMA_3 = (

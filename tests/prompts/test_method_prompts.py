@@ -1,19 +1,114 @@
-"""What calibrating methods learn from, against what the toolkit's own training functions ask."""
+"""Queries about nothing: what they are made of, and how often each word comes."""
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
+from scipy import stats
 from StaICC.prefabricate_inference.standard_calibration import contextual_calibration, hidden_calibration
 
+from evaluator.datasets.base import EXAMPLES
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError
-from evaluator.prompts.pseudo_queries import empty_queries
+from evaluator.prompts.method_prompts import (
+    domain_queries,
+    empty_queries,
+    training_demonstrations,
+    training_requests,
+    training_sample,
+)
 from evaluator.prompts.render import classification_prompts
-from evaluator.prompts.training_prompts import training_demonstrations, training_requests, training_sample
 from evaluator.schemas import PROMPTS, REQUESTS
 from tests.toolkit import our_dataset, toolkit_experiment
+
+
+def split(*texts: list[str]) -> pl.DataFrame:
+    return pl.DataFrame([(row, each, 0) for row, each in enumerate(texts)], schema=EXAMPLES, orient="row")
+
+
+def words_of(queries: pl.Series, field: int = 0) -> list[str]:
+    return [word for query in queries.to_list() for word in query[field].split(" ")]
+
+
+def test_empty_queries_have_an_empty_text_a_field():
+    assert empty_queries(3, 2).to_list() == [["", ""], ["", ""], ["", ""]]
+    assert empty_queries(0, 1).to_list() == []
+
+
+@pytest.mark.parametrize("definition", ["paper", "released"])
+def test_a_domain_query_has_as_many_words_a_field_as_asked_for_each_of_that_field(definition):
+    source = split(["a b c", "x y"], ["d e", "z z x"], ["f", "y"])
+    queries = domain_queries(source, n_queries=50, n_words=7, definition=definition)
+    assert queries.dtype == pl.List(pl.String)
+    assert len(queries) == 50
+    for field, known in enumerate(({*"abcdef"}, {*"xyz"})):
+        assert {len(query[field].split(" ")) for query in queries.to_list()} == {7}
+        assert set(words_of(queries, field)) <= known
+
+
+def test_words_come_as_often_as_they_stand_in_the_source_whatever_text_they_stand_in():
+    # Eight words stand there: "a" four times, "b" three times (once in a text of its own), "c" once.
+    source = split(["a a b"], ["b"], ["a c a b"])
+    found = Counter(words_of(domain_queries(source, n_queries=1000, n_words=32, definition="paper")))
+    counts = [found["a"], found["b"], found["c"]]
+    assert sum(counts) == 32_000
+    assert stats.chisquare(counts, np.array([4, 3, 1]) / 8 * 32_000).pvalue > 1e-3
+
+
+def test_a_word_does_not_tell_the_next_one():
+    # Drawn independently, the four pairs of two equally frequent words are equally frequent.
+    queries = domain_queries(split(["a b"]), n_queries=4000, n_words=2, definition="paper")
+    pairs = Counter(query[0] for query in queries.to_list())
+    assert stats.chisquare([pairs[pair] for pair in ("a a", "a b", "b a", "b b")]).pvalue > 1e-3
+
+
+def test_spaces_in_a_row_hold_no_word_for_the_paper_and_an_empty_one_for_the_toolkit():
+    source = split([" a  b c"], [" a  b c"])
+    by_paper = words_of(domain_queries(source, n_queries=100, n_words=9, definition="paper"))
+    assert set(by_paper) == {"a", "b", "c"}
+    by_toolkit = words_of(domain_queries(source, n_queries=100, n_words=9, definition="released"))
+    assert set(by_toolkit) == {"", "a", "b"}  # and "c" is the last word, which it never draws
+
+
+def test_the_toolkit_draws_a_row_then_a_word_and_never_the_last():
+    # Draws from seed 42: .25235, .08813, .57728, .22255 (states 1083814273, 378494188, 2479403867, 955863294 of 2**32).
+    # Of three rows int(.25235 * 2) = 0, of its five words int(.08813 * 4) = 0: "a"; then row int(.57728 * 2) = 1 and
+    # of its six words int(.22255 * 5) = 1: "g".
+    source = split(["a b c d e"], ["f g h i j k"], ["l"])
+    assert domain_queries(source, n_queries=1, n_words=2, definition="released").to_list() == [["a g"]]
+    many = words_of(domain_queries(source, n_queries=500, n_words=10, definition="released"))
+    assert set(many) == {*"abcd", *"fghij"}
+
+
+def test_only_the_paper_s_draws_follow_the_seed_and_both_repeat():
+    source = split(["a b c d e"], ["f g h"])
+    draws = {
+        (definition, seed): domain_queries(source, n_queries=5, n_words=20, definition=definition, seed=seed).to_list()
+        for definition in ("paper", "released")
+        for seed in (0, 1)
+    }
+    assert draws["paper", 0] != draws["paper", 1]
+    assert draws["released", 0] == draws["released", 1]
+    assert draws["paper", 0] == domain_queries(source, n_queries=5, n_words=20, definition="paper").to_list()
+
+
+@pytest.mark.parametrize("definition", ["paper", "released"])
+def test_the_first_queries_do_not_depend_on_how_many_are_drawn(definition):
+    source = split(["a b c d", "x y z"], ["e f", "w"])
+    few, many = (domain_queries(source, n_queries=n, n_words=5, definition=definition) for n in (3, 30))
+    assert many[:3].to_list() == few.to_list()
+
+
+@pytest.mark.parametrize("source", [split(), split(["", "word"]), split(["  ", "word"], ["", "word"])])
+@pytest.mark.parametrize("definition", ["paper", "released"])
+def test_a_split_without_words_is_refused_by_name(source, definition):
+    with pytest.raises(DatasetError, match="The calibration split of tiny has no words"):
+        domain_queries(
+            source, n_queries=1, n_words=1, definition=definition, source_name="The calibration split of tiny"
+        )
 
 
 @pytest.mark.parametrize("n_shots", [0, 1, 4])
