@@ -18,7 +18,7 @@ from evaluator.record import MeasuresRecord, RunRecord
 from evaluator.run.build import Built
 from evaluator.run.record import with_stage, write_run
 from evaluator.run_log import seconds_since
-from evaluator.schemas import PREDICTIONS, PROMPTS_KEY
+from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES
 from evaluator.scores.checks import require_complete, require_states
 from evaluator.scores.table import ScoreTable, prompt_scores, prompt_states
 from evaluator.store.prompt_store import PromptStore
@@ -145,7 +145,8 @@ def measure_run(
         path = table_path(out, "predictions")
         predictions = scan_parquet(path) if has_predictions else pl.LazyFrame(schema=PREDICTIONS)
         texts = query_texts(pl.concat(each.store.prompts() for each in stores))
-        keep("queries", queries_table(run.scored, texts, predictions))
+        with kept(queries_table(run.scored, texts, predictions, out), out, QUERIES) as queries:
+            keep("queries", queries)
     remove_tables(out, record.measures.tables if record.measures else {}, digests)
     chosen = {name: given for name, given in options.items() if given != type(given)()}
     measures = MeasuresRecord(

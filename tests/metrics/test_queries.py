@@ -1,5 +1,7 @@
 """The table of single queries."""
 
+from pathlib import Path
+
 import polars as pl
 
 from evaluator.methods.base import ScoredRequests
@@ -9,13 +11,13 @@ from evaluator.schemas import PROMPTS, QUERIES
 from tests.methods.answered import NORMAL, answers, named, table
 
 
-def test_each_prompt_of_a_query_has_one_row_with_its_text_and_scores():
+def test_each_prompt_of_a_query_has_one_row_with_its_text_and_scores(tmp_path: Path):
     """Two datasets are answered by two methods, and texts are in two stores."""
     tables = [table("normal", [[-1.0, -2.0], [-2.0, -1.0], [-1.0, -3.0]], dataset=name) for name in ("b", "a")]
     scored = ScoredRequests(rows=answers(*tables).rows, parts=NORMAL)
     predictions = predict(scored, named("vanilla", "per_token"), ("paper", "released"))
     texts = scored.rows.select("prompt_id", query=pl.format("text of {}", "prompt_id"))
-    rows = queries_table(scored, pl.concat([texts, texts]), predictions).collect()
+    rows = pl.concat(queries_table(scored, pl.concat([texts, texts]), predictions, tmp_path))
     assert rows.schema == QUERIES
     assert rows.select("dataset", "query_id").rows() == [(name, query) for name in "ab" for query in range(3)]
     assert rows["label_log_likelihoods"].to_list() == [[-1.0, -2.0], [-2.0, -1.0], [-1.0, -3.0]] * 2
