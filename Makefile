@@ -148,7 +148,7 @@ check: setup ## lint, format, types and layers
 	$(BIN)/lint-imports --no-cache --no-logo
 
 # Packages of constraints.txt that PyPI has as source archives only. torch's CPU build is on another index.
-SOURCE_ONLY = rouge_score,sqlitedict,word2number,antlr4-python3-runtime,StaICC
+SOURCE_ONLY = rouge_score,sqlitedict,word2number
 pythons: export PYTHONPYCACHEPREFIX = build/pycache
 pythons: setup ## newer Pythons without their packages: types, wheels that pip finds, compilation where one is installed
 	@set -e; for version in 3.12 3.13 3.14; do \
