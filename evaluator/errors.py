@@ -15,8 +15,10 @@ EvaluatorError
 └── OutputInUseError     another process is writing to the same output folder
 """
 
+import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 
 class EvaluatorError(Exception):
@@ -30,6 +32,25 @@ _SHORT.maxstring = _SHORT.maxother = 60
 def shown(value: object) -> str:
     """Return a value as a message quotes it: short, however long or deeply nested it is."""
     return _SHORT.repr(value)
+
+
+def unknown_name(what: str, name: str, names: Iterable[str], *, where: str = "", listed: str = "There are") -> str:
+    """Return the message for a name that does not exist: the names that are near it, and all names.
+
+    Args:
+        what: the beginning of the message, "There is no suite" or "the table has no column".
+        name: the name that was given.
+        names: those that exist.
+        where: the end of the first sentence, " in staicc-normal".
+        listed: the beginning of the list of names.
+    """
+    existing, short = [*names], name.casefold()
+    folded = {each.casefold(): each for each in existing}
+    near = [folded[each] for each in get_close_matches(short, folded)]
+    near += [each for each in existing if short and (short in each.casefold() or each.casefold() in short)]
+    near += [each for each in existing if get_close_matches(short, re.split(r"[\W_]+", each.casefold()), cutoff=0.75)]
+    hint = f" Did you mean {' or '.join(map(repr, [*dict.fromkeys(near)][:3]))}?" if near else ""
+    return f"{what} {name!r}{where}.{hint} {listed}: {', '.join(existing)}."
 
 
 def is_panic(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from evaluator.cli.compare import compare as compare_command
 from evaluator.cli.configurations import model_configs, run_config
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
-from evaluator.errors import ConfigError, StoreError
+from evaluator.errors import ConfigError, StoreError, unknown_name
 from evaluator.files.digests import bytes_digest
 from evaluator.files.whole import write_bytes
 from evaluator.options import flag
@@ -115,7 +115,7 @@ class Comparison(Results):
 
     def table(self, name: str) -> pl.DataFrame:
         if name not in self._tables:
-            raise StoreError(f"This comparison has no table {name!r}. It has: {', '.join(self._tables)}.")
+            raise StoreError(unknown_name("This comparison has no table", name, self._tables, listed="It has"))
         return self._tables[name]
 
     def __str__(self) -> str:
@@ -218,7 +218,7 @@ def _given(
     words = [*arguments, "--out", str(folder)]
     for name, value in given.items():
         if name not in known:
-            raise ConfigError(f"There is no option {name!r}. There are: {', '.join(sorted(filter(None, known)))}.")
+            raise ConfigError(unknown_name("There is no option", name, sorted(filter(None, known))))
         if known[name].multiple and not isinstance(value, list | tuple):
             given[name] = [value]
         for one in given[name] if known[name].multiple else [value]:

@@ -32,6 +32,13 @@ from evaluator.redaction import without_secrets
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """Exit codes of Ctrl-C and of SIGTERM, which job schedulers send."""
 
+OTHER_TOOLS_OPTIONS = {
+    "--limit": "--queries", "--num_fewshot": "--shots", "--num-fewshot": "--shots", "--fewshot": "--shots",
+    "--tasks": "--datasets", "--apply_chat_template": "--chat-template",
+    "--output_path": "--out", "--output": "--out",
+}  # fmt: skip
+"""Options of other evaluators, as they are called here."""
+
 SECONDS_BEFORE_REPEATING = 0.02  # a Ctrl-C that came within a destructor, which is over by then
 
 
@@ -76,6 +83,9 @@ def _status(interrupts: list[int]) -> int:
     except (click.exceptions.Abort, KeyboardInterrupt):
         return _interrupted(interrupts)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and error.option_name in OTHER_TOOLS_OPTIONS:
+            hint = f"Did you mean {OTHER_TOOLS_OPTIONS[error.option_name]!r}?"
+            error = click.NoSuchOption(error.option_name, f"{error.message} {hint}", ctx=error.ctx)
         shown = io.StringIO()
         error.show(shown)
         echo(shown.getvalue().rstrip("\n"), err=True)

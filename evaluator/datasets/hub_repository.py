@@ -22,7 +22,7 @@ from evaluator.datasets.cache import write_cached
 from evaluator.datasets.labelled_table import LabelledFile
 from evaluator.datasets.tables import column_names, read_columns
 from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, read_table_text, user_file
-from evaluator.errors import ConfigError, DatasetError
+from evaluator.errors import ConfigError, DatasetError, unknown_name
 from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
 from evaluator.hub import hub_files, hub_snapshot
@@ -167,7 +167,8 @@ def read_split(name: HubName, texts: Sequence[str], label: str, *, columns_hint:
     with _reading(where):
         present = column_names(files[0])
     if missing := [column for column in columns if column not in present]:
-        raise DatasetError(f"{where}: there is no column {missing[0]!r}. It has: {', '.join(present)}. {columns_hint}")
+        message = unknown_name(f"{where}: there is no column", missing[0], present, listed="It has")
+        raise DatasetError(f"{message} {columns_hint}")
     with _reading(where):
         rows = pl.concat([read_columns(file, columns) for file in files], how="vertical_relaxed")
     return HubRows(rows=rows, commit=snapshot.name, where=where, label_names=_label_names(files[0], label))

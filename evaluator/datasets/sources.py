@@ -33,7 +33,7 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.datasets.tables import SUFFIXES, column_names, table_in
 from evaluator.datasets.user_table import USER_TRAINING, user_file
-from evaluator.errors import ConfigError, DatasetError
+from evaluator.errors import ConfigError, DatasetError, unknown_name
 from evaluator.options import Options, flag, option_name
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.templates.template import ChoiceTemplate
@@ -79,7 +79,7 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
     """
     for name in names:
         if name not in DATASETS:
-            raise ConfigError(f"There is no dataset {name!r}. There are: {', '.join(DATASETS)}.")
+            raise ConfigError(unknown_name("There is no dataset", name, DATASETS))
     sources = [DatasetSource(name, "StaICC", partial(load_staicc, name)) for name in names if name in SOURCES]
     published = [name for name in names if name in PUBLISHED_TABLES]
     for path in data.paths:

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluator.errors import DatasetError, is_panic, shown
+from evaluator.errors import DatasetError, is_panic, shown, unknown_name
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes, reason, scan_parquet
 
@@ -297,4 +297,6 @@ def _require_distinct(path: Path, columns: Sequence[str]) -> None:
 
 def _require_columns(present: Iterable[str], columns: Sequence[str], where: str, hint: str) -> None:
     if missing := [name for name in columns if name not in present]:
-        raise DatasetError(f"{where} has no column {missing[0]!r}. It has: {', '.join(present)}. {hint}".rstrip())
+        raise DatasetError(
+            f"{unknown_name(f'{where} has no column', missing[0], present, listed='It has')} {hint}".rstrip()
+        )

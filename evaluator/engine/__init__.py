@@ -10,7 +10,7 @@ from evaluator.engine.base import Engine, EngineIdentity, versions_for_transform
 from evaluator.engine.devices import Machine, lay_out, this_machine, this_processor
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.engine.server_engine import ServerEngine, server_identity
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, unknown_name
 from evaluator.models.adapters import find_adapter
 from evaluator.models.embedded import shipped_model
 from evaluator.models.fake_source import fake_model_source
@@ -101,7 +101,7 @@ def engine_name(config: ModelConfig) -> str:
     """Return the name of the engine to use: the configured one or the default. Raises ConfigError if it is unknown."""
     name = config.engine or default_engine_name()
     if name not in ENGINES:
-        raise ConfigError(f"There is no engine {name!r}. There are: {', '.join(ENGINES)}.")
+        raise ConfigError(unknown_name("There is no engine", name, ENGINES))
     return name
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evaluator.errors import MetricError
+from evaluator.errors import MetricError, unknown_name
 from evaluator.metrics.base import sum_in_order
 
 N_BINS = 10
@@ -142,7 +142,7 @@ def require_gold(gold: pl.Series, n_labels: int, where: str) -> None:
 
 def _rules(definition: str) -> DefinitionRules:
     if definition not in DEFINITIONS:
-        raise MetricError(f"There is no definition {definition!r}; choose one of {', '.join(DEFINITIONS)}.")
+        raise MetricError(unknown_name("There is no definition", definition, DEFINITIONS))
     return DEFINITIONS[definition]
 
 

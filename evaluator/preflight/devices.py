@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, unknown_name
 from evaluator.files.toml_files import read_toml, require_known_keys
 from evaluator.options import Options, option
 from evaluator.record import DeviceRecord, EngineRecord
@@ -96,9 +96,7 @@ def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
         devices |= _read_devices(assumptions.file, f"--device-file {assumptions.file}")
     for name in assumptions.devices:
         if name not in devices:
-            raise ConfigError(
-                f"There is no device {name!r}. There are: {'; '.join(devices)}. --device-file FILE adds others."
-            )
+            raise ConfigError(f"{unknown_name('There is no device', name, devices)} --device-file FILE adds others.")
     return {name: device for name, device in devices.items() if not assumptions.devices or name in assumptions.devices}
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, unknown_name
 from evaluator.models.source import ModelSource
 from evaluator.record import FindingLevel, FindingRecord
 
@@ -43,7 +43,7 @@ def check_accepted(names: Collection[str]) -> None:
     """Raise ConfigError for a name in --accept that no finding has."""
     for name in names:
         if name not in FINDINGS:
-            raise ConfigError(f"--accept: there is no finding {name!r}. There are: {', '.join(FINDINGS)}.")
+            raise ConfigError(unknown_name("--accept: there is no finding", name, FINDINGS))
 
 
 def require_accepted(findings: Iterable[FindingRecord], accepted: Collection[str]) -> None:

@@ -17,7 +17,7 @@ from evaluator.config import RunConfig
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.sources import dataset_sources
-from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError
+from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError, unknown_name
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.whole import file_digest, reason
 from evaluator.methods.base import Method, MethodContext, MethodPrompts
@@ -92,7 +92,7 @@ def check_config(config: RunConfig) -> None:
     for kind, names, registry in registries:
         for name in names:
             if name not in registry:
-                raise ConfigError(f"There is no {kind} {name!r}. There are: {', '.join(registry)}.")
+                raise ConfigError(unknown_name(f"There is no {kind}", name, registry))
     for name in config.suites:
         if SUITES[name].is_exclusive and len(config.suites) > 1:
             raise ConfigError(
@@ -108,9 +108,7 @@ def _check_parts(config: RunConfig) -> None:
     parts = dict.fromkeys(part for name in config.suites for part in SUITES[name].parts)
     for part in config.parts or ():
         if part not in parts:
-            raise ConfigError(
-                f"There is no part {part!r} in {', '.join(config.suites)}. There are: {', '.join(parts)}."
-            )
+            raise ConfigError(unknown_name("There is no part", part, parts, where=f" in {', '.join(config.suites)}"))
 
 
 def _check_methods(config: RunConfig) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.errors import ConfigError, StoreError
+from evaluator.errors import ConfigError, StoreError, unknown_name
 from evaluator.exports import FORMATS, TRACKERS
 from evaluator.exports.base import ExportedRun, answered_groups
 from evaluator.files.whole import write_bytes
@@ -38,7 +38,7 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
         tracker.require_client()
         return [tracker.log(exported_run(out, definition), target or out / EXPORTS / name)]
     if name not in FORMATS:
-        raise ConfigError(f"There is no format {name!r}. There are: {', '.join([*FORMATS, *TRACKERS])}.")
+        raise ConfigError(unknown_name("There is no format", name, [*FORMATS, *TRACKERS]))
     run, chosen = exported_run(out, definition), FORMATS[name]
     folder, written = target or out / EXPORTS / name, []
     for file in chosen.files(run):

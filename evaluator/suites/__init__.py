@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from evaluator.config import LabelBoundary, RunConfig
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, unknown_name
 from evaluator.imports.answers import IMPORTED
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
@@ -35,7 +35,7 @@ def require_suites(names: Iterable[str]) -> None:
                 "The suite imported builds no prompts. Make such a run with `evaluator import FILE --out DIR`."
             )
         if name not in SUITES:
-            raise ConfigError(f"There is no suite {name!r}. There are: {', '.join(SUITES)}.")
+            raise ConfigError(unknown_name("There is no suite", name, [*SUITE_GROUPS, *SUITES]))
 
 
 def families_of(names: Iterable[str]) -> list[Family]:

@@ -84,7 +84,7 @@ def test_a_model_is_not_compared_with_itself(run):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"quries": 4}, "There is no option 'quries'. There are: .*queries"),
+        ({"quries": 4}, "There is no option 'quries'. Did you mean 'queries'"),
         ({"queries": "many"}, "'many' is not a valid integer"),
         ({"datasets": ["sst6"]}, "sst6"),
         ({"model": ["fake", "random"]}, "one model in one form"),

@@ -154,7 +154,10 @@ def test_the_hub_is_used_only_for_datasets_in_no_path_and_only_on_loading(tmp_pa
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():
-    with pytest.raises(ConfigError, match=r"There is no dataset 'sst6'\. There are: glue_sst2, .*multinli"):
+    with pytest.raises(
+        ConfigError,
+        match=r"There is no dataset 'sst6'\. Did you mean 'sst5' or 'glue_sst2'\? There are: glue_sst2, .*multinli",
+    ):
         load(named=["sst6"])
 
 

@@ -161,7 +161,7 @@ def test_numbers_that_are_not_finite_are_refused_under_every_definition(definiti
 
 
 def test_an_unknown_definition_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(MetricError, match="'papers'; choose one of paper, released, published"):
+    with pytest.raises(MetricError, match=r"'papers'. Did you mean 'paper'\? There are: paper, released, published"):
         classification_metrics(PROBS, GOLD, "papers")  # type: ignore[arg-type]
 
 

@@ -63,7 +63,7 @@ def test_a_file_that_describes_no_device_is_refused(tmp_path, text):
 
 
 def test_a_device_that_does_not_exist_is_refused():
-    with pytest.raises(ConfigError, match="There are: CPU, 2 cores; L4"):
+    with pytest.raises(ConfigError, match="There are: CPU, 2 cores, L4"):
         chosen_devices(Assumptions(devices=("H300",)))
 
 

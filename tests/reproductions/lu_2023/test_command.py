@@ -175,7 +175,10 @@ def with_runs(change: Change) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (with_runs(lambda rows: rows.drop("accuracy")), r"has no column 'accuracy'. It has: dataset, number_of_data"),
+        (
+            with_runs(lambda rows: rows.drop("accuracy")),
+            r"has no column 'accuracy'. Did you mean .* It has: dataset, number_of_data",
+        ),
         (with_runs(lambda rows: rows.cast({"accuracy": pl.String})), "column 'accuracy' must be Float64 and is String"),
         (with_runs(lambda rows: pl.concat([rows, rows.head(1)])), "some of these are in more than one row"),
         (with_runs(lambda rows: rows.with_columns(model=pl.lit("gpt5"))), "'gpt5' in column 'model' is none of"),

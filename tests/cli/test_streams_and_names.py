@@ -104,3 +104,18 @@ def test_a_locale_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     )
     assert run.returncode == 2
     assert b"Set LC_ALL=C.UTF-8, or PYTHONUTF8=1." in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["build", "clasify"], "'clasify'. Did you mean 'classify'? There are: staicc, classify, "),
+        (["build", "staicc-normal", "--datasets", "SST5"], "'SST5'. Did you mean 'sst5'?"),
+        (["build", "staicc-normal", "--datasets", "sst2"], "'glue_sst2'? There are: "),
+        (["build", "staicc-normal", "--methods", "calibrated"], "Did you mean 'contextual_calibration' or "),
+        (["build", "staicc-normal", "--parts", "norml"], "'norml' in staicc-normal. Did you mean 'normal'?"),
+        (["build", "staicc-normal", "--limit", "8"], "No such option '--limit'. Did you mean '--queries'?"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_suggested(words: list[str], message: str) -> None:
+    assert message in command_outputs(*words, "--out", "o", exits=2).err
