@@ -49,6 +49,7 @@ def unknown_name(what: str, name: str, names: Iterable[str], *, where: str = "",
     near = [folded[each] for each in get_close_matches(short, folded)]
     near += [each for each in existing if short and (short in each.casefold() or each.casefold() in short)]
     near += [each for each in existing if get_close_matches(short, re.split(r"[\W_]+", each.casefold()), cutoff=0.75)]
+    near = [folded[short]] if short in folded else near
     hint = f" Did you mean {' or '.join(map(repr, [*dict.fromkeys(near)][:3]))}?" if near else ""
     return f"{what} {name!r}{where}.{hint} {listed}: {', '.join(existing)}."
 
