@@ -17,7 +17,7 @@ ON_HUB = "hub:"
 
 
 def run_config(given: Mapping[str, Any]) -> RunConfig:
-    """Return what to evaluate. Raises ConfigError for options that do not fit each other or the suites."""
+    """Make the configuration of a run. Raises ConfigError for options that do not fit each other or the suites."""
     from evaluator.datasets import INSTALLED
     from evaluator.suites import SUITE_GROUPS, SUITES, require_suites
 

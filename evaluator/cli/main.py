@@ -165,7 +165,7 @@ class _Notes(logging.Handler):
 
 
 def _message(error: BaseException) -> str | None:
-    """Return what the user can do about an error, or None where it is a fault of this program."""
+    """Return the message for an error that the user can fix, or None for a fault of this program."""
     if isinstance(error, EvaluatorError):
         return str(error)
     if isinstance(error, OSError):  # whatever a disk can do that no other place has foreseen

@@ -175,7 +175,7 @@ def _note(now: Progress) -> str:
 
 
 def _devices_note(now: Progress) -> str:
-    """Return how busy the devices are, after a comma; nothing where that is not known."""
+    """Describe the load of the devices, after a comma; nothing where that is not known."""
     arithmetic = "" if now.flop_per_s is None else f", {now.flop_per_s / 1e12:,.3g} TFLOP/s"
     arithmetic += "" if now.peak_share is None else f" ({now.peak_share:.0%} of the peak)"
     slowest = now.slowest_replica_tokens_per_s

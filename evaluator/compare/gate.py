@@ -180,7 +180,7 @@ def _check(policy: Policy, row: dict[str, Any]) -> Check:
 
 
 def queries_needed(policy: Policy, row: dict[str, Any]) -> int | None:
-    """Return how many queries decide with 80% power, if the true difference is the observed one; at least one more.
+    """Return the queries that decide with 80% power, if the true difference is the observed one; at least one more.
 
     None where the observed difference is the margin itself, which no number decides. One-sided test of a mean:
     n = ((z(1 - alpha) + z(power)) x deviation / distance to the margin)^2.

@@ -47,7 +47,7 @@ def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path] | 
 
 
 def published_file(name: str, path: Path) -> LabelledFile:
-    """Return how to read the table of a published dataset."""
+    """Return the reader of a published dataset's table."""
     table = PUBLISHED_TABLES[name]
     return LabelledFile(
         name=name,

@@ -44,7 +44,7 @@ class TableText:
 
 
 def user_file(path: Path, data: DataOptions) -> LabelledFile:
-    """Return how to read a user's table; what `data` leaves open about its template is made from its columns' names.
+    """Return the reader of a user's table; a template that `data` does not state is made from the names of columns.
 
     Raises DatasetError if the labels cannot be read, and for an id column, which labelled tables do not use;
     TemplateError as read_table_text does, and for a template with another number of fields than input columns.

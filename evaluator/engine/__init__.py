@@ -155,7 +155,7 @@ def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
 
 
 def engine_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:
-    """Return what the scores depend on besides model and tokens. Raises ModelError if servers do not answer."""
+    """Describe the engine as far as scores depend on it. Raises ModelError if servers do not answer."""
     name = engine_name(config)
     kind = ENGINES[name]
     if not kind.runs_a_model:

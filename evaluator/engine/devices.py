@@ -142,7 +142,7 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
 
 
 def n_replicas(devices: DevicesConfig) -> int:
-    """Return how many replicas there are, once devices are laid out."""
+    """Return the number of replicas, once devices are laid out."""
     groups = devices.n // devices.per_replica if isinstance(devices.n, int) else 1
     return groups * devices.engines_per_device
 

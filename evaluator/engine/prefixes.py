@@ -23,7 +23,7 @@ _BLOCKS_PER_KEPT_BLOCK = 4
 
 
 def max_kept_blocks(n_blocks: int) -> int:
-    """Return how many partly filled blocks of finished requests a cache of `n_blocks` blocks keeps."""
+    """Return the number of partly filled blocks of finished requests that a cache of `n_blocks` blocks keeps."""
     return n_blocks // _BLOCKS_PER_KEPT_BLOCK
 
 

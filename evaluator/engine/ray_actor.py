@@ -103,7 +103,7 @@ def use_cores_and_ports(settings: ReplicaSettings) -> None:
 
 
 def seconds_before_start(settings: ReplicaSettings) -> float:
-    """Return how long a replica waits before it loads: half a second for each that starts earlier on its host."""
+    """Return the seconds before a replica loads: half a second for each that starts earlier on its host."""
     gpus = _visible_gpus()
     place = int(gpus[0]) if gpus and gpus[0].isdigit() else settings.number % _MAX_STARTS_AT_A_TIME
     return _SECONDS_BETWEEN_STARTS * place

@@ -32,7 +32,7 @@ class Replicas(Protocol):
 
     @property
     def n(self) -> int:
-        """Return how many copies there are."""
+        """Return the number of copies."""
         ...
 
     def wait(self) -> None:

@@ -199,7 +199,7 @@ def _authorization() -> dict[str, str]:
 
 
 def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float:
-    """Return how long a server asks to wait; 0 if it does not, or in no form that HTTP has."""
+    """Return the seconds that a server asks to wait; 0 if it does not, or in no form that HTTP has."""
     with suppress(urllib3.exceptions.InvalidHeader, ValueError):  # ValueError: a date beyond the year 9999
         return min(urllib3.Retry().get_retry_after(response) or 0.0, MAX_RETRY_AFTER_S)
     return 0.0

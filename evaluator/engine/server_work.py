@@ -133,7 +133,7 @@ class _Work:
         return longest.pop() if longest else None
 
     def seconds_to_wait(self, slots: Sequence[_Slot], now: float) -> float | None:
-        """Return how long until a job or a slot may be tried again; None where only an answer changes anything."""
+        """Return the seconds until a job or a slot may be tried again; None where only an answer changes anything."""
         times = [*(slot.free_from_s for slot in slots), *(time_s for time_s, _ in self._waiting[:1])]
         return min((time_s - now for time_s in times if now < time_s < math.inf), default=None)
 
@@ -162,7 +162,7 @@ def _given_up(error: UnavailableError, how: str) -> ModelError:
 
 
 def _wait_s(n_failures: int) -> float:
-    """Return how long to wait after so many failures; a random part of it keeps jobs from coming back all at once."""
+    """Return the seconds to wait after this number of failures; a random part keeps jobs from coming back at once."""
     if not n_failures:
         return 0.0
     doubled = 2.0 ** min(n_failures - 1, 16)  # more would overflow in the end

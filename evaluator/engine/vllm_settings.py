@@ -153,7 +153,7 @@ def step_settings() -> StepSettings:
 
 
 def tokens_per_step(source: ModelSource) -> int | None:
-    """Return how many tokens one forward pass may hold; None: vLLM chooses."""
+    """Return the largest number of tokens of a forward pass; None: vLLM chooses."""
     settings = step_settings()
     if settings.max_tokens is None:
         return None

@@ -128,7 +128,7 @@ def _results(run: ExportedRun) -> dict[str, Any]:
 
 
 def _chat(chat: ChatRecord | None) -> dict[str, Any]:
-    """Return how prompts reached the model. In `arguments` of samples they have not gone through a template."""
+    """Describe the form in which prompts reached the model; `arguments` of samples hold them without a template."""
     if chat is None:
         return {}
     system = chat.system_instruction

@@ -79,7 +79,7 @@ def remove_partial_files(folder: Path, *patterns: str) -> None:
 
 
 def dead_partial_files(folder: Path, *patterns: str) -> Iterator[Path]:
-    """Yield what writers that were killed left in a folder and those below it that match, sorted.
+    """Yield the files that killed writers left in matching folders, this one and those below it, sorted.
 
     Without a pattern, the places in which runs write. Files in writing and in other folders are left out.
     """
@@ -92,7 +92,7 @@ _PARTIAL_FILE = f".*.{'[0-9a-f]' * 8}{PARTIAL}"
 
 
 def _dead(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield those files that no process has locked, locked meanwhile."""
+    """Yield the files that no process has locked, and lock each meanwhile."""
     for path in paths:
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

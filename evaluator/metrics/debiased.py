@@ -119,7 +119,7 @@ class Distances(NamedTuple):
 
 
 def freedom(errors: Floats, scale: Floats) -> float:
-    """Return how many equal squares the quadratic form sum of mean error^2 / scale is worth (Satterthwaite 1946).
+    """Return the degrees of freedom of the quadratic form sum of mean error^2 / scale (Satterthwaite 1946).
 
     Args:
         errors: [queries, labels], whose means are 0 where there is no distance.

@@ -115,7 +115,7 @@ def _built(kind: Any, config: Any, trust_remote_code: bool) -> Any:
 
 
 def count_parameters(source: ModelSource) -> int | None:
-    """Return how many parameters a model has, tied ones counted once; None if transformers cannot build it."""
+    """Count a model's parameters, tied ones counted once; None if transformers cannot build it."""
     try:
         return int(skeleton(source).num_parameters())
     except Exception:  # of any kind, as above

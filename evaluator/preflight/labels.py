@@ -105,7 +105,7 @@ def label_records(space: LabelSpace, tokenizer: TextTokenizer) -> list[LabelReco
 
 
 def label_findings(dataset: str, spaces: list[LabelSpace]) -> Iterator[FindingRecord]:
-    """Yield what is found in the label spaces of a dataset, each kind with its first example."""
+    """Yield the findings about the label spaces of a dataset, each kind with its first example."""
     begins = [pair for space in spaces if (pair := _first_pair(space, _begins))]
     if begins:
         (short, long), where = begins[0], _in_spaces(len(begins), len(spaces))

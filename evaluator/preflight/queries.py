@@ -100,7 +100,7 @@ def detectable(n_queries: int) -> dict[str, float | None]:
 
 
 def class_findings(dataset: str, counted: Classes, labels: SplitLabels | None) -> Iterator[FindingRecord]:
-    """Yield what is found in the classes of a dataset's queries.
+    """Yield the findings about the classes of a dataset's queries.
 
     Args:
         dataset: its name.

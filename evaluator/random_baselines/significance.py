@@ -75,7 +75,7 @@ def verdict(accuracy: pl.Expr, chance: pl.Expr, max_random: pl.Expr) -> pl.Expr:
 
 
 def examples_needed(accuracy: float, chance: float, tries: float = 1, *, level: float = TAIL_TO_TELL) -> int:
-    """Return how many examples tell a classifier of this true accuracy from the best of `tries` random ones.
+    """Return the number of examples that tell a classifier of this true accuracy from the best of `tries` random ones.
 
     On that many examples its number of correct answers is, with probability POWER or more, one that the best random
     classifier reaches with probability `level` or less. With m tests, level TAIL_TO_TELL / m keeps this power under

@@ -82,12 +82,6 @@ def styled(chart: alt.LayerChart, room: Room) -> alt.LayerChart:
     return chart.properties(config=config)  # one copy of the chart; each configure_ method makes another
 
 
-def unit_channel(channel: type[Channel], column: str, title: str) -> Channel:
-    """Return the encoding of a column of numbers from 0 to 1."""
-    axis = alt.Axis(values=[0, 0.5, 1], format=".1f", gridColor=GRID)
-    return channel(f"{column}:Q", title=title, axis=axis, scale=alt.Scale(domain=[0, 1]))
-
-
 def compiled(chart: alt.LayerChart | alt.HConcatChart) -> VegaSpec:
     """Compile a chart from Vega-Lite to Vega, which takes five times as long as drawing it.
 
@@ -111,11 +105,6 @@ def draw_svg(spec: VegaSpec, *, data: pl.DataFrame | None = None, **tables: pl.D
     filled = [entry | {"values": rows[entry["name"]]} if entry["name"] in rows else entry for entry in spec["data"]]
     svg: str = vl_convert.vega_to_svg({**spec, "data": filled})
     return Drawing(svg, figure_csv(stacked(**tables) if data is None else data))
-
-
-def chart_svg(chart: alt.LayerChart, room: Room, data: pl.DataFrame) -> Drawing:
-    """Style, compile and draw a chart whose compiled form is not reused; `data` is what it shows."""
-    return draw_svg(compiled(styled(chart, room)), data=data)
 
 
 def figure_csv(data: pl.DataFrame) -> str:

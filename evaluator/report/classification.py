@@ -285,7 +285,7 @@ def _caption(results: PartResults, definition: str, names: Sequence[str], tries:
 
 
 def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
-    """Yield how many accuracies are better than guessing, and the table of the tests."""
+    """Yield the number of accuracies that are better than guessing, and the table of the tests."""
     of_datasets = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
     n_datasets = of_datasets.height
     judged = [

@@ -16,9 +16,6 @@ from evaluator.statistics.paired import LEVEL
 
 TEXTS = texts("evaluator.report")
 
-TEST = ("p_value", "p_holm", "n_tests", "test", "min_detectable")
-"""Columns of the test of a difference."""
-
 
 MEAN = f"on {MEAN_OVER_DATASETS}"
 """Column of the means over datasets in a table of methods."""

@@ -100,7 +100,7 @@ def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
 
 
 def receipt_lines(name: str, receipt: ReceiptRecord) -> Iterator[str]:
-    """Yield what a terminal shows of a receipt."""
+    """Yield the lines about a receipt for a terminal."""
     yield (
         f"{receipt.prompts:,} prompts scored again, shuffled, in {receipt.batches} batches: {name} "
         f"({determinism(receipt)})"

@@ -27,7 +27,7 @@ def verdict_lines(metrics: pl.DataFrame) -> list[str]:
 
 
 def throughput_line(scores: ScoresRecord) -> str | None:
-    """Return how fast a run's own prompts were scored; None if earlier runs had scored all."""
+    """Describe the speed at which a run's own prompts were scored; None if earlier runs had scored all."""
     rates = scores.throughput
     if not rates.elapsed_s or not scores.prompt_tokens:
         return None

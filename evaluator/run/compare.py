@@ -107,7 +107,7 @@ def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[Co
 
 
 def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
-    """Return what the suites that all runs share add to the comparison."""
+    """Return the tables that the suites of all runs add to the comparison."""
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
     return [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
 

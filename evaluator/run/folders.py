@@ -140,7 +140,7 @@ class RunFolder:
 
 
 def needs_of(runs: Iterable[RunFolder]) -> Needs:
-    """Return what some runs need together."""
+    """Return the union of the needs of several runs."""
     needs = [run.needs() for run in runs]
     return Needs(*(set[Path]().union(*paths) for paths in zip(Needs(set(), set(), set()), *needs, strict=True)))
 

@@ -212,7 +212,7 @@ def _footprint(resolved: ResolvedModel) -> _Footprint:
 def _work(
     resolved: ResolvedModel, examined: Examined, n_prompts: int, footprint: _Footprint, longest_prompt_tokens: int
 ) -> Work | None:
-    """Return what a run computes and holds; None where the model's size is not known."""
+    """Estimate the arithmetic and the memory of a run; None where the model's size is not known."""
     source, model, _ = resolved
     if footprint.flop_per_token is None or not footprint.weight_bytes:
         return None

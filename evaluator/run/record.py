@@ -85,7 +85,7 @@ def config_to_json(config: RunConfig) -> dict[str, Any]:
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """Return what determines the prompts in addition to the content of datasets and files; it includes no path."""
+    """Return the settings that determine the prompts, besides the content of datasets and files; no path among them."""
     content = config_to_json(config)
     content["suite_options"] = {
         # Without paths, and without None in their place: a file counts the same whether it was named or is a default.

@@ -103,7 +103,7 @@ def _require_none(out: Path, record: RunRecord, changes: Iterator[str] | Sequenc
 
 
 def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a configuration lacks or changes; both are as run.json has them."""
+    """Yield the settings that a configuration lacks or changes; both are as run.json has them."""
     for field in _LISTS:
         if asked[field] is None:  # all parts
             continue
@@ -123,7 +123,7 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
 
 
 def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
-    """Yield how a model differs from that of a finished run: weights, or the form in which prompts reach it."""
+    """Yield the differences of a model from the model of a finished run: weights, or the form of prompts."""
     model, scores, engine = record.model, record.scores, record.engine
     if model is not None and model.weights_fingerprint != resolved.record.weights_fingerprint:
         same = model.title == resolved.record.title

@@ -70,7 +70,7 @@ class MeasuredFolder:
 
 
 def summary_lines(run: MeasuredRun) -> list[str]:
-    """Return what a terminal shows at the end of a run: accuracies with verdicts, the lines of suites, and warnings."""
+    """Return the last lines of a run for a terminal: accuracies with verdicts, the lines of suites, and warnings."""
     families = families_of(run.record.prompts.suites)
     failed = [f"Left out of every number and mean: {name}. {why}" for name, why in run.record.left_out.items()]
     warnings = [f"Warning: {text}" for text in label_mass_warnings(run.table("metrics"))]

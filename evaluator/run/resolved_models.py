@@ -75,7 +75,7 @@ def resolve_model(config: RunConfig, model: ModelConfig) -> ResolvedModel:
 
 
 def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) -> PromptForm:
-    """Return how prompts become tokens. In a conversation, a label's tokens are by default those it has in place."""
+    """Describe the way from prompts to tokens. In a conversation, labels are by default tokenised in place."""
     in_place: LabelBoundary | None = "merged" if chat else None
     return PromptForm(model.label_boundary or in_place or default_label_boundary(config.suites), chat)
 

@@ -76,12 +76,12 @@ class Cleaning:
 
     @property
     def n_bytes(self) -> int:
-        """Return how much it frees."""
+        """Return the bytes that it frees."""
         return sum(entry.n_bytes for entry in self.removable)
 
 
 def removable(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
-    """Return what can go in a folder of runs and below it.
+    """Find the files that can be removed in a folder of runs and below it.
 
     Args:
         folder: of runs, of prompts and scores, or of both.
@@ -196,7 +196,7 @@ class _Search:
         return False
 
     def cleaning(self, cache: bool) -> Cleaning:
-        """Return what can go."""
+        """Return the files that can be removed."""
         found = [*self._of_runs(), *self._of_data(), *(_of_cache() if cache else ())]
         # A partial file in a folder that goes as a whole is counted with it.
         within = {path for entry in found for path in entry.files if path != entry.path}
@@ -225,7 +225,7 @@ class _Search:
                     self._kept[str(data)] = str(error)
 
     def _of_data_folder(self, data: DataFolder) -> Iterator[Removable]:
-        """Yield what can go of a data folder. Raises StoreError, before anything, if a user's needs are not known."""
+        """Yield the removable files of a data folder. Raises StoreError first if a user's needs are unknown."""
         runs, gone = list(self._runs), list[Path]()
         for mark, out in data.users():
             if any(out == run.out.resolve() for run in runs):
@@ -268,7 +268,7 @@ def _searched_data(path: Path, _: Sequence[str]) -> Collection[str] | None:
 
 
 def _of_cache() -> Iterator[Removable]:
-    """Yield what the cache holds of ours: all of it is made again when it is needed."""
+    """Yield our files in the cache: all are made again when they are needed."""
     for kind, name, own, own_files in CACHED:
         for path in sorted((cache_folder() / name).glob("*")):
             if path.is_symlink() or not own.fullmatch(path.name) or path.is_dir() is (own_files is None):

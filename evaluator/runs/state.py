@@ -167,7 +167,7 @@ def _stages(record: RunRecord | None, finished: str) -> list[str]:
 
 
 def _scoring(run: RunFolder) -> Iterator[Scoring]:
-    """Yield how far the scores of a run's prompts are, by folder of scores.
+    """Yield the progress of scoring a run's prompts, by folder of scores.
 
     Where the record does not name its scores yet, scores of other models are among them.
     """

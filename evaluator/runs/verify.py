@@ -54,7 +54,7 @@ class Fault(NamedTuple):
 
 
 def verify(out: Path, *, repair: bool = False) -> Stage[list[Fault]]:
-    """Return what is wrong with a run, in the order of its stages; with `repair`, what is still wrong after it.
+    """Return the faults of a run, in the order of its stages; with `repair`, the faults that remain.
 
     Prompts are built, tables measured and the page written again; scores need the model, so their command is named.
     Raises StoreError for a folder without a run.
@@ -146,7 +146,7 @@ def _score_faults(run: RunFolder) -> Iterator[Fault]:
 
 
 def _table_faults(run: RunFolder) -> Iterator[Fault]:
-    """Yield what is wrong with the tables of the measure stage, and with that of receipts."""
+    """Yield the faults of the tables of the measure stage, and of the table of receipts."""
     record, out = run.record, run.out
     if record.measures is not None:
         command = record.commands["measure"] if _measured_with_options(run) else command_for("measure", out)
@@ -174,7 +174,7 @@ def _damaged_table(out: Path, name: str, digests: Mapping[str, str]) -> FileFaul
 
 
 def _store_faults(folder: Path, counts: Mapping[str, int] | None) -> FileFaults:
-    """Yield what is wrong with a prompt store; `counts` are those that the record states, where it does."""
+    """Yield the faults of a prompt store; `counts` are the counts in the record, if it has any."""
     manifest = yield from _manifest(folder, StoreManifest, "files")
     if manifest is None:
         return
@@ -204,7 +204,7 @@ def _token_faults(folder: Path) -> FileFaults:
 
 
 def _shard_faults(folder: Path) -> FileFaults:
-    """Yield what is wrong with a folder of scores."""
+    """Yield the faults of a folder of scores."""
     manifest = yield from _manifest(folder, ScoreManifest, "written")
     if manifest is None:
         return
@@ -219,7 +219,7 @@ def _shard_faults(folder: Path) -> FileFaults:
 
 
 def _manifest(folder: Path, kind: type[T], listed: str) -> Generator[tuple[Path, str], None, T | None]:
-    """Yield what is wrong with a manifest or the files in its field `listed`; return it where nothing is."""
+    """Yield the faults of a manifest and of the files in its field `listed`; return it if it has none."""
     try:
         manifest, what = read_record(folder / MANIFEST, kind), "It is missing."
     except StoreError as error:

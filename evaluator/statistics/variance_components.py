@@ -184,7 +184,7 @@ class Variances(NamedTuple):
 
 
 def more_prompts(now: Design, n_prompts: int, names: Mapping[str, str]) -> Iterator[tuple[str, Design]]:
-    """Yield what `n_prompts` more are spent on, and the design that results; nothing where they are too few for one.
+    """Yield the uses of `n_prompts` more prompts, and the design that results; nothing where they are too few for one.
 
     Args:
         names: "query", "level" and, where queries have draws, "draw" -> name of the component.

@@ -79,7 +79,7 @@ ContextsAndContinuations = tuple[list[list[int]], list[list[list[int]]]]
 
 
 def tokens_around(tokenizer: TextTokenizer) -> tuple[int, int]:
-    """Return how many tokens a tokenizer puts in front of a text (BOS), and how many it appends (EOS).
+    """Return the numbers of tokens that a tokenizer puts in front of a text (BOS) and appends to it (EOS).
 
     Raises ModelError if it cannot be seen where the text begins.
     """

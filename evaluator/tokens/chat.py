@@ -49,7 +49,7 @@ class ChatForm:
 
     @property
     def record(self) -> ChatRecord:
-        """Return how prompts become text, for the record of a run."""
+        """Describe the form of prompts, for the record of a run."""
         can_think = any(name in self.template for name in _NO_THINKING)
         return ChatRecord(
             template=self.source,

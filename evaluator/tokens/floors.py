@@ -115,7 +115,7 @@ def fed_rows(tokens: pl.LazyFrame, folder: Path) -> Iterator[pl.LazyFrame]:
 
 
 def token_floor(tokens: Tokens, offsets: Offsets) -> int:
-    """Return how many tokens must be computed if nothing is computed twice: the nodes of the trie of all rows.
+    """Count the tokens that must be computed if nothing is computed twice: the nodes of the trie of all rows.
 
     A token after its prefix is computed once, however many rows contain it. Raises ValueError unless rows are in prefix
     order.
@@ -125,7 +125,7 @@ def token_floor(tokens: Tokens, offsets: Offsets) -> int:
 
 
 def block_floor(tokens: Tokens, offsets: Offsets, block_tokens: int) -> int:
-    """Return how many tokens an engine computes that reuses whole blocks of `block_tokens` tokens and evicts none.
+    """Count the tokens that an engine computes that reuses whole blocks of `block_tokens` tokens and evicts none.
 
     A row reuses the whole blocks of the longest prefix that it shares with an earlier row, but never its last token: an
     engine must compute that one to predict from it (vLLM caps a hit at n - 1 tokens). So a repeated row costs at least

@@ -17,7 +17,7 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
-    # As evaluator/engine/allocator.py sets in this process: memory of tensors is kept when it is freed.
+    # As evaluator/process.py sets in this process: memory of tensors is kept when it is freed.
     "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=2147483647",
 }
 

@@ -171,7 +171,7 @@ def _tried_shown(tried: pl.DataFrame) -> pl.DataFrame:
 
 
 def _anova_text(anova: pl.DataFrame) -> str:
-    """Return what the tests of table 15 can and cannot show."""
+    """Describe the power of the tests of table 15."""
     tested = anova.filter(pl.col("p").is_finite())
     n_significant = tested.filter(pl.col("p") < SIGNIFICANT).height
     kinds = anova.select("df_between", "df_within", "f_needed").unique(maintain_order=True)

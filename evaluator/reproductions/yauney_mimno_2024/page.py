@@ -195,7 +195,7 @@ def _totals(totals: pl.DataFrame) -> Iterator[Block]:
 
 
 def _cells(cells: pl.DataFrame) -> Iterator[Block]:
-    """Yield how many numbers of each of the paper's tables are equal, and the numbers that are not."""
+    """Yield the number of equal cells of each of the paper's tables, and the cells that differ."""
     verdict = pl.col("verdict")
     counts = cells.group_by("table", maintain_order=True).agg(
         n=pl.len(),
@@ -273,7 +273,7 @@ def _moon(row: dict[str, Any]) -> Markup:
 
 
 def _remarks(tables: PublishedTables) -> Iterator[Block]:
-    """Yield what is known about the released results."""
+    """Yield the known faults of the released results."""
     from_authors = ", ".join(name for name, task in TASKS.items() if task.source == "authors")
     experiments = tables.experiments
     lost = experiments.filter(pl.col("n_without_query") > 0).height

@@ -173,7 +173,7 @@ def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) 
 def _require_enough(
     dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: PviOptions, n_shots: int
 ) -> int:
-    """Return how many rows of each label a set needs; raise TemplateError if a label has too few for all sets."""
+    """Count the rows of each label that a set needs; raise TemplateError if a label has too few for all sets."""
     names = dataset.verbalizer.label_names
     per_label = -(-n_shots // len(names))
     for name, rows in zip(names, by_label, strict=True):

@@ -96,7 +96,7 @@ def _most_probable(scores: str) -> pl.Expr:
 
 
 def _n_highest(scores: str) -> pl.Expr:
-    """Return how many labels share the highest score; null where _most_probable is."""
+    """Count the labels that share the highest score; null where _most_probable is."""
     element = pl.element()
     n_highest = pl.col(scores).list.eval((element == element.max()).sum().cast(pl.Int64)).list.first()
     return pl.when(_most_probable(scores).is_not_null()).then(n_highest)

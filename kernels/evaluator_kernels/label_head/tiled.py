@@ -42,5 +42,5 @@ def join_tiles(max_TP: torch.Tensor, sum_TP: torch.Tensor) -> torch.Tensor:
 
 
 def finite_or_zero(max_T: torch.Tensor) -> torch.Tensor:
-    """Return what to subtract before exponentiation: 0 for an infinite maximum, since inf - inf would be NaN."""
+    """Return the number to subtract before exponentiation: 0 for an infinite maximum, since inf - inf would be NaN."""
     return torch.where(max_T.isfinite(), max_T, 0)

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def shared_prefix_lengths(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.int32]:
-    """Return how many leading tokens each row shares with the row above it; 0 for the first row.
+    """Count the leading tokens that each row shares with the row above it; 0 for the first row.
 
     Rows are stored flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]]. They may be empty and
     unsorted, and the first row may begin after the first token.
