@@ -350,11 +350,17 @@ def pinned_lines() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+def dry_make(*words: str) -> list[str]:
+    """Return the lines that make would run, whatever make or variable this test was started with."""
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name and name != "PYTHON"}
+    command = ["make", "--dry-run", "--no-print-directory", *words]
+    made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return made.stdout.splitlines()
+
+
 def test_make_takes_names_with_quotes_and_spaces() -> None:
     names = {"MODEL": "o'brien/my model", "OUT": "a 'b' c", "DATA": "it's.csv", "DATASETS": "x'y"}
-    command = ["make", "-n", "normal", *(f"{name}={value}" for name, value in names.items())]
-    line = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-    words = shlex.split(line)
+    words = shlex.split(dry_make("normal", *(f"{name}={value}" for name, value in names.items()))[-1])
     assert [words[words.index(f"--{name.lower()}") + 1] for name in names] == list(names.values())
 
 
@@ -362,9 +368,7 @@ def test_make_takes_names_with_quotes_and_spaces() -> None:
     ("arguments", "options"), [([], []), (["PYTHON=python3", "DEVICE=gpu"], ["--python", "--device", "gpu"])]
 )
 def test_make_asks_for_another_environment_only_where_one_is_named(arguments: list[str], options: list[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHON"}
-    command = ["make", "-n", "setup", *arguments]
-    line = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    (line,) = dry_make("setup", *arguments)
     assert line.split()[2:] == options
 
 
