@@ -13,15 +13,18 @@ from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, 
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.metrics.groups import MeasuredGroup
-from evaluator.metrics.intervals import NO_VARIATION, mean_of_intervals, t_quantiles, two_way_standard_error
+from evaluator.metrics.intervals import NO_VARIATION, two_way_standard_error
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import (
+    EXACT_TESTS,
     LEVEL,
     Estimate,
+    Spread,
     adjusted_estimate,
     detectable_difference,
     equivalence_test,
     holm,
+    interval,
     mean_estimate,
     paired_test,
     plain_estimate,
@@ -33,9 +36,11 @@ SET = ["n_shots", "demonstration_set"]
 
 _QUERY_KEY = [*ANSWER_KEY, "query_id"]
 _GROUP_OF_MEAN = [name for name in DIFFERENCES_KEY if name != "dataset"]
-_PLAIN = ["difference", "standard_error", "degrees_of_freedom"]
 ADJUSTED = ["adjusted_difference", "adjusted_error", "adjusted_freedom"]
-"""Columns of statistics.paired.Estimate, plain and adjusted."""
+"""Columns of statistics.paired.Estimate, that the test and the interval are from."""
+
+_SPREAD = ["standard_error", "adjusted_error", "adjusted_freedom", "n_queries", "mean_size", "mean_square"]
+"""Columns of statistics.paired.Spread."""
 
 
 def method_differences(groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, model: str) -> pl.DataFrame:
@@ -93,10 +98,12 @@ def estimated_differences(
     ]
     tested = pl.DataFrame(tests, schema={name: rows.schema[name] for name in (*_GROUP_OF_MEAN, *_TEST)})
     means = (
-        rows.rename({"difference": "value"})
-        .group_by(_GROUP_OF_MEAN, maintain_order=True)
-        .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum(), is_repeat=pl.len() == 1)
-        .rename({"value": "difference"})
+        rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
+        .agg(
+            *(pl.col(name).mean() for name in ("difference", "mean_size", "mean_square")),
+            n_queries=pl.col("n_queries").sum(),
+            is_repeat=pl.len() == 1,
+        )
         .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
         .join(tested, on=_GROUP_OF_MEAN, maintain_order="left")
     )
@@ -115,7 +122,8 @@ def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
         p_holm=holm(_counted("p_value")).over(family), n_tests=(~pl.col("is_repeat")).sum().cast(pl.Int64).over(family)
     )
     detectable = [
-        detectable_difference(Estimate(*row[:3]), row[3]) for row in tested.select(*ADJUSTED, "n_tests").rows()
+        detectable_difference(Spread(*spread), test, n_tests)
+        for *spread, test, n_tests in tested.select(*_SPREAD, "test", "n_tests").rows()
     ]
     tested = tested.with_columns(min_detectable=pl.Series(detectable, dtype=pl.Float64))
     tested = _with_repeats(tested, ["p_value", "p_holm", "n_tests", "min_detectable", "test"])
@@ -166,23 +174,26 @@ def _with_repeats(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     return rows.with_columns(pl.when("is_repeat").then(of_dataset).otherwise(pl.col(columns)).name.keep())
 
 
-_TEST = ["p_value", "test", *ADJUSTED]
+_TEST = ["p_value", "test", "standard_error", *ADJUSTED, "ci_low", "ci_high"]
 
 
 def _test_of_mean(rows: pl.DataFrame) -> dict[str, Any]:
     """Return _TEST of a mean: of all queries together where datasets have equally many and all tests are exact."""
-    adjusted = mean_estimate([Estimate(*row) for row in rows.select(ADJUSTED).rows()])
+    of_datasets = [np.array(d) for d in rows["d"].to_list()]
+    # Two pairs are added to the mean, as to a single dataset; estimates over two factors have none.
+    tested = [
+        Estimate(*adjusted) if test == TWO_WAY else adjusted_estimate(d, 2 / rows.height)
+        for d, test, *adjusted in zip(of_datasets, *rows.select("test", *ADJUSTED).get_columns(), strict=True)
+    ]
+    adjusted, difference = mean_estimate(tested), float(rows["difference"].mean())  # type: ignore[arg-type]
     p_value, test = None, "t"
-    if rows["test"].is_in(["McNemar", "sign flips"]).all() and rows["n_queries"].n_unique() == 1:
-        p_value, test = paired_test(np.concatenate([np.array(d) for d in rows["d"].to_list()]))
+    if rows["test"].is_in(EXACT_TESTS).all() and rows["n_queries"].n_unique() == 1:
+        p_value, test = paired_test(np.concatenate(of_datasets))
     if p_value is None or test == "t":
-        # Differences that do not vary at all have the adjusted error, which is not 0.
-        plain = [
-            Estimate(difference, error, freedom) if error else Estimate(difference, *others)
-            for difference, error, freedom, *others in rows.select(*_PLAIN, *ADJUSTED[1:]).rows()
-        ]
-        p_value = t_test(mean_estimate(plain))
-    return {"p_value": p_value, "test": test} | dict(zip(ADJUSTED, adjusted, strict=True))
+        p_value = t_test(adjusted)
+    plain_error = float((rows["standard_error"] ** 2).sum()) ** 0.5 / rows.height
+    ends = interval(difference, adjusted, p_value) if rows["n_queries"].min() != 1 else (None, None)
+    return dict(zip(_TEST, (p_value, test, plain_error, *adjusted, *ends), strict=True))
 
 
 def _between_models(
@@ -223,17 +234,14 @@ def _query_means(answers: pl.DataFrame) -> pl.DataFrame:
 def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     """Return the mean difference over the queries of each group, with its 95% interval and test.
 
-    The interval is the usual one of a mean, difference -+ t x SD / sqrt(Q) at Q - 1 degrees of freedom. As a query's
-    difference is the mean over its requests, which are not independent, this is the interval clustered by query (Miller
-    2024, "Adding Error Bars to Evals", sections on clustering and on paired differences). The test is exact where it
-    can be (statistics.paired.paired_test).
+    A query's difference is the mean over its requests, which are not independent, so that interval and test are
+    clustered by query (Miller 2024, "Adding Error Bars to Evals", sections on clustering and on paired differences).
+    The interval is that of Bonett & Price, the test is exact where it can be, and 0 is outside the interval exactly
+    where the test rejects it at 5% (statistics.paired: adjusted_estimate, paired_test, interval).
 
     Where every query has the same several demonstration sets, queries and sets are two crossed random factors: interval
     and test ("two-way t") are Student's with the standard error of metrics.intervals.two_way_standard_error, and hold
     for other sets as well.
-
-    Where no two queries differ, SD = 0 does not mean certainty: a share of up to t^2/(Q + t^2) of other queries
-    (Wilson's limit for none in Q) may differ, each by at most 1 + |difference|.
 
     Args:
         paired: DIFFERENCES_KEY without metric, query_id, and the values of REQUEST_COLUMNS, those of b with suffix
@@ -241,7 +249,7 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         DIFFERENCES without columns that depend on other tests, and what means over datasets are computed from: `d`
-        (difference of each query), standard_error, degrees_of_freedom and the adjusted estimate.
+        (difference of each query), standard_error, mean_size, mean_square and the adjusted estimate.
     """
     group = [name for name in DIFFERENCES_KEY if name != "metric"]
     sets = [name for name in SET if name in paired.columns]
@@ -259,39 +267,32 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
         for d, n_queries in zip(gathered["d"], gathered["n_queries"], strict=True)
     ]
     rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE))
-    return _with_intervals(rows).sort(DIFFERENCES_KEY)
+    return rows.sort(DIFFERENCES_KEY)
 
+
+TWO_WAY = "two-way t"
 
 _ESTIMATE: dict[str, pl.DataType] = {
     "d": pl.List(pl.Float64),
-    **{name: pl.Float64() for name in (*_PLAIN, *ADJUSTED)},
-    "p_value": pl.Float64(),
     "test": pl.String(),
+    **dict.fromkeys(
+        ("difference", "mean_size", "mean_square", "p_value", *ADJUSTED, "standard_error", "ci_low", "ci_high"),
+        pl.Float64(),
+    ),
 }
 
 
 def _estimate(cells: Floats) -> dict[str, Any]:
     """Return the columns of _ESTIMATE of differences [queries, sets]."""
     d = cells.mean(axis=1)
+    plain = plain_estimate(d)
     two_way, freedom = two_way_standard_error(cells)
-    if cells.shape[1] > 1 and two_way:
-        plain = adjusted = Estimate(float(d.mean()), two_way, freedom)
-        p_value, test = t_test(plain), "two-way t"
+    if cells.shape[1] > 1 and two_way and two_way > NO_VARIATION:
+        plain = tested = Estimate(plain.difference, two_way, freedom)
+        p_value, test = t_test(tested), TWO_WAY
     else:
-        plain, adjusted = plain_estimate(d), adjusted_estimate(d)
+        tested = adjusted_estimate(d)
         p_value, test = paired_test(d)
-    numbers = dict(zip((*_PLAIN, *ADJUSTED), (*plain, *adjusted), strict=True))
-    return {"d": d.tolist(), "p_value": p_value, "test": test} | numbers
-
-
-def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
-    difference, se, n_queries = pl.col("difference"), pl.col("standard_error"), pl.col("n_queries")
-    t = pl.lit(t_quantiles(rows["degrees_of_freedom"]))
-    # The half-width where no two queries differ.
-    unseen = t.pow(2) / (n_queries + t.pow(2)) * (1 + difference.abs())
-    half_width = pl.when(se < NO_VARIATION).then(unseen).otherwise(t * se)
-    has_interval = n_queries > 1
-    return rows.with_columns(
-        ci_low=pl.when(has_interval).then((difference - half_width).clip(-1, 1)),
-        ci_high=pl.when(has_interval).then((difference + half_width).clip(-1, 1)),
-    )
+    ends = interval(plain.difference, tested, p_value) if len(d) > 1 else (None, None)
+    numbers = (float(np.abs(d).mean()), float((d**2).mean()), p_value, *tested, plain.standard_error, *ends)
+    return dict(zip(_ESTIMATE, (d.tolist(), test, plain.difference, *numbers), strict=True))

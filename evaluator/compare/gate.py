@@ -1,6 +1,7 @@
 """Decide whether a run is tolerably close to another one: GO, NO-GO or INCONCLUSIVE, by a policy."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 import polars as pl
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from evaluator.compare.differences import ADJUSTED, estimated_differences
 from evaluator.compare.runs import ComparedRun
@@ -159,7 +160,16 @@ def _differences(
             known = ", ".join(rows["dataset"].unique().sort())
             raise ConfigError(f"The policy is about the dataset {name!r}, which the runs do not share: {known}.")
     chosen = rows.filter(pl.col("dataset").is_in(policy.datasets)).select(
-        "suite", "part", "dataset", "difference", "ci_low", "ci_high", "n_queries", "p_value", *ADJUSTED
+        "suite",
+        "part",
+        "dataset",
+        "difference",
+        "ci_low",
+        "ci_high",
+        "n_queries",
+        "p_value",
+        *ADJUSTED,
+        "standard_error",
     )
     return chosen.sort("suite", "part", "dataset")
 
@@ -182,16 +192,28 @@ def _check(policy: Policy, row: dict[str, Any]) -> Check:
 def queries_needed(policy: Policy, row: dict[str, Any]) -> int | None:
     """Return the queries that decide with 80% power, if the true difference is the observed one; at least one more.
 
-    None where the observed difference is the margin itself, which no number decides. One-sided test of a mean:
-    n = ((z(1 - alpha) + z(power)) x deviation / distance to the margin)^2.
+    None where the observed difference is the margin itself, which no number decides. With m instead of n queries the
+    plain error shrinks with the root of n / m, and what the adjustment adds to variance and difference by n / m and its
+    square; both corrections of the test count as well.
     """
-    distance = abs(float(row["adjusted_difference"]) + policy.margin)
-    if distance < 1e-9:
+    difference, n, margin = float(row["difference"]), int(row["n_queries"]), policy.margin
+    if abs(difference + margin) < 1e-9:
         return None
-    n, margin = int(row["n_queries"]), policy.margin
-    error = max(float(row["adjusted_error"]), math.sqrt(margin * (1 - margin) / n))
-    z = float(ndtri(1 - policy.alpha) + ndtri(POWER))
-    return max(math.ceil(n * (z * error / distance) ** 2), n + 1)
+    side = 1 if difference > -margin else -1
+    plain, added = row["standard_error"] ** 2, row["adjusted_error"] ** 2 - row["standard_error"] ** 2
+    shrinkage = row["adjusted_difference"] - difference
+
+    def decides(queries: float) -> bool:
+        more = n / queries
+        error = math.sqrt(max(plain * more + added * more**2, margin * (1 - margin) / queries))
+        distance = side * (margin + difference + shrinkage * more) - 1 / queries
+        reach = stdtrit(row["adjusted_freedom"] / more, 1 - policy.alpha) * error
+        return bool(distance >= reach + ndtri(POWER) * math.sqrt(plain * more))
+
+    enough = n + 1
+    while not decides(enough):
+        enough *= 2
+    return bisect_left(range(enough), True, lo=n + 1, key=decides)
 
 
 def _reason(outcome: Outcome, policy: Policy, row: dict[str, Any], needed: int | None) -> str:

@@ -1,14 +1,17 @@
 """Test paired differences: whether they are 0, within a margin of 0, and which could have been detected.
 
+Interval and test of a difference belong together: the 95% interval leaves 0 out exactly where the test rejects 0 at 5%.
 `holm` corrects p-values of any tests for their number.
 """
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.optimize import brentq
+from scipy.special import bdtr, bdtrik, nctdtrinc, ndtri, stdtr, stdtrit
 
 from evaluator.arrays import Floats, Ints
 
@@ -23,6 +26,10 @@ MAX_ENUMERATED = 12
 
 MAX_DENOMINATOR = 60
 """Differences are in units of 1/k, for the smallest k up to this; means over so many requests of a query have one."""
+
+
+EXACT_TESTS = ("McNemar", "sign flips")
+"""Names of exact tests; the other ones are Student's."""
 
 
 class Estimate(NamedTuple):
@@ -50,7 +57,7 @@ def paired_test(differences: Floats) -> PairedTest:
     p-value is the share of assignments whose sum is at least as far from 0. Where all differences are -1, 0 or 1, this
     is McNemar's exact test, a binomial of the pairs that differ ("McNemar"). Means over several requests of a query
     have a common unit, so that the sums are counted exactly as well ("sign flips"), and so are those of at most
-    MAX_ENUMERATED other differences. Beyond that the test is Student's ("t").
+    MAX_ENUMERATED other differences. Beyond that the test is Student's, of adjusted_estimate ("t").
 
     Sources: McNemar 1947, "Note on the sampling error of the difference between correlated proportions or percentages";
     Fisher 1935, "The Design of Experiments", section 21, for the test over all signs.
@@ -65,7 +72,7 @@ def paired_test(differences: Floats) -> PairedTest:
     if len(nonzero) <= MAX_ENUMERATED:
         signs = 1 - 2 * (np.arange(2 ** len(nonzero))[:, None] >> np.arange(len(nonzero)) & 1)
         return PairedTest(float((np.abs(signs @ nonzero) >= total * (1 - 1e-12)).mean()), "sign flips")
-    return PairedTest(t_test(plain_estimate(differences)), "t")
+    return PairedTest(t_test(adjusted_estimate(differences)), "t")
 
 
 def plain_estimate(differences: Floats) -> Estimate:
@@ -75,15 +82,46 @@ def plain_estimate(differences: Floats) -> Estimate:
     return Estimate(float(differences.mean()), error, max(n - 1, 1))
 
 
-def adjusted_estimate(differences: Floats) -> Estimate:
-    """Return the estimate of [pairs] with two more pairs, of difference 1 and -1.
+def adjusted_estimate(differences: Floats, n_added: float = 2) -> Estimate:
+    """Return the estimate of [pairs] with `n_added` more pairs: half of the largest difference, half of its negative.
 
-    Its standard error is never 0, so that pairs that all agree do not pass for certainty.
+    The largest difference is 1 where differences have a unit, as those of accuracies do, and otherwise the largest that
+    occurs (1 where all are 0). So the standard error is never 0: pairs that all agree do not pass for certainty. A mean
+    over D datasets takes 2 / D in each, so that two pairs are added to it.
 
     Source: Bonett & Price 2012, "Adjusted Wald confidence interval for a difference of binomial proportions based on
     paired data", Journal of Educational and Behavioral Statistics 37; for differences of -1, 0 and 1 this is theirs.
     """
-    return plain_estimate(np.concatenate([differences, [1.0, -1.0]]))
+    n, nonzero = len(differences) + n_added, np.abs(differences[differences != 0])
+    largest = float(nonzero.max(initial=0.0))
+    if not largest or _common_unit(nonzero) is not None:
+        largest = 1.0
+    mean = float(differences.sum()) / n
+    mean_square = (float((differences**2).sum()) + n_added * largest**2) / n
+    return Estimate(mean, math.sqrt((mean_square - mean**2) / (n - 1)), n - 1)
+
+
+def interval(difference: float, estimate: Estimate, p_value: float) -> tuple[float, float]:
+    """Return the 95% interval of a difference: Student's of `estimate`, with 0 inside exactly where p is above LEVEL.
+
+    An exact test may decide otherwise than Student's interval. Then the end nearer to 0 is the one that normal theory
+    has for this p-value: difference x (1 - z(1 - LEVEL/2) / z(1 - p/2)). Both ends lie between -1 and 1.
+
+    Args:
+        difference: plain mean of the pairs, which is inside as well.
+        estimate: adjusted_estimate, or over two crossed factors the estimate of the test.
+        p_value: two-sided, of a difference of 0.
+
+    Source: Miettinen 1976, "Estimability and estimation in case-referent studies", American Journal of Epidemiology
+    103, for limits from a test.
+    """
+    reach = float(stdtrit(estimate.degrees_of_freedom, 1 - LEVEL / 2)) * estimate.standard_error
+    low = max(min(estimate.difference - reach, difference), -1.0)
+    high = min(max(estimate.difference + reach, difference), 1.0)
+    if (low <= 0 <= high) == (p_value <= LEVEL):
+        near = difference * (1 - float(ndtri(1 - LEVEL / 2)) / max(-float(ndtri(p_value / 2)), 1e-9))
+        low, high = (max(near, -1.0), high) if difference > 0 else (low, min(near, 1.0))
+    return low, high
 
 
 def mean_estimate(estimates: list[Estimate]) -> Estimate:
@@ -148,17 +186,37 @@ def worse_test(estimate: Estimate, margin: float, n_pairs: int) -> float:
     return float(stdtr(freedom, (margin + difference + 1 / n_pairs) / error))
 
 
-def detectable_difference(estimate: Estimate, n_tests: int = 1) -> float:
-    """Return the smallest true difference that the t test detects with probability POWER; at most 1.
+class Spread(NamedTuple):
+    """How much pairs vary: what a detectable difference depends on."""
 
-    It depends on how much queries vary, not on the difference that was observed. The level is LEVEL / n_tests, with
-    which Holm's correction has this power whatever the other tests show.
+    plain_error: float  # standard errors of the mean difference: plain, and that of the test
+    tested_error: float
+    degrees_of_freedom: float
+    n_pairs: int
+    mean_size: float  # means of |difference| and of its square
+    mean_square: float
 
-    Source: the sample size of a paired t test, (t(1 - level/2) + t(power)) x standard error (Cohen 1988, "Statistical
-    Power Analysis for the Behavioral Sciences", chapter 2), with central t for both terms.
+
+def detectable_difference(spread: Spread, test: str, n_tests: int = 1) -> float:
+    """Return the smallest true difference that the test detects with probability POWER; at most 1.
+
+    It depends on how much pairs vary, not on the difference that was observed. The level is LEVEL / n_tests, with which
+    Holm's correction has this power whatever the other tests show.
+
+    An exact test has the power of McNemar's with as many pairs that differ as the sum of differences is worth,
+    (sum of |d|)^2 / sum of d^2, each by sum of d^2 / sum of |d|. For Student's it is the quantile of the noncentral t.
+
+    Args:
+        test: of PairedTest.
     """
-    quantiles = [float(stdtrit(estimate.degrees_of_freedom, q)) for q in (1 - LEVEL / n_tests / 2, POWER)]
-    return min(sum(quantiles) * estimate.standard_error, 1.0)
+    plain, tested, degrees, n_pairs, size, square = spread
+    level = LEVEL / n_tests
+    if test in EXACT_TESTS:
+        of_pair = square / size if size else 1.0
+        return min(of_pair * _detectable_by_mcnemar(n_pairs, size / of_pair, level), 1.0)
+    critical = float(stdtrit(degrees, 1 - level / 2))
+    beyond = float(nctdtrinc(degrees, 1 - POWER, critical)) - critical
+    return min((1 + 2 / n_pairs) * (critical * tested + beyond * plain), 1.0)
 
 
 def detectable_in_advance(n_queries: int, share_that_differs: float, n_tests: int = 1) -> float:
@@ -169,20 +227,47 @@ def detectable_in_advance(n_queries: int, share_that_differs: float, n_tests: in
         share_that_differs: of queries, on which exactly one of both is right; no difference is larger, and where not
             even this one is detectable it is returned.
         n_tests: differences that are corrected for.
-
-    The difference d solves d sqrt(n) = z(1 - level/2) sqrt(s) + z(power) sqrt(s - d^2), with s the share.
-
-    Source: Connor 1987, "Sample size for testing differences in proportions for the paired-sample design", Biometrics
-    43, equation for the unconditional McNemar test.
     """
-    z_level, z_power = (float(ndtri(q)) for q in (1 - LEVEL / n_tests / 2, POWER))
-    share, n = share_that_differs, n_queries
-    # Squaring gives (n + z_power^2) d^2 - 2 z_level sqrt(n s) d + (z_level^2 - z_power^2) s = 0: the larger root.
-    a, b, c = n + z_power**2, -2 * z_level * math.sqrt(n * share), (z_level**2 - z_power**2) * share
-    discriminant = b * b - 4 * a * c
-    if discriminant < 0:  # so few queries that no difference solves it
-        return share
-    return min((-b + math.sqrt(discriminant)) / (2 * a), share)
+    return min(_detectable_by_mcnemar(n_queries, share_that_differs, LEVEL / n_tests), share_that_differs)
+
+
+@lru_cache(maxsize=2**12)
+def _detectable_by_mcnemar(n: int, share: float, level: float) -> float:
+    """Return the difference that McNemar's exact test detects, above `share` where more pairs have to differ.
+
+    1 where no difference is detected.
+    """
+
+    def lacking(difference: float) -> float:
+        return POWER - mcnemar_power(n, max(share, difference), difference, level)
+
+    least = 1e-9
+    for low, high in ((least, share), (max(share, least), 1.0)):
+        if high > low and lacking(high) <= 0:
+            return float(brentq(lacking, low, high, xtol=1e-6)) if lacking(low) > 0 else low
+    return 1.0
+
+
+def mcnemar_power(n: int, share: float, difference: float, level: float) -> float:
+    """Return the exact probability that McNemar's test of n pairs rejects at `level`, two-sided.
+
+    Args:
+        share: probability that a pair differs.
+        difference: probability of a better pair less that of a worse one, at most `share`.
+
+    The number of pairs that differ is binomial, and given it so is the number of better ones (Connor 1987, "Sample size
+    for testing differences in proportions for the paired-sample design", Biometrics 43, has a normal approximation).
+    """
+    reach = 9 * math.sqrt(n * share * (1 - share)) + 9
+    differing = np.arange(max(0, math.floor(n * share - reach)), min(n, math.ceil(n * share + reach)) + 1)
+    # The largest number of better, or of worse, pairs that is rejected; -1 where none is. bdtrik may be one too high.
+    few = np.nan_to_num(np.floor(bdtrik(level / 2, differing, 0.5)))
+    few -= bdtr(few, differing, 0.5) > level / 2
+    better = (1 + difference / share) / 2
+    rejected = np.where(few < 0, 0.0, bdtr(few, differing, better) + bdtr(few, differing, 1 - better))
+    below = bdtr(differing - 1, n, share)
+    masses = bdtr(differing, n, share) - np.where(differing > 0, below, 0.0)
+    return float(masses @ rejected)
 
 
 def _common_unit(absolute: Floats) -> int | None:

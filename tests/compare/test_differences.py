@@ -1,4 +1,4 @@
-"""Paired differences against SciPy's one-sample t interval over queries, and against the runs' own accuracies."""
+"""Paired differences against SciPy's interval with two more pairs, simulation, and the runs' own accuracies."""
 
 import math
 from collections.abc import Collection
@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from scipy.optimize import brentq
-from scipy.stats import binomtest, ttest_1samp
+from scipy.stats import binom, binomtest, nct, ttest_1samp
 from scipy.stats import t as student
 
 from evaluator.compare.differences import (
@@ -25,6 +25,8 @@ from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, 
 from evaluator.errors import ConfigError
 from evaluator.metrics import measured_groups
 from evaluator.run.compare import read_runs
+from evaluator.statistics.paired import adjusted_estimate, paired_test
+from evaluator.statistics.paired import interval as interval_with_test
 from tests.compare.run_folders import LABELS, N_QUERIES, predictions, results_of, write_run
 
 
@@ -56,6 +58,13 @@ def per_query(folder: Path, dataset: str, method: str) -> tuple[np.ndarray[Any, 
     return right.reshape(N_QUERIES, -1).mean(1), likely.reshape(N_QUERIES, -1).mean(1)
 
 
+def with_two_more(d: np.ndarray[Any, Any], metric: str) -> tuple[float, float]:
+    """The t interval with one more pair of each sign: of size 1, or of probabilities of the largest size (SciPy)."""
+    size = 1.0 if metric == "accuracy" else np.abs(d).max()
+    low, high = ttest_1samp([*d, size, -size], 0).confidence_interval(0.95)
+    return max(low, -1.0), min(high, 1.0)
+
+
 def test_all_pairs_of_models_and_every_method_against_vanilla_are_there(differences: pl.DataFrame) -> None:
     assert differences.schema == DIFFERENCES
     assert differences.equals(differences.sort(DIFFERENCES_KEY))
@@ -68,22 +77,25 @@ def test_all_pairs_of_models_and_every_method_against_vanilla_are_there(differen
 
 @pytest.mark.parametrize("dataset", LABELS)
 @pytest.mark.parametrize("metric", ["accuracy", "true_label_probability"])
-def test_two_models_differ_by_the_mean_over_queries_with_its_t_interval(
+def test_two_models_differ_by_the_mean_over_queries_with_the_interval_of_two_more_pairs(
     differences: pl.DataFrame, run_folders: list[Path], dataset: str, metric: str
 ) -> None:
     column = ["accuracy", "true_label_probability"].index(metric)
     tiny, mid = (per_query(run_folders[place], dataset, "topk")[column] for place in (0, 2))
-    expected = ttest_1samp(tiny - mid, 0)
-    low, high = expected.confidence_interval(0.95)
+    low, high = with_two_more(tiny - mid, metric)
     found = between(differences, ("acme/tiny", "topk"), ("acme/mid", "topk"), dataset=dataset, metric=metric)
     assert found["difference"] == pytest.approx(float(np.mean(tiny - mid)), abs=1e-12)
+    if (found["p_value"] <= 0.05) and low < 0 < high:
+        low, high = (
+            (found["ci_low"], high) if found["difference"] > 0 else (low, found["ci_high"])
+        )  # to the test's side
     assert (found["ci_low"], found["ci_high"]) == (pytest.approx(low), pytest.approx(high))
     assert found["n_queries"] == N_QUERIES
 
 
 def test_a_method_differs_from_vanilla_within_one_model(differences: pl.DataFrame, run_folders: list[Path]) -> None:
     topk, vanilla = (per_query(run_folders[1], "abc", method)[1] for method in ("topk", "vanilla"))
-    low, high = ttest_1samp(topk - vanilla, 0).confidence_interval(0.95)
+    low, high = with_two_more(topk - vanilla, "true_label_probability")
     sides = ("acme/small", "topk"), ("acme/small", "vanilla")
     found = between(differences, *sides, dataset="abc", metric="true_label_probability")
     assert (found["ci_low"], found["ci_high"]) == (pytest.approx(low), pytest.approx(high))
@@ -102,14 +114,22 @@ def test_a_difference_is_that_of_the_runs_own_numbers(
             assert found["difference"] == pytest.approx(small - large, abs=1e-12)
 
 
-def test_the_mean_has_the_root_of_summed_squares_as_its_interval(differences: pl.DataFrame) -> None:
+def test_the_mean_has_the_interval_of_all_datasets_with_two_more_pairs_altogether(
+    differences: pl.DataFrame, run_folders: list[Path]
+) -> None:
     sides = ("acme/tiny", "vanilla"), ("acme/small", "vanilla")
-    metric = "true_label_probability"
-    rows = [between(differences, *sides, dataset=dataset, metric=metric) for dataset in LABELS]
-    mean = between(differences, *sides, dataset="mean", metric=metric)
-    assert mean["difference"] == pytest.approx(sum(row["difference"] for row in rows) / 4)
-    squares = sum((row["ci_high"] - row["difference"]) ** 2 for row in rows)
-    assert mean["ci_high"] - mean["difference"] == pytest.approx(math.sqrt(squares) / 4)
+    mean = between(differences, *sides, dataset="mean", metric="true_label_probability")
+    own = [
+        per_query(run_folders[0], name, "vanilla")[1] - per_query(run_folders[1], name, "vanilla")[1] for name in LABELS
+    ]
+    # Half a pair more in each of four datasets: 12.5 pairs of which half a one is as large as the largest.
+    means = [d.sum() / 12.5 for d in own]
+    squares = [((d**2).sum() + 0.5 * np.abs(d).max() ** 2) / 12.5 for d in own]
+    errors = [(square - m**2) / 11.5 for square, m in zip(squares, means, strict=True)]
+    freedom = sum(errors) ** 2 / sum(error**2 / 11.5 for error in errors)
+    reach = student.ppf(0.975, freedom) * math.sqrt(sum(errors)) / 4
+    assert (mean["ci_low"], mean["ci_high"]) == pytest.approx((np.mean(means) - reach, np.mean(means) + reach))
+    assert mean["difference"] == pytest.approx(np.mean([d.mean() for d in own]))
     assert mean["n_queries"] == 4 * N_QUERIES
 
 
@@ -146,25 +166,62 @@ def interval(queries: list[tuple[float, float]]) -> tuple[float, float | None, f
     return rows.select("difference", "ci_low", "ci_high").row(0)
 
 
-def test_the_interval_is_that_of_a_mean_over_queries() -> None:
-    # Differences 0, .1 and .2: mean .1, SD .1, SE .1 / sqrt(3) = .0577350; t at 2 degrees of freedom is 4.30265.
-    found = interval([(0.5, 0.5), (0.6, 0.5), (0.7, 0.5)])
-    assert found == pytest.approx((0.1, 0.1 - 4.30265 * 0.057735, 0.1 + 4.30265 * 0.057735), abs=1e-5)
+def test_the_interval_is_that_of_a_mean_over_queries_and_two_more() -> None:
+    # Differences 1, 0, 0 and -1, of four queries, and 1 and -1: mean 0, SD sqrt(4/5), SE sqrt(4/5/6) = .365148; t at 5
+    # degrees of freedom is 2.57058.
+    reach = 2.57058 * 0.365148
+    assert interval([(1, 0), (1, 1), (0, 0), (0, 1)]) == pytest.approx((0, -reach, reach), abs=1e-5)
 
 
 def test_the_interval_ends_where_a_difference_of_accuracies_does() -> None:
-    # Differences 1, 1 and 0: mean 2/3, SE = .57735 / sqrt(3) = 1/3, and 2/3 + 4.30265 / 3 > 1.
-    assert interval([(1, 0), (1, 0), (1, 1)]) == pytest.approx((2 / 3, 2 / 3 - 4.30265 / 3, 1), abs=1e-5)
+    assert interval([(1, 0), (1, 0), (1, 1)])[2] == 1
 
 
 def test_where_no_two_queries_differ_the_interval_still_leaves_room() -> None:
-    # Wilson's upper limit for none of 100, with t at 99 degrees of freedom.
-    t = student.ppf(0.975, 99)
-    unseen = t**2 / (100 + t**2)
-    same = interval([(1.0, 1.0)] * 100)
-    assert same == pytest.approx((0, -unseen, unseen))
-    better = interval([(1.0, 0.0)] * 100)
-    assert better == pytest.approx((1, 1 - 2 * unseen, 1))
+    _, low, high = interval([(1.0, 1.0)] * 100)
+    assert low == -high
+    assert 0.025 < high < 0.04  # a share of .036 gives no difference in 100 queries with probability .025
+    _, low, high = interval([(1.0, 0.0)] * 100)
+    assert (0.93 < low < 0.97, high) == (True, 1)
+
+
+def multinomial_pairs(seed: int) -> pl.DataFrame:
+    """Groups of one to eighty queries with each side right at random, from rare to frequent differences."""
+    rng = np.random.default_rng(seed)
+    n, prompts = int(rng.integers(1, 80)), int(rng.integers(1, 4))
+    shares = rng.dirichlet([rng.uniform(0.05, 2), rng.uniform(0.05, 2), rng.uniform(0.5, 20)])
+    right = rng.choice([1.0, -1.0, 0.0], (n, prompts), p=shares).mean(1)
+    likely = right * rng.random(n)
+    queries = paired([(value, 0) for value in right.tolist()])
+    return queries.with_columns(dataset=pl.lit(f"d{seed}"), true_label_prob=likely)
+
+
+def test_zero_is_outside_the_interval_exactly_where_the_test_rejects_it() -> None:
+    rows = query_differences(pl.concat(multinomial_pairs(seed) for seed in range(400)))
+    rows = rows.filter(pl.col("ci_low").is_not_null())
+    excluded = (rows["ci_low"] > 0) | (rows["ci_high"] < 0)
+    assert {*rows["test"]} == {"McNemar", "sign flips", "t"}
+    assert 100 < excluded.sum() < rows.height - 100
+    assert (excluded == (rows["p_value"] <= 0.05)).all()
+    assert (rows["ci_high"] - rows["ci_low"] > 1e-9).all()
+    assert rows.filter(pl.col("difference").is_between("ci_low", "ci_high")).height == rows.height
+
+
+@pytest.mark.parametrize(("n", "better", "worse"), [(64, 0.05, 0), (512, 0.01, 0), (100, 0.2, 0.1), (30, 0.5, 0.1)])
+def test_intervals_of_differences_hold_what_they_say(n: int, better: float, worse: float) -> None:
+    # Exactly, over all counts of better and worse answers.
+    held = total = 0.0
+    for n_better in range(n + 1):
+        of_better = binom.pmf(n_better, n, better)
+        counts = np.arange(n - n_better + 1)
+        masses = of_better * binom.pmf(counts, n - n_better, worse / (1 - better))
+        for n_worse, mass in zip(counts[masses > 1e-7], masses[masses > 1e-7], strict=True):
+            d = np.repeat([1.0, -1.0, 0.0], [n_better, n_worse, n - n_better - n_worse])
+            low, high = interval_with_test(float(d.mean()), adjusted_estimate(d), paired_test(d).p_value)
+            total += mass
+            held += mass * (low <= better - worse <= high)
+    assert total > 0.9999
+    assert held >= 0.93
 
 
 def test_one_query_alone_has_no_interval() -> None:
@@ -247,11 +304,32 @@ def test_the_mean_of_equally_large_datasets_is_tested_over_all_their_queries(
 def test_the_detectable_difference_depends_on_how_queries_vary_and_on_the_number_of_tests(
     differences: pl.DataFrame, run_folders: list[Path]
 ) -> None:
-    d = per_query(run_folders[0], "zoo", "vanilla")[0] - per_query(run_folders[2], "zoo", "vanilla")[0]
-    found = between(differences, ("acme/tiny", "vanilla"), ("acme/mid", "vanilla"), dataset="zoo")
-    error = np.std([*d, 1, -1], ddof=1) / math.sqrt(len(d) + 2)
-    t = student.ppf(1 - 0.025 / found["n_tests"], len(d) + 1) + student.ppf(0.8, len(d) + 1)
-    assert found["min_detectable"] == pytest.approx(min(1, t * error))
+    d = per_query(run_folders[0], "zoo", "vanilla")[1] - per_query(run_folders[2], "zoo", "vanilla")[1]
+    sides = ("acme/tiny", "vanilla"), ("acme/mid", "vanilla")
+    found = between(differences, *sides, dataset="zoo", metric="true_label_probability")
+    if found["test"] == "t":
+        plain = np.std(d, ddof=1) / math.sqrt(len(d))
+        critical = student.isf(0.025 / found["n_tests"], len(d) + 1)
+        power = nct.sf(critical, len(d) + 1, found["min_detectable"] / plain)
+        assert power >= 0.8
+    fewer_tests = paired_differences(estimated_of(run_folders[:2]))
+    alike = between(fewer_tests, ("acme/tiny", "vanilla"), ("acme/small", "vanilla"), dataset="zoo")
+    of_more = between(differences, ("acme/tiny", "vanilla"), ("acme/small", "vanilla"), dataset="zoo")
+    assert alike["n_tests"] < of_more["n_tests"]
+    assert alike["min_detectable"] <= of_more["min_detectable"]
+
+
+@pytest.mark.parametrize(("n", "halves", "wholes"), [(128, 0.3, 0.1), (400, 0.1, 0.02), (60, 0.5, 0.2)])
+def test_means_over_two_prompts_are_detected_with_the_stated_power(n: int, halves: float, wholes: float) -> None:
+    rng = np.random.default_rng(11)
+    sizes = np.repeat([0.5, 1.0, 0.0], np.rint([n * halves, n * wholes, n * (1 - halves - wholes)]).astype(int))
+    signs = np.where(np.arange(len(sizes)) % 2, 1, -1)
+    rows = query_differences(paired([(value, 0) for value in (sizes * signs).tolist()])).filter(metric="accuracy")
+    wanted = paired_differences(rows.with_columns(is_repeat=False))["min_detectable"].item()
+    better = (1 + wanted / sizes.mean()) / 2
+    drawn = rng.choice(sizes, (2_000, n)) * np.where(rng.random((2_000, n)) < better, 1, -1)
+    power = np.mean([paired_test(d).p_value <= 0.05 for d in drawn])
+    assert 0.76 <= power <= 0.84  # 80% and two standard errors of a simulation, and of a half flip that is none
 
 
 def test_a_margin_tests_every_difference_of_accuracy_from_both_sides(run_folders: list[Path]) -> None:

@@ -1,17 +1,21 @@
 """Decisions of `evaluator gate`, on hand-made runs and as a pipeline types it."""
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.compare.gate import read_policy
+from evaluator.compare.differences import ADJUSTED
+from evaluator.compare.gate import Policy, queries_needed, read_policy
 from evaluator.errors import ConfigError
 from evaluator.schemas import PREDICTIONS
+from evaluator.statistics.paired import adjusted_estimate, equivalence_test, plain_estimate, worse_test
 from tests.command_line import command, command_outputs
 from tests.compare.run_folders import predictions, write_run
 
@@ -77,14 +81,23 @@ def test_a_loss_at_the_margin_is_inconclusive_and_says_how_many_queries_would_de
     assert f"about {found['checks'][0]['queries_needed']:,} queries would decide" in found["reason"]
 
 
-def test_as_many_queries_as_it_says_do_decide(tmp_path, base):
-    run(tmp_path, "new", mid=108, odd=108)
-    found = decided(tmp_path, base, 2, "margin = 0.03")
-    # (1.645 + 0.842)^2 x the variance of a query / distance^2: 800 queries have an error of 0.0059.
-    error = (0.03 * 0.97 / 800) ** 0.5  # not below that of a share of the margin
-    distance = 0.03 - 16 / 802 * 1  # over two more pairs in each dataset
-    expected = 800 * ((1.645 + 0.842) * error / distance) ** 2
-    assert found["checks"][0]["queries_needed"] == pytest.approx(expected, rel=0.1)
+@pytest.mark.parametrize(
+    ("n", "worse", "better", "margin"), [(128, 0, 0, 0.01), (200, 2, 1, 0.02), (256, 9, 6, 0.03), (100, 30, 5, 0.15)]
+)
+def test_as_many_queries_as_it_says_do_decide(n: int, worse: int, better: int, margin: float) -> None:
+    d = np.repeat([-1.0, 1.0, 0.0], [worse, better, n - worse - better])
+    adjusted = dict(zip(ADJUSTED, adjusted_estimate(d), strict=True))
+    row = adjusted | {"difference": d.mean(), "n_queries": n, "standard_error": plain_estimate(d).standard_error}
+    needed = queries_needed(Policy(margin=margin), row)
+    rng, side = np.random.default_rng(1), equivalence_test if d.mean() > -margin else worse_test
+
+    def power(size: int) -> float:
+        tests = [side(adjusted_estimate(rng.choice(d, size)), margin, size) for _ in range(600)]
+        return np.mean([np.atleast_1d(test)[0] <= 0.05 for test in tests])
+
+    # Within 20% of the number that has a power of 80%, and a standard error of .016.
+    assert power(math.ceil(1.2 * needed)) > 0.77
+    assert power(math.floor(0.8 * needed)) < 0.83
 
 
 def test_one_bad_dataset_is_a_no_go_and_is_named(tmp_path, base):

@@ -1,5 +1,3 @@
-import pytest
-
 from evaluator.preflight.queries import Classes, Sets, class_findings, detectable, set_finding
 
 
@@ -24,9 +22,9 @@ def test_demonstrations_that_cannot_show_all_labels_are_noted():
     assert list(set_finding("zoo", Sets(10, 0, 4), n_labels=2)) == []
 
 
-def test_the_smallest_detectable_difference_is_that_of_connor_1987():
-    # d sqrt(n) = 1.95996 sqrt(s) + 0.84162 sqrt(s - d^2) with n = 500 and s = 0.25: 1.3975 on both sides at 0.0625.
-    assert detectable(500)["0.25"] == pytest.approx(0.0625, abs=2e-4)
+def test_the_smallest_detectable_difference_is_a_little_above_connors_of_the_test_that_is_not_exact():
+    # Connor 1987: d sqrt(n) = 1.95996 sqrt(s) + 0.84162 sqrt(s - d^2); n = 500, s = 0.25: 1.3975 = 1.3975 at 0.0625.
+    assert 0.0625 < detectable(500)["0.25"] < 0.066
     assert detectable(10)["0.1"] is None  # one query of ten is never enough
 
 
