@@ -85,10 +85,11 @@ class _LogFile(logging.Handler):
 
     def line(self, level: str, message: str) -> None:
         text = " ".join(without_secrets(message).split())
-        if self.path.exists() and not self.path.is_file():
-            return  # a pipe would wait for a reader
-        with suppress(OSError), self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"{now()} {level} {text}\n")
+        with suppress(OSError):
+            if self.path.exists() and not self.path.is_file():
+                return  # a pipe would wait for a reader
+            with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(f"{now()} {level} {text}\n")
 
 
 def _said(error: BaseException) -> str:

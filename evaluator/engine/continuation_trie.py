@@ -3,6 +3,7 @@
 A token after its prefix is one node with one log-probability, whichever request to vLLM returned it.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -77,6 +78,14 @@ class ContinuationTrie:
     def is_complete(self) -> bool:
         """Whether every token has its log-probability."""
         return next(self.missing_questions(1), None) is None
+
+    def largest_sum(self) -> float:
+        """Return the largest sum of the probabilities of the tokens that follow one path: at most 1 and rounding."""
+        sums = (
+            math.fsum(math.exp(self._log_probs[(*path, token)]) for token in tokens)
+            for path, tokens in self._children.items()
+        )
+        return max(sums, default=0.0)
 
     def token_log_probs(self, continuation: Sequence[int]) -> list[float]:
         """Return the log-probability (nats) of each token of a continuation. Raises KeyError if one is missing."""

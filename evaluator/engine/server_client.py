@@ -1,10 +1,14 @@
 """HTTP requests to one vLLM or SGLang server: what it serves, and log-probabilities of tokens, each answer checked."""
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 import urllib3
@@ -24,10 +28,14 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 """The environment variable with the key that servers ask for. No option takes a key: commands are recorded."""
 
 CONNECT_S, READ_S, MAX_RETRY_AFTER_S = 10.0, 600.0, 60.0
+"""Seconds for a connection, for a whole answer, and at most until a request is repeated because a server asks to."""
+
+MAX_ANSWER_BYTES, MAX_BYTES_EACH_SENT = 2**26, 100
+"""An answer may have so many bytes, and so many more for each byte that was sent: vLLM repeats the tokens in words."""
 _UNAVAILABLE = (429, 502, 503, 504)
 # vLLM replaces minus infinity by this number, because JSON has no infinity.
 _MINUS_INFINITY = -9999.0
-# How far above 0 the rounding of half precision can leave a log-probability, in nats.
+# How far above 0 the rounding of half precision can leave a log-probability, or that of several tokens, in nats.
 _ROUNDED_UP = 0.01
 
 T = TypeVar("T")
@@ -155,6 +163,9 @@ class ServerClient:
             raise BadAnswerError(f"{self.url} gave a log-probability of minus infinity")
         if wrong := [value for row in rows for value in row if value > _ROUNDED_UP]:
             raise BadAnswerError(f"{self.url} gave {wrong[0]:g} as a log-probability, which is more than 0")
+        for question, row in zip(questions, rows, strict=True):
+            if question.next_token_ids and (fault := sum_fault(math.fsum(map(math.exp, row)))):
+                raise BadAnswerError(f"{self.url} {fault}")
         return answers
 
     def close(self) -> None:
@@ -168,26 +179,75 @@ class ServerClient:
 
     def _request(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
         try:
-            response = self._pool.request(method, self.url + path, body=body, headers=self._headers, redirect=False)
+            response, data = _within(READ_S, partial(self._answer, method, path, body))
         except urllib3.exceptions.HTTPError as error:
             raise UnavailableError(f"{self.url}: {error}") from error
+        except TimeoutError as error:
+            raise UnavailableError(f"{self.url}: no whole answer within {READ_S:g} s") from error
         if response.status in _UNAVAILABLE:
-            message = f"{self.url} answered {response.status} {_shown(response.data)}"
+            message = f"{self.url} answered {response.status} {_shown(data)}"
             raise UnavailableError(message, _retry_after_s(response))
         if response.status >= 500:
-            raise InternalError(f"{self.url} answered {response.status} {_shown(response.data)}")
+            raise InternalError(f"{self.url} answered {response.status} {_shown(data)}")
         if 300 <= response.status < 400:
             target = urllib3.util.parse_url(response.headers.get("Location", "")).host
             raise ModelError(f"{self.url}{path} redirects to {target or 'another path'}; no redirect is followed.")
         if response.status in (401, 403):
             raise ModelError(f"{self.url} refuses the request ({response.status}): set {API_KEY_VARIABLE} to its key.")
         if response.status != 200:
-            raise ModelError(f"{self.url}{path} answered {response.status}: {_shown(response.data)}")
+            raise ModelError(f"{self.url}{path} answered {response.status}: {_shown(data)}")
         try:
-            return msgspec.json.decode(response.data, type=kind)
+            return msgspec.json.decode(data, type=kind)
         # Malformed JSON or other fields, bytes that are not UTF-8, lists nested too deeply.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadAnswerError(f"{self.url} returned a body that is not the expected JSON: {error}") from error
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+        """Return a response and its body. Raises BadAnswerError for a body without end."""
+        response = self._pool.request(
+            method, self.url + path, body=body, headers=self._headers, redirect=False, preload_content=False
+        )
+        limit, data = MAX_ANSWER_BYTES + MAX_BYTES_EACH_SENT * len(body or b""), bytearray()
+        # No encoding was asked for, so none is undone: a few compressed bytes could fill the memory.
+        while piece := response.read(2**20, decode_content=False):
+            data += piece
+            if len(data) > limit:
+                response.close()
+                raise BadAnswerError(f"{self.url} returned more than {limit:,} bytes")
+        return response, bytes(data)
+
+
+def sum_fault(total: float) -> str | None:
+    """Return what is wrong with the sum of the probabilities of different next tokens, or None."""
+    if total <= math.exp(_ROUNDED_UP):
+        return None
+    return (
+        f"gave different next tokens probabilities with a sum of {total:.4g}, which is more than 1: it must return "
+        "log-probabilities over the whole vocabulary (vLLM: --logprobs-mode raw_logprobs)"
+    )
+
+
+def _within(seconds: float, call: Callable[[], T]) -> T:
+    """Return what a call returns. Raises TimeoutError once it has taken so long: its thread is then left alone."""
+    results: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put((call(), None))
+        except BaseException as error:  # handed over to the caller's thread, not swallowed
+            results.put((None, error))
+
+    try:
+        Thread(target=work, daemon=True).start()
+    except RuntimeError:  # no more threads on this machine
+        work()
+    try:
+        result, error = results.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError from None
+    if error is not None:
+        raise error
+    return cast(T, result)
 
 
 def _authorization() -> dict[str, str]:

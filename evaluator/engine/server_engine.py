@@ -15,7 +15,7 @@ import numpy.typing as npt
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineIdentity, TokenCounts, longest_request
 from evaluator.engine.continuation_trie import MAX_IDS, ContinuationTrie, Question, TokenPath
-from evaluator.engine.server_client import ServedModel, ServerClient
+from evaluator.engine.server_client import ServedModel, ServerClient, sum_fault
 from evaluator.engine.server_protocols import ScoringPrompt
 from evaluator.engine.server_work import answer_all
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
@@ -78,6 +78,8 @@ class ServerEngine:
             for index in self._answer(pending):
                 if index in left and left[index].is_complete:
                     trie = left.pop(index)
+                    if fault := sum_fault(trie.largest_sum()):
+                        raise ModelError(f"A server of {self._served.name} {fault}.")
                     scores = [trie.token_log_probs(continuation) for continuation in requests[index].continuations]
                     yield ContinuationScores(index, scores)
         assert not left, f"{len(left)} requests lack log-probabilities"

@@ -70,9 +70,15 @@ class _Choice:
 
 
 @dataclass(frozen=True)
+class _Usage:
+    prompt_tokens: int  # of all prompts of a request
+
+
+@dataclass(frozen=True)
 class _Completion:
     model: str
     choices: list[_Choice] = field(default_factory=list)
+    usage: _Usage | None = None
 
 
 class VllmProtocol:
@@ -103,6 +109,9 @@ class VllmProtocol:
             raise WrongModelError(answer.model)
         if [choice.index for choice in answer.choices] != list(range(len(questions))):
             raise ValueError(f"{len(answer.choices)} answers to {len(questions)} prompts")
+        n_sent = sum(len(question.tokens) for question in questions)
+        if answer.usage is not None and answer.usage.prompt_tokens != n_sent:
+            raise ValueError(f"its usage counts {answer.usage.prompt_tokens} tokens instead of {n_sent}")
         return Answers([_of_choice(*pair) for pair in zip(questions, answer.choices, strict=True)])
 
 

@@ -1,6 +1,7 @@
 """Lock a folder for one writer at a time."""
 
 import errno
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -11,20 +12,29 @@ from evaluator.errors import ConfigError, OutputInUseError
 from evaluator.files.whole import remove_partial_files
 from evaluator.run_log import writing_log
 
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+"""What file systems without locks answer."""
+
+logger = logging.getLogger(__name__)
+
 
 def acquire_lock(path: Path) -> AbstractContextManager[None]:
     """Acquire a lock file; the context that is returned releases it. A process that is killed releases it too.
 
-    If the context ends with an error, the file and those folders made for it that are still empty are removed.
-    Raises filelock.Timeout, which is an OSError, while another process holds the lock; OSError where none can be had.
+    If the context ends with an error, the file and those folders made for it that are still empty are removed. On a
+    file system without locks nothing is locked, and a warning says so.
+
+    Raises filelock.Timeout, which is an OSError, while another process holds the lock; OSError where no file can be.
     """
     new_folders = [folder for folder in path.parents if not folder.exists()]  # innermost first
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path)
     try:
         lock.acquire(blocking=False)
-    except NotImplementedError as error:
-        raise OSError(errno.ENOLCK, "the file system has no locks", str(path)) from error
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+            raise
+        logger.warning("%s is on a file system without locks: let one process at a time write there.", path.parent)
     return _released_after(lock, [path, *new_folders])
 
 

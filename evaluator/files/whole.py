@@ -1,5 +1,6 @@
 """Write files that are whole or absent; read, scan and measure regular files alone."""
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -40,7 +41,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            _sync(file.fileno())
+            with suppress(OSError):  # some network shares rename no file that is open
+                partial.replace(path)
+        if partial.exists():
             partial.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
@@ -59,10 +63,22 @@ def _in_the_way(error: OSError, *own: Path) -> str:
     return reason(error) if at is None or str(at) in map(str, own) else f"{reason(error)}: {at}"
 
 
+_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+"""What file systems answer that cannot flush a file or, as many network shares, a folder."""
+
+
+def _sync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
 def _sync_folder(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        _sync(opened)
     finally:
         os.close(opened)
 

@@ -19,7 +19,7 @@ from evaluator.run.build import Built
 from evaluator.run.record import with_stage, write_run
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES
-from evaluator.scores.checks import require_complete, require_states
+from evaluator.scores.checks import require_complete, require_states, warn_if_equal
 from evaluator.scores.table import ScoreTable, prompt_scores, prompt_states
 from evaluator.store.prompt_store import PromptStore
 from evaluator.store.tables import kept
@@ -98,7 +98,9 @@ def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
     for each in stores:
         requests, prompts = each.store.requests(), run.of_run(each.store.prompts())
         tokens, is_state = each.tokens.tokens(), pl.col("ask") == "state"
-        require_complete(requests, prompts.filter(~is_state), prompt_scores(tokens, each.scores.read("scores")))
+        scores = prompt_scores(tokens, each.scores.read("scores"))
+        require_complete(requests, prompts.filter(~is_state), scores)
+        warn_if_equal(scores)
         require_states(requests, prompts.filter(is_state), prompt_states(tokens, each.scores.read("states")))
     return run
 

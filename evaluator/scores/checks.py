@@ -1,9 +1,13 @@
 """Checks of prompts before they are scored, and of scores before they are measured."""
 
+import logging
+
 import polars as pl
 
 from evaluator.errors import PromptTooLongError, ScoreError
 from evaluator.schemas import PROMPTS_KEY, REQUESTS_KEY
+
+logger = logging.getLogger(__name__)
 
 
 def require_finite(scores: pl.DataFrame) -> None:
@@ -64,6 +68,23 @@ def require_complete(requests: pl.LazyFrame, prompts: pl.LazyFrame, scores: pl.L
         f"{first['dataset']}, position {first['position']}: {first['n_scores']} scores for the "
         f"{len(first['continuations'])} labels {first['continuations']}. The scores belong to another store."
     )
+
+
+def warn_if_equal(scores: pl.LazyFrame) -> None:
+    """Log a warning if all prompts with equally many labels have the same log-likelihoods: no text changes an answer.
+
+    Args:
+        scores: schemas.SCORES.
+    """
+    labels = pl.col("label_log_likelihoods")
+    several = scores.filter(labels.list.len() > 1)
+    counts = several.group_by(labels.list.len()).agg(pl.len().alias("n"), distinct=labels.hash().n_unique())
+    sizes = counts.select(pl.col("n").max(), pl.col("distinct").max()).collect(engine="streaming").row(0, named=True)
+    if sizes["distinct"] == 1 and sizes["n"] > 1:
+        logger.warning(
+            "All prompts have the same log-likelihoods of their labels, whatever they say: the server or the model "
+            "does not read them. No number of this run means anything."
+        )
 
 
 def require_states(requests: pl.LazyFrame, prompts: pl.LazyFrame, states: pl.LazyFrame) -> None:

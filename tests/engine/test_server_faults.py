@@ -1,16 +1,19 @@
 """The server engine against servers that fail: everything is answered once, or the run ends with one sentence."""
 
+import gzip
+import math
 import random
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from evaluator.config import ModelConfig, RunConfig, ServerConfig
-from evaluator.engine import load_engine
+from evaluator.engine import load_engine, server_client, server_work
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
 from evaluator.models.fake_source import fake_model_source
@@ -146,6 +149,130 @@ def test_a_log_probability_above_0_is_asked_for_again(serve):
     server.answer = too_likely
     assert_all_answered_once(engine_of(server, concurrency=1))
     assert server.n_completions > len(server.answered) / 16
+
+
+def first_tokens(change):
+    """Change the log-probabilities of the next tokens of a prompt."""
+
+    def answer(body):
+        answer = completion(body)
+        for choice in answer["choices"]:
+            if "logprobs" in choice:
+                row = choice["logprobs"]["top_logprobs"][0]
+                row |= {token: change(number) for token, number in row.items()}
+        return answer
+
+    return answer
+
+
+@pytest.mark.parametrize("n_labels", [2, 3, 5, 128])
+@pytest.mark.parametrize("logit", [0.0, 0.005, -0.25, -0.6])
+def test_next_tokens_that_are_together_likelier_than_1_are_refused(serve, monkeypatch, n_labels, logit):
+    monkeypatch.setattr(server_work, "FIRST_WAIT_S", 0.001)
+    server = serve()
+    server.answer = first_tokens(lambda _number: logit)
+    request = ContinuationRequest([1, 2], [[token] for token in range(n_labels)])
+    with pytest.raises(ModelError, match=r"with a sum of [0-9.]+, which is more than 1.*--logprobs-mode raw_logprobs"):
+        list(engine_of(server).log_likelihoods([request]))
+
+
+def test_next_tokens_over_several_questions_are_added(serve):
+    server = serve()
+    server.answer = first_tokens(lambda _number: -math.log(150))  # 128 of them are less likely than 1, 200 are not
+    request = ContinuationRequest([1, 2], [[token] for token in range(200)])
+    with pytest.raises(ModelError, match=r"sum of 1\.333, which is more than 1"):
+        list(engine_of(server).log_likelihoods([request]))
+
+
+@pytest.mark.parametrize("rounding", [0.0, 0.004])
+def test_probabilities_that_sum_to_1_are_taken(serve, rounding):
+    server = serve()
+    server.answer = first_tokens(lambda _number: math.log(1 / 4) + rounding)
+    (scores,) = engine_of(server).log_likelihoods([ContinuationRequest([1], [[2], [3], [4], [5]])])
+    assert scores.token_log_probs == [[math.log(1 / 4) + rounding]] * 4
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_server_that_counts_other_tokens_than_were_sent_is_refused(serve, monkeypatch, difference):
+    monkeypatch.setattr(server_work, "FIRST_WAIT_S", 0.001)
+    server = serve()
+
+    def counted(body):
+        n_sent = sum(map(len, body["prompt"]))
+        return completion(body) | {"usage": {"prompt_tokens": n_sent + difference, "total_tokens": 0}}
+
+    server.answer = counted
+    with pytest.raises(ModelError, match=rf"its usage counts {37 + difference} tokens instead of 37"):
+        list(engine_of(server).log_likelihoods([ContinuationRequest([1] * 37, [[2], [3]])]))
+
+
+def drip(handler: BaseHTTPRequestHandler, line: bytes) -> None:
+    """Send a line again and again, slowly, until nobody reads any more."""
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(line)
+            time.sleep(0.05)
+
+
+def dripping_head(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    drip(handler, b"X")
+
+
+def dripping_body(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    drip(handler, b" ")
+
+
+@pytest.mark.parametrize("fault", [dripping_head, dripping_body])
+def test_an_answer_that_drips_is_asked_for_again(serve, monkeypatch, fault):
+    monkeypatch.setattr(server_client, "READ_S", 1.0)
+    assert_all_answered_once(engine_of(serve(on_calls({2}, fault))))
+
+
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    with suppress(OSError):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            handler.wfile.write(b"10000\r\n" + b" " * 2**16 + b"\r\n")
+
+
+def compressed(handler: BaseHTTPRequestHandler) -> None:
+    body = gzip.compress(bytes(2**28))
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+@pytest.mark.parametrize("fault", [endless, compressed])
+def test_an_answer_without_end_is_asked_for_again_and_fills_no_memory(serve, monkeypatch, fault):
+    monkeypatch.setattr(server_client, "MAX_ANSWER_BYTES", 2**20)
+    assert_all_answered_once(engine_of(serve(on_calls({2}, fault))))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert_all_answered_once(engine_of(serve(on_calls({1, 2, 3}, fault))))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**16  # KiB
+
+
+def test_a_machine_without_another_thread_asks_one_question_at_a_time(serve, monkeypatch):
+    server, start = serve(), threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.daemon and "Server" not in type(thread).__qualname__ and "process_request" not in thread.name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    engine = engine_of(server)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert_all_answered_once(engine)
+
+
+def test_a_server_that_gives_all_prompts_the_same_numbers_is_a_warning(serve, tmp_path):
+    server = serve()
+    words = ["run", "staicc-normal", "--model", "embedded", "--datasets", "sst5", "--queries", 4, "--engine", "server"]
+    words += ["--server-url", server.url]
+    warning = "All prompts have the same log-likelihoods of their labels"
+    assert warning not in command(*words, "--out", tmp_path / "honest")
+    server.answer = first_tokens(lambda _number: -9998.0)
+    assert warning in command(*words, "--out", tmp_path / "lies")
+    assert warning in (tmp_path / "lies" / "evaluator.log").read_text()
 
 
 def test_a_prompt_with_a_row_too_few_is_sent_again(serve):

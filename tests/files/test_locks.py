@@ -1,5 +1,8 @@
 """A folder has one writer at a time, and what stands in the way of a lock is one sentence."""
 
+import errno
+import os
+
 import filelock
 import pytest
 
@@ -15,17 +18,23 @@ def test_a_second_writer_is_refused_until_the_first_has_ended(tmp_path):
         pass
 
 
-def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, None])
+def test_a_file_system_without_locks_is_written_to_with_a_warning(tmp_path, monkeypatch, caplog, number):
     def refuse(*_arguments: object, **_options: object) -> None:
-        raise NotImplementedError("FileSystem does not appear to support flock")
+        raise OSError(number, os.strerror(number)) if number else NotImplementedError("no flock")
 
     monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
-    with pytest.raises(OSError, match="no locks"):
-        acquire_lock(tmp_path / ".lock")
-    with (
-        pytest.raises(ConfigError, match=r"cannot be written to: .*no locks.*Choose another folder"),
-        writing_to(tmp_path),
-    ):
+    with writing_to(tmp_path / "out"):
+        assert f"{tmp_path / 'out'} is on a file system without locks: let one process at a time" in caplog.text
+
+
+def test_a_lock_that_fails_for_another_reason_is_one_sentence(tmp_path, monkeypatch):
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    refused = pytest.raises(ConfigError, match=r"cannot be written to: .*Choose another folder with --out")
+    with refused, writing_to(tmp_path):
         raise AssertionError("there was no lock")
 
 

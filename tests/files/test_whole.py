@@ -1,5 +1,6 @@
 import errno
 import os
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -37,6 +38,35 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_the_old_file(tmp_p
         whole.write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_that_flushes_no_folders_is_written_to(tmp_path, monkeypatch, number):
+    def fail(_file: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    whole.write_bytes(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_file_system_that_renames_no_open_file_is_written_to(tmp_path, monkeypatch):
+    rename, path = Path.replace, tmp_path / "file"
+
+    def refuse_open(partial: Path, target: Path) -> Path:
+        if str(partial) in {os.readlink(f"/proc/self/fd/{number}") for number in open_files()}:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(partial))
+        return rename(partial, target)
+
+    monkeypatch.setattr(Path, "replace", refuse_open)
+    path.write_bytes(b"old")
+    whole.write_bytes(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def open_files() -> list[str]:
+    return [number for number in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{number}")]
 
 
 def test_a_folder_in_the_way_of_a_file_is_one_sentence_and_stays(tmp_path):
