@@ -34,6 +34,9 @@ probability of each label; or the predicted label alone."""
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
+HeadDtype = Literal["auto", "float32", "model"]
+"""Dtype of the logits: float32 on GPUs where the LM head is not quantised, float32, or that of the model."""
+
 
 def prompt_definition(definitions: Collection[Definition]) -> Definition:
     """Return whose prompts to build where the paper's and the released code's differ: the paper's if measured."""
@@ -307,6 +310,12 @@ class ModelConfig(Options):
     dtype: Dtype = option("auto", shown="auto")
     quantization: str | None = option(  # None: as the weights were saved
         None, "Quantise the weights while they are loaded, as vLLM calls it: fp8. Needs --engine vllm."
+    )
+    head_dtype: HeadDtype = option(
+        "auto",
+        "Compute logits in float32 also where the model computes in 16 bits, or in the model's dtype; float32 on GPUs "
+        "where the LM head is not quantised.",
+        shown="auto",
     )
     label_boundary: LabelBoundary | None = option(  # None: the default of the suites, or of a chat template
         None, "Tokenise prompt and label apart, or merged as one string; the suite's own if left out."

@@ -189,6 +189,7 @@ class EngineRecord:
     versions: dict[str, str]  # package -> version
     device: str
     dtype: str
+    head_dtype: str | None = None  # of the logits; None: that of the model, or not known
     quantization: str | None = None  # of weights that were quantised while they were loaded
     prefix_block_tokens: int | None  # unit in which prefixes are shared; None without a prefix cache
     has_hidden_states: bool = True
@@ -202,6 +203,12 @@ class EngineRecord:
     pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers
     engines_per_device: int = 1  # engines that share a GPU
     counts_cached_tokens: bool = True  # False: whether tokens came from a prefix cache is not known
+
+    @property
+    def dtypes(self) -> str:
+        """What numbers were computed in: the dtype, that of the logits if it is another, and that of the weights."""
+        logits = f", logits in {self.head_dtype}" if self.head_dtype not in (None, self.dtype) else ""
+        return self.dtype + logits + (f", weights in {self.quantization}" if self.quantization else "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ import polars as pl
 from benchmarks.throughput.cached_prefixes import transformers_cached
 from benchmarks.throughput.workloads import Job, Score, Scores, requests
 from evaluator.config import DevicesConfig, Dtype, ModelConfig
-from evaluator.engine.devices import device_kind
+from evaluator.engine.devices import device_kind, head_dtype
 from evaluator.engine.replicas import EngineLoader
 from evaluator.models.source import find_model
 from evaluator.process import keep_freed_memory, tune_process
@@ -113,6 +113,7 @@ def vllm_settings(job: Job) -> dict[str, Any]:
     source = find_model(config)
     step = vllm_settings.step_settings()
     settings = {
+        "hf_overrides": {"head_dtype": head_dtype(source, config, device_kind())},
         "enable_prefix_caching": True,
         "max_num_batched_tokens": vllm_settings.tokens_per_step(source),
         "max_num_seqs": step.max_sequences,

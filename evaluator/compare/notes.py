@@ -50,7 +50,7 @@ def _not_measured(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iter
 def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:
     for first, second in combinations(runs, 2):
         if first.record.model.weights_fingerprint == second.record.model.weights_fingerprint:
-            dtypes = [run.record.engine.dtype for run in (first, second)]
+            dtypes = [run.record.engine.dtypes for run in (first, second)]
             computed = f", computed in {dtypes[0]} and {dtypes[1]}" if dtypes[0] != dtypes[1] else ""
             yield (
                 f"{first.model} and {second.model} have the same weights{computed}. They count as two models in every "

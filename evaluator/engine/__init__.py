@@ -1,13 +1,12 @@
 """The registry of engines. Each factory imports its engine, so that listing names imports neither torch nor vllm."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import Engine, EngineIdentity, versions_for_transformers, versions_for_vllm
-from evaluator.engine.devices import Machine, lay_out, this_machine, this_processor
+from evaluator.engine.devices import Machine, head_dtype, is_batch_invariant, lay_out, this_machine, this_processor
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.engine.server_engine import ServerEngine, server_identity
 from evaluator.errors import ConfigError, unknown_name
@@ -162,14 +161,16 @@ def engine_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:
         return EngineIdentity(name=name, versions=kind.versions())
     if kind.identity:
         return kind.identity(source, config)
+    machine = find_machine(config)
     return EngineIdentity(
         name=name,
         versions=kind.versions(),
-        device=find_machine(config).name,
+        device=machine.name,
         dtype=scoring_dtype(source, config),
+        head_dtype=head_dtype(source, config, machine.kind),
         quantization=config.quantization,
         tensor_parallel=config.devices.tensor_parallel or 1,
         lora_rank=max((adapter.rank for adapter in source.adapters), default=None),
         runs_own_code=config.trust_remote_code,
-        is_batch_invariant=os.environ.get("VLLM_BATCH_INVARIANT") == "1",
+        is_batch_invariant=is_batch_invariant(),
     )

@@ -120,6 +120,7 @@ class EngineIdentity:
     versions: dict[str, str]  # package -> version
     device: str | None = None
     dtype: str | None = None
+    head_dtype: str | None = None  # of the logits
     quantization: str | None = None
     tensor_parallel: int | None = None  # sums over devices round differently
     lora_rank: int | None = None  # loaded with adapters, an engine rounds otherwise, also for the base
@@ -147,6 +148,8 @@ def first_sentence(error: BaseException) -> str:
 def way_out(error: BaseException, dtype: str) -> str:
     """Suggest an alternative after an engine refused a model in this dtype."""
     wants_bfloat16 = dtype != "bfloat16" and re.search(r"\bbf(loat)?16\b", str(error), re.IGNORECASE)
+    if "head_dtype" in str(error):
+        return "Use --head-dtype model."
     return f"Try {'--dtype bfloat16, or ' if wants_bfloat16 else ''}--engine transformers."
 
 

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.errors import ConfigError, ModelError
-from evaluator.models.source import ModelSource, loaded_bytes
+from evaluator.models.source import ModelSource, loaded_bytes, scoring_dtype
+from evaluator.models.weights import has_plain_head, weight_files
 
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -39,6 +40,34 @@ def processor_name() -> str:
 def cores() -> list[int]:
     """Return the numbers of the cores available to this process."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
+
+
+def head_dtype(source: ModelSource, config: ModelConfig, kind: DeviceKind) -> str:
+    """Return the dtype that logits are computed in: float32, or that of the model.
+
+    In bfloat16 logits of 16 to 32 lie in steps of 1/8 nat, so that labels tie. On a GPU a product of 16-bit numbers
+    with results in float32 costs nothing; a CPU needs a copy of the head in float32 at each step. vLLM has no
+    batch-invariant kernel for such a product, and none for a quantised head.
+
+    Raises ConfigError if `--head-dtype float32` is given for a quantised head.
+    """
+    dtype = scoring_dtype(source, config)
+    automatic = config.head_dtype == "auto"
+    if dtype == "float32" or config.head_dtype == "model":
+        return dtype
+    if automatic and (kind == "cpu" or is_batch_invariant()):
+        return dtype
+    is_plain = config.quantization in (None, "fp8") and (
+        not source.quantization or has_plain_head(weight_files(source.folder), source.vocab_size)
+    )
+    if not is_plain and not automatic:
+        raise ConfigError(f"The LM head of {source.name} is quantised: drop --head-dtype float32.")
+    return "float32" if is_plain else dtype
+
+
+def is_batch_invariant() -> bool:
+    """Return whether vLLM is told to compute each prompt alike, whatever it is computed with."""
+    return os.environ.get("VLLM_BATCH_INVARIANT") == "1"
 
 
 def split(cores: Sequence[int], n: int) -> list[Sequence[int]]:

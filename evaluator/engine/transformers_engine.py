@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn import functional
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import (
@@ -19,7 +20,7 @@ from evaluator.engine.base import (
     longest_request,
     versions_for_transformers,
 )
-from evaluator.engine.devices import device_kind, device_name, return_freed_memory
+from evaluator.engine.devices import device_kind, device_name, head_dtype, return_freed_memory
 from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
 from evaluator.models.skeleton import auto_class, require_whole, without_progress
@@ -46,6 +47,9 @@ class TransformersEngine:
         dtype = scoring_dtype(source, config)
         self._device = device_kind()
         self._model = _load(source, getattr(torch, dtype)).to(self._device).eval()
+        logits_dtype = head_dtype(source, config, self._device)
+        if logits_dtype != dtype:
+            _compute_logits_in_float32(self._model, source)
         self._adapted = _with_adapters(self._model, source)
         self._adapter: str | None = None  # fingerprint of the one that the last call named
         accepted = inspect.signature(self._model.forward).parameters
@@ -58,6 +62,7 @@ class TransformersEngine:
             versions=versions_for_transformers(),
             device=device_name(),
             dtype=dtype,
+            head_dtype=logits_dtype,
             prefix_block_tokens=None,
             tokens_per_step=_TOKENS_PER_BATCH[self._device],
             engines_per_device=config.devices.engines_per_device,
@@ -168,6 +173,31 @@ def _continuation_scores(text: _Text, log_probs: Any, request: ContinuationReque
     last = log_probs[-text.n_predictions :]
     picked = last[torch.arange(text.n_predictions, device=last.device), targets].tolist()
     return dict(zip(text.places, picked, strict=True))
+
+
+class _Float32Head(torch.nn.Linear):  # type: ignore[misc]
+    """An LM head with weights and hidden states in 16 bits, and logits in float32."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return logits [..., vocabulary] for hidden states [..., hidden size]."""
+        if input.is_cuda:
+            # Products of 16-bit numbers are summed in float32 anyway; this leaves out the rounding of the sums.
+            logits = torch.mm(input.flatten(0, -2), self.weight.t(), out_dtype=torch.float32)
+            logits = logits.unflatten(0, input.shape[:-1])
+        else:
+            logits = functional.linear(input.float(), self.weight.float())
+        return logits if self.bias is None else logits + self.bias
+
+
+def _compute_logits_in_float32(model: Any, source: ModelSource) -> None:
+    """Give a model's LM head the method of _Float32Head. Raises ModelError if it is another kind of layer."""
+    head = model.get_output_embeddings()
+    if type(head) is not torch.nn.Linear:
+        raise ModelError(
+            f"The LM head of {source.name} is a {type(head).__name__}, whose logits cannot be had in float32. Use "
+            "--head-dtype model."
+        )
+    head.__class__ = _Float32Head  # so that a copy, such as an adapter's, computes with its own weights
 
 
 def _load(source: ModelSource, dtype: Any) -> Any:

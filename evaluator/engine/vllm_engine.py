@@ -25,7 +25,7 @@ from evaluator.engine.base import (
     way_out,
 )
 from evaluator.engine.continuation_trie import MAX_IDS, ContinuationTrie, Question
-from evaluator.engine.devices import device_name
+from evaluator.engine.devices import device_kind, device_name, head_dtype
 from evaluator.engine.prefixes import max_kept_blocks, n_shared, shared_prefixes
 from evaluator.engine.vllm_loading import (
     add_adapters,
@@ -86,6 +86,7 @@ class VllmEngine:
             versions=versions_for_vllm(),
             device=device_name(),
             dtype=scoring_dtype(source, config),
+            head_dtype=head_dtype(source, config, device_kind()),
             quantization=config.quantization,
             prefix_block_tokens=shared_block_tokens(self._llm),
             tokens_per_step=loaded.scheduler_config.max_num_batched_tokens,

@@ -13,7 +13,7 @@ from typing import Any
 from evaluator.config import ModelConfig
 from evaluator.engine.base import first_sentence, way_out
 from evaluator.engine.continuation_trie import MAX_IDS
-from evaluator.engine.devices import DeviceKind, cores, device_kind, return_freed_memory, split
+from evaluator.engine.devices import DeviceKind, cores, device_kind, head_dtype, return_freed_memory, split
 from evaluator.engine.vllm_settings import (
     check_memory,
     device_share,
@@ -74,6 +74,7 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         "trust_remote_code": source.trust_remote_code,
         "dtype": scoring_dtype(source, config),
         "quantization": config.quantization,
+        "hf_overrides": {"head_dtype": head_dtype(source, config, device)},
         # The model's context length, or what the cache can hold.
         "max_model_len": -1 if source.context_length else _LONGEST_WITHOUT_LIMIT,
         "limit_mm_per_prompt": _TEXT_ONLY,

@@ -111,6 +111,18 @@ def read_header(path: Path) -> list[Tensor]:
         ) from error
 
 
+def has_plain_head(files: Iterable[Path], vocab_size: int) -> bool:
+    """Return whether the LM head among safetensors files, or the embeddings that are tied to it, is not quantised.
+
+    A quantised matrix is of integers or 8-bit floats, or has scales and zero points beside it.
+    """
+    tensors = [tensor for file in files if file.suffix == ".safetensors" for tensor in read_header(file)]
+    of_head = [tensor for tensor in tensors if ".lm_head." in f".{tensor.name}"]
+    of_vocabulary = [tensor for tensor in tensors if len(tensor.shape) == 2 and tensor.shape[0] >= vocab_size]
+    head = of_head or of_vocabulary
+    return bool(head) and all(tensor.dtype in _FLOATS and tensor.name.endswith((".weight", ".bias")) for tensor in head)
+
+
 def first_not_finite(path: Path) -> str | None:
     """Return the name of the first tensor with a NaN or an infinity, or None. Reads all of a safetensors file."""
     with safe_open(path, framework="pt") as file:

@@ -42,7 +42,7 @@ def headline_facts(run: MeasuredRecord) -> Facts:
         "Parameters": _count(run.model.n_parameters),
         "Engine": f"{engine.name} {version}" if version else engine.name,
         "Device": engine.device,
-        "dtype": engine.dtype + (f", weights in {engine.quantization}" if engine.quantization else ""),
+        "dtype": engine.dtypes,
         "Shots": run.prompts.shots,
         "Prompts": _form(run),
         "Label boundary": run.scores.label_boundary,

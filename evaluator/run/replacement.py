@@ -134,6 +134,9 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
         yield f"quantization {resolved.config.quantization or 'none'} instead of {engine.quantization or 'none'}"
     if resolved.config.dtype not in ("auto", engine.dtype):
         yield f"dtype {resolved.config.dtype} instead of {engine.dtype}"
+    asked_head = {"model": engine.dtype, "float32": "float32"}.get(resolved.config.head_dtype)
+    if engine.head_dtype and asked_head not in (None, engine.head_dtype):
+        yield f"logits in {asked_head} instead of {engine.head_dtype}"
     asked, earlier = _form_text(resolved.form), _recorded_form(scores.label_boundary, scores.chat)
     if asked != earlier:
         yield f"{asked} instead of {earlier}"

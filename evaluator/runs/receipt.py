@@ -123,6 +123,7 @@ def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig
         adapter=config.adapter or (model.adapter.name if model.adapter else None),
         engine=engine_again,
         dtype=config.dtype or dtype,
+        head_dtype="float32" if engine.head_dtype == "float32" != engine.dtype else "model",
         quantization=engine.quantization if can_quantize else None,
         revision=model.revision if config.model is None else None,
         kv_cache_gib=config.kv_cache_gib,
